@@ -1,0 +1,29 @@
+"""driftline finds what changed between two versions of data, and ships it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from driftline.version import __version__
+
+if TYPE_CHECKING:
+    pass
+
+# Names that are loaded when they are first used, so that `import driftline` stays quick.
+_LAZY: dict[str, str] = {}
+_ROOMS = ("changesets", "codeindex", "deltas", "gateway", "lake", "payloads", "pipeline", "spark", "tables")
+
+__all__ = ["__version__", *_LAZY]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    if name in _ROOMS:
+        return import_module(f"driftline.{name}")
+    raise AttributeError(f"module 'driftline' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, *_ROOMS})

@@ -1,0 +1,198 @@
+"""Canonical JSON and the hashes made from it.
+
+The text is what JavaScript's `JSON.stringify` prints for a value whose object keys were sorted recursively
+by UTF-16 code unit. Ids of deltas and index diffs are hashes of its UTF-8 bytes.
+
+>>> canonical_json({"b": 1.0, "a": [True, None, 5e-7]})
+'{"a":[true,null,5e-7],"b":1}'
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+FNV_OFFSET_BASIS = 14695981039346656037
+FNV_PRIME = 1099511628211
+KEY_PART_DELIMITER = b"\x1f"
+
+_MASK_64 = (1 << 64) - 1
+_MAX_EXACT_INTEGER = 1 << 53
+_LARGEST_ARRAY_INDEX = 4294967294
+_ARRAY_INDEX = re.compile(r"(?:0|[1-9][0-9]{0,9})\Z")
+_NEEDS_ESCAPE = re.compile('["\\\\\x00-\x1f\ud800-\udfff]')
+_NOT_BMP = re.compile("[\U00010000-\U0010ffff]")
+_SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+_Sorter = Callable[[Iterable[str]], list[str]]
+
+
+def canonical_json(value: Any, *, integer_keys_first: bool = False) -> str:
+    """The canonical JSON text of a JSON-like value.
+
+    `integer_keys_first` puts integer-like object keys first, in numeric order, as JavaScript objects do
+    (index diffs); row deltas use plain UTF-16 order.
+
+    >>> canonical_json({"b": 1, "10": 2, "9": 3})
+    '{"10":2,"9":3,"b":1}'
+    >>> canonical_json({"b": 1, "10": 2, "9": 3}, integer_keys_first=True)
+    '{"9":3,"10":2,"b":1}'
+    """
+    parts: list[str] = []
+    _append(value, parts.append, _javascript_order if integer_keys_first else utf16_sorted)
+    return "".join(parts)
+
+
+def sha1_hex(data: str | bytes) -> str:
+    """SHA-1 of the UTF-8 bytes, in lower-case hex."""
+    return hashlib.sha1(_as_bytes(data), usedforsecurity=False).hexdigest()
+
+
+def sha256_hex(data: str | bytes) -> str:
+    """SHA-256 of the UTF-8 bytes, in lower-case hex."""
+    return hashlib.sha256(_as_bytes(data)).hexdigest()
+
+
+def fnv1a64(parts: str | bytes | Iterable[str | bytes]) -> int:
+    """FNV-1a (64 bit) of key parts joined by byte 0x1f; a single string or bytes is one part.
+
+    >>> hex(fnv1a64("a")), fnv1a64(["a", "b"]) == fnv1a64(b"a\\x1fb")
+    ('0xaf63dc4c8601ec8c', True)
+    """
+    data = _as_bytes(parts) if isinstance(parts, str | bytes) else KEY_PART_DELIMITER.join(map(_as_bytes, parts))
+    result = FNV_OFFSET_BASIS
+    for byte in data:
+        result = ((result ^ byte) * FNV_PRIME) & _MASK_64
+    return result
+
+
+def utf16_sort_key(text: str) -> bytes:
+    """Sorts strings by UTF-16 code unit, lone surrogates included."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def utf16_sorted(texts: Iterable[str]) -> list[str]:
+    """Strings in UTF-16 code unit order.
+
+    >>> utf16_sorted(["\\ufb33", "\\U0001f602", "a"]) == ["a", "\\U0001f602", "\\ufb33"]
+    True
+    """
+    items = list(texts)
+    # Code point order only differs when a character beyond the BMP is around.
+    if any(_NOT_BMP.search(text) for text in items if not text.isascii()):
+        return sorted(items, key=utf16_sort_key)
+    return sorted(items)
+
+
+def number_text(value: float) -> str:
+    """A double as JavaScript prints it (`null` for NaN and the infinities)."""
+    if not math.isfinite(value):
+        return "null"
+    if value == 0:
+        return "0"
+    sign = "-" if value < 0 else ""
+    mantissa, _, exponent_text = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    if fraction == "0":
+        fraction = ""
+    digits = (whole + fraction).lstrip("0")
+    point = len(whole) + int(exponent_text or 0)
+    if whole == "0":
+        point -= len(fraction) - len(digits) + 1
+    digits = digits.rstrip("0")
+    return sign + _place_point(digits, point)
+
+
+def string_text(text: str) -> str:
+    """A JSON string literal; lone surrogates are escaped, everything else above 0x1f stays raw."""
+    if not text.isascii() and _SURROGATE_PAIR.search(text):
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return f'"{_NEEDS_ESCAPE.sub(_escape, text)}"'
+
+
+def _as_bytes(data: str | bytes) -> bytes:
+    return data.encode("utf-8") if isinstance(data, str) else data
+
+
+def _escape(match: re.Match[str]) -> str:
+    char = match.group()
+    return _SHORT_ESCAPES.get(char) or f"\\u{ord(char):04x}"
+
+
+def _place_point(digits: str, point: int) -> str:
+    """ECMAScript Number::toString: `digits` with the decimal point after `point` of them."""
+    if len(digits) <= point <= 21:
+        return digits + "0" * (point - len(digits))
+    if 0 < point <= 21:
+        return f"{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"0.{'0' * -point}{digits}"
+    exponent = point - 1
+    mantissa = digits if len(digits) == 1 else f"{digits[0]}.{digits[1:]}"
+    return f"{mantissa}e{'+' if exponent > 0 else '-'}{abs(exponent)}"
+
+
+def _integer_text(value: int) -> str:
+    if -_MAX_EXACT_INTEGER <= value <= _MAX_EXACT_INTEGER:
+        return int.__repr__(value)
+    try:
+        return number_text(float(value))
+    except OverflowError:
+        return "null"
+
+
+def _append(value: Any, add: Callable[[str], None], order: _Sorter) -> None:
+    if value is None:
+        add("null")
+    elif isinstance(value, str):
+        add(string_text(value))
+    elif isinstance(value, bool):
+        add("true" if value else "false")
+    elif isinstance(value, int):
+        add(_integer_text(value))
+    elif isinstance(value, float):
+        add(number_text(value))
+    elif isinstance(value, Mapping):
+        _append_object(value, add, order)
+    elif isinstance(value, list | tuple):
+        _append_array(value, add, order)
+    else:
+        raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+
+def _append_object(value: Mapping[Any, Any], add: Callable[[str], None], order: _Sorter) -> None:
+    if not all(isinstance(key, str) for key in value):
+        raise TypeError("object keys must be strings")
+    opening = "{"
+    for key in order(value):
+        add(opening)
+        add(string_text(key))
+        add(":")
+        _append(value[key], add, order)
+        opening = ","
+    add("{}" if opening == "{" else "}")
+
+
+def _append_array(value: list[Any] | tuple[Any, ...], add: Callable[[str], None], order: _Sorter) -> None:
+    opening = "["
+    for item in value:
+        add(opening)
+        _append(item, add, order)
+        opening = ","
+    add("[]" if opening == "[" else "]")
+
+
+def _javascript_order(keys: Iterable[str]) -> list[str]:
+    indexes: list[str] = []
+    names: list[str] = []
+    for key in keys:
+        (indexes if _is_array_index(key) else names).append(key)
+    return sorted(indexes, key=int) + utf16_sorted(names)
+
+
+def _is_array_index(key: str) -> bool:
+    return _ARRAY_INDEX.match(key) is not None and int(key) <= _LARGEST_ARRAY_INDEX

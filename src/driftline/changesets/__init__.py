@@ -1,0 +1,1 @@
+"""SQLite changesets and patchsets, byte for byte."""

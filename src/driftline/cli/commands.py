@@ -1,0 +1,64 @@
+"""The list of commands: a name, where its code lives and its one-line help.
+
+Code is imported only when its command is called, so `driftline --help` answers at once and without pyspark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+# name -> (module:attribute, short help); in the order of the help page
+COMMANDS: dict[str, tuple[str, str]] = {
+    "doctor": ("driftline.cli.doctor:doctor", "Check this machine and say in words what is wrong."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on first use."""
+
+    def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = lazy or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Lazy commands in their declared order, then the eager ones."""
+        return [*self.lazy, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return the command of that name."""
+        if cmd_name not in self.lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self.lazy[cmd_name][0].partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The command table, from the declared short helps alone."""
+        rows = [(name, text) for name, (_, text) in self.lazy.items()]
+        for name in super().list_commands(ctx):
+            command = super().get_command(ctx, name)
+            if command is not None and not command.hidden:
+                rows.append((name, command.get_short_help_str(limit=80)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Like click's, with the nearest name in the error."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(error.message + nearest_hint(args[0], self.list_commands(ctx)), ctx) from error
+
+
+def nearest_hint(word: str, known: list[str]) -> str:
+    """` Did you mean "…"?`, or nothing where no known word is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, known, n=1)
+    return f' Did you mean "{near[0]}"?' if near else ""

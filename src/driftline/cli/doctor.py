@@ -1,0 +1,8 @@
+"""`driftline doctor`."""
+
+import click
+
+
+@click.command()
+def doctor() -> None:
+    """Check this machine."""

@@ -1,0 +1,108 @@
+"""What a command ends with: exit codes, the one line of an error, Ctrl-C and a closed pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from driftline.errors import Cancelled, DriftlineError, StorageError
+
+SAME = 0
+DIFFERENT = 1
+ERROR = 2
+CANCELLED = 130
+
+_DEBUG_VARIABLE = "DRIFTLINE_DEBUG"
+
+
+def run_and_exit(command: click.Command, arguments: list[str]) -> NoReturn:
+    """Run a click command and leave the process with the right exit code."""
+    signal.signal(signal.SIGTERM, _terminate)
+    code = run(command, arguments)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _point_stdout_to_nowhere()
+    sys.exit(code)
+
+
+def run(command: click.Command, arguments: list[str]) -> int:
+    """Run a click command; its exit code. Errors are written to stderr in one line."""
+    error_format = _wanted_error_format(arguments)
+    try:
+        # Without standalone mode click returns the code given to `ctx.exit` or the command's own result.
+        result = command.main(args=arguments, prog_name="driftline", standalone_mode=False)
+    except Exception as error:
+        if os.environ.get(_DEBUG_VARIABLE):
+            raise
+        return report(error, error_format)
+    except KeyboardInterrupt:
+        return report(Cancelled("cancelled"), error_format)
+    return result if isinstance(result, int) else SAME
+
+
+def report(error: BaseException, error_format: str) -> int:
+    """Write one line about the error; the exit code that goes with it."""
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, BrokenPipeError):
+        _point_stdout_to_nowhere()
+        return SAME
+    known = _as_driftline_error(error)
+    if error_format == "json":
+        line = json.dumps({"error": known.to_dict()}, ensure_ascii=False, default=str)
+    else:
+        line = f"error[{known.code}]: {known.message}"
+    print(" ".join(line.splitlines()), file=sys.stderr)
+    return known.exit_code
+
+
+def _as_driftline_error(error: BaseException) -> DriftlineError:
+    if isinstance(error, DriftlineError):
+        return error
+    if isinstance(error, click.Abort):
+        return Cancelled("cancelled")
+    if isinstance(error, click.UsageError):
+        return DriftlineError(_usage_message(error), code="usage")
+    if isinstance(error, click.ClickException):
+        return DriftlineError(error.format_message(), code="usage")
+    if isinstance(error, MemoryError):
+        return StorageError("not enough memory: set a lower --memory, or use --engine spark", code="out_of_memory")
+    if isinstance(error, OSError):
+        from driftline.files import explain_os_error
+
+        return explain_os_error(error, error.filename or "a file")
+    return DriftlineError(
+        f"{type(error).__name__}: {error} (a fault of driftline; {_DEBUG_VARIABLE}=1 shows where)", code="internal"
+    )
+
+
+def _usage_message(error: click.UsageError) -> str:
+    hint = f" (see: {error.ctx.command_path} --help)" if error.ctx is not None else ""
+    return error.format_message() + hint
+
+
+def _wanted_error_format(arguments: list[str]) -> str:
+    """Read before parsing, because a usage error has no parsed options."""
+    for position, word in enumerate(arguments):
+        if word == "--error-format" and position + 1 < len(arguments):
+            return arguments[position + 1]
+        if word.startswith("--error-format="):
+            return word.partition("=")[2]
+    return "text"
+
+
+def _terminate(number: int, frame: FrameType | None) -> Any:
+    # SIGTERM unwinds like Ctrl-C, so that temporary files go and the JVM ends.
+    raise KeyboardInterrupt
+
+
+def _point_stdout_to_nowhere() -> None:
+    # The reader went away (`driftline … | head`): keep Python's exit-time flush from complaining.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

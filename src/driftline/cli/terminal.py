@@ -1,0 +1,114 @@
+"""Drawing on the terminal: progress bars with ETA and plain words, all on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from driftline.progress import Progress, Tracker
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+_QUIET_SECONDS = 2.0  # short work draws nothing
+
+
+def stderr_console() -> Console:
+    """A rich console on stderr; colours only on a terminal."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def stdout_console() -> Console:
+    """A rich console on stdout, for tables that are the answer."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def say(message: str) -> None:
+    """One line on stderr, only where a person watches."""
+    if sys.stderr.isatty():
+        stderr_console().print(message, style="dim")
+
+
+@contextmanager
+def progress_bar(*, show: bool | None = None) -> Iterator[Tracker]:
+    """A tracker whose phases are drawn on stderr once they last longer than two seconds.
+
+    `show` forces the bar on or off; by default it is drawn on a terminal only.
+    """
+    if not (sys.stderr.isatty() if show is None else show):
+        yield Tracker()
+        return
+    drawing = _Drawing()
+    try:
+        yield Tracker(drawing.update)
+    finally:
+        drawing.stop()
+
+
+class _Drawing:
+    """Turns progress records into rich bars."""
+
+    def __init__(self) -> None:
+        self._bar: Bar | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._started = time.monotonic()
+
+    def update(self, record: Progress) -> None:
+        """Draw a record, unless the work is still young."""
+        if self._bar is None:
+            if time.monotonic() - self._started < _QUIET_SECONDS:
+                return
+            self._bar = _make_bar()
+            self._bar.start()
+        if record.phase not in self._tasks:
+            self._tasks[record.phase] = self._bar.add_task(record.phase, total=record.total, rate="", eta="")
+        task = self._tasks[record.phase]
+        self._bar.update(
+            task, completed=record.done, total=record.total, rate=_rate_text(record), eta=_eta_text(record)
+        )
+
+    def stop(self) -> None:
+        """Leave the terminal as it was."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _make_bar() -> Bar:
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    return Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[eta]}"),
+        console=stderr_console(),
+        transient=True,
+    )
+
+
+def _rate_text(record: Progress) -> str:
+    if record.rate is None:
+        return ""
+    if record.unit == "bytes":
+        return f"{record.rate / 1e6:,.0f} MB/s"
+    return f"{record.rate:,.0f} {record.unit}/s"
+
+
+def _eta_text(record: Progress) -> str:
+    if record.finished:
+        return "done"
+    if record.eta is None:
+        return ""
+    minutes, seconds = divmod(round(record.eta), 60)
+    return f"{minutes}:{seconds:02d} left"

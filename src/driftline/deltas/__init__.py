@@ -1,0 +1,1 @@
+"""Row deltas, hybrid clocks and the one rule that merges them."""

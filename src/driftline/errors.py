@@ -1,0 +1,156 @@
+"""One tree of errors; each has a stable `code` and its context as attributes.
+
+    DriftlineError
+    ├── OptionError             options that make no sense, alone or together
+    ├── InputError              what was given cannot be read or is not what it claims to be
+    │   ├── TableError          strict parsing and key rules of the table diff
+    │   ├── PayloadError        payloads, schemas and limits of the payload comparison
+    │   ├── IndexRefError       index references, artifacts and registries of index diffs
+    │   ├── ChangesetError      changesets and patchsets
+    │   │   └── CorruptChangesetError   malformed bytes, with their offset
+    │   ├── DeltaError          a malformed row delta, clock value or schema
+    │   │   └── ClockDriftError         a remote clock too far ahead
+    │   └── PipelineError       a pipeline file that does not hold together
+    ├── StorageError            files, locks and disks
+    │   ├── LockedError         somebody else holds the lock
+    │   └── LakeError           a lake that cannot be read or committed to
+    ├── EngineError             Spark, Java or a worker failed
+    └── Cancelled               the user asked to stop (exit code 130)
+
+>>> raise_code = InputError("A file is empty", code="empty_file", side="A")
+>>> raise_code.code, raise_code.side
+('empty_file', 'A')
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class DriftlineError(Exception):
+    """Base of all errors that driftline raises on purpose."""
+
+    code: str = "error"
+    exit_code: int = 2
+
+    def __init__(self, message: str, *, code: str | None = None, **context: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.context = context
+        if code is not None:
+            self.code = code
+
+    def __getattr__(self, name: str) -> Any:
+        # Only reached when the attribute is not there: look it up in the context.
+        context = self.__dict__.get("context", {})
+        if name in context:
+            return context[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process borders (worker processes, Spark tasks): keep code and context.
+        return _rebuild, (type(self), self.message, self.code, self.context)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as plain data, as `--error-format json` prints it."""
+        return {"code": self.code, "message": self.message, **self.context}
+
+
+def _rebuild(kind: type[DriftlineError], message: str, code: str, context: dict[str, Any]) -> DriftlineError:
+    error = kind.__new__(kind)
+    DriftlineError.__init__(error, message, code=code, **context)
+    return error
+
+
+class OptionError(DriftlineError):
+    """Options that make no sense, alone or together."""
+
+    code = "invalid_option"
+
+
+class InputError(DriftlineError):
+    """What was given cannot be read or is not what it claims to be."""
+
+    code = "invalid_input"
+
+
+class TableError(InputError):
+    """A table breaks the rules of the table diff; the code is the specification's."""
+
+    code = "table_error"
+
+
+class PayloadError(InputError):
+    """A payload, schema or limit of the payload comparison; the code is the specification's."""
+
+    code = "VALIDATION_ERROR"
+
+
+class IndexRefError(InputError):
+    """An index reference, artifact or registry; the code is the specification's."""
+
+    code = "INVALID_REQUEST"
+
+
+class ChangesetError(InputError):
+    """A changeset or patchset that cannot be built, combined or applied."""
+
+    code = "changeset_error"
+
+
+class CorruptChangesetError(ChangesetError):
+    """Malformed changeset bytes; `offset` is where reading stopped."""
+
+    code = "corrupt_changeset"
+
+    def __init__(self, message: str, *, offset: int, code: str | None = None, **context: Any) -> None:
+        super().__init__(f"{message} (at byte {offset})", code=code, offset=offset, **context)
+
+
+class DeltaError(InputError):
+    """A malformed row delta, clock value or table schema."""
+
+    code = "VALIDATION_ERROR"
+
+
+class ClockDriftError(DeltaError):
+    """A remote clock is too far ahead of physical time."""
+
+    code = "CLOCK_DRIFT"
+
+
+class PipelineError(InputError):
+    """A pipeline file that does not hold together; `line` says where."""
+
+    code = "invalid_pipeline"
+
+
+class StorageError(DriftlineError):
+    """Files, locks and disks."""
+
+    code = "storage_error"
+
+
+class LockedError(StorageError):
+    """Somebody else holds the lock."""
+
+    code = "locked"
+
+
+class LakeError(StorageError):
+    """A lake that cannot be read or committed to."""
+
+    code = "lake_error"
+
+
+class EngineError(DriftlineError):
+    """Spark, Java or a worker process failed."""
+
+    code = "engine_error"
+
+
+class Cancelled(DriftlineError):  # noqa: N818 - it is a wish, not a fault
+    """The user asked to stop."""
+
+    code = "cancelled"
+    exit_code = 130

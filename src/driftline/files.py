@@ -1,0 +1,286 @@
+"""Files that are whole or absent, locks with an owner, and byte streams through plain, gzip and zstd.
+
+>>> import tempfile, pathlib
+>>> target = pathlib.Path(tempfile.mkdtemp()) / "out.txt"
+>>> with atomic_write(target) as out:
+...     _ = out.write(b"done")
+>>> target.read_bytes()
+b'done'
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import io
+import json
+import os
+import secrets
+import socket
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any, BinaryIO, Literal, cast
+
+from backports import zstd
+
+from driftline.errors import InputError, LockedError, StorageError
+
+Compression = Literal["plain", "gzip", "zstd"]
+StrPath = str | os.PathLike[str]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_BUFFER_BYTES = 1 << 20
+
+
+@contextmanager
+def atomic_write(path: StrPath) -> Iterator[BinaryIO]:
+    """A binary file that appears under `path` whole, synced to disk, or not at all."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        with naming_the_file(target), open(temporary, "wb", buffering=_BUFFER_BYTES) as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        with naming_the_file(target):
+            os.replace(temporary, target)
+            sync_directory(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: StrPath, data: bytes) -> None:
+    """Replace `path` by `data` in one step."""
+    with atomic_write(path) as out:
+        out.write(data)
+
+
+def sync_directory(path: StrPath) -> None:
+    """Make a rename in this directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def naming_the_file(path: StrPath) -> Iterator[None]:
+    """Turn an `OSError` into one clear line about `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise explain_os_error(error, path) from error
+
+
+def explain_os_error(error: OSError, path: StrPath) -> StorageError | InputError:
+    """The driftline error for an `OSError`, with what to do about it."""
+    name = os.fspath(path)
+    if error.errno == errno.ENOENT:
+        return InputError(f"no such file or directory: {name}", code="not_found", path=name)
+    if error.errno == errno.EISDIR:
+        return InputError(f"{name} is a directory, a file is wanted", code="is_a_directory", path=name)
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return InputError(f"no permission for {name}", code="permission_denied", path=name)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageError(
+            f"the disk is full while writing {name}: free some space or choose another place",
+            code="disk_full",
+            path=name,
+        )
+    return StorageError(f"{name}: {error.strerror or error}", code="io_error", path=name)
+
+
+def compression_of(path: StrPath) -> Compression:
+    """How a file is compressed, by its first bytes (the name may lie)."""
+    with naming_the_file(path), open(path, "rb") as file:
+        start = file.read(4)
+    return compression_of_bytes(start)
+
+
+def compression_of_bytes(start: bytes) -> Compression:
+    """How a stream that begins with these bytes is compressed."""
+    if start.startswith(_GZIP_MAGIC):
+        return "gzip"
+    return "zstd" if start.startswith(_ZSTD_MAGIC) else "plain"
+
+
+def open_bytes(path: StrPath) -> BinaryIO:
+    """A readable stream of the file's content, decompressed on the way."""
+    kind = compression_of(path)
+    with naming_the_file(path):
+        raw = open(path, "rb", buffering=_BUFFER_BYTES)  # noqa: SIM115 - handed to the caller
+    return decompressed(raw, kind, os.fspath(path))
+
+
+def decompressed(raw: BinaryIO, kind: Compression, name: str) -> BinaryIO:
+    """`raw` read through its decompressor; damage is an `InputError` that names the file."""
+    if kind == "plain":
+        return raw
+    opened: Any = gzip.GzipFile(fileobj=raw, mode="rb") if kind == "gzip" else zstd.ZstdFile(raw, "rb")
+    return cast(BinaryIO, io.BufferedReader(_CheckedStream(opened, raw, name), _BUFFER_BYTES))
+
+
+def read_lines(path: StrPath) -> Iterator[bytes]:
+    """The lines of a plain, gzip or zstd file, without their line feeds."""
+    with open_bytes(path) as stream:
+        for line in stream:
+            yield line[:-1] if line.endswith(b"\n") else line
+
+
+class _CheckedStream(io.RawIOBase):
+    """A decompressing stream that closes its source and explains damage."""
+
+    def __init__(self, stream: IO[bytes], raw: BinaryIO, name: str) -> None:
+        self._stream = stream
+        self._raw = raw
+        self._name = name
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._stream.read(len(buffer))
+        except (EOFError, zlib.error, gzip.BadGzipFile, zstd.ZstdError) as error:
+            raise InputError(
+                f"{self._name} is damaged or cut short: {error}", code="corrupt_compression", path=self._name
+            ) from error
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            with contextlib.suppress(OSError, EOFError):
+                self._stream.close()
+            self._raw.close()
+        super().close()
+
+
+@dataclass(frozen=True, slots=True)
+class LockOwner:
+    """Who holds a lock, as written into the lock file."""
+
+    scope: str
+    pid: int
+    host: str
+    lock_id: str
+    started_at: str
+
+    def to_json(self) -> bytes:
+        """The lock file's content."""
+        record = {
+            "scope": self.scope,
+            "pid": self.pid,
+            "host": self.host,
+            "lockId": self.lock_id,
+            "startedAt": self.started_at,
+        }
+        return json.dumps(record).encode()
+
+
+@contextmanager
+def exclusive_lock(path: StrPath, *, scope: str, wait_seconds: float = 0.0) -> Iterator[LockOwner]:
+    """Hold the lock file `path`; a dead process's lock is taken over, a living one's never.
+
+    Raises `LockedError` when the lock is not free within `wait_seconds`.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    owner = LockOwner(scope, os.getpid(), socket.gethostname(), secrets.token_hex(8), _utc_now())
+    deadline = time.monotonic() + wait_seconds
+    while not _try_lock(target, owner):
+        if time.monotonic() >= deadline:
+            raise LockedError(_held_message(target), path=str(target))
+        time.sleep(0.05)
+    try:
+        yield owner
+    finally:
+        _release(target, owner)
+
+
+def _try_lock(target: Path, owner: LockOwner) -> bool:
+    # The content is written first and linked into place, so that nobody ever reads a half-written lock.
+    temporary = target.with_name(f".{target.name}.{owner.lock_id}.tmp")
+    temporary.write_bytes(owner.to_json())
+    try:
+        for _ in range(2):
+            try:
+                os.link(temporary, target)
+                return True
+            except FileExistsError:
+                if not _remove_if_dead(target):
+                    return False
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _remove_if_dead(target: Path) -> bool:
+    holder = read_lock(target)
+    if holder is not None and process_is_alive(holder):
+        return False
+    # Only one of several waiting processes may move the dead lock away: a rename has one winner.
+    grave = target.with_name(f".{target.name}.{secrets.token_hex(4)}.dead")
+    try:
+        os.rename(target, grave)
+    except FileNotFoundError:
+        return True
+    buried = read_lock(grave)
+    if buried is not None and process_is_alive(buried):
+        # A living process took the lock between our look and our rename: give it back.
+        with contextlib.suppress(FileExistsError):
+            os.link(grave, target)
+        grave.unlink(missing_ok=True)
+        return False
+    grave.unlink(missing_ok=True)
+    return True
+
+
+def read_lock(path: StrPath) -> dict[str, Any] | None:
+    """What a lock file says about its holder, or None if there is no readable one."""
+    try:
+        content = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def process_is_alive(holder: dict[str, Any]) -> bool:
+    """Whether the holder of a lock still runs; on another host it is taken to be alive."""
+    if holder.get("host", socket.gethostname()) != socket.gethostname():
+        return True
+    pid = holder.get("pid")
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _release(target: Path, owner: LockOwner) -> None:
+    holder = read_lock(target)
+    if holder is not None and holder.get("lockId") == owner.lock_id:
+        target.unlink(missing_ok=True)
+
+
+def _held_message(target: Path) -> str:
+    holder = read_lock(target) or {}
+    who = f"process {holder['pid']}" if "pid" in holder else "another process"
+    since = f" since {holder['startedAt']}" if "startedAt" in holder else ""
+    return f"{target.name} is held by {who}{since}: wait for it to end, or allow more waiting time"
+
+
+def _utc_now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""Ships deltas: durable log, push and pull, authentication, HTTP."""

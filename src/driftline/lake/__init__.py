@@ -1,0 +1,1 @@
+"""Stores deltas: Delta tables, flush, snapshots, replay."""

@@ -1,0 +1,1 @@
+"""What equivalence of two JSON payloads means."""

@@ -1,0 +1,1 @@
+"""The declared end-to-end pipeline: stages, resume, run records."""

@@ -1,0 +1,1 @@
+"""Writers: JSONL, JSON, CSV, Markdown, summaries, HTML, SQL."""

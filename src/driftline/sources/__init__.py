@@ -1,0 +1,1 @@
+"""Readers: strict CSV, Parquet, JSONL, SQLite."""

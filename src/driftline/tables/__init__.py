@@ -1,0 +1,1 @@
+"""What a table diff means: headers, keys, events, order, statistics."""

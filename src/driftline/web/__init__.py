@@ -1,0 +1,1 @@
+"""The pages and HTTP services that `driftline serve` offers."""
