@@ -1,0 +1,14 @@
+"""A column of a delta."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class ColumnDelta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A column and its new value, which is JSON data; null is a value."""
+
+    column: str
+    value: Any

@@ -1,0 +1,112 @@
+"""The one rule of merging: per column the greatest stamp wins, unless a greater DELETE covers it.
+
+The state that is folded keeps its stamps, so that folding is commutative, associative and idempotent; what users
+see of it is `RowState`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from driftline.canonical import utf16_sort_key, utf16_sorted
+from driftline.deltas.row_delta import RowDelta
+
+RowKey = tuple[str, str]
+# hlc, client id in UTF-16 order, delta id, whether it is a DELETE (which comes last): the order of replay
+Stamp = tuple[int, bytes, str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class RowState:
+    """A row after merging: whether it lives, and its columns (none when it does not)."""
+
+    live: bool
+    columns: dict[str, Any]
+
+
+@dataclass(slots=True)
+class RowFold:
+    """A row with its stamps, still ready to take older deltas."""
+
+    columns: dict[str, tuple[Stamp, Any]] = field(default_factory=dict)
+    written: Stamp | None = None  # greatest INSERT or UPDATE
+    deleted: Stamp | None = None  # greatest DELETE, also of a row that lives again
+
+    def add(self, delta: RowDelta) -> None:
+        """Take one delta in, in any order, any number of times."""
+        stamp = stamp_of(delta)
+        if delta.op == "DELETE":
+            self.deleted = _later(self.deleted, stamp)
+            return
+        self.written = _later(self.written, stamp)
+        for entry in delta.columns:
+            self._offer(entry.column, stamp, entry.value)
+
+    def join(self, other: RowFold) -> None:
+        """Take in everything another fold of the same row knows."""
+        self.written = _later(self.written, other.written)
+        self.deleted = _later(self.deleted, other.deleted)
+        for name, (stamp, value) in other.columns.items():
+            self._offer(name, stamp, value)
+
+    def state(self) -> RowState:
+        """What is visible: columns with a stamp greater than the greatest DELETE."""
+        if self.written is None or (self.deleted is not None and self.written < self.deleted):
+            return RowState(False, {})
+        floor = self.deleted
+        visible = (name for name, (stamp, _) in self.columns.items() if floor is None or stamp > floor)
+        return RowState(True, {name: self.columns[name][1] for name in utf16_sorted(visible)})
+
+    def _offer(self, name: str, stamp: Stamp, value: Any) -> None:
+        held = self.columns.get(name)
+        if held is None or stamp > held[0]:
+            self.columns[name] = (stamp, value)
+
+
+def merge(deltas: Iterable[RowDelta]) -> dict[RowKey, RowState]:
+    """The state of every row that the deltas speak of, whatever order they come in.
+
+    >>> from driftline.deltas import extract
+    >>> first = extract(None, {"a": 1, "b": 1}, table="t", row_id="r", client_id="c", hlc=1)
+    >>> later = extract({"a": 1, "b": 1}, {"a": 2, "b": 1}, table="t", row_id="r", client_id="d", hlc=2)
+    >>> merge([later, first, later])
+    {('t', 'r'): RowState(live=True, columns={'a': 2, 'b': 1})}
+    """
+    return {key: fold.state() for key, fold in fold_rows(deltas).items()}
+
+
+def fold_rows(deltas: Iterable[RowDelta]) -> dict[RowKey, RowFold]:
+    """The folds of every row, with stamps."""
+    folds: dict[RowKey, RowFold] = {}
+    for delta in deltas:
+        key = (delta.table, delta.row_id)
+        fold = folds.get(key)
+        if fold is None:
+            fold = folds[key] = RowFold()
+        fold.add(delta)
+    return folds
+
+
+def join_folds(folds: dict[RowKey, RowFold], more: Mapping[RowKey, RowFold]) -> None:
+    """Take the folds of another set of deltas in."""
+    for key, fold in more.items():
+        folds.setdefault(key, RowFold()).join(fold)
+
+
+def stamp_of(delta: RowDelta) -> Stamp:
+    """The place of a delta in the order of replay."""
+    return delta.hlc, _client_order(delta.client_id), delta.delta_id, delta.op == "DELETE"
+
+
+@lru_cache(maxsize=4096)
+def _client_order(client_id: str) -> bytes:
+    return utf16_sort_key(client_id)
+
+
+def _later(one: Stamp | None, other: Stamp | None) -> Stamp | None:
+    if one is None or other is None:
+        return one or other
+    return max(one, other)

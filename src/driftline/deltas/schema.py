@@ -1,0 +1,118 @@
+"""The columns of a table and their types.
+
+>>> TableSchema(table="todos", columns=[{"name": "title", "type": "string"}]).names
+('title',)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, cast, get_args
+
+from driftline.deltas.names import check_column_names, check_table_name, shorten
+from driftline.errors import DeltaError
+
+ColumnType = Literal["string", "number", "boolean", "json"]
+COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "json": lambda value: True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSchema:
+    """One column: its name and the type of its values."""
+
+    name: str
+    type: ColumnType
+
+    def accepts(self, value: Any) -> bool:
+        """Whether a value is null or of this column's type."""
+        return value is None or _FITS[self.type](value)
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """A table's columns in order, and the columns that make its key where they are known.
+
+    Without `key` the row id alone identifies a row.
+    """
+
+    table: str
+    columns: tuple[ColumnSchema, ...]
+    key: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        table: str,
+        columns: Iterable[ColumnSchema | Mapping[str, Any]],
+        key: Iterable[str] = (),
+    ) -> None:
+        check_table_name(table)
+        object.__setattr__(self, "table", table)
+        object.__setattr__(self, "columns", tuple(_column(table, entry) for entry in columns))
+        object.__setattr__(self, "key", (key,) if isinstance(key, str) else tuple(key))
+        check_column_names(self.names)
+        self._check_key()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The column names in order."""
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def by_name(self) -> dict[str, ColumnSchema]:
+        """The columns by their name."""
+        return {column.name: column for column in self.columns}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.by_name
+
+    @classmethod
+    def from_wire(cls, data: Any) -> TableSchema:
+        """The schema of a JSON object `{table, columns: [{name, type}], key?}`."""
+        if not isinstance(data, Mapping):
+            raise DeltaError("a table schema is an object with table and columns", field="schema")
+        unknown = sorted(set(data) - {"table", "columns", "key"})
+        if unknown:
+            raise DeltaError(f"a table schema has no member {shorten(unknown[0])}", field="schema")
+        columns, key = data.get("columns"), data.get("key", [])
+        if not isinstance(columns, list):
+            raise DeltaError("columns of a table schema is a list of {name, type}", field="columns")
+        if not isinstance(key, list) or not all(isinstance(name, str) for name in key):
+            raise DeltaError("key of a table schema is a list of column names", field="key")
+        return cls(cast(str, data.get("table")), columns, key)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The schema as JSON data."""
+        columns = [{"name": column.name, "type": column.type} for column in self.columns]
+        wire: dict[str, Any] = {"table": self.table, "columns": columns}
+        return {**wire, "key": list(self.key)} if self.key else wire
+
+    def _check_key(self) -> None:
+        for name in self.key:
+            if name not in self.by_name:
+                raise DeltaError(f"key column {shorten(name)} is not a column of table {self.table}", field="key")
+        if len(set(self.key)) < len(self.key):
+            raise DeltaError(f"the key of table {self.table} names a column twice", field="key")
+
+
+def _column(table: str, entry: ColumnSchema | Mapping[str, Any]) -> ColumnSchema:
+    if isinstance(entry, ColumnSchema):
+        name, kind = entry.name, entry.type
+    elif isinstance(entry, Mapping) and set(entry) == {"name", "type"}:
+        name, kind = entry["name"], entry["type"]
+    else:
+        raise DeltaError(f"a column of table {table} is {{name, type}}, not {shorten(entry)}", field="columns")
+    if not isinstance(kind, str) or kind not in COLUMN_TYPES:
+        wanted = ", ".join(COLUMN_TYPES)
+        raise DeltaError(f"column {shorten(name)} has type {shorten(kind)}: use one of {wanted}", field="columns")
+    if not isinstance(name, str):
+        raise DeltaError(f"a column name of table {table} is text, not {shorten(name)}", field="columns")
+    return ColumnSchema(name, kind)
