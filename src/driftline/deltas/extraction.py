@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from driftline.deltas.column_delta import ColumnDelta
@@ -14,6 +14,7 @@ Row = Mapping[str, Any]
 
 _MISSING = object()
 _EXACT = 1 << 53
+_PLAIN = frozenset({str, int, bool, type(None)})
 
 
 def extract(
@@ -121,25 +122,12 @@ def _as_double(value: float) -> float:
 
 def as_json(value: Any) -> Any:
     """The value with NaN and the infinities turned into null, as a delta carries it."""
-    make = _CLEANERS.get(type(value))
-    return value if make is None else make(value)
-
-
-def _clean_float(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _clean_list(value: list[Any] | tuple[Any, ...]) -> list[Any]:
-    return [as_json(item) for item in value]
-
-
-def _clean_object(value: dict[str, Any]) -> dict[str, Any]:
-    return {name: as_json(item) for name, item in value.items()}
-
-
-_CLEANERS: dict[type, Callable[[Any], Any]] = {
-    float: _clean_float,
-    list: _clean_list,
-    tuple: _clean_list,
-    dict: _clean_object,
-}
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: as_json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    return value
