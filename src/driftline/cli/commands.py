@@ -12,6 +12,8 @@ import click
 
 # name -> (module:attribute, short help); in the order of the help page
 COMMANDS: dict[str, tuple[str, str]] = {
+    "diff": ("driftline.cli.diff:diff", "Find what changed between two tables."),
+    "conformance": ("driftline.cli.conformance:conformance", "Run folders of table-diff fixtures and report."),
     "doctor": ("driftline.cli.doctor:doctor", "Check this machine and say in words what is wrong."),
 }
 

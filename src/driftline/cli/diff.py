@@ -1,0 +1,131 @@
+"""`driftline diff`: what changed between two tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, cast
+
+import click
+
+from driftline.cli.outcome import DIFFERENT, SAME
+from driftline.cli.terminal import progress_bar, say
+from driftline.tables.engines import DiffJob, choose_engine, find_engine
+from driftline.tables.options import check_options
+from driftline.tables.stats import Stats
+
+_EPILOG = """\b
+Examples:
+  driftline diff old.csv new.csv --key id
+  driftline diff old.csv new.csv --key country --key city -o changes.jsonl
+  driftline diff old.parquet new.parquet --key id --format summary
+  driftline diff old.db::users new.db::users --key id --format markdown --limit 20
+  zcat new.csv.gz | driftline diff old.csv - --ignore-row-order
+
+A side is a CSV, TSV, Parquet or JSONL file (CSV, TSV and JSONL also as .gz or .zst), a folder or a quoted glob of
+such files, FILE.db::TABLE for a table of a SQLite database, or - for CSV on standard input.
+
+Exit codes: 0 no difference, 1 differences, 2 error.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("a")
+@click.argument("b")
+@click.option("-k", "--key", "key_columns", multiple=True, metavar="COL", help="A key column; may be repeated.")
+@click.option("--mode", metavar="keyed|positional", help="Default: keyed when --key is given, else positional.")
+@click.option("--header-mode", default="strict", show_default=True, metavar="strict|sorted", help="Compare headers.")
+@click.option("--ignore-column-order", is_flag=True, help="The same as --header-mode sorted.")
+@click.option("--ignore-row-order", is_flag=True, help="Positional mode: compare rows as a multiset.")
+@click.option("--emit-unchanged", is_flag=True, help="Also write an event for every row that did not change.")
+@click.option("--delimiter", metavar="CHAR", help='Field delimiter of CSV files; "tab" or "\\t" for a tab.')
+@click.option("--engine", default="auto", show_default=True, metavar="auto|local|spark", help="Where the work runs.")
+@click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
+@click.option(
+    "--format",
+    "format_name",
+    default="jsonl",
+    show_default=True,
+    metavar="NAME",
+    help="jsonl, json, csv, markdown or summary.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N events of each kind.")
+@click.option("--memory", metavar="SIZE", help="Memory to stay within, such as 500MB or 2GB. Default: half of it.")
+@click.option("--progress/--no-progress", default=None, help="Draw a progress bar. Default: on a terminal.")
+def diff(
+    a: str,
+    b: str,
+    *,
+    format_name: str,
+    output: str | None,
+    limit: int | None,
+    memory: str | None,
+    progress: bool | None,
+    engine: str,
+    master: str | None,
+    **rules: Any,
+) -> int:
+    """Find what changed between the tables A and B."""
+    from driftline.sinks.formats import find_format
+    from driftline.tables.memory import memory_limit
+
+    options = check_options(**_table_rules(**rules))
+    find_format(format_name)
+    with progress_bar(show=progress) as tracker:
+        job = DiffJob(a, b, options, memory=memory_limit(memory), master=master, tracker=tracker)
+        name, reason = choose_engine(engine, job)
+        if engine == "auto":
+            say(f"engine: {name} ({reason})")
+        run = find_engine(name)
+        with _open_output(output) as out:
+            if format_name == "jsonl" and limit is None:
+                stats = run(job, out.write)
+            else:
+                stats = _run_and_format(run, job, out, format_name, limit)
+    _hint_at_keys(job, stats)
+    return DIFFERENT if stats.any_difference else SAME
+
+
+def _table_rules(*, ignore_column_order: bool, header_mode: str, delimiter: str | None, **rest: Any) -> dict[str, Any]:
+    return {
+        **rest,
+        "header_mode": "sorted" if ignore_column_order and header_mode == "strict" else header_mode,
+        "delimiter": "\t" if delimiter in ("tab", "\\t") else delimiter,
+    }
+
+
+@contextmanager
+def _open_output(path: str | None) -> Iterator[BinaryIO]:
+    from driftline.files import atomic_write
+
+    if path is None:
+        yield cast(BinaryIO, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    else:
+        with atomic_write(path) as out:
+            yield out
+
+
+def _run_and_format(run: Any, job: DiffJob, out: BinaryIO, format_name: str, limit: int | None) -> Stats:
+    import tempfile
+
+    from driftline.sinks.formats import write_events
+
+    with tempfile.TemporaryFile() as stream:
+        stats: Stats = run(job, stream.write)
+        stream.seek(0)
+        write_events(stream, out, format_name, limit=limit)
+    return stats
+
+
+def _hint_at_keys(job: DiffJob, stats: Stats) -> None:
+    """A positional diff that finds most rows changed was perhaps meant to be keyed."""
+    if job.options.mode == "keyed" or stats.changed * 2 <= stats.compared:
+        return
+    from driftline.tables.key_candidates import key_candidates
+
+    names = key_candidates(job)
+    which = f" (candidates: {', '.join(names)})" if names else ""
+    click.echo(f"hint: more than half of the rows changed; if rows have an identity, give --key COL{which}", err=True)

@@ -1,0 +1,46 @@
+"""The formats a stream of events can be written in, by name.
+
+A format is a function that takes the lines of the JSONL stream (schema first, stats last) and a binary file.
+Its code is imported when it is first used; rooms above this one register theirs by name as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any, BinaryIO, Protocol
+
+from driftline.errors import OptionError
+from driftline.sinks.limits import limit_events
+
+FORMATS: dict[str, str] = {
+    "jsonl": "driftline.sinks.jsonl:write",
+    "json": "driftline.sinks.json_array:write",
+    "csv": "driftline.sinks.csv_rows:write",
+    "markdown": "driftline.sinks.markdown:write",
+    "summary": "driftline.sinks.summary:write",
+}
+
+
+class EventWriter(Protocol):
+    """Writes a stream of events in one format; `settings` are options of that format alone."""
+
+    def __call__(self, lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
+        """Write all lines to `out`."""
+
+
+def find_format(name: str) -> EventWriter:
+    """The writer of that name."""
+    if name not in FORMATS:
+        raise OptionError(f'Unsupported format: "{name}" ({", ".join(FORMATS)})', code="invalid_format")
+    module, _, attribute = FORMATS[name].partition(":")
+    writer: EventWriter = getattr(import_module(module), attribute)
+    return writer
+
+
+def write_events(
+    lines: Iterable[bytes], out: BinaryIO, name: str = "jsonl", *, limit: int | None = None, **settings: Any
+) -> None:
+    """Write a stream of events in the format of that name, with at most `limit` events of each kind."""
+    writer = find_format(name)
+    writer(lines if limit is None else limit_events(lines, limit), out, **settings)

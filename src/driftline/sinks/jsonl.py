@@ -1,0 +1,11 @@
+"""JSONL: the stream as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, BinaryIO
+
+
+def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
+    """One event a line."""
+    out.writelines(lines)

@@ -1,0 +1,61 @@
+"""Markdown: the counts, then one line for each added or removed row and each changed cell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, BinaryIO
+
+_COUNTS = ("rows_total_compared", "rows_added", "rows_removed", "rows_changed", "rows_unchanged")
+
+
+def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
+    """A table of changes that can be pasted into a review, followed by the counts."""
+    out.write(b"| change | row | column | from | to |\n|---|---|---|---|---|\n")
+    stats: dict[str, Any] = {}
+    for line in lines:
+        event = json.loads(line)
+        if event["type"] == "stats":
+            stats = event
+        for cells in _table_rows(event):
+            out.write(_table_line(cells))
+    out.write(b"\n| counted | rows |\n|---|---:|\n")
+    for name in _COUNTS:
+        out.write(_table_line([name.removeprefix("rows_").replace("_", " "), str(stats[name])]))
+    if stats.get("truncated"):
+        out.write(b"\nNot every change is listed: the list was limited.\n")
+
+
+def _table_rows(event: dict[str, Any]) -> list[list[str]]:
+    kind, place = event["type"], _place(event)
+    if kind == "changed":
+        cells = event["delta"].items()
+        return [[kind, place, name, _text(cell["from"]), _text(cell["to"])] for name, cell in cells]
+    if kind == "added":
+        return [[kind, place, "", "", _row_text(event["row"])]]
+    if kind in ("removed", "unchanged"):
+        return [[kind, place, "", _row_text(event["row"]), ""]]
+    return []
+
+
+def _place(event: dict[str, Any]) -> str:
+    if "key" in event:
+        return _row_text(event["key"])
+    return str(event.get("row_index", ""))
+
+
+def _row_text(row: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={_text(value)}" for name, value in row.items())
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _table_line(cells: list[str]) -> bytes:
+    return f"| {' | '.join(map(_escaped, cells))} |\n".encode()
+
+
+def _escaped(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("|", "\\|")
+    return escaped.replace("\r\n", "<br>").replace("\n", "<br>").replace("\r", "<br>")

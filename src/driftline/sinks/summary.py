@@ -1,0 +1,96 @@
+"""Summary: counts, changed columns with their counts and examples, as tables for people."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_EXAMPLES = 3
+_LONGEST_CELL = 40
+_COUNTS = {
+    "rows_total_compared": "on both sides",
+    "rows_added": "added",
+    "rows_removed": "removed",
+    "rows_changed": "changed",
+    "rows_unchanged": "unchanged",
+}
+
+
+@dataclass
+class _Seen:
+    """What has passed by: how often each column changed, and the first few examples."""
+
+    stats: dict[str, Any] = field(default_factory=dict)
+    changes: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Take an event into account."""
+        if event["type"] == "stats":
+            self.stats = event
+        for name, cell in event.get("delta", {}).items():
+            self.changes[name] += 1
+            examples = self.examples.setdefault(name, [])
+            if len(examples) < _EXAMPLES:
+                examples.append((_place(event), _text(cell["from"]), _text(cell["to"])))
+
+
+def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
+    """Two tables: how many rows, and which columns changed."""
+    seen = _Seen()
+    for line in lines:
+        seen.note(json.loads(line))
+    text = io.TextIOWrapper(out, encoding="utf-8", newline="")
+    on_terminal = out.isatty()
+    console = Console(file=text, highlight=False, width=None if on_terminal else 100, force_terminal=on_terminal)
+    console.print(_counts_table(seen.stats))
+    if seen.changes:
+        console.print(_columns_table(seen))
+    if seen.stats.get("truncated"):
+        console.print("Columns and examples cover the listed changes only: the list was limited.")
+    text.flush()
+    text.detach()
+
+
+def _counts_table(stats: dict[str, Any]) -> Table:
+    table = Table("rows", title="What changed", title_justify="left")
+    table.add_column("count", justify="right")
+    for name, words in _COUNTS.items():
+        table.add_row(words, f"{stats[name]:,}")
+    return table
+
+
+def _columns_table(seen: _Seen) -> Table:
+    table = Table("column", title="Changed columns", title_justify="left")
+    table.add_column("rows", justify="right")
+    table.add_column("examples")
+    for name, count in sorted(seen.changes.items(), key=lambda item: (-item[1], item[0])):
+        examples = "\n".join(f"{place}: {before} → {after}" for place, before, after in seen.examples[name])
+        table.add_row(Text(name), f"{count:,}", Text(examples))
+    return table
+
+
+def _place(event: dict[str, Any]) -> str:
+    if "key" in event:
+        return _short(", ".join(_plain(part) for part in event["key"].values()))
+    return f"row {event['row_index']}"
+
+
+def _text(value: Any) -> str:
+    return _short(repr(value) if isinstance(value, str) else _plain(value))
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"

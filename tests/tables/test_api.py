@@ -1,0 +1,72 @@
+"""`driftline.diff` as users call it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import driftline as dl
+from driftline.errors import DriftlineError
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    a, b = tmp_path / "a.csv", tmp_path / "b.csv"
+    a.write_text("id,name\n1,Ann\n2,Bob\n")
+    b.write_text("id,name\n1,Anna\n3,Cy\n")
+    return a, b
+
+
+def test_events_are_dicts_with_schema_first_and_stats_last(pair: tuple[Path, Path]) -> None:
+    result = dl.diff(*pair, key=["id"])
+    events = list(result)
+    assert [event["type"] for event in events] == ["schema", "changed", "removed", "added", "stats"]
+    assert events[1]["delta"] == {"name": {"from": "Ann", "to": "Anna"}}
+    assert events[-1] == result.stats
+    assert result.has_differences
+
+
+def test_a_result_can_be_iterated_twice_and_at_the_same_time(pair: tuple[Path, Path]) -> None:
+    result = dl.diff(*map(str, pair), key="id")
+    assert [first == second for first, second in zip(result, result, strict=True)] == [True] * 5
+
+
+def test_write_makes_the_same_bytes_as_the_lines(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    result = dl.diff(*pair, key=["id"])
+    result.write(tmp_path / "out.jsonl")
+    assert (tmp_path / "out.jsonl").read_bytes() == b"".join(result.lines())
+    result.write(tmp_path / "out.json", format="json")
+    assert json.loads((tmp_path / "out.json").read_bytes()) == list(result)
+
+
+def test_no_difference(pair: tuple[Path, Path]) -> None:
+    result = dl.diff(pair[0], pair[0])
+    assert not result.has_differences
+    assert result.stats["rows_unchanged"] == 2
+
+
+def test_errors_carry_code_side_and_row(pair: tuple[Path, Path]) -> None:
+    pair[1].write_text("id,name\n1\n")
+    with pytest.raises(DriftlineError) as caught:
+        dl.diff(*pair, key=["id"])
+    assert (caught.value.code, caught.value.side, caught.value.row) == ("row_width_mismatch", "B", 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"engine": "abacus"}, "invalid_engine"),
+        ({"mode": "bag"}, "invalid_mode"),
+        ({"header_mode": "x"}, "invalid_header_mode"),
+        ({"mode": "keyed"}, "missing_key_column"),
+        ({"key": "id", "ignore_row_order": True}, "invalid_option_combination"),
+        ({"delimiter": '"'}, "invalid_delimiter"),
+        ({"delimiter": "ab"}, "invalid_delimiter"),
+    ],
+)
+def test_bad_options(pair: tuple[Path, Path], options: dict, code: str) -> None:
+    with pytest.raises(DriftlineError) as caught:
+        dl.diff(*pair, **options)
+    assert caught.value.code == code

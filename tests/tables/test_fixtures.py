@@ -1,0 +1,81 @@
+"""Every fixture on every engine, byte for byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driftline.errors import DriftlineError
+from driftline.tables.conformance import Outcome, _job_of, find_fixtures, run_fixture, run_fixtures
+from driftline.tables.engines import find_engine
+
+FIXTURES = Path(__file__).parents[1] / "conformance" / "tables"
+
+
+@pytest.mark.parametrize("engine", ["local", "kernels"])
+@pytest.mark.parametrize("fixture", find_fixtures(FIXTURES), ids=lambda path: path.name)
+def test_fixture(fixture: Path, engine: str) -> None:
+    assert run_fixture(fixture, engine) is None
+    expected = fixture / "expected.jsonl"
+    if expected.exists():
+        written: list[bytes] = []
+        find_engine(engine)(_job_of(fixture, None), lambda data: written.append(bytes(data)))
+        assert b"".join(written) == expected.read_bytes()
+
+
+def test_there_are_enough_fixtures() -> None:
+    assert len(find_fixtures(FIXTURES)) >= 60
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda lines: lines[:-1], "expected 4 events, got 5"),
+        (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "event 2: expected"),
+        (lambda lines: [*lines[:-1], lines[-1].replace('"rows_added":1', '"rows_added":2')], "event 5: expected"),
+    ],
+)
+def test_a_wrong_expectation_fails(tmp_path: Path, change, complaint: str) -> None:
+    fixture = _copy("keyed_basic", tmp_path)
+    lines = (fixture / "expected.jsonl").read_text().splitlines()
+    (fixture / "expected.jsonl").write_text("\n".join(change(lines)) + "\n")
+    assert complaint in (run_fixture(fixture) or "")
+
+
+def test_spacing_of_a_foreign_fixture_does_not_matter(tmp_path: Path) -> None:
+    fixture = _copy("keyed_basic", tmp_path)
+    spaced = (fixture / "expected.jsonl").read_text().replace('":', '": ')
+    (fixture / "expected.jsonl").write_text(spaced)
+    assert run_fixture(fixture) is None
+
+
+def test_wrong_error_expectations_fail(tmp_path: Path) -> None:
+    fixture = _copy("duplicate_key_a", tmp_path)
+    (fixture / "expected_error.json").write_text('{"code":"duplicate_key","message_contains":"in B"}')
+    assert "message should contain" in (run_fixture(fixture) or "")
+    (fixture / "expected_error.json").write_text('{"code":"empty_file","message_contains":""}')
+    assert "expected error [empty_file], got [duplicate_key]" in (run_fixture(fixture) or "")
+
+
+def test_unknown_config_fields_are_named(tmp_path: Path) -> None:
+    fixture = _copy("keyed_basic", tmp_path)
+    (fixture / "config.json").write_text('{"mode":"keyed","keys":["id"]}')
+    assert "unknown fields: keys" in (run_fixture(fixture) or "")
+
+
+def test_a_folder_without_fixtures_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DriftlineError, match="no fixture below"):
+        list(run_fixtures(tmp_path))
+
+
+def test_a_single_fixture_is_named_by_its_folder() -> None:
+    assert list(run_fixtures(FIXTURES / "keyed_basic")) == [Outcome("keyed_basic")]
+
+
+def _copy(name: str, target: Path) -> Path:
+    fixture = target / name
+    fixture.mkdir()
+    for file in (FIXTURES / name).iterdir():
+        (fixture / file.name).write_bytes(file.read_bytes())
+    return fixture
