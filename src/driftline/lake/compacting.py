@@ -1,0 +1,213 @@
+"""Compaction: previous base, pinned deletes and new deltas become a new snapshot.
+
+Stages: plan, fold (files with attempt-unique names), commit `deletes`, commit `base` with the pins. A kill before
+the last commit leaves files that nobody refers to; the next run starts from the pins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.compute as pc
+
+from driftline.errors import LakeError
+from driftline.lake.columns import base_file_schema, deletes_file_schema
+from driftline.lake.delta_tables import (
+    MAX_TRIES,
+    Commit,
+    append,
+    create,
+    files_of,
+    load,
+    new_token,
+    retried,
+    version_of_commit,
+)
+from driftline.lake.kernels import RangeInput, RangeJob, Result, fold_range
+from driftline.lake.layout import Lake, attempt_token, relative
+from driftline.lake.local_engine import run_locally
+from driftline.lake.parquet_files import DataFile, write_file
+from driftline.lake.planning import TARGET_FILE_BYTES, FoldPlan, plan_fold
+from driftline.lake.ranges import ROWS_PER_RANGE
+from driftline.lake.snapshots import FOLDED_DELTAS, GREATEST_HLC, PINNED_DELETES, pins_of
+from driftline.progress import Tracker
+
+_COMPRESSED_SHARE = 0.5  # of the bytes in memory, about what a base file takes on disk
+
+Engine = Callable[[FoldPlan, RangeJob, Tracker | None], Iterable[Result]]
+Stage = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """What a compaction did; `is_new` is False when there was nothing to do or somebody else had done it."""
+
+    table: str
+    is_new: bool
+    deltas_version: int
+    base_version: int | None
+    deltas_folded: int = 0
+    files_written: int = 0
+    files_replaced: int = 0
+    full: bool = False
+
+
+@dataclass(frozen=True)
+class WriteSnapshot:
+    """The job of a compaction: fold a range and write its base and deletes files."""
+
+    target_file_bytes: int = TARGET_FILE_BYTES
+    needs_originals: bool = False
+    every_range: bool = False
+
+    def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
+        """Fold and write; the result names the range and its new files."""
+        folded = fold_range(plan, given)
+        dead = _without_expired(folded.deletes, plan.horizon)
+        return [
+            {
+                "range": given.key_range.index,
+                "base": self._write(plan, "base", folded.base, given.key_range.index),
+                "deletes": self._write(plan, "deletes", dead, given.key_range.index),
+            }
+        ]
+
+    def _write(self, plan: FoldPlan, part: str, rows: Any, index: int) -> list[list[Any]]:
+        if rows.num_rows == 0:
+            return []
+        pieces = max(1, round(rows.nbytes * _COMPRESSED_SHARE / self.target_file_bytes))
+        size = -(-rows.num_rows // pieces)
+        files = []
+        for number, start in enumerate(range(0, rows.num_rows, size)):
+            name = f"part-{index:05d}-{number:03d}-{attempt_token()}.parquet"
+            file = write_file(plan.lake, relative(plan.table, part), name, rows.slice(start, size))
+            files.append([file.path, file.size, file.rows, file.min_row_id, file.max_row_id])
+        return files
+
+
+@dataclass
+class _Changes:
+    """What the ranges of a compaction replace and write."""
+
+    base: list[DataFile] = field(default_factory=list)
+    deletes: list[DataFile] = field(default_factory=list)
+    replaced_base: set[str] = field(default_factory=set)
+    replaced_deletes: set[str] = field(default_factory=set)
+
+
+def compact(
+    lake: Lake,
+    table: str,
+    *,
+    full: bool = False,
+    engine: Engine = run_locally,
+    tracker: Tracker | None = None,
+    target_file_bytes: int = TARGET_FILE_BYTES,
+    rows_per_range: int = ROWS_PER_RANGE,
+    at_stage: Stage = lambda name: None,
+) -> CompactionResult:
+    """Fold what is new into a new snapshot; a rival's commit is noticed and the fold planned anew."""
+    for _ in range(MAX_TRIES):
+        plan = plan_fold(lake, table, full=full, rows_per_range=rows_per_range, target_file_bytes=target_file_bytes)
+        at_stage("planned")
+        if not full and _is_up_to_date(plan):
+            version = plan.snapshot.base_version if plan.snapshot else None
+            return CompactionResult(table, False, plan.deltas_version, version)
+        job = WriteSnapshot(target_file_bytes, every_range=_columns_changed(plan))
+        changes = _collect(plan, engine(plan, job, tracker))
+        at_stage("folded")
+        deletes_version = _commit_deletes(plan, changes)
+        at_stage("deletes committed")
+        outcome = _commit_base(plan, changes, deletes_version)
+        if outcome is not None:
+            at_stage("base committed")
+            return outcome
+    raise LakeError(f"compacting {table}: other compactors kept committing; run it again", code="commit_conflict")
+
+
+def _is_up_to_date(plan: FoldPlan) -> bool:
+    if plan.snapshot is None:
+        return not plan.deltas and plan.base_pins is None
+    return not plan.deltas and not _columns_changed(plan)
+
+
+def _columns_changed(plan: FoldPlan) -> bool:
+    """Then every file is rewritten, so that readers see one schema; a removed column leaves base this way."""
+    return plan.snapshot is not None and plan.snapshot.columns != {column.name for column in plan.columns}
+
+
+def _collect(plan: FoldPlan, results: Iterable[Result]) -> _Changes:
+    changes = _Changes()
+    for result in results:
+        key_range = plan.ranges[result["range"]]
+        changes.base += [DataFile(*entry) for entry in result["base"]]
+        changes.deletes += [DataFile(*entry) for entry in result["deletes"]]
+        changes.replaced_base |= {file.path for file in key_range.base}
+        changes.replaced_deletes |= {file.path for file in key_range.deletes}
+    return changes
+
+
+def _commit_deletes(plan: FoldPlan, changes: _Changes) -> int:
+    """Make the latest version of `deletes` the pinned one with the touched files replaced; its version."""
+    pinned = {file.path: file for file in plan.snapshot.deletes} if plan.snapshot else {}
+    wanted = {path: file for path, file in pinned.items() if path not in changes.replaced_deletes}
+    wanted.update({file.path: file for file in changes.deletes})
+    token = new_token()
+    details = {"operation": "compact", "token": token}
+
+    def attempt() -> bool:
+        latest = load(plan.lake, plan.table, "deletes")
+        if latest is None:
+            first = Commit(adds=list(wanted.values()), metadata=details)
+            return create(plan.lake, plan.table, "deletes", deletes_file_schema(), first)
+        present = {file.path for file in files_of(latest)}
+        commit = Commit(
+            adds=[file for path, file in wanted.items() if path not in present],
+            removes=sorted(present - set(wanted)),
+            metadata=details,
+        )
+        return append(latest, commit)
+
+    retried(attempt, f"compacting {plan.table}")
+    return version_of_commit(plan.lake, plan.table, "deletes", token)
+
+
+def _commit_base(plan: FoldPlan, changes: _Changes, deletes_version: int) -> CompactionResult | None:
+    """Commit the snapshot; None when a rival committed another one and the fold must be planned anew."""
+    token = new_token()
+    pins = {FOLDED_DELTAS: plan.deltas_version, PINNED_DELETES: deletes_version, GREATEST_HLC: plan.max_hlc}
+    details = {"operation": "compact", "token": token, "deltas": plan.delta_count, "pins": pins}
+    overwrite = plan.snapshot is None or _columns_changed(plan)
+    removes = () if overwrite else sorted(changes.replaced_base)
+    commit = Commit(changes.base, removes, pins, details, overwrite=overwrite)
+    if not _try_base(plan, commit):
+        return None
+    return CompactionResult(
+        plan.table,
+        True,
+        plan.deltas_version,
+        version_of_commit(plan.lake, plan.table, "base", token),
+        plan.delta_count,
+        len(changes.base) + len(changes.deletes),
+        len(changes.replaced_base) + len(changes.replaced_deletes),
+        plan.snapshot is None,
+    )
+
+
+def _try_base(plan: FoldPlan, commit: Commit) -> bool:
+    schema = base_file_schema(plan.columns)
+    latest = load(plan.lake, plan.table, "base")
+    if latest is None:
+        return create(plan.lake, plan.table, "base", schema, commit)
+    if pins_of(latest) != plan.base_pins:
+        return False
+    return append(latest, commit, schema if commit.overwrite else None)
+
+
+def _without_expired(deletes: Any, horizon: int | None) -> Any:
+    """Tombstones older than the horizon may go: no delta can be older than they are."""
+    if horizon is None:
+        return deletes
+    return deletes.filter(pc.greater_equal(pc.struct_field(deletes["_deleted"], ["hlc"]), horizon))

@@ -1,0 +1,186 @@
+"""Delta tables: loading, their files, and commits that are retried on conflict and never done twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from driftline.errors import LakeError
+from driftline.lake.columns import HLC, ROW_ID
+from driftline.lake.layout import Lake, Part, attempt_token, relative
+from driftline.lake.parquet_files import DataFile, now_ms
+
+MAX_TRIES = 12
+# Pins and log entries are what resume and time travel rest on: keep the log until a vacuum says otherwise.
+_CONFIGURATION = {"delta.logRetentionDuration": "interval 36500 days"}
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What one commit does: files in, files out, application transactions and words for the log."""
+
+    adds: Sequence[DataFile] = ()
+    removes: Sequence[str] = ()
+    transactions: Mapping[str, int] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    data_change: bool = True
+    overwrite: bool = False  # replaces every file, and the schema with them
+
+
+def load(lake: Lake, table: str, part: Part, version: int | None = None) -> Any:
+    """The Delta table, fresh from its log, or None if there is none (or not at that version any more)."""
+    try:
+        return DeltaTable(lake.part(table, part), version=version, storage_options=lake.options())
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError) as error:
+        if version is not None:
+            return None
+        if isinstance(error, DeltaError) and _is_absent(lake, table, part):
+            return None
+        raise LakeError(f"the log of tables/{table}/{part} cannot be read: {_line(error)}", code="bad_log") from error
+
+
+def files_of(delta_table: Any) -> list[DataFile]:
+    """The files of a Delta table at its loaded version."""
+    rows = pa.table(delta_table.get_add_actions(flatten=True)).to_pylist()
+    return [
+        DataFile(
+            row["path"],
+            row["size_bytes"],
+            row["num_records"] or 0,
+            row.get(f"min.{ROW_ID}"),
+            row.get(f"max.{ROW_ID}"),
+            row.get(f"min.{HLC}"),
+            row.get(f"max.{HLC}"),
+        )
+        for row in rows
+    ]
+
+
+def create(lake: Lake, table: str, part: Part, schema: Any, commit: Commit) -> bool:
+    """Create a Delta table with its first files; False if somebody else created it meanwhile."""
+    lake.make_directory(relative(table, part))
+    try:
+        create_table_with_add_actions(
+            lake.part(table, part),
+            Schema.from_arrow(schema),
+            _adds(commit),
+            mode="error",
+            name=f"{table}.{part}",
+            configuration=_CONFIGURATION,
+            storage_options=lake.options(),
+            commit_properties=_properties(commit),
+        )
+    except DeltaError as error:
+        if "already exists" in str(error) or isinstance(error, CommitFailedError):
+            return False
+        raise LakeError(f"tables/{table}/{part} cannot be created: {_line(error)}", code="commit_failed") from error
+    return True
+
+
+def append(delta_table: Any, commit: Commit, schema: Any = None) -> bool:
+    """Commit to a loaded table; False if a concurrent commit is in the way and the table must be loaded anew."""
+    removes = [RemoveAction(path, commit.data_change, now_ms()) for path in commit.removes]
+    try:
+        delta_table.create_write_transaction(
+            [*_adds(commit), *removes],
+            "overwrite" if commit.overwrite else "append",
+            delta_table.schema() if schema is None else Schema.from_arrow(schema),
+            commit_properties=_properties(commit),
+        )
+    except CommitFailedError:
+        return False
+    except (DeltaError, OSError) as error:
+        raise LakeError(f"the commit failed: {_line(error)}", code="commit_failed") from error
+    return True
+
+
+def retried(attempt: Callable[[], bool], what: str) -> None:
+    """Try until it works; between tries somebody else's commit gets time to end."""
+    for number in range(MAX_TRIES):
+        if attempt():
+            return
+        time.sleep(random.uniform(0, 0.05 * (number + 1)))
+    raise LakeError(
+        f"{what}: other writers kept committing, {MAX_TRIES} tries failed; run it again", code="commit_conflict"
+    )
+
+
+def transaction_version(delta_table: Any, application: str) -> int | None:
+    """The version of an application's last transaction."""
+    if delta_table is None:
+        return None
+    version: int | None = delta_table.transaction_version(application)
+    return version
+
+
+def commit_entries(lake: Lake, table: str, part: Part, version: int) -> list[dict[str, Any]] | None:
+    """The actions of one commit, or None where the log no longer holds it."""
+    path = relative(table, part, f"_delta_log/{version:020d}.json")
+    try:
+        with lake.files().open_input_stream(path) as stream:
+            return [json.loads(line) for line in stream.read().splitlines() if line]
+    except (FileNotFoundError, OSError):
+        return None
+
+
+def version_of_commit(lake: Lake, table: str, part: Part, token: str) -> int:
+    """The version that a commit with this token got; others may have committed since."""
+    version = load(lake, table, part).version()
+    for candidate in range(version, -1, -1):
+        entries = commit_entries(lake, table, part, candidate) or []
+        if any(_token_of(entry) == token for entry in entries):
+            return candidate
+    raise LakeError(f"the commit to tables/{table}/{part} is not in its log", code="bad_log")
+
+
+def new_token() -> str:
+    """A token that finds a commit again."""
+    return attempt_token()
+
+
+def added_since(lake: Lake, table: str, part: Part, since: int, until: int) -> list[str] | None:
+    """Paths that commits after `since` up to `until` added as new data; None if the log no longer tells."""
+    paths: list[str] = []
+    for version in range(since + 1, until + 1):
+        entries = commit_entries(lake, table, part, version)
+        if entries is None:
+            return None
+        adds = (entry["add"] for entry in entries if "add" in entry)
+        paths += [add["path"] for add in adds if add.get("dataChange", True)]
+    return paths
+
+
+def _token_of(entry: Mapping[str, Any]) -> str | None:
+    details = entry.get("commitInfo", {}).get("driftline", {})
+    return details.get("token") if isinstance(details, dict) else None
+
+
+def _adds(commit: Commit) -> list[Any]:
+    moment = now_ms()
+    return [AddAction(file.path, file.size, {}, moment, commit.data_change, file.stats()) for file in commit.adds]
+
+
+def _properties(commit: Commit) -> Any:
+    return CommitProperties(
+        custom_metadata={"driftline": dict(commit.metadata)},
+        app_transactions=[Transaction(name, version) for name, version in commit.transactions.items()],
+    )
+
+
+def _is_absent(lake: Lake, table: str, part: Part) -> bool:
+    return not DeltaTable.is_deltatable(lake.part(table, part), lake.options())
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]

@@ -1,0 +1,169 @@
+"""The fold: base rows, equality deletes and deltas of one range of row ids become new base rows and deletes.
+
+The closed form of the merge rule (rulings, "Merge"), for all rows at once: per column the greatest stamp wins and is
+visible if greater than the row's greatest DELETE; the row lives if its greatest non-DELETE stamp is. Sorting the
+deltas once by stamp makes "greatest" the last write of a scatter. `replay.py` is the oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from driftline.deltas import ColumnSchema
+from driftline.lake.columns import ROW_ID, STAMPS, base_file_schema, deletes_file_schema, escaped
+from driftline.lake.stamped import ints, present
+from driftline.lake.stamps import NONE, Bools, ClientRanks, Ints, Stamps
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The rows that live and the ones that died, both sorted by row id."""
+
+    base: Any
+    deletes: Any
+
+
+def fold(columns: Sequence[ColumnSchema], deltas: Any, base: Any = None, deletes: Any = None) -> Folded:
+    """Fold stamped deltas into the base rows and deletes of the same range."""
+    base = _whole(base_file_schema(columns).empty_table() if base is None else base)
+    deletes = _whole(deletes_file_schema().empty_table() if deletes is None else deletes)
+    return _Fold(columns, _whole(deltas.unify_dictionaries()), base, deletes).run()
+
+
+def useful(columns: Sequence[ColumnSchema], deltas: Any) -> Any:
+    """The stamped deltas that win something among themselves; the others can never matter and are left out."""
+    deltas = _whole(deltas.unify_dictionaries())
+    work = _Fold(columns, deltas, base_file_schema(columns).empty_table(), deletes_file_schema().empty_table())
+    wins = np.zeros(deltas.num_rows, dtype=bool)
+    for winners in work.all_winners():
+        wins[winners[winners >= 0]] = True
+    return deltas.filter(pa.array(wins))
+
+
+class _Fold:
+    """One fold on its way: rows are numbered in the order of their ids."""
+
+    def __init__(self, columns: Sequence[ColumnSchema], deltas: Any, base: Any, deletes: Any) -> None:
+        self.columns = columns
+        self.names = escaped(columns)
+        self.deltas = deltas
+        self.base = base
+        self.base_stamps = _column(base, STAMPS)
+        self.deletes = deletes
+        self.ranks = ClientRanks(self._client_arrays())
+        self.row_ids, codes = _number_rows([_column(base, ROW_ID), _column(deletes, ROW_ID), _column(deltas, "row_id")])
+        self.base_rows, rest = codes[: base.num_rows], codes[base.num_rows :]
+        self.dead_rows, self.delta_rows = rest[: deletes.num_rows], rest[deletes.num_rows :]
+        self.base_at = np.full(len(self.row_ids), NONE, np.int64)
+        self.base_at[self.base_rows] = np.arange(base.num_rows)
+        self.stamps = Stamps(ints(deltas["hlc"]), self.ranks.ranks(_column(deltas, "client")), ints(deltas["mark"]))
+        self.order = self.stamps.order()
+        self.is_delete: Bools = _column(deltas, "is_delete").to_numpy(zero_copy_only=False)
+
+    def run(self) -> Folded:
+        """Fold every column."""
+        deleted = self._deleted()
+        life = self._greatest(self.winners(~self.is_delete), self._base_stamp("live"))
+        alive = life.after(deleted)
+        values, column_stamps = self._fold_columns(alive, deleted)
+        kept = np.flatnonzero(alive)
+        stamps = self._stamps_column(life.take(kept), deleted.take(kept), column_stamps)
+        base = pa.Table.from_arrays(
+            [self.row_ids.take(pa.array(kept)), *values, stamps], schema=base_file_schema(self.columns)
+        )
+        gone = np.flatnonzero(~alive)
+        dead = [self.row_ids.take(pa.array(gone)), deleted.take(gone).write(self.ranks)]
+        return Folded(base, pa.Table.from_arrays(dead, schema=deletes_file_schema()))
+
+    def winners(self, candidates: Bools) -> Ints:
+        """Per row the delta with the greatest stamp among the candidates, or `NONE`."""
+        chosen = self.order[candidates[self.order]]
+        result = np.full(len(self.row_ids), NONE, np.int64)
+        result[self.delta_rows[chosen]] = chosen  # a later write replaces an earlier one
+        return result
+
+    def all_winners(self) -> list[Ints]:
+        """The winners of the row's life, of its death and of every column."""
+        candidates = [~self.is_delete, self.is_delete, *(present(self.deltas, k) for k in range(len(self.columns)))]
+        return [self.winners(each) for each in candidates]
+
+    def _deleted(self) -> Stamps:
+        places = np.full(len(self.row_ids), NONE, np.int64)
+        places[self.dead_rows] = np.arange(self.deletes.num_rows)
+        tombstones = Stamps.read(_column(self.deletes, "_deleted"), self.ranks).take(places)
+        known = self._base_stamp("deleted").latest(tombstones)
+        return self._greatest(self.winners(self.is_delete), known)
+
+    def _greatest(self, winners: Ints, known: Stamps) -> Stamps:
+        return known.latest(self.stamps.take(winners))
+
+    def _base_stamp(self, *path: str) -> Stamps:
+        array = self.base_stamps
+        for name in path:
+            array = pc.struct_field(array, [name])
+        return Stamps.read(array, self.ranks).take(self.base_at)
+
+    def _fold_columns(self, alive: Bools, deleted: Stamps) -> tuple[list[Any], list[Stamps]]:
+        values, stamps = [], []
+        for position, name in enumerate(self.names):
+            known = self._base_stamp("columns", name)
+            winners = self.winners(present(self.deltas, position) & ~self.is_delete)
+            newest = self.stamps.take(winners)
+            newer = newest.after(known)
+            stamp = newest.where(newer, known)
+            visible = stamp.after(deleted)
+            source = np.where(newer, winners + self.base.num_rows, self.base_at)
+            values.append(self._take_values(name, np.where(visible, source, NONE)[alive]))
+            stamp.hlc[~visible] = NONE
+            stamps.append(Stamps(stamp.hlc[alive], stamp.client[alive], stamp.mark[alive]))
+        return values, stamps
+
+    def _take_values(self, name: str, places: Ints) -> Any:
+        pool = _column(self.deltas, name)
+        if self.base.num_rows:
+            pool = pa.concat_arrays([_column(self.base, name), pool])
+        return pool.take(pa.array(places, mask=places < 0))
+
+    def _stamps_column(self, life: Stamps, deleted: Stamps, columns: list[Stamps]) -> Any:
+        children = [life.write(self.ranks), deleted.write(self.ranks)]
+        if columns:
+            members = [stamps.write(self.ranks) for stamps in columns]
+            children.append(pa.StructArray.from_arrays(members, names=self.names))
+        return pa.StructArray.from_arrays(children, names=["live", "deleted", "columns"][: len(children)])
+
+    def _client_arrays(self) -> list[Any]:
+        stamps = [_column(self.deletes, "_deleted")]
+        if self.base.num_rows:
+            stamps += [pc.struct_field(self.base_stamps, [name]) for name in ("live", "deleted")]
+            stamps += [pc.struct_field(self.base_stamps, ["columns", name]) for name in self.names]
+        return [_column(self.deltas, "client"), *(pc.struct_field(stamp, ["client"]) for stamp in stamps)]
+
+
+def _number_rows(arrays: list[Any]) -> tuple[Any, Ints]:
+    """The distinct row ids in order, and each given id's number."""
+    encoded = pa.concat_arrays(arrays).dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary)
+    numbers = np.empty(len(order), dtype=np.int64)
+    numbers[order.to_numpy(zero_copy_only=False)] = np.arange(len(order))
+    codes: npt.NDArray[np.int64] = numbers[encoded.indices.to_numpy(zero_copy_only=False)]
+    return encoded.dictionary.take(order), codes
+
+
+def _whole(table: Any) -> Any:
+    return table.combine_chunks()
+
+
+def _column(table: Any, name: str) -> Any:
+    column = table[name]
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [_empty(column.type)])
+
+
+def _empty(kind: Any) -> Any:
+    return pa.array([], kind)

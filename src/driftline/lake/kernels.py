@@ -1,0 +1,140 @@
+"""The kernels of every fold: read a piece of the deltas, split it by range of row ids, load a range's files.
+
+Plain functions over Arrow data. The schedulers (threads of this machine, Spark tasks) only decide where they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from driftline.lake.columns import ROW_ID, base_file_schema, deletes_file_schema, delta_file_schema
+from driftline.lake.fold import Folded, fold, useful
+from driftline.lake.layout import Part, relative
+from driftline.lake.parquet_files import DataFile, read_batches, read_file
+from driftline.lake.planning import DeltaWork, FoldPlan
+from driftline.lake.ranges import KeyRange
+from driftline.lake.stamped import stamp_deltas, stamped_schema
+
+_HOT_SHARE = 4  # fold early when rows repeat more often than this
+ORIGINAL_COLUMNS = ("_op", "_delta_id", "_columns")
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeInput:
+    """What falls into one range: its deltas, and its part of the snapshot."""
+
+    key_range: KeyRange
+    deltas: Any
+    base: Any
+    deletes: Any
+
+
+class RangeJob(Protocol):
+    """What is done with a range; picklable, because it may run in another process."""
+
+    @property
+    def needs_originals(self) -> bool:
+        """Whether deltas must carry `ORIGINAL_COLUMNS`."""
+
+    @property
+    def every_range(self) -> bool:
+        """Whether ranges without new deltas are wanted too."""
+
+    def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
+        """Do it; the results are small records of plain data."""
+
+
+def read_work(plan: FoldPlan, work: DeltaWork, originals: bool = False) -> Any:
+    """The stamped deltas of a piece of reading that lie within the plan's moments."""
+    schema = delta_file_schema(plan.columns)
+    pieces = []
+    for batch in read_batches(plan.lake, work.path, schema, work.row_groups):
+        kept = _within_moments(plan, batch)
+        pieces.append(_with_originals(stamp_deltas(kept, plan.columns), kept, originals))
+    return pa.concat_tables(pieces) if pieces else _empty_deltas(plan, originals)
+
+
+def fold_early(plan: FoldPlan, stamped: Any) -> Any:
+    """Leave out deltas that can never matter, where row ids repeat much."""
+    if stamped.num_rows and pc.count_distinct(stamped["row_id"]).as_py() * _HOT_SHARE < stamped.num_rows:
+        return useful(plan.columns, stamped)
+    return stamped
+
+
+def split_by_range(stamped: Any, lower_bounds: Sequence[str]) -> list[tuple[int, Any]]:
+    """The deltas of each range that has any."""
+    if stamped.num_rows == 0:
+        return []
+    if not lower_bounds:
+        return [(0, stamped)]
+    row_ids = pl.Series(stamped["row_id"])
+    numbers = pl.Series(lower_bounds).search_sorted(row_ids, side="right").to_numpy().astype(np.int32)
+    order = np.argsort(numbers.astype(np.int16) if len(lower_bounds) < 1 << 15 else numbers, kind="stable")
+    ordered = stamped.take(pa.array(order))
+    found, starts = np.unique(numbers[order], return_index=True)
+    stops = [*starts[1:], stamped.num_rows]
+    return [
+        (int(number), ordered.slice(start, stop - start))
+        for number, start, stop in zip(found, starts, stops, strict=True)
+    ]
+
+
+def load_range(plan: FoldPlan, key_range: KeyRange, pieces: Sequence[Any], originals: bool = False) -> RangeInput:
+    """A range with the deltas that were sent to it and the files it covers."""
+    deltas = pa.concat_tables(pieces) if pieces else _empty_deltas(plan, originals)
+    base = _load(plan, plan.base_part(), key_range.base, key_range, base_file_schema(plan.columns))
+    deletes = _load(plan, "deletes", key_range.deletes, key_range, deletes_file_schema())
+    return RangeInput(key_range, deltas, base, deletes)
+
+
+def fold_range(plan: FoldPlan, given: RangeInput) -> Folded:
+    """The new base rows and deletes of a range."""
+    if given.deltas.num_rows == 0:
+        return Folded(given.base, given.deletes)
+    return fold(plan.columns, given.deltas, given.base, given.deletes)
+
+
+def _load(plan: FoldPlan, part: Part, files: Sequence[DataFile], key_range: KeyRange, schema: Any) -> Any:
+    tables = [read_file(plan.lake, relative(plan.table, part, file.path), schema) for file in files]
+    if not tables:
+        return schema.empty_table()
+    return _inside(pa.concat_tables(tables), key_range)
+
+
+def _inside(table: Any, key_range: KeyRange) -> Any:
+    if not key_range.is_piece:
+        return table
+    if key_range.low is not None:
+        table = table.filter(pc.greater_equal(table[ROW_ID], key_range.low))
+    if key_range.high is not None:
+        table = table.filter(pc.less(table[ROW_ID], key_range.high))
+    return table
+
+
+def _within_moments(plan: FoldPlan, batch: Any) -> Any:
+    if plan.as_of is not None:
+        batch = batch.filter(pc.less_equal(batch["_hlc"], plan.as_of))
+    if plan.horizon is not None and plan.snapshot is None:
+        batch = batch.filter(pc.greater_equal(batch["_hlc"], plan.horizon))
+    return batch
+
+
+def _with_originals(stamped: Any, batch: Any, originals: bool) -> Any:
+    if originals:
+        for name in ORIGINAL_COLUMNS:
+            stamped = stamped.append_column(name, batch[name])
+    return stamped
+
+
+def _empty_deltas(plan: FoldPlan, originals: bool) -> Any:
+    empty = stamped_schema(plan.columns).empty_table()
+    return _with_originals(empty, delta_file_schema(()).empty_table(), originals)

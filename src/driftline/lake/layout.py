@@ -1,0 +1,101 @@
+"""Where things lie in a lake, and the file system below it.
+
+    tables/{table}/deltas/{date}/{gateway}/{minHlc}-{maxHlc}-{attempt}.parquet    every delta, a Delta table
+    tables/{table}/base/…          one row per live row id, a Delta table
+    tables/{table}/deletes/…       equality deletes, a Delta table
+    tables/{table}/envelopes/…     deltas of a table without a schema, as JSON
+    tables/{table}/archive/…       where replay starts once a retention horizon is set, a Delta table
+
+>>> Lake("/data/lake").part("todos", "base")
+'/data/lake/tables/todos/base'
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow.fs as pa_fs
+
+from driftline.deltas.names import check_gateway_id, check_table_name
+from driftline.errors import LakeError
+
+Part = Literal["deltas", "base", "deletes", "archive"]
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A lake: its root (a local path or an object-store URL) and the options that the store needs."""
+
+    root: str
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)  # may hold secrets
+
+    def __post_init__(self) -> None:
+        root = os.fspath(self.root)
+        if root.startswith("file://"):
+            root = root.removeprefix("file://")
+        if not _URL.match(root):
+            root = os.path.abspath(root)
+        object.__setattr__(self, "root", root.rstrip("/") or "/")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the lake lies on a local path."""
+        return _URL.match(self.root) is None
+
+    def options(self) -> dict[str, str] | None:
+        """The storage options as `deltalake` takes them."""
+        return dict(self.storage_options) if self.storage_options else None
+
+    def part(self, table: str, part: Part) -> str:
+        """The root of one of a table's Delta tables."""
+        return f"{self.root}/tables/{check_table_name(table)}/{part}"
+
+    def files(self) -> Any:
+        """The lake's file system; paths are relative to the root."""
+        if self.is_local:
+            return pa_fs.SubTreeFileSystem(self.root, pa_fs.LocalFileSystem())
+        from deltalake.fs import DeltaStorageHandler
+
+        return pa_fs.PyFileSystem(DeltaStorageHandler(self.root, self.options()))
+
+    def tables(self) -> list[str]:
+        """The names of the tables in the lake, in order."""
+        found = self.files().get_file_info(pa_fs.FileSelector("tables", allow_not_found=True))
+        return sorted(info.base_name for info in found if info.type == pa_fs.FileType.Directory)
+
+    def table_name(self, table: str) -> str:
+        """The name, or an error that lists the tables there are."""
+        if check_table_name(table) in self.tables():
+            return table
+        known = ", ".join(self.tables()) or "none yet"
+        raise LakeError(f"no table {table!r} in this lake (tables: {known})", code="unknown_table", table=table)
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory below the root where the store has such things."""
+        if self.is_local:
+            Path(self.root, path).mkdir(parents=True, exist_ok=True)
+
+
+def relative(table: str, part: str, path: str = "") -> str:
+    """A path inside a table's part, relative to the lake's root."""
+    return f"tables/{table}/{part}/{path}".rstrip("/")
+
+
+def attempt_token() -> str:
+    """Unique: committing one path twice would silently replace the first file."""
+    return secrets.token_hex(8)
+
+
+def delta_file_name(gateway_id: str, min_hlc: int, max_hlc: int, attempt: str, extension: str = "parquet") -> str:
+    """`{date}/{gateway}/{min}-{max}-{attempt}`, the date being the UTC day of the flush."""
+    day = datetime.now(UTC).strftime("%Y-%m-%d")
+    return f"{day}/{check_gateway_id(gateway_id)}/{min_hlc}-{max_hlc}-{attempt}.{extension}"

@@ -1,0 +1,206 @@
+"""Parquet files of the lake: written whole, read with an explicit schema, named when they are damaged."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from driftline.errors import LakeError
+from driftline.files import naming_the_file
+from driftline.lake.columns import HLC, ROW_ID
+from driftline.lake.layout import Lake
+
+_ROW_GROUP_ROWS = 1 << 17
+_COMPRESSION = "zstd"
+_LEVEL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of a Delta table: its path below the table's root and what its statistics say."""
+
+    path: str
+    size: int
+    rows: int
+    min_row_id: str | None = None
+    max_row_id: str | None = None
+    min_hlc: int | None = None
+    max_hlc: int | None = None
+
+    def stats(self) -> str:
+        """The statistics as the Delta log holds them."""
+        bounds = {ROW_ID: (self.min_row_id, self.max_row_id), HLC: (self.min_hlc, self.max_hlc)}
+        known = {name: pair for name, pair in bounds.items() if pair[0] is not None}
+        return json.dumps(
+            {
+                "numRecords": self.rows,
+                "minValues": {name: pair[0] for name, pair in known.items()},
+                "maxValues": {name: pair[1] for name, pair in known.items()},
+                "nullCount": dict.fromkeys(known, 0),
+            }
+        )
+
+
+def write_file(lake: Lake, root: str, path: str, table: Any) -> DataFile:
+    """Write one Parquet file below a Delta table's root (both relative to the lake)."""
+    whole = f"{root}/{path}"
+    lake.make_directory(whole.rpartition("/")[0])
+    with naming_the_file(whole), lake.files().open_output_stream(whole) as sink:
+        pq.write_table(
+            table,
+            sink,
+            compression=_COMPRESSION,
+            compression_level=_LEVEL,
+            row_group_size=_ROW_GROUP_ROWS,
+            use_dictionary=_repeating_columns(table.schema),
+            write_statistics=[ROW_ID, HLC],
+        )
+    return describe(path, lake.files().get_file_info(whole).size, table)
+
+
+def describe(path: str, size: int, table: Any) -> DataFile:
+    """The file's entry for the log."""
+    row_ids = _bounds(table, ROW_ID)
+    hlcs = _bounds(table, HLC) if HLC in table.column_names else (None, None)
+    return DataFile(path, size, table.num_rows, *row_ids, *hlcs)
+
+
+def read_file(lake: Lake, path: str, schema: Any, **options: Any) -> Any:
+    """A Parquet file as a table of exactly this schema; columns that the file lacks are null."""
+    with naming_damage(path), lake.files().open_input_file(path) as source:
+        file = pq.ParquetFile(source, **options)
+        return conform(file.read(columns=_wanted(file, schema)), schema, path)
+
+
+def read_batches(lake: Lake, path: str, schema: Any, row_groups: Sequence[int] | None = None) -> Iterator[Any]:
+    """The row groups of a Parquet file, one table each."""
+    with naming_damage(path), lake.files().open_input_file(path) as source:
+        file = pq.ParquetFile(source)
+        wanted = _wanted(file, schema)
+        for group in range(file.num_row_groups) if row_groups is None else row_groups:
+            yield conform(file.read_row_group(group, columns=wanted), schema, path)
+
+
+def row_group_sizes(lake: Lake, path: str) -> list[int]:
+    """The number of rows in each row group."""
+    with naming_damage(path), lake.files().open_input_file(path) as source:
+        meta = pq.ParquetFile(source).metadata
+        return [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
+
+
+def conform(table: Any, schema: Any, path: str) -> Any:
+    """The table with exactly the wanted columns; another type, or a missing driftline column, is an error."""
+    arrays = []
+    for field in schema:
+        place = table.schema.get_field_index(field.name)
+        if place < 0 and field.nullable:
+            arrays.append(pa.nulls(table.num_rows, field.type))
+        elif place < 0:
+            raise LakeError(f"{path} has no column {field.name}", code="wrong_schema", path=path)
+        else:
+            arrays.append(_as_type(table.column(place), field, path))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+class naming_damage:  # noqa: N801 - reads as a word after `with`
+    """Turn damage of a Parquet file into a `LakeError` that names the file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, FileNotFoundError):
+            raise LakeError(f"{self.path} is missing from the lake", code="missing_file", path=self.path) from error
+        if isinstance(error, pa.ArrowException | OSError):
+            reason = str(error).splitlines()[0][:200]
+            raise LakeError(
+                f"{self.path} is damaged or cut short: {reason}", code="corrupt_file", path=self.path
+            ) from error
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970, for the log."""
+    return time.time_ns() // 1_000_000
+
+
+def _wanted(file: Any, schema: Any) -> list[str]:
+    there = set(file.schema_arrow.names)
+    return [name for name in schema.names if name in there]
+
+
+def _as_type(column: Any, field: Any, path: str) -> Any:
+    if column.type.equals(field.type):
+        return column
+    if pa.types.is_struct(field.type) and pa.types.is_struct(column.type):
+        return _widen(column, field.type)
+    if _textual(column.type) and _textual(field.type):
+        return column.cast(field.type)
+    if pa.types.is_list(field.type) and (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        return column.cast(field.type)
+    raise LakeError(
+        f"{path}: column {field.name} is {column.type}, {field.type} is wanted", code="wrong_schema", path=path
+    )
+
+
+def _widen(column: Any, kind: Any) -> Any:
+    """A struct with exactly the members of `kind`; a member that is not there is null."""
+    chunks = [_widen_array(chunk, kind) for chunk in getattr(column, "chunks", [column])]
+    return pa.chunked_array(chunks, kind)
+
+
+def _widen_array(array: Any, kind: Any) -> Any:
+    members = []
+    for field in kind:
+        if array.type.get_field_index(field.name) < 0:
+            members.append(pa.nulls(len(array), field.type))
+            continue
+        member = pc.struct_field(array, [field.name])
+        members.append(_widen_array(member, field.type) if pa.types.is_struct(field.type) else member.cast(field.type))
+    return pa.StructArray.from_arrays(members, fields=list(kind), mask=pc.is_null(array))
+
+
+def _textual(kind: Any) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+        or (pa.types.is_dictionary(kind) and _textual(kind.value_type))
+    )
+
+
+def _bounds(table: Any, name: str) -> tuple[Any, Any]:
+    if table.num_rows == 0:
+        return None, None
+    least_greatest = pc.min_max(table[name])
+    return least_greatest["min"].as_py(), least_greatest["max"].as_py()
+
+
+def _repeating_columns(schema: Any) -> list[str]:
+    """Dictionary pages only where values repeat: operations, clients, names of columns and the table's own values."""
+    found: list[str] = []
+    for field in schema:
+        if field.name in ("_op", "_client_id"):
+            found.append(field.name)
+        elif field.name == "_columns":
+            found.append("_columns.list.element")
+        elif pa.types.is_struct(field.type):
+            found += [path for path in _leaves(field) if path.endswith(".client")]
+        elif not field.name.startswith("_"):
+            found.append(field.name)
+    return found
+
+
+def _leaves(field: Any) -> list[str]:
+    if not pa.types.is_struct(field.type):
+        return [field.name]
+    return [f"{field.name}.{leaf}" for member in field.type for leaf in _leaves(member)]

@@ -1,0 +1,204 @@
+"""Plans of folds: which snapshot to start from, which delta files are new, and the ranges of row ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from driftline.deltas import ColumnSchema
+from driftline.lake.columns import ROW_ID
+from driftline.lake.delta_tables import added_since, files_of, load
+from driftline.lake.layout import Lake, Part, relative
+from driftline.lake.parquet_files import DataFile, read_batches, row_group_sizes
+from driftline.lake.ranges import ROWS_PER_RANGE, Bounds, KeyRange, bounds_of, make_ranges
+from driftline.lake.registry import required, schema_of
+from driftline.lake.retention import archive_files, check_horizon, horizon_of
+from driftline.lake.snapshots import Pins, Snapshot, newest_snapshot, pins_of, snapshot_as_of
+
+TARGET_FILE_BYTES = 32 << 20
+_SMALL_SHARE = 16  # neighbours below target / 16 are folded together
+_SAMPLED_GROUPS = 24
+_SAMPLED_IDS = 2000  # of each sampled row group
+_ROW_ID_ONLY = pa.schema([pa.field(ROW_ID, pa.string(), nullable=False)])
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaWork:
+    """A piece of reading: some row groups of a delta file, or all of it."""
+
+    path: str
+    row_groups: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoldPlan:
+    """Everything a scheduler needs to fold a table; small, and the same on every machine."""
+
+    lake: Lake
+    table: str
+    columns: tuple[ColumnSchema, ...]
+    key: tuple[str, ...]
+    snapshot: Snapshot | None  # None: fold from the deltas alone (or from the archived base)
+    archived: tuple[DataFile, ...]
+    deltas: tuple[DataFile, ...]
+    deltas_version: int
+    ranges: tuple[KeyRange, ...]
+    as_of: int | None = None
+    horizon: int | None = None
+    base_pins: Pins | None = None  # what `base` pinned when the plan was made
+
+    @property
+    def delta_count(self) -> int:
+        """How many deltas will be read."""
+        return sum(file.rows for file in self.deltas)
+
+    @property
+    def max_hlc(self) -> int:
+        """The greatest hlc that is folded once the plan is done."""
+        known = [file.max_hlc for file in self.deltas if file.max_hlc is not None]
+        return max([*known, self.snapshot.max_hlc if self.snapshot else 0])
+
+    def base_part(self) -> Part:
+        """Where the base files of the ranges lie."""
+        return "archive" if self.snapshot is None else "base"
+
+
+def plan_fold(
+    lake: Lake,
+    table: str,
+    *,
+    as_of: int | None = None,
+    full: bool = False,
+    deltas_version: int | None = None,
+    rows_per_range: int = ROWS_PER_RANGE,
+    target_file_bytes: int = TARGET_FILE_BYTES,
+) -> FoldPlan:
+    """The plan for the table's state, now or as of an hlc; `full` passes all snapshots over."""
+    required(lake, table)
+    base_pins = pins_of(load(lake, table, "base"))
+    deltas_table = load(lake, table, "deltas", deltas_version)
+    schema = schema_of(deltas_table) or required(lake, table)
+    horizon = horizon_of(load(lake, table, "deltas"))
+    check_horizon(table, as_of, horizon)
+    snapshot = None if full else _usable_snapshot(lake, table, as_of, schema.columns, deltas_table.version())
+    new = _new_files(lake, table, deltas_table, snapshot)
+    if new is None:  # the log no longer tells what is new: fold in full
+        snapshot, new = None, files_of(deltas_table)
+    deltas = tuple(sorted((file for file in new if _matters(file, as_of, horizon)), key=lambda file: file.path))
+    archived = tuple(archive_files(lake, table, horizon)) if snapshot is None else ()
+    plan = FoldPlan(
+        lake,
+        table,
+        schema.columns,
+        schema.key,
+        snapshot,
+        archived,
+        deltas,
+        deltas_table.version(),
+        (),
+        as_of,
+        horizon,
+        base_pins,
+    )
+    return _with_ranges(plan, rows_per_range, target_file_bytes)
+
+
+def delta_work(plan: FoldPlan, rows_per_task: int) -> list[DeltaWork]:
+    """The reading of a plan, cut so that no task reads many more rows than `rows_per_task`."""
+    work: list[DeltaWork] = []
+    for file in plan.deltas:
+        path = relative(plan.table, "deltas", file.path)
+        if file.rows <= rows_per_task * 3 // 2:
+            work.append(DeltaWork(path))
+        else:
+            work += [DeltaWork(path, groups) for groups in _group_rows(row_group_sizes(plan.lake, path), rows_per_task)]
+    return work
+
+
+def _with_ranges(plan: FoldPlan, rows_per_range: int, target_file_bytes: int) -> FoldPlan:
+    from dataclasses import replace
+
+    base = plan.snapshot.base if plan.snapshot else plan.archived
+    ranges = make_ranges(
+        base,
+        plan.snapshot.deletes if plan.snapshot else (),
+        sample_row_ids(plan.lake, plan.table, plan.deltas),
+        plan.delta_count,
+        lambda file, is_base: _exact_bounds(plan, file, is_base),
+        rows_per_range,
+        target_file_bytes // _SMALL_SHARE,
+    )
+    return replace(plan, ranges=ranges)
+
+
+def _usable_snapshot(
+    lake: Lake, table: str, as_of: int | None, columns: Sequence[ColumnSchema], deltas_version: int
+) -> Snapshot | None:
+    snapshot = newest_snapshot(lake, table) if as_of is None else snapshot_as_of(lake, table, as_of)
+    if snapshot is None or snapshot.deltas_version > deltas_version:
+        return None
+    return snapshot if snapshot.covers(columns, lake, table) else None
+
+
+def _new_files(lake: Lake, table: str, deltas_table: Any, snapshot: Snapshot | None) -> list[DataFile] | None:
+    files = files_of(deltas_table)
+    if snapshot is None:
+        return files
+    paths = added_since(lake, table, "deltas", snapshot.deltas_version, deltas_table.version())
+    if paths is None:
+        return None
+    current = {file.path: file for file in files}
+    if any(path not in current for path in paths):  # merged with others since: read what replaced them
+        then = load(lake, table, "deltas", snapshot.deltas_version)
+        if then is None:
+            return None
+        known = {file.path for file in files_of(then)}
+        return [file for file in files if file.path not in known]
+    return [current[path] for path in paths]
+
+
+def _matters(file: DataFile, as_of: int | None, horizon: int | None) -> bool:
+    if as_of is not None and file.min_hlc is not None and file.min_hlc > as_of:
+        return False
+    return not (horizon is not None and file.max_hlc is not None and file.max_hlc < horizon)
+
+
+def sample_row_ids(lake: Lake, table: str, files: Sequence[DataFile]) -> list[str]:
+    """Some row ids of delta files, sorted: a bounded sample, whatever the files hold."""
+    chosen = files[:: max(1, -(-len(files) // _SAMPLED_GROUPS))]
+    groups_per_file = max(1, _SAMPLED_GROUPS // max(1, len(chosen)))
+    ids: list[str] = []
+    for file in chosen:
+        path = relative(table, "deltas", file.path)
+        groups = range(len(row_group_sizes(lake, path)))
+        picked = list(groups)[:: max(1, -(-len(groups) // groups_per_file))]
+        for batch in read_batches(lake, path, _ROW_ID_ONLY, picked):
+            step = max(1, -(-batch.num_rows // _SAMPLED_IDS))
+            ids += batch[ROW_ID].take(pa.array(range(0, batch.num_rows, step))).to_pylist()
+    return sorted(ids, key=lambda text: text.encode())
+
+
+def _exact_bounds(plan: FoldPlan, file: DataFile, is_base: bool) -> Bounds:
+    by_statistics = bounds_of(file)
+    if by_statistics is not None:
+        return by_statistics
+    path = relative(plan.table, plan.base_part() if is_base else "deletes", file.path)
+    groups = len(row_group_sizes(plan.lake, path))
+    first, last = read_batches(plan.lake, path, _ROW_ID_ONLY, [0, groups - 1])
+    return first[ROW_ID][0].as_py(), last[ROW_ID][-1].as_py()
+
+
+def _group_rows(sizes: Sequence[int], wanted: int) -> list[tuple[int, ...]]:
+    groups: list[tuple[int, ...]] = []
+    current: list[int] = []
+    rows = 0
+    for position, size in enumerate(sizes):
+        current.append(position)
+        rows += size
+        if rows >= wanted:
+            groups.append(tuple(current))
+            current, rows = [], 0
+    return [*groups, tuple(current)] if current else groups

@@ -1,0 +1,124 @@
+"""Deltas in the compact form that folds: integers instead of hex ids, bits instead of lists of names.
+
+A stamped table has the columns `row_id, is_delete, hlc, client, mark, present_0…` and the values; `client` is
+dictionary-encoded, `mark` is the first 8 bytes of the delta id, bit k of the `present_` words says that the delta
+sets column k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from driftline.deltas import ColumnSchema
+from driftline.errors import LakeError
+from driftline.lake.columns import escaped, value_fields
+
+Ints = npt.NDArray[np.int64]
+
+_WORD_BITS = 64
+_HEX_DIGITS = 16
+_SIGN = 1 << 63
+_HEX_VALUES = np.zeros(256, dtype=np.uint64)
+_HEX_VALUES[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16, dtype=np.uint64)
+
+
+def mark_of(delta_id: str) -> int:
+    """The first 8 bytes of a delta id as a signed integer in the same order.
+
+    >>> mark_of("8000000000000000" + "0" * 48)
+    0
+    """
+    return int(delta_id[:_HEX_DIGITS], 16) - _SIGN
+
+
+def marks_of(delta_ids: Any) -> Ints:
+    """`mark_of` for a string array of whole ids."""
+    digits = pc.utf8_slice_codeunits(delta_ids, 0, _HEX_DIGITS)
+    raw = np.frombuffer(digits.buffers()[2] or b"", dtype=np.uint8)
+    if len(raw) < len(digits) * _HEX_DIGITS:
+        raise LakeError("a delta id is shorter than 64 hexadecimal digits", code="bad_delta_id")
+    raw = raw[: len(digits) * _HEX_DIGITS]
+    values = _HEX_VALUES[raw].reshape(len(digits), _HEX_DIGITS)
+    total = np.zeros(len(digits), dtype=np.uint64)
+    for place in range(_HEX_DIGITS):
+        total = (total << np.uint64(4)) | values[:, place]
+    return (total ^ np.uint64(_SIGN)).view(np.int64)
+
+
+def stamped_schema(columns: Sequence[ColumnSchema]) -> Any:
+    """The Arrow schema of stamped deltas."""
+    words = [pa.field(f"present_{word}", pa.int64()) for word in range(_word_count(columns))]
+    return pa.schema(
+        [
+            pa.field("row_id", pa.string()),
+            pa.field("is_delete", pa.bool_()),
+            pa.field("hlc", pa.int64()),
+            pa.field("client", pa.dictionary(pa.int32(), pa.string())),
+            pa.field("mark", pa.int64()),
+            *words,
+            *value_fields(columns),
+        ]
+    )
+
+
+def stamp_deltas(deltas: Any, columns: Sequence[ColumnSchema]) -> Any:
+    """Rows of delta files (with an explicit schema) as stamped deltas."""
+    table = deltas.combine_chunks() if isinstance(deltas, pa.Table) else pa.Table.from_batches([deltas])
+    words = presence_words(_one(table["_columns"]), [column.name for column in columns])
+    arrays = [
+        _one(table["_row_id"]),
+        pc.equal(_one(table["_op"]), "DELETE"),
+        _one(table["_hlc"]),
+        as_dictionary(_one(table["_client_id"])),
+        pa.array(marks_of(_one(table["_delta_id"]))),
+        *(pa.array(words[:, word].view(np.int64)) for word in range(words.shape[1])),
+        *(_one(table[name]) for name in escaped(columns)),
+    ]
+    return pa.Table.from_arrays(arrays, schema=stamped_schema(columns))
+
+
+def presence_words(named: Any, names: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """Which of `names` each list holds, as bits; names that are not asked for are passed over."""
+    words = np.zeros((len(named), -(-max(len(names), 1) // _WORD_BITS)), dtype=np.uint64)
+    if not names or len(named) == 0:
+        return words
+    parents = pc.list_parent_indices(named).to_numpy(zero_copy_only=False)
+    found = pc.fill_null(pc.index_in(named.flatten(), value_set=pa.array(names, pa.string())), -1)
+    codes = found.to_numpy(zero_copy_only=False).astype(np.int16 if len(names) < 1 << 15 else np.int32)
+    order = np.argsort(codes, kind="stable")
+    bounds = np.searchsorted(codes[order], np.arange(len(names) + 1, dtype=codes.dtype))
+    for position in range(len(names)):
+        rows = parents[order[bounds[position] : bounds[position + 1]]]
+        words[rows, position // _WORD_BITS] |= np.uint64(1 << (position % _WORD_BITS))
+    return words
+
+
+def present(stamped: Any, position: int) -> npt.NDArray[np.bool_]:
+    """Which stamped deltas set the column at `position`."""
+    word = ints(stamped[f"present_{position // _WORD_BITS}"])
+    return ((word >> np.int64(position % _WORD_BITS)) & 1).astype(bool)
+
+
+def ints(column: Any) -> Ints:
+    """An integer column without nulls as a numpy array."""
+    array: Ints = _one(column).to_numpy(zero_copy_only=False)
+    return array
+
+
+def as_dictionary(array: Any) -> Any:
+    """A string array as a dictionary with 32-bit indices."""
+    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+
+
+def _one(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _word_count(columns: Sequence[ColumnSchema]) -> int:
+    return -(-max(len(columns), 1) // _WORD_BITS)
