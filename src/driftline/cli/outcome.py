@@ -18,6 +18,7 @@ DIFFERENT = 1
 ERROR = 2
 CANCELLED = 130
 
+_COMPLETION_VARIABLE = "_DRIFTLINE_COMPLETE"
 _DEBUG_VARIABLE = "DRIFTLINE_DEBUG"
 
 
@@ -36,8 +37,11 @@ def run(command: click.Command, arguments: list[str]) -> int:
     """Run a click command; its exit code. Errors are written to stderr in one line."""
     error_format = _wanted_error_format(arguments)
     try:
-        # Without standalone mode click returns the code given to `ctx.exit` or the command's own result.
-        result = command.main(args=arguments, prog_name="driftline", standalone_mode=False)
+        if _COMPLETION_VARIABLE in os.environ:
+            command.main(args=arguments, prog_name="driftline")
+        # Not `command.main`: it writes a line of its own when the user presses Ctrl-C.
+        with command.make_context("driftline", list(arguments)) as context:
+            result = command.invoke(context)
     except Exception as error:
         if os.environ.get(_DEBUG_VARIABLE):
             raise
@@ -51,6 +55,9 @@ def report(error: BaseException, error_format: str) -> int:
     """Write one line about the error; the exit code that goes with it."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        print(error.format_message(), file=sys.stderr)
+        return ERROR
     if isinstance(error, BrokenPipeError):
         _point_stdout_to_nowhere()
         return SAME

@@ -1,0 +1,137 @@
+"""A class-data archive makes the JVM start about twice as fast; it lives in the user's cache directory.
+
+The first session lists the classes it loads. When it ends well, a background process turns the list into an archive
+that later sessions map into memory. An archive that is missing or unusable is simply not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from driftline.canonical import sha1_hex
+from driftline.errors import LockedError
+from driftline.files import exclusive_lock
+from driftline.spark.java import Java
+
+SWITCH = "DRIFTLINE_CLASS_ARCHIVE"  # "off" keeps archives from being made or used
+
+_FEWEST_CLASSES = 8000  # a list that is shorter comes from a session that did no real work
+_DUMP_TIMEOUT_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ClassArchive:
+    """The archive of one Java and one set of jars."""
+
+    path: Path
+
+    @property
+    def class_list(self) -> Path:
+        """Where the classes to archive are listed."""
+        return self.path.with_suffix(".classes")
+
+    def options(self, scratch: Path) -> list[str]:
+        """JVM options: use the archive if it is there, else list classes into `scratch`."""
+        if switched_off():
+            return []
+        if self.path.is_file():
+            return [f"-XX:SharedArchiveFile={self.path}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        return [f"-XX:DumpLoadedClassList={_scratch_list(scratch)}"]
+
+    def build_in_background(self, java: Java, class_path: str, scratch: Path) -> None:
+        """Keep the class list of a finished session and start the process that archives it."""
+        listed = _scratch_list(scratch)
+        if switched_off() or self.path.is_file() or not _long_enough(listed):
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(_copy_beside(listed, self.class_list), self.class_list)
+        subprocess.Popen(
+            [sys.executable, "-m", "driftline.spark.class_archive", str(java.executable), class_path, str(self.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+def archive_for(java: Java, class_path: str) -> ClassArchive:
+    """The archive that belongs to this Java and these jars; it need not exist yet."""
+    identity = f"{java.executable}|{java.version}|{class_path}"
+    return ClassArchive(cache_directory() / f"spark-{sha1_hex(identity)[:16]}.jsa")
+
+
+def cache_directory() -> Path:
+    """driftline's part of the user's cache directory."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "driftline"
+
+
+def switched_off() -> bool:
+    """Whether the user does not want archives."""
+    return os.environ.get(SWITCH, "").lower() in {"off", "0", "false", "no"}
+
+
+def build(java: str, class_path: str, archive: ClassArchive) -> bool:
+    """Write the archive from its class list; False when another process is at it or Java refuses."""
+    lock = archive.path.with_suffix(".lock")
+    temporary = archive.path.with_name(f"{archive.path.name}.{os.getpid()}.tmp")
+    try:
+        with exclusive_lock(lock, scope="class-archive"):
+            finished = subprocess.run(
+                _dump_command(java, class_path, archive.class_list, temporary),
+                capture_output=True,
+                timeout=_DUMP_TIMEOUT_SECONDS,
+                check=False,
+            )
+            if finished.returncode != 0 or not temporary.is_file():
+                return False
+            os.replace(temporary, archive.path)
+            return True
+    except (LockedError, subprocess.TimeoutExpired):
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+        archive.class_list.unlink(missing_ok=True)
+
+
+def _dump_command(java: str, class_path: str, class_list: Path, target: Path) -> list[str]:
+    return [
+        java,
+        "-Xshare:dump",
+        f"-XX:SharedClassListFile={class_list}",
+        f"-XX:SharedArchiveFile={target}",
+        "-XX:+UseSerialGC",
+        "-cp",
+        class_path,
+    ]
+
+
+def _scratch_list(scratch: Path) -> Path:
+    return scratch / "loaded.classes"
+
+
+def _long_enough(class_list: Path) -> bool:
+    with contextlib.suppress(OSError), open(class_list, "rb") as lines:
+        return sum(1 for _ in lines) >= _FEWEST_CLASSES
+    return False
+
+
+def _copy_beside(source: Path, target: Path) -> Path:
+    copy = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    copy.write_bytes(source.read_bytes())
+    return copy
+
+
+def _main() -> None:
+    os.nice(19)
+    java, class_path, path = sys.argv[1:]
+    build(java, class_path, ClassArchive(Path(path)))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,223 @@
+"""The JVM behind a classic Spark session, started directly and ended with this process.
+
+Starting `java` ourselves skips the launcher script and the launcher JVM, and works with Java runtimes that lack the
+incubator modules which the launcher asks for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from driftline.errors import EngineError
+from driftline.spark.class_archive import ClassArchive, archive_for
+from driftline.spark.java import Java, find_java
+
+_SCRATCH_PREFIX = "driftline-spark-"
+_START_TIMEOUT_SECONDS = 120
+_STOP_TIMEOUT_SECONDS = 5
+_OPENED_PACKAGES = (
+    "java.io",
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "jdk.internal.ref",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+_SHORT_JOB_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
+_LONG_JOB_OPTIONS = ["-XX:+UseParallelGC", "-XX:-UsePerfData"]
+_QUIET_LOG = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
+"""
+
+
+class Jvm:
+    """A running gateway JVM with its scratch directory."""
+
+    def __init__(self, process: subprocess.Popen[bytes], scratch: Path, java: Java, archive: ClassArchive) -> None:
+        self.process = process
+        self.scratch = scratch
+        self.java = java
+        self._archive = archive
+        self.port, self.secret = 0, ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self.process.poll() is None
+
+    def end(self, *, keep_class_list: bool) -> None:
+        """End the JVM at once, with its Python workers, and remove the scratch directory."""
+        self.process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_STOP_TIMEOUT_SECONDS)
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        if keep_class_list:
+            with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to fail
+                self._archive.build_in_background(self.java, class_path(), self.scratch)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def start_jvm(*, memory: str, short_job: bool, environment: dict[str, str]) -> Jvm:
+    """Start a JVM that waits for a PySpark driver."""
+    remove_abandoned_scratch()
+    java = find_java()
+    archive = archive_for(java, class_path())
+    scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-"))
+    connection = scratch / f"connection-{secrets.token_hex(4)}"
+    # The log file also takes what the JVM and the Python workers write to stderr.
+    with open(scratch / "spark.log", "ab") as log:
+        process = subprocess.Popen(
+            _command(java, memory, short_job, archive, scratch),
+            stdin=subprocess.PIPE,  # the JVM ends when this pipe closes, however this process dies
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **environment, **_gateway_environment(connection)},
+            start_new_session=True,  # Ctrl-C on the terminal is ours to handle
+        )
+    jvm = Jvm(process, scratch, java, archive)
+    try:
+        jvm.port, jvm.secret = _await_connection(process, connection, scratch)
+    except BaseException:
+        jvm.end(keep_class_list=False)
+        raise
+    return jvm
+
+
+def spark_home() -> Path:
+    """Where the pip-installed pyspark keeps its jars and scripts."""
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def class_path() -> str:
+    """All jars of the pip-installed pyspark, in a fixed order (a class archive depends on it)."""
+    return os.pathsep.join(sorted(str(jar) for jar in (spark_home() / "jars").glob("*.jar")))
+
+
+def remove_abandoned_scratch() -> None:
+    """Remove scratch directories whose owners were killed."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{_SCRATCH_PREFIX}*-*"):
+        owner = directory.name.removeprefix(_SCRATCH_PREFIX).partition("-")[0]
+        if owner.isdigit() and not _runs(int(owner)):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _command(java: Java, memory: str, short_job: bool, archive: ClassArchive, scratch: Path) -> list[str]:
+    log_config = scratch / "log4j2.properties"
+    log_config.write_text(_QUIET_LOG.format(level=_log_level(), path=scratch / "spark.log"))
+    return [
+        str(java.executable),
+        "-cp",
+        class_path(),
+        f"-Xmx{memory}",
+        f"-Dlog4j2.configurationFile=file:{log_config}",
+        f"-Djava.io.tmpdir={scratch}",
+        "-Djdk.reflect.useDirectMethodHandle=false",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
+        *(_SHORT_JOB_OPTIONS if short_job else _LONG_JOB_OPTIONS),
+        *archive.options(scratch),
+        "org.apache.spark.deploy.SparkSubmit",
+        "pyspark-shell",
+    ]
+
+
+def _log_level() -> str:
+    return os.environ.get("DRIFTLINE_SPARK_LOG", "error")
+
+
+def _gateway_environment(connection: Path) -> dict[str, str]:
+    return {
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_CONNECT_MODE": "0",
+    }
+
+
+def _await_connection(process: subprocess.Popen[bytes], connection: Path, scratch: Path) -> tuple[int, str]:
+    deadline = time.monotonic() + _START_TIMEOUT_SECONDS
+    while True:
+        answer = _read_connection(connection)
+        if answer is not None:
+            return answer
+        if process.poll() is not None:
+            raise EngineError(f"Java did not start: {_last_words(scratch)}", code="java_failed")
+        if time.monotonic() > deadline:
+            raise EngineError(f"Java did not answer within {_START_TIMEOUT_SECONDS} s", code="java_failed")
+        time.sleep(0.005)
+
+
+def _read_connection(connection: Path) -> tuple[int, str] | None:
+    """Port and secret, once the JVM has written the whole file: two big-endian integers and the secret."""
+    try:
+        data = connection.read_bytes()
+    except FileNotFoundError:
+        return None
+    if len(data) < 8:
+        return None
+    port, length = struct.unpack_from("!ii", data)
+    secret = data[8 : 8 + length]
+    return (port, secret.decode()) if len(secret) == length else None
+
+
+def _last_words(scratch: Path) -> str:
+    lines = (scratch / "spark.log").read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"it ended without a word (see {signal.Signals.SIGKILL.name} or memory limits)"
+
+
+_running: Jvm | None = None
+
+
+def running_jvm(*, memory: str, short_job: bool, environment: dict[str, str]) -> Jvm:
+    """The one JVM of this process, started when it is first needed and ended at exit."""
+    global _running
+    if _running is None or not _running.alive:
+        _running = start_jvm(memory=memory, short_job=short_job, environment=environment)
+        atexit.register(end_running_jvm)
+    return _running
+
+
+def end_running_jvm(*, keep_class_list: bool = True) -> None:
+    """End this process's JVM, if there is one."""
+    global _running
+    if _running is not None:
+        _running.end(keep_class_list=keep_class_list)
+        _running = None

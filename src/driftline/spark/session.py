@@ -1,0 +1,263 @@
+"""One function that gives a Spark session: local, on a cluster, or through Spark Connect.
+
+    with open_session() as spark:
+        spark.range(3).count()
+
+A session that is already active in this process (a notebook, a test, an outer `open_session`) is used as it is and
+left running.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import driftline
+from driftline.errors import Cancelled, EngineError
+from driftline.spark.jvm import Jvm, end_running_jvm, running_jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_MASTER = "local[*]"
+
+_CONNECT_PORT = 15002
+_CONNECT_TIMEOUT_SECONDS = 10
+
+_BASE_CONFIG = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Order comes from explicit range ids: partitions must stay as they were planned.
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.catalogImplementation": "in-memory",
+}
+_LOCAL_CONFIG = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_TASK_ENVIRONMENT = {
+    # One task, one thread: Spark already runs a task per core.
+    "POLARS_MAX_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "ARROW_DEFAULT_THREADS": "1",
+    "PYTHONWARNINGS": "ignore::FutureWarning",
+    # Tasks hash nothing by object identity; a fixed seed keeps any set order the same in every worker.
+    "PYTHONHASHSEED": "0",
+}
+
+
+def chosen_master(master: str | None = None) -> str:
+    """Where Spark runs: the argument, else SPARK_REMOTE, else SPARK_MASTER, else all cores of this machine."""
+    return master or os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_MASTER") or LOCAL_MASTER
+
+
+def is_configured() -> bool:
+    """Whether the environment names a Spark to use."""
+    return bool(os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_MASTER"))
+
+
+def is_connect(master: str) -> bool:
+    """Whether the address is a Spark Connect server."""
+    return master.startswith("sc://")
+
+
+def is_local(master: str) -> bool:
+    """Whether Spark runs inside this machine's one JVM."""
+    return master == "local" or master.startswith("local[")
+
+
+@contextmanager
+def open_session(
+    master: str | None = None,
+    *,
+    app_name: str = "driftline",
+    short_job: bool = True,
+    memory: str = "1g",
+    config: Mapping[str, str] | None = None,
+) -> Iterator[SparkSession]:
+    """A Spark session for `master` (see `chosen_master`).
+
+    `short_job` trades peak speed of JVM code for a quick start; `memory` is the heap of a local or driver JVM.
+    """
+    existing = active_session()
+    if existing is not None:
+        yield existing
+        return
+    target = chosen_master(master)
+    settings = dict(config or {})
+    session = (
+        _connect(target, app_name, settings)
+        if is_connect(target)
+        else _classic(target, app_name, short_job, memory, settings)
+    )
+    try:
+        yield session
+    except (KeyboardInterrupt, Cancelled, SystemExit):
+        # Whoever cancels wants out now: the running tasks die with the JVM.
+        if not is_connect(target):
+            end_running_jvm(keep_class_list=False)
+        raise
+    finally:
+        _stop(session, target)
+
+
+def active_session() -> SparkSession | None:
+    """The session that is already active in this process, if any."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _connect(target: str, app_name: str, settings: dict[str, str]) -> SparkSession:
+    _refuse_unreachable(target)
+    _silence_pandas_warnings()
+    from pyspark.sql import SparkSession
+
+    try:
+        session: SparkSession = SparkSession.builder.remote(target).appName(app_name).create()
+        for key, value in settings.items():
+            session.conf.set(key, value)
+        session.range(1).count()
+    except Exception as error:
+        raise EngineError(
+            f"no Spark Connect server answers at {target}: {_first_line(error)}", code="spark_unreachable"
+        ) from error
+    return session
+
+
+def _refuse_unreachable(target: str) -> None:
+    # The client itself would retry for many minutes before it says that nobody is there.
+    address = urlsplit(target)
+    host, port = address.hostname or "", address.port or _CONNECT_PORT
+    try:
+        with socket.create_connection((host, port), _CONNECT_TIMEOUT_SECONDS):
+            return
+    except OSError as error:
+        raise EngineError(
+            f"no Spark Connect server answers at {host}:{port}: {error.strerror or error}", code="spark_unreachable"
+        ) from error
+
+
+def _classic(target: str, app_name: str, short_job: bool, memory: str, settings: dict[str, str]) -> SparkSession:
+    environment = dict(_TASK_ENVIRONMENT)
+    if is_local(target):
+        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": _python_path_with_driftline()}
+    jvm = running_jvm(memory=memory, short_job=short_job, environment=environment)
+    _silence_pandas_warnings()
+    _silence_py4j()
+    from pyspark.sql import SparkSession
+
+    builder: SparkSession.Builder = SparkSession.builder
+    for key, value in {**_BASE_CONFIG, **(_LOCAL_CONFIG if is_local(target) else {}), **settings}.items():
+        builder = builder.config(key, value)
+    builder = builder.config("spark.local.dir", str(jvm.scratch)).config(
+        "spark.sql.warehouse.dir", str(jvm.scratch / "warehouse")
+    )
+    with _gateway_variables(jvm), _own_interrupt_handler():
+        try:
+            session: SparkSession = builder.master(target).appName(app_name).getOrCreate()
+        except Exception as error:
+            end_running_jvm(keep_class_list=False)
+            raise EngineError(f"Spark did not start on {target}: {_first_line(error)}", code="spark_failed") from error
+    return session
+
+
+@contextmanager
+def _gateway_variables(jvm: Jvm) -> Iterator[None]:
+    """pyspark finds a running JVM, and the Python for its workers, through these variables."""
+    wanted = {
+        "PYSPARK_GATEWAY_PORT": str(jvm.port),
+        "PYSPARK_GATEWAY_SECRET": jvm.secret,
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "SPARK_REMOTE": None,
+    }
+    saved = {name: os.environ.get(name) for name in wanted}
+    _set_variables(wanted)
+    try:
+        yield
+    finally:
+        _set_variables(saved)
+
+
+@contextmanager
+def _own_interrupt_handler() -> Iterator[None]:
+    """Keep Ctrl-C as it was: pyspark's handler would talk to the JVM in the middle of another call."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _set_variables(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _stop(session: SparkSession, target: str) -> None:
+    from driftline.spark import jvm
+
+    if not is_connect(target) and jvm._running is None:
+        _forget_gateway()
+        return
+    session.stop()
+
+
+def _forget_gateway() -> None:
+    """After the JVM was killed: let pyspark start anew instead of talking to the dead."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+def _python_path_with_driftline() -> str:
+    """Local workers see the driftline that runs here, also when it is used from a source tree."""
+    source_root = str(Path(driftline.__file__).parent.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    return f"{source_root}{os.pathsep}{inherited}" if inherited else source_root
+
+
+def _silence_pandas_warnings() -> None:
+    # pyspark warns about pandas 3, which driftline does not use.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\..*")
+
+
+def _silence_py4j() -> None:
+    # py4j logs a stack trace on the root logger when a call is interrupted or the JVM is gone.
+    root = logging.getLogger()
+    if _is_not_from_py4j not in root.filters:
+        root.addFilter(_is_not_from_py4j)
+
+
+def _is_not_from_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

