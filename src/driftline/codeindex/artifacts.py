@@ -1,0 +1,194 @@
+"""Where the artifacts of an index are and in which form they are stored.
+
+`pieces/manifest.json` lists them; what it does not list is found by its file name. A piece that is listed but is not
+there is an error: a leftover in another form must not take its place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from driftline.codeindex.json_reading import explain, read_object
+from driftline.codeindex.resolve import IndexDir
+from driftline.errors import IndexRefError
+
+FILE_META = "file_meta"
+CHUNK_META = "chunk_meta"
+CHUNK_META_COLD = "chunk_meta_cold"
+FILE_RELATIONS = "file_relations"
+
+MANIFEST = "pieces/manifest.json"
+
+Form = Literal["columns", "lines", "array"]
+
+# In the order of preference when an artifact without a manifest is there in several forms.
+_FORM_BY_SUFFIX: tuple[tuple[str, Form], ...] = ((".columnar.json", "columns"), (".jsonl", "lines"), (".json", "array"))
+COMPRESSIONS = (".gz", ".zst")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of an artifact."""
+
+    path: Path
+    place: str
+    form: Form
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """An artifact as the files that make it up, in order."""
+
+    name: str
+    parts: tuple[Part, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(part.path.stat().st_size for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """What `pieces/manifest.json` says that does not change from run to run."""
+
+    surface_version: Any
+    compatibility_key: Any
+    pieces: tuple[dict[str, Any], ...]
+
+    def of(self, artifact: str) -> list[str]:
+        """The paths listed for an artifact."""
+        return [path for piece in self.pieces if (path := _listed_path(piece, artifact)) is not None]
+
+
+def read_pieces(index: IndexDir) -> Pieces | None:
+    """The manifest of an index, flat or inside `fields`; None where there is none."""
+    path = index.path / MANIFEST
+    if not path.exists():
+        return None
+    outer = read_object(path, index.place(MANIFEST))
+    fields = outer["fields"] if isinstance(outer.get("fields"), dict) else outer
+    pieces = fields.get("pieces", outer.get("pieces"))
+    listed = tuple(piece for piece in pieces if isinstance(piece, dict)) if isinstance(pieces, list) else ()
+    return Pieces(fields.get("artifactSurfaceVersion"), fields.get("compatibilityKey"), listed)
+
+
+def find_artifact(index: IndexDir, name: str, pieces: Pieces | None) -> Artifact | None:
+    """The artifact of that name, or None where the index has none."""
+    candidates = (pieces.of(name) if pieces else []) or _found_by_name(index, name)
+    if not candidates:
+        return None
+    paths = _sharded(index, name, candidates) or _preferred_single(candidates)
+    if paths is None:
+        raise IndexRefError(
+            f"{index.place(name)} is stored in a form that cannot be read: "
+            "JSON, JSONL (plain, gzip, zstd), sharded JSONL and columnar JSON can"
+        )
+    return Artifact(name, tuple(_part(index, path) for path in paths))
+
+
+def require_artifact(index: IndexDir, name: str, pieces: Pieces | None) -> Artifact:
+    """The artifact of that name; `NOT_FOUND` where the index has none."""
+    artifact = find_artifact(index, name, pieces)
+    if artifact is None:
+        raise IndexRefError(f"{index.place(name)} does not exist in any form", code="NOT_FOUND")
+    return artifact
+
+
+def form_of(path: str) -> Form | None:
+    """The storage form that a file name tells.
+
+    >>> form_of("chunk_meta.parts/chunk_meta.part-00000.jsonl.zst"), form_of("chunk_meta.bin")
+    ('lines', None)
+    """
+    plain = path
+    for suffix in COMPRESSIONS:
+        plain = plain.removesuffix(suffix)
+    return next((form for suffix, form in _FORM_BY_SUFFIX if plain.endswith(suffix)), None)
+
+
+def _listed_path(piece: dict[str, Any], artifact: str) -> str | None:
+    path = piece.get("path")
+    if not isinstance(path, str) or not path:
+        return None
+    belongs = PurePosixPath(path).name.startswith(f"{artifact}.") or piece.get("name") == artifact
+    return path if belongs else None
+
+
+def _found_by_name(index: IndexDir, name: str) -> list[str]:
+    folder = f"{name}.parts"
+    parts = [f"{folder}/{part}" for part in _names_in(index.path / folder) if part.startswith(f"{name}.")]
+    return [entry for entry in _names_in(index.path) if entry.startswith(f"{name}.") and entry != folder] + parts
+
+
+def _names_in(directory: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _sharded(index: IndexDir, name: str, candidates: list[str]) -> list[str] | None:
+    """The shards in their order: `parts` of the meta file, else sorted names; None where it is not sharded."""
+    meta = next((path for path in candidates if PurePosixPath(path).name == f"{name}.meta.json"), None)
+    listed = _parts_of_meta(index, name, meta) if meta else None
+    if listed is not None:
+        return listed
+    in_folder = candidates if not meta else [*candidates, *_found_by_name(index, name)]
+    shards = {path for path in in_folder if f"{name}.parts/" in path and form_of(path) == "lines"}
+    return sorted(shards) or None
+
+
+def _parts_of_meta(index: IndexDir, name: str, meta: str) -> list[str] | None:
+    content = read_object(_inside(index, meta), index.place(meta))
+    fields = content["fields"] if isinstance(content.get("fields"), dict) else content
+    parts = fields.get("parts", content.get("parts"))
+    if not isinstance(parts, list):
+        return None
+    return [_beside_meta(index, name, _part_path(part, index.place(meta))) for part in parts]
+
+
+def _part_path(part: Any, place: str) -> str:
+    path = part.get("path") if isinstance(part, dict) else part
+    if not isinstance(path, str) or form_of(path) is None:
+        raise IndexRefError(f"{place} lists a part that is no JSON or JSONL file")
+    return path
+
+
+def _beside_meta(index: IndexDir, name: str, path: str) -> str:
+    """Parts are named from the index directory; bare names of shards are looked up in their folder too."""
+    in_folder = f"{name}.parts/{path}"
+    bare = "/" not in path and not (index.path / path).exists() and (index.path / in_folder).exists()
+    return in_folder if bare else path
+
+
+def _preferred_single(candidates: Iterable[str]) -> list[str] | None:
+    singles = [path for path in candidates if not path.endswith(".meta.json")]
+    for _, form in _FORM_BY_SUFFIX:
+        for path in sorted(singles, key=len):
+            if form_of(path) == form:
+                return [path]
+    return None
+
+
+def _part(index: IndexDir, relative: str) -> Part:
+    form = form_of(relative)
+    assert form is not None
+    path = _inside(index, relative)
+    try:
+        path.stat()
+    except OSError as error:
+        raise explain(error, index.place(relative)) from None
+    return Part(path, index.place(relative), form)
+
+
+def _inside(index: IndexDir, relative: str) -> Path:
+    """A file of the index; a listed path that leaves the index (or, by symlink, the cache root) is refused."""
+    path = Path(os.path.abspath(index.path / relative))
+    if "\0" in relative or not path.is_relative_to(index.path):
+        raise IndexRefError(f"{index.label} lists a file outside of the index")
+    return path if index.cache is None else index.cache.inside(str(path), index.place(relative))

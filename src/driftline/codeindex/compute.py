@@ -1,0 +1,157 @@
+"""`codeindex.diff`: two references in, an ordered and bounded diff out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import chain, islice
+from typing import Any
+
+from driftline.codeindex.cache_root import CacheRoot
+from driftline.codeindex.events import Event
+from driftline.codeindex.identity import canonical_inputs, diff_id
+from driftline.codeindex.mode_diff import ModeDiff, diff_mode
+from driftline.codeindex.options import DiffOptions
+from driftline.codeindex.refs import IndexRef, parse_ref
+from driftline.codeindex.resolve import IndexDir, ResolvedRef, check_compatible, resolve
+from driftline.progress import Tracker, silent
+
+MAX_EVENTS = "max-events"
+
+# Compares one mode of two indexes; the local one and Spark's have this shape.
+ModeScheduler = Callable[[str, IndexDir, IndexDir, DiffOptions, Tracker], ModeDiff]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDiff:
+    """The result of a diff: its id, a summary that counts everything, and the ordered events."""
+
+    diff_id: str
+    inputs: dict[str, Any]
+    summary: dict[str, Any]
+    events: Sequence[Event]
+    modes: Sequence[ModeDiff] = field(default=(), repr=False)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the two sides differ."""
+        return bool(self.summary["totalEvents"])
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRequest:
+    """Two resolved references and the options to compare them with."""
+
+    before: ResolvedRef
+    after: ResolvedRef
+    options: DiffOptions
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The canonical inputs."""
+        return canonical_inputs(self.before, self.after, self.options)
+
+    @property
+    def has_path_refs(self) -> bool:
+        """Whether a side is named by a path, which is not persisted unless asked for explicitly."""
+        return "path" in (self.before.ref.kind, self.after.ref.kind)
+
+
+def diff(
+    from_ref: str | IndexRef,
+    to_ref: str | IndexRef,
+    cache_root: str | os.PathLike[str] | None = None,
+    modes: str | Iterable[str] = ("code",),
+    max_changed_files: int = 200,
+    max_chunks_per_file: int = 500,
+    max_events: int = 20000,
+    include_relations: bool = True,
+    detect_renames: bool = True,
+    *,
+    allow_mismatch: bool = False,
+    tracker: Tracker | None = None,
+) -> IndexDiff:
+    """Compare two builds of a code index; nothing is written."""
+    options = DiffOptions.of(
+        modes, max_changed_files, max_chunks_per_file, max_events, include_relations, detect_renames
+    )
+    request = prepare(from_ref, to_ref, cache_root, options, allow_mismatch=allow_mismatch)
+    return run(request, tracker=tracker)
+
+
+def prepare(
+    from_ref: str | IndexRef,
+    to_ref: str | IndexRef,
+    cache_root: str | os.PathLike[str] | CacheRoot | None,
+    options: DiffOptions,
+    *,
+    allow_mismatch: bool = False,
+) -> DiffRequest:
+    """Parse and resolve both references."""
+    refs = [ref if isinstance(ref, IndexRef) else parse_ref(ref) for ref in (from_ref, to_ref)]
+    cache = CacheRoot(cache_root) if isinstance(cache_root, str | os.PathLike) else cache_root
+    before, after = (resolve(ref, cache, options.modes) for ref in refs)
+    if not allow_mismatch:
+        check_compatible(before, after)
+    return DiffRequest(before, after, options)
+
+
+def run(
+    request: DiffRequest,
+    *,
+    scheduler: ModeScheduler = diff_mode,
+    tracker: Tracker | None = None,
+    created_at: str | None = None,
+) -> IndexDiff:
+    """Compare mode after mode; sort first, then cut, and count everything."""
+    options = request.options
+    modes = [
+        scheduler(mode, request.before.indexes[mode], request.after.indexes[mode], options, tracker or silent())
+        for mode in options.modes
+    ]
+    inputs = request.inputs
+    identifier = diff_id(inputs)
+    events = list(islice(chain.from_iterable(mode.events() for mode in modes), options.max_events))
+    summary = _summary(identifier, inputs, modes, options, created_at or timestamp())
+    return IndexDiff(identifier, inputs, summary, events, modes)
+
+
+def cut(result: IndexDiff, max_events: int) -> IndexDiff:
+    """A result as it would be with a lower `max_events`."""
+    if len(result.events) <= max_events:
+        return result
+    summary = result.summary | _truncation(result.summary["totalEvents"], max_events)
+    return IndexDiff(result.diff_id, result.inputs, summary, result.events[:max_events], result.modes)
+
+
+def timestamp(now: datetime | None = None) -> str:
+    """A time as registries write it."""
+    return (now or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _summary(
+    identifier: str, inputs: dict[str, Any], modes: Sequence[ModeDiff], options: DiffOptions, created_at: str
+) -> dict[str, Any]:
+    total = sum(mode.counts.total() for mode in modes)
+    return {
+        "version": 1,
+        "diffId": identifier,
+        "createdAt": created_at,
+        "from": {name: inputs["from"][name] for name in ("ref", "identityHash")},
+        "to": {name: inputs["to"][name] for name in ("ref", "identityHash")},
+        "modes": list(options.modes),
+        "modesSummary": {mode.mode: mode.summary() for mode in modes},
+        "totalEvents": total,
+        **_truncation(total, options.max_events),
+        "skippedRows": {
+            "from": sum(mode.before_scan.skipped_rows for mode in modes),
+            "to": sum(mode.after_scan.skipped_rows for mode in modes),
+        },
+    }
+
+
+def _truncation(total: int, max_events: int) -> dict[str, Any]:
+    truncated = total > max_events
+    return {"truncated": truncated, "truncatedReason": MAX_EVENTS if truncated else None}

@@ -1,0 +1,130 @@
+"""File-level diff: which files were added, removed, modified or renamed (specification 5.3)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from driftline.canonical import canonical_json, utf16_sorted
+from driftline.codeindex.values import Number, number_or_none, text_or_none
+
+ChangeKind = Literal["added", "removed", "modified", "renamed"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One row of `file_meta` without its row number, which means nothing outside of its build."""
+
+    file: str
+    hash: str | None = None
+    size: Number | None = None
+    ext: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as events carry it."""
+        return {"file": self.file, "hash": self.hash, "size": self.size, "ext": self.ext}
+
+
+@dataclass(slots=True)
+class FileTable:
+    """The files of one side, and the row numbers by which its chunks may name them."""
+
+    entries: dict[str, FileEntry] = field(default_factory=dict)
+    path_by_id: dict[Any, str] = field(default_factory=dict)
+    skipped_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """What happened to one file; `path` is its place in the order of events."""
+
+    kind: ChangeKind
+    before: FileEntry | None
+    after: FileEntry | None
+
+    @property
+    def path(self) -> str:
+        """The new path, or the old one where there is no new one."""
+        entry = self.after or self.before
+        assert entry is not None
+        return entry.file
+
+
+def file_table(rows: Iterable[dict[str, Any]]) -> FileTable:
+    """The files of one side; rows without a file are counted."""
+    table = FileTable()
+    ids: dict[str, Any] = {}
+    for row in rows:
+        file = row.get("file")
+        if isinstance(file, str) and file:
+            _add(table, ids, row, file)
+        else:
+            table.skipped_rows += 1
+    return table
+
+
+def _add(table: FileTable, ids: dict[str, Any], row: dict[str, Any], file: str) -> None:
+    row_id = row.get("id")
+    if isinstance(row_id, int | float | str):
+        table.path_by_id[row_id] = min(file, table.path_by_id.get(row_id, file))
+    entry = FileEntry(
+        file, text_or_none(row.get("hash")), number_or_none(row.get("size")), text_or_none(row.get("ext"))
+    )
+    known = table.entries.get(file)
+    # The same file twice: the highest row number wins, whatever the order of the rows.
+    if known is None or _rank(row_id, entry) > _rank(ids[file], known):
+        table.entries[file] = entry
+        ids[file] = row_id
+
+
+def _rank(row_id: Any, entry: FileEntry) -> tuple[Number, str]:
+    number = number_or_none(row_id)
+    return (-1 if number is None else number, canonical_json(entry.to_dict()))
+
+
+def changed_files(before: FileTable, after: FileTable, *, detect_renames: bool) -> list[FileChange]:
+    """All changes, in the order of their paths."""
+    removed = {path: entry for path, entry in before.entries.items() if path not in after.entries}
+    added = {path: entry for path, entry in after.entries.items() if path not in before.entries}
+    changes = list(_modified(before, after))
+    if detect_renames:
+        changes += _renamed(removed, added)
+    changes += [FileChange("removed", entry, None) for entry in removed.values()]
+    changes += [FileChange("added", None, entry) for entry in added.values()]
+    by_path = {change.path: change for change in changes}
+    return [by_path[path] for path in utf16_sorted(by_path)]
+
+
+def _modified(before: FileTable, after: FileTable) -> Iterator[FileChange]:
+    for path, old in before.entries.items():
+        new = after.entries.get(path)
+        if new is not None and is_modified(old, new):
+            yield FileChange("modified", old, new)
+
+
+def is_modified(before: FileEntry, after: FileEntry) -> bool:
+    """By hash; by size only where neither side has a hash."""
+    if before.hash is None and after.hash is None:
+        return before.size != after.size
+    return before.hash != after.hash
+
+
+def _renamed(removed: dict[str, FileEntry], added: dict[str, FileEntry]) -> list[FileChange]:
+    """Pair removed and added files of the same hash in path order, and take them out of both."""
+    old_paths, new_paths = _paths_by_hash(removed), _paths_by_hash(added)
+    pairs = [
+        pair
+        for content_hash in old_paths.keys() & new_paths.keys()
+        for pair in zip(old_paths[content_hash], new_paths[content_hash], strict=False)
+    ]
+    return [FileChange("renamed", removed.pop(old), added.pop(new)) for old, new in pairs]
+
+
+def _paths_by_hash(entries: dict[str, FileEntry]) -> dict[str, list[str]]:
+    by_hash: dict[str, list[str]] = defaultdict(list)
+    for path, entry in entries.items():
+        if entry.hash is not None:
+            by_hash[entry.hash].append(path)
+    return {content_hash: utf16_sorted(paths) for content_hash, paths in by_hash.items()}

@@ -1,0 +1,47 @@
+"""What makes a diff the same diff: its canonical inputs and the id made from them (specification 3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from driftline.canonical import canonical_json, sha1_hex
+from driftline.codeindex.options import DiffOptions
+from driftline.codeindex.resolve import ResolvedRef
+
+CANONICAL_KEYS = ("version", "kind", "from", "to", "modes", "options")
+DIFF_KIND = "semantic-v1"
+
+_ENDPOINT_MEMBERS = ("snapshotId", "tag", "buildIdByMode", "pathHash")
+_ID_HEX_DIGITS = 16
+
+
+def canonical_inputs(before: ResolvedRef, after: ResolvedRef, options: DiffOptions) -> dict[str, Any]:
+    """The inputs object that identifies a diff; it holds no path."""
+    return {
+        "version": 1,
+        "kind": DIFF_KIND,
+        "from": _endpoint(before),
+        "to": _endpoint(after),
+        "modes": list(options.modes),
+        "options": options.identity(),
+    }
+
+
+def diff_id(inputs: dict[str, Any]) -> str:
+    """The id of a diff with these canonical inputs.
+
+    >>> diff_id({"a": 1}) == diff_id({"a": 1.0})
+    True
+    """
+    return f"diff_{sha1_hex(stable_text(inputs))[:_ID_HEX_DIGITS]}"
+
+
+def stable_text(inputs: dict[str, Any]) -> str:
+    """The text that ids and collisions are decided by."""
+    return canonical_json(inputs, integer_keys_first=True)
+
+
+def _endpoint(resolved: ResolvedRef) -> dict[str, Any]:
+    identity = resolved.identity
+    endpoint = {"ref": resolved.ref.shown, "identityHash": resolved.identity_hash, "type": identity["type"]}
+    return endpoint | {name: identity[name] for name in _ENDPOINT_MEMBERS if name in identity}

@@ -1,0 +1,242 @@
+"""From an index reference to the directories it means, and to its identity.
+
+Resolution is relative to the cache root; a path reference stands for itself. Identities never hold a path:
+a path reference is known by the hash of its absolute path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from driftline.canonical import canonical_json, sha1_hex
+from driftline.codeindex.cache_root import CacheRoot
+from driftline.codeindex.json_reading import read_object
+from driftline.codeindex.refs import BUILD_ID, SNAPSHOT_ID, IndexRef
+from driftline.errors import IndexRefError
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDir:
+    """The index of one mode: its directory, and the name it has in messages."""
+
+    path: Path
+    label: str
+    cache: CacheRoot | None = None
+
+    def place(self, relative: str) -> str:
+        """How a message names a file of this index."""
+        return f"{self.label}/{relative}"
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRef:
+    """What a reference stands for: an index directory per mode and an identity without paths."""
+
+    ref: IndexRef
+    identity: dict[str, Any]
+    indexes: dict[str, IndexDir]
+    config_hashes: dict[str, str]
+
+    @property
+    def identity_hash(self) -> str:
+        """SHA-1 of the identity's canonical JSON."""
+        return sha1_hex(canonical_json(self.identity, integer_keys_first=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where the index of one mode lives, before anything was read from it."""
+
+    root: Path
+    place: str
+    build_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _BuildState:
+    """What `build_state.json` says about a build."""
+
+    build_id: str | None = None
+    config_hash: str | None = None
+    tool_version: str | None = None
+
+
+def resolve(ref: IndexRef, cache: CacheRoot | None, modes: Sequence[str]) -> ResolvedRef:
+    """Find the directories of `ref` for the given modes."""
+    if ref.kind == "path":
+        return _resolve_path(ref, modes)
+    if cache is None:
+        raise IndexRefError(f"{ref.canonical} needs a cache root (--cache-root)")
+    named: dict[str, str] = {}
+    if ref.kind == "latest":
+        targets = _latest_targets(cache, modes)
+    elif ref.kind == "build":
+        targets = _build_targets(cache, ref.value, modes)
+    else:
+        targets, named = _snapshot_targets(cache, ref, modes)
+    states = {mode: _build_state(target, required=ref.kind == "latest") for mode, target in targets.items()}
+    identity = {"type": ref.kind, **named, **_builds_of(targets, states)}
+    indexes = {mode: _index_dir(ref, mode, target, cache) for mode, target in targets.items()}
+    return ResolvedRef(ref, identity, indexes, _present(states, "config_hash"))
+
+
+def check_compatible(before: ResolvedRef, after: ResolvedRef) -> None:
+    """Builds made with different configurations differ everywhere: refuse to compare them."""
+    for mode, config_hash in before.config_hashes.items():
+        if after.config_hashes.get(mode, config_hash) != config_hash:
+            raise IndexRefError(
+                f"{before.ref.shown} and {after.ref.shown} were built with different configurations (mode {mode}): "
+                "compare them anyway with --allow-mismatch"
+            )
+
+
+def _resolve_path(ref: IndexRef, modes: Sequence[str]) -> ResolvedRef:
+    root = Path(os.path.abspath(ref.value))
+    target = _Target(root, ref.shown)
+    targets = dict.fromkeys(modes, target)
+    indexes = {mode: _index_dir(ref, mode, target, None) for mode in targets}
+    state = _build_state(target, required=False)
+    identity = {"type": "path", "pathHash": sha1_hex(os.fsencode(root))}
+    return ResolvedRef(ref, identity, indexes, _present(dict.fromkeys(modes, state), "config_hash"))
+
+
+def _latest_targets(cache: CacheRoot, modes: Sequence[str]) -> dict[str, _Target]:
+    place = "builds/current.json"
+    current = read_object(cache.inside(place, place), place)
+    build_id = current.get("buildId")
+    if build_id is not None and not _matches(BUILD_ID, build_id):
+        raise IndexRefError(f"{place} has a buildId that is no build id")
+    return {mode: _latest_target(cache, current, mode, build_id) for mode in modes}
+
+
+def _latest_target(cache: CacheRoot, current: dict[str, Any], mode: str, build_id: str | None) -> _Target:
+    for member in ("buildRoots", "buildRootsByMode"):
+        roots = current.get(member)
+        if isinstance(roots, dict) and roots.get(mode):
+            return _target(cache, roots[mode], f"{member}.{mode} of builds/current.json", build_id)
+    if current.get("buildRoot"):
+        return _target(cache, current["buildRoot"], "buildRoot of builds/current.json", build_id)
+    if build_id is None:
+        raise IndexRefError(f"builds/current.json names no build for mode {mode}", code="NOT_FOUND")
+    return _target(cache, f"builds/{build_id}", f"builds/{build_id}", build_id)
+
+
+def _build_targets(cache: CacheRoot, build_id: str, modes: Sequence[str]) -> dict[str, _Target]:
+    place = f"builds/{build_id}"
+    return dict.fromkeys(modes, _target(cache, place, place, build_id))
+
+
+def _snapshot_targets(
+    cache: CacheRoot, ref: IndexRef, modes: Sequence[str]
+) -> tuple[dict[str, _Target], dict[str, str]]:
+    manifest = read_object(
+        cache.inside("snapshots/manifest.json", "snapshots/manifest.json"), "snapshots/manifest.json"
+    )
+    snapshot_id = ref.value if ref.kind == "snapshot" else _tagged_snapshot(manifest, ref.value)
+    entry = _member(manifest, "snapshots").get(snapshot_id)
+    if not isinstance(entry, dict):
+        raise IndexRefError(f"snapshots/manifest.json does not list {snapshot_id}", code="NOT_FOUND")
+    folder = f"snapshots/{snapshot_id}"
+    place = f"{folder}/snapshot.json"
+    snapshot = read_object(cache.inside(place, place), place)
+    named = {"snapshotId": snapshot_id, **({"tag": ref.value} if ref.kind == "tag" else {})}
+    if _is_frozen(cache, folder, entry, snapshot):
+        frozen = f"{folder}/frozen"
+        return dict.fromkeys(modes, _target(cache, frozen, frozen)), named
+    roots = _member(_member(snapshot, "pointer"), "buildRootsByMode")
+    return {mode: _pointed(cache, roots, mode, place) for mode in modes}, named
+
+
+def _tagged_snapshot(manifest: dict[str, Any], tag: str) -> str:
+    ids = _member(manifest, "tags").get(tag)
+    first = ids[0] if isinstance(ids, list) and ids else ids
+    if not first:
+        raise IndexRefError(f"snapshots/manifest.json has no snapshot for tag:{tag}", code="NOT_FOUND")
+    if not _matches(SNAPSHOT_ID, first):
+        raise IndexRefError(f"snapshots/manifest.json: tag:{tag} does not name a snapshot id")
+    return str(first)
+
+
+def _is_frozen(cache: CacheRoot, folder: str, entry: dict[str, Any], snapshot: dict[str, Any]) -> bool:
+    """A snapshot's own words come first; without any, a `frozen` directory says it."""
+    if "frozen" in (entry.get("kind"), snapshot.get("kind")):
+        return True
+    flags = [record.get(name) for record in (entry, snapshot) for name in ("hasFrozen", "frozen")]
+    spoken = [bool(flag) for flag in flags if flag is not None]
+    return any(spoken) if spoken else cache.inside(f"{folder}/frozen", f"{folder}/frozen").is_dir()
+
+
+def _pointed(cache: CacheRoot, roots: dict[str, Any], mode: str, place: str) -> _Target:
+    if not roots.get(mode):
+        raise IndexRefError(f"{place} points to no build for mode {mode}", code="NOT_FOUND")
+    return _target(cache, roots[mode], f"pointer.buildRootsByMode.{mode} of {place}")
+
+
+def _target(cache: CacheRoot, relative: Any, place: str, build_id: str | None = None) -> _Target:
+    if not isinstance(relative, str):
+        raise IndexRefError(f"{place} is not a directory name")
+    return _Target(cache.inside(relative, place), place, build_id)
+
+
+def _index_dir(ref: IndexRef, mode: str, target: _Target, cache: CacheRoot | None) -> IndexDir:
+    name = f"index-{mode}"
+    path = target.root / name if cache is None else cache.inside(str(target.root / name), f"{target.place}: {name}")
+    if not _is_directory(path):
+        raise IndexRefError(f"{ref.shown} has no {name} directory", code="NOT_FOUND")
+    return IndexDir(path, f"{ref.shown}: {name}", cache)
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def _build_state(target: _Target, *, required: bool) -> _BuildState:
+    path = target.root / "build_state.json"
+    if not required and not _exists(path):
+        return _BuildState()
+    state = read_object(path, f"{target.place}: build_state.json")
+    tool = state.get("tool")
+    version = tool.get("version") if isinstance(tool, dict) else None
+    return _BuildState(_text(state.get("buildId")), _text(state.get("configHash")), _text(version))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _builds_of(targets: dict[str, _Target], states: dict[str, _BuildState]) -> dict[str, dict[str, str]]:
+    build_ids = {mode: state.build_id or targets[mode].build_id for mode, state in states.items()}
+    members = {
+        "buildIdByMode": {mode: build_id for mode, build_id in build_ids.items() if build_id},
+        "configHashByMode": _present(states, "config_hash"),
+        "toolVersionByMode": _present(states, "tool_version"),
+    }
+    return {name: by_mode for name, by_mode in members.items() if by_mode}
+
+
+def _present(states: dict[str, _BuildState], attribute: str) -> dict[str, str]:
+    values = {mode: getattr(state, attribute) for mode, state in states.items()}
+    return {mode: value for mode, value in values.items() if value}
+
+
+def _member(record: dict[str, Any], name: str) -> dict[str, Any]:
+    value = record.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _matches(pattern: Any, value: Any) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None

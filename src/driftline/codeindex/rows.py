@@ -1,0 +1,180 @@
+"""Rows out of any storage form, one shard at a time, parsing only what is asked for.
+
+A line or array element is first probed for its key alone; the row is parsed only when somebody wants it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Protocol, cast
+
+import msgspec
+
+from driftline.codeindex.artifacts import COMPRESSIONS, Artifact, Part
+from driftline.codeindex.json_reading import explain, parse_json
+from driftline.errors import IndexRefError, InputError
+from driftline.files import compression_of_bytes, decompressed
+from driftline.progress import Tracker, silent
+
+_BLOCK_BYTES = 1 << 20
+_MAGIC_BYTES = 4
+
+Row = dict[str, Any]
+
+
+class Probe(msgspec.Struct, gc=False):
+    """The members of a row that tell whether it is wanted."""
+
+    id: Any = None
+    file: Any = None
+    fileId: Any = None  # noqa: N815 - named as in the artifact
+
+
+class Selector(Protocol):
+    """Says which rows are wanted: `choose` gives a row's key, or None to leave the row unparsed."""
+
+    def choose(self, probe: Probe) -> Any:
+        """The key of a wanted row."""
+
+
+class EveryRow:
+    """Wants all rows."""
+
+    def choose(self, probe: Probe) -> Any:
+        """Always wanted."""
+        return True
+
+
+def all_rows(artifact: Artifact, tracker: Tracker | None = None) -> Iterator[Row]:
+    """Every row of an artifact."""
+    for _, row in selected_rows(artifact, EveryRow(), tracker):
+        yield row
+
+
+def selected_rows(artifact: Artifact, selector: Selector, tracker: Tracker | None = None) -> Iterator[tuple[Any, Row]]:
+    """The wanted rows of an artifact with their keys, shard after shard."""
+    for part in artifact.parts:
+        with _opened(part) as stream:
+            yield from _READERS[part.form](part, stream, selector.choose, tracker or silent())
+
+
+_Choose = Callable[[Probe], Any]
+_Reader = Callable[[Part, BinaryIO, _Choose, Tracker], Iterator[tuple[Any, Row]]]
+
+_probe = msgspec.json.Decoder(Probe).decode
+_raw_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _from_lines(part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker) -> Iterator[tuple[Any, Row]]:
+    number = 0
+    while block := stream.readlines(_BLOCK_BYTES):
+        yield from _from_texts(block, choose, part.place, "line", number)
+        number += len(block)
+        tracker.advance(sum(map(len, block)))
+
+
+def _from_array(part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker) -> Iterator[tuple[Any, Row]]:
+    data = stream.read()
+    tracker.advance(len(data))
+    try:
+        items: Iterable[Any] = _raw_items(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        items = _array_leniently(data, part.place)
+    yield from _from_texts(items, choose, part.place, "element", 0)
+
+
+def _from_texts(texts: Iterable[Any], choose: _Choose, place: str, unit: str, before: int) -> Iterator[tuple[Any, Row]]:
+    for number, text in enumerate(texts, before + 1):
+        try:
+            probe = _probe(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            if not bytes(text).strip():
+                continue
+            probe = _probe_leniently(text, f"{place} {unit} {number}")
+        key = choose(probe)
+        if key is not None:
+            yield key, _parse_row(text, f"{place} {unit} {number}")
+
+
+def _from_columns(part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker) -> Iterator[tuple[Any, Row]]:
+    data = stream.read()
+    tracker.advance(len(data))
+    table = _ColumnTable(parse_json(data, part.place), part.place)
+    for number in range(table.length):
+        key = choose(Probe(**{name: table.value(name, number) for name in Probe.__struct_fields__}))
+        if key is not None:
+            yield key, table.row(number)
+
+
+_READERS: dict[str, _Reader] = {"lines": _from_lines, "array": _from_array, "columns": _from_columns}
+
+
+class _ColumnTable:
+    """A columnar artifact: an array per column; a column with a table holds positions in it."""
+
+    def __init__(self, content: Any, place: str) -> None:
+        arrays = content.get("arrays") if isinstance(content, dict) else None
+        if not isinstance(arrays, dict) or not all(isinstance(array, list) for array in arrays.values()):
+            raise IndexRefError(f"{place} is not a columnar artifact: its arrays are missing")
+        columns = content.get("columns")
+        names = columns if isinstance(columns, list) else list(arrays)
+        self.arrays: dict[str, list[Any]] = {name: arrays[name] for name in names if name in arrays}
+        tables = content.get("tables")
+        self.tables: dict[str, Any] = tables if isinstance(tables, dict) else {}
+        length = content.get("length")
+        self.length: int = length if isinstance(length, int) else max(map(len, self.arrays.values()), default=0)
+        if any(len(array) < self.length for array in self.arrays.values()):
+            raise IndexRefError(f"{place} is cut short: an array has fewer than {self.length} values")
+
+    def value(self, name: str, number: int) -> Any:
+        """The value of a column in a row; None where there is no such column."""
+        array = self.arrays.get(name)
+        value = array[number] if array is not None else None
+        table = self.tables.get(name)
+        if not isinstance(table, list) or not isinstance(value, int) or isinstance(value, bool):
+            return value
+        return table[value] if 0 <= value < len(table) else None
+
+    def row(self, number: int) -> Row:
+        """One row as a record."""
+        return {name: self.value(name, number) for name in self.arrays}
+
+
+@contextmanager
+def _opened(part: Part) -> Iterator[BinaryIO]:
+    """A part's content, decompressed; errors name the part, never its absolute path."""
+    try:
+        with io.BufferedReader(io.FileIO(part.path), _BLOCK_BYTES) as raw:
+            start = raw.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
+            if not start and part.path.suffix in COMPRESSIONS:
+                raise IndexRefError(f"{part.place} is damaged or cut short: it is empty")
+            with decompressed(cast(BinaryIO, raw), compression_of_bytes(start), part.place) as stream:
+                yield stream
+    except OSError as error:
+        raise explain(error, part.place) from None
+    except InputError as error:
+        if isinstance(error, IndexRefError):
+            raise
+        raise IndexRefError(error.message) from None
+
+
+def _parse_row(text: Any, place: str) -> Row:
+    row = parse_json(bytes(text), place)
+    if not isinstance(row, dict):
+        raise IndexRefError(f"{place} is not a JSON object")
+    return row
+
+
+def _probe_leniently(text: Any, place: str) -> Probe:
+    row = _parse_row(text, place)
+    return Probe(row.get("id"), row.get("file"), row.get("fileId"))
+
+
+def _array_leniently(data: bytes, place: str) -> Iterable[bytes]:
+    items = parse_json(data, place)
+    if not isinstance(items, list):
+        raise IndexRefError(f"{place} is not a JSON array")
+    return (json.dumps(item).encode() for item in items)

@@ -1,0 +1,67 @@
+"""Golden cases: the published vectors and the folders of `tests/conformance/codeindex`, in every storage form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from codeindex.index_layouts import LAYOUTS, write_index
+
+from driftline import codeindex
+
+TESTS = Path(__file__).parent.parent
+VECTORS = json.loads((TESTS / "vectors" / "index-cases.json").read_text())
+FOLDERS = sorted((TESTS / "conformance" / "codeindex").glob("*/case.json"))
+CASES = VECTORS["cases"] + [json.loads(path.read_text()) for path in FOLDERS]
+
+OPTION_NAMES = {
+    "modes": "modes",
+    "detectRenames": "detect_renames",
+    "includeRelations": "include_relations",
+    "maxChangedFiles": "max_changed_files",
+    "maxChunksPerFile": "max_chunks_per_file",
+    "maxEvents": "max_events",
+}
+
+
+def case_layouts() -> list[Any]:
+    return [
+        pytest.param(case, layout, id=f"{case['id']}-{layout}")
+        for case in CASES
+        for layout in (LAYOUTS if case["layouts"] else ["json"])
+    ]
+
+
+def run_case(case: dict[str, Any], layout: str, folder: Path) -> codeindex.IndexDiff:
+    for side in ("from", "to"):
+        write_index(folder / side, case[side], layout)
+    options = {OPTION_NAMES[name]: value for name, value in {**VECTORS["defaults"], **case["options"]}.items()}
+    return codeindex.diff(f"path:{folder / 'from'}", f"path:{folder / 'to'}", **options)
+
+
+@pytest.mark.parametrize(("case", "layout"), case_layouts())
+def test_case(case: dict[str, Any], layout: str, tmp_path: Path) -> None:
+    result = run_case(case, layout, tmp_path)
+    expected = case["expected"]
+    assert result.summary["modesSummary"] == expected["modesSummary"]
+    found = [
+        {name: event.get(name, "absent") for name in wanted}
+        for event, wanted in zip(result.events, expected["events"], strict=True)
+    ]
+    assert found == expected["events"]
+    assert result.summary["truncated"] == expected["truncated"]
+    assert result.summary["totalEvents"] == expected["totalEvents"]
+
+
+def test_rows_without_a_file_are_counted(tmp_path: Path) -> None:
+    case = next(case for case in CASES if case["id"] == "rows-without-file")
+    for layout in LAYOUTS:
+        result = run_case(case, layout, tmp_path / layout)
+        assert result.summary["skippedRows"] == {"from": 2, "to": 0}
+
+
+@pytest.mark.parametrize("case", json.loads((TESTS / "vectors" / "diff-id.json").read_text()), ids=lambda c: c["name"])
+def test_diff_ids_are_those_of_javascript(case: dict[str, Any]) -> None:
+    assert codeindex.diff_id(case["inputsCanonical"]) == case["diffId"]
