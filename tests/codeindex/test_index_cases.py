@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codeindex.index_layouts import LAYOUTS, write_index
 
+from codeindex.index_layouts import LAYOUTS, write_index
 from driftline import codeindex
 
 TESTS = Path(__file__).parent.parent

@@ -7,11 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from codeindex.index_layouts import LAYOUTS, write_index
-from codeindex.plain_oracle import oracle_events
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codeindex.index_layouts import LAYOUTS, write_index
+from codeindex.plain_oracle import oracle_events
 from driftline import codeindex
 
 NAMES = st.sampled_from(["f", "g", "ß", "\U0001f602", "\ufb33", 'a"b\\', "|"])

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codeindex.index_layouts import chunk_row, file_row, write_index
 
+from codeindex.index_layouts import chunk_row, file_row, write_index
 from driftline import codeindex
 from driftline.canonical import canonical_json, sha1_hex
 from driftline.codeindex.cache_root import CacheRoot
