@@ -15,6 +15,7 @@
     │   ├── LockedError         somebody else holds the lock
     │   └── LakeError           a lake that cannot be read or committed to
     ├── EngineError             Spark, Java or a worker failed
+    ├── GatewayError            a request that the sync gateway refuses or cannot serve
     └── Cancelled               the user asked to stop (exit code 130)
 
 >>> raise_code = InputError("A file is empty", code="empty_file", side="A")
@@ -147,6 +148,12 @@ class EngineError(DriftlineError):
     """Spark, Java or a worker process failed."""
 
     code = "engine_error"
+
+
+class GatewayError(DriftlineError):
+    """The sync gateway refuses a request or cannot serve it; the code is the wire protocol's."""
+
+    code = "VALIDATION_ERROR"
 
 
 class Cancelled(DriftlineError):  # noqa: N818 - it is a wish, not a fault

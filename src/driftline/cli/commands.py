@@ -14,6 +14,10 @@ import click
 COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("driftline.cli.diff:diff", "Find what changed between two tables."),
     "conformance": ("driftline.cli.conformance:conformance", "Run folders of table-diff fixtures and report."),
+    "serve": ("driftline.cli.serve:serve", "Serve push and pull of row deltas over HTTP."),
+    "push": ("driftline.cli.sync:push", "Send row deltas to a gateway."),
+    "pull": ("driftline.cli.sync:pull", "Fetch row deltas from a gateway."),
+    "token": ("driftline.cli.token:token", "Make tokens for a gateway and change its secrets."),
     "doctor": ("driftline.cli.doctor:doctor", "Check this machine and say in words what is wrong."),
 }
 

@@ -1,1 +1,1 @@
-"""Ships deltas: durable log, push and pull, authentication, HTTP."""
+"""The sync gateway: durable push and pull of deltas, token checks, sync rules, flush to the lake, HTTP."""

@@ -1,1 +1,0 @@
-"""Benchmarks: driftline and its peers, alternating in one run, measured from outside."""

@@ -1,1 +1,0 @@
-"""One module per subject, each with `run(full) -> list[Row]`."""

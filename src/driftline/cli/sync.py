@@ -1,0 +1,148 @@
+"""`driftline push` and `driftline pull`: deltas as JSON lines to and from a gateway."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from driftline.errors import DeltaError, OptionError
+
+if TYPE_CHECKING:
+    from driftline.deltas import RowDelta
+    from driftline.gateway.client import GatewayClient
+
+_TOKEN_VARIABLE = "DRIFTLINE_TOKEN"  # noqa: S105 - the name of a variable
+
+
+def _gateway_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = (
+        click.option("--url", default="http://127.0.0.1:8787", show_default=True, help="The gateway's address."),
+        click.option("--gw", required=True, metavar="ID", help="The gateway's id."),
+        click.option("--client-id", help="Who is asking.  [default: the token's subject]"),
+        click.option("--token-file", type=click.Path(path_type=Path), help=f"The token.  [or: {_TOKEN_VARIABLE}]"),
+        click.option("--patience", default=30.0, show_default=True, help="Seconds to go on trying when told to wait."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline push deltas.jsonl --gw main --token-file token.txt
+  driftline lake changes … --format deltas | driftline push - --gw main
+"""
+)
+@click.argument("deltas", type=click.File("rb"))
+@_gateway_options
+@click.option("--batch", default=1000, show_default=True, type=click.IntRange(1, 10_000), help="Deltas of one push.")
+def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
+    """Send row deltas (JSON lines, `-` for stdin) to a gateway.
+
+    Sending the same deltas again changes nothing. Prints how many were accepted and how many of them were new.
+    """
+    client = _client(**options)
+    accepted = applied = server_hlc = 0
+    for group in _batches(_read_deltas(deltas), batch):
+        answer = client.push(group)
+        accepted += answer["accepted"]
+        applied += len(answer["deltas"])
+        server_hlc = answer["serverHlc"]
+    click.echo(json.dumps({"accepted": accepted, "applied": applied, "serverHlc": str(server_hlc)}))
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline pull --gw main --token-file token.txt > deltas.jsonl
+  driftline pull --gw main --token-file token.txt --cursor-file cursor.txt -o new.jsonl
+"""
+)
+@_gateway_options
+@click.option("--since", default="0", show_default=True, help="Only deltas with a greater hlc.")
+@click.option("--cursor-file", type=click.Path(path_type=Path), help="Go on where the last pull with it ended.")
+@click.option("--refetch", is_flag=True, help="Forget the cursor and fetch everything.")
+@click.option("--limit", default=5000, show_default=True, type=click.IntRange(1, 10_000), help="Deltas of a page.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of stdout.")
+def pull(since: str, cursor_file: Path | None, refetch: bool, limit: int, output: Path | None, **options: Any) -> None:
+    """Fetch row deltas from a gateway as JSON lines, in order of arrival.
+
+    With --cursor-file each delta is fetched once, also those that arrive late.
+    """
+    from driftline.deltas.wire import hlc_from_wire
+    from driftline.files import atomic_write, write_atomically
+
+    client = _client(**options)
+    cursor = None
+    if cursor_file is not None and cursor_file.exists() and not refetch:
+        cursor = cursor_file.read_text("ascii", "replace").strip()
+    with atomic_write(output) if output is not None else nullcontext(sys.stdout.buffer) as out:
+        for page in client.pull_all(cursor=cursor, since=hlc_from_wire(since, "--since"), limit=limit):
+            lines = (json.dumps(delta.to_wire(), ensure_ascii=False, separators=(",", ":")) for delta in page.deltas)
+            out.write("".join(f"{line}\n" for line in lines).encode())
+            cursor = page.cursor
+        out.flush()
+    if cursor_file is not None and cursor is not None:
+        write_atomically(cursor_file, f"{cursor}\n".encode())
+
+
+def _client(url: str, gw: str, client_id: str | None, token_file: Path | None, patience: float) -> GatewayClient:
+    from driftline.gateway.client import GatewayClient
+
+    token = _token(token_file)
+    name = client_id or _subject(token)
+    if name is None:
+        raise OptionError(f"who is asking? Give --token-file, {_TOKEN_VARIABLE} or --client-id", code="no_client")
+    return GatewayClient(url, gw, name, token=token, patience=patience)
+
+
+def _token(token_file: Path | None) -> str | None:
+    from driftline.files import naming_the_file
+
+    if token_file is None:
+        return os.environ.get(_TOKEN_VARIABLE) or None
+    with naming_the_file(token_file):
+        return token_file.read_text("utf-8").strip()
+
+
+def _subject(token: str | None) -> str | None:
+    import jwt
+
+    if token is None:
+        return None
+    try:
+        return str(jwt.decode(token, options={"verify_signature": False}).get("sub"))
+    except jwt.PyJWTError as error:
+        raise OptionError(f"the token cannot be read: {error}", code="bad_token") from error
+
+
+def _read_deltas(lines: IO[bytes]) -> Iterator[RowDelta]:
+    from driftline.deltas import RowDelta
+
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                delta = RowDelta.from_wire(json.loads(line))
+            except (ValueError, DeltaError, RecursionError) as error:
+                message = error.message if isinstance(error, DeltaError) else f"not JSON ({error})"
+                raise DeltaError(f"line {number}: {message}", line=number) from error
+            yield delta
+
+
+def _batches(deltas: Iterator[RowDelta], size: int) -> Iterator[list[RowDelta]]:
+    group: list[RowDelta] = []
+    for delta in deltas:
+        group.append(delta)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group

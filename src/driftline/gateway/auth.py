@@ -1,0 +1,187 @@
+"""Who is asking: JSON web tokens, checked against secrets and key sets that can be changed while the server runs."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jwt
+
+from driftline.errors import GatewayError, OptionError
+from driftline.files import naming_the_file, write_atomically
+
+MIN_SECRET_BYTES = 32  # RFC 7518, 3.2: an HS256 key has at least the size of the hash
+ROLES = ("client", "admin")
+ASYMMETRIC = ("RS256", "ES256")
+
+_RELOAD_SECONDS = 1.0
+_CACHED_TOKENS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The one who sent a request, by its token."""
+
+    client_id: str
+    gateway: str
+    role: str = "client"
+    claims: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether admin routes are open."""
+        return self.role == "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """The keys that verify tokens: shared secrets, newest first, and public keys by id."""
+
+    secrets: Sequence[str] = ()
+    public: Sequence[tuple[str | None, str, Any]] = ()  # key id, algorithm, key
+
+    def candidates(self, algorithm: str, key_id: str | None) -> list[Any]:
+        """The keys that may have signed a token with this header."""
+        if algorithm == "HS256":
+            return list(self.secrets)
+        return [key for known, kind, key in self.public if kind == algorithm and key_id in (None, known)]
+
+
+class Authenticator:
+    """Turns `Authorization` headers into callers; key files are looked at again when they change."""
+
+    def __init__(self, load: Callable[[], KeySet], watched: Sequence[Path] = ()) -> None:
+        self._load = load
+        self._watched = tuple(watched)
+        self._keys = load()
+        self._state = self._fingerprint()
+        self._checked_at = time.monotonic()
+        self._known: dict[str, Caller] = {}
+
+    def caller(self, header: str | None) -> Caller:
+        """The caller of an `Authorization: Bearer …` header."""
+        if header is None:
+            raise _unauthenticated("a bearer token is required")
+        scheme, _, token = header.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise _unauthenticated("the Authorization header is not a bearer token")
+        self._reload_when_changed()
+        return self._verified(token.strip())
+
+    def _verified(self, token: str) -> Caller:
+        known = self._known.get(token)
+        if known is not None and known.claims["exp"] > time.time():
+            return known
+        caller = _caller_of(verify(token, self._keys))
+        if len(self._known) >= _CACHED_TOKENS:
+            self._known.clear()
+        self._known[token] = caller
+        return caller
+
+    def _reload_when_changed(self) -> None:
+        now = time.monotonic()
+        if now - self._checked_at < _RELOAD_SECONDS:
+            return
+        self._checked_at = now
+        state = self._fingerprint()
+        if state != self._state:
+            self._keys, self._state = self._load(), state
+            self._known.clear()
+
+    def _fingerprint(self) -> list[tuple[int, int]]:
+        found = [path.stat() for path in self._watched if path.exists()]
+        return [(info.st_mtime_ns, info.st_size) for info in found]
+
+
+def verify(token: str, keys: KeySet) -> dict[str, Any]:
+    """The claims of a token that one of the keys signed and that has not expired."""
+    try:
+        header = jwt.get_unverified_header(token)
+    except jwt.PyJWTError as error:
+        raise _unauthenticated("the token is malformed") from error
+    algorithm, key_id = str(header.get("alg")), header.get("kid")
+    candidates = keys.candidates(algorithm, key_id) if algorithm in ("HS256", *ASYMMETRIC) else []
+    if not candidates:
+        raise _unauthenticated("the token is signed with an algorithm or key that is not configured")
+    for key in candidates:
+        try:
+            return _decode(token, key, algorithm)
+        except jwt.InvalidSignatureError:
+            continue
+    raise _unauthenticated("the token's signature is not valid")
+
+
+def sign(claims: Mapping[str, Any], key: str, *, algorithm: str = "HS256", key_id: str | None = None) -> str:
+    """A signed token."""
+    headers = {"kid": key_id} if key_id else None
+    try:
+        return jwt.encode(dict(claims), key, algorithm=algorithm, headers=headers)
+    except (jwt.PyJWTError, ValueError, TypeError) as error:
+        raise OptionError(f"the key cannot sign with {algorithm}: {error}", code="invalid_key") from error
+
+
+def parse_secrets(text: str, where: str) -> list[str]:
+    """Secrets separated by white space, the newest first; short ones are refused."""
+    found = [word for word in text.split() if word]
+    for secret in found:
+        if len(secret.encode()) < MIN_SECRET_BYTES:
+            raise OptionError(
+                f"a secret in {where} has fewer than {MIN_SECRET_BYTES} bytes: `driftline token rotate` makes one",
+                code="weak_secret",
+            )
+    return found
+
+
+def read_secret_file(path: Path) -> list[str]:
+    """The secrets of a file, one a line."""
+    with naming_the_file(path):
+        return parse_secrets(path.read_text("utf-8"), path.name)
+
+
+def rotate_secret_file(path: Path, keep: int) -> int:
+    """Put a new secret first and keep the newest old ones, which go on verifying; how many there are now."""
+    old = read_secret_file(path) if path.exists() else []
+    lines = [secrets.token_urlsafe(MIN_SECRET_BYTES), *old[:keep]]
+    write_atomically(path, ("\n".join(lines) + "\n").encode())
+    path.chmod(0o600)
+    return len(lines)
+
+
+def read_key_set(path: Path) -> list[tuple[str | None, str, Any]]:
+    """The public RS256 and ES256 keys of a JSON web key set."""
+    with naming_the_file(path):
+        text = path.read_text("utf-8")
+    try:
+        keys = jwt.PyJWKSet.from_dict(json.loads(text)).keys
+    except (ValueError, jwt.PyJWTError, AttributeError, TypeError) as error:
+        raise OptionError(f"{path.name} is not a JSON web key set: {error}", code="invalid_key_set") from error
+    return [(key.key_id, key.algorithm_name, key.key) for key in keys if key.algorithm_name in ASYMMETRIC]
+
+
+def _decode(token: str, key: Any, algorithm: str) -> dict[str, Any]:
+    try:
+        return jwt.decode(token, key, algorithms=[algorithm], options={"require": ["exp", "sub", "gw"]})
+    except jwt.InvalidSignatureError:
+        raise
+    except jwt.ExpiredSignatureError as error:
+        raise _unauthenticated("the token has expired") from error
+    except jwt.PyJWTError as error:
+        raise _unauthenticated(f"the token is not valid: {error}") from error
+
+
+def _caller_of(claims: dict[str, Any]) -> Caller:
+    subject, gateway, role = claims["sub"], claims["gw"], claims.get("role", "client")
+    if not isinstance(subject, str) or not subject or not isinstance(gateway, str):
+        raise _unauthenticated("the token's sub and gw are not text")
+    if role not in ROLES:
+        raise GatewayError("the token's role is neither client nor admin", code="FORBIDDEN")
+    return Caller(subject, gateway, role, claims)
+
+
+def _unauthenticated(message: str) -> GatewayError:
+    return GatewayError(message, code="AUTH_ERROR")

@@ -1,0 +1,168 @@
+"""Flush: what the log has and the lake has not, in the background, exactly once.
+
+Before anything is written the end of the range is noted in the log. A process that dies on the way finds the same
+range again, and the store refuses a range that it has: files without a commit are nobody's, a commit is never made
+twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from driftline.deltas import RowDelta, TableSchema
+from driftline.errors import DriftlineError
+from driftline.gateway.log import read_all
+from driftline.gateway.push import WireDelta
+from driftline.gateway.sqlite_log import SqliteLog
+
+MAX_RANGE = 50_000  # deltas of one round, which is what is held in memory
+
+_decoder = msgspec.json.Decoder(WireDelta)
+
+
+class DeltaStore(Protocol):
+    """Where deltas are kept for ever: it must notice a sequence of this gateway that it already has."""
+
+    def register(self, schema: TableSchema) -> None:
+        """Take a table's new schema, or refuse it."""
+
+    def append(self, table: str, deltas: Sequence[RowDelta], *, gateway: str, sequence: int) -> None:
+        """Add deltas of one table once, however often it is called with this sequence."""
+
+
+@dataclass(slots=True)
+class FlushReport:
+    """How many deltas went out, by table."""
+
+    tables: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def deltas(self) -> int:
+        """All of them."""
+        return sum(self.tables.values())
+
+
+class Flusher:
+    """Moves the log's tail to the store, one process at a time."""
+
+    def __init__(self, log: SqliteLog, store: DeltaStore, gateway: str, lock_file: Path) -> None:
+        self._log = log
+        self._store = store
+        self._gateway = gateway
+        self._lock_file = lock_file
+
+    def flush(self, *, wait: bool = True) -> FlushReport:
+        """Flush everything that has arrived by now; without `wait` nothing happens while another process flushes."""
+        report = FlushReport()
+        with self._alone(wait) as alone:
+            wanted = self._log.bounds().last
+            while alone and self._log.counter("flushed") < wanted:
+                self._flush_range(report)
+        return report
+
+    def waiting_bytes(self) -> int:
+        """The size of what is not in the lake yet (counted up to a million deltas)."""
+        query = "SELECT sum(length(body)) FROM (SELECT body FROM log WHERE seq > ? ORDER BY seq LIMIT 1000000)"
+        return int(self._log.reader().execute(query, (self._log.counter("flushed"),)).get or 0)
+
+    def waiting_since_ms(self) -> int | None:
+        """When the oldest delta that is not in the lake arrived."""
+        oldest = self._log.read(self._log.counter("flushed"), 1)
+        return oldest[0].arrival >> 16 if oldest else None
+
+    def _flush_range(self, report: FlushReport) -> None:
+        done, target = self._log.counter("flushed"), self._log.counter("flushing")
+        if target <= done:
+            target = min(self._log.bounds().last, done + MAX_RANGE)
+            self._log.set_counter("flushing", target)
+        for table, deltas in self._by_table(done, target).items():
+            self._store.append(table, deltas, gateway=self._gateway, sequence=target)
+            report.tables[table] = report.tables.get(table, 0) + len(deltas)
+        self._log.set_counter("flushed", target)
+
+    def _by_table(self, done: int, target: int) -> dict[str, list[RowDelta]]:
+        found: dict[str, list[RowDelta]] = {}
+        for record in read_all(self._log, done, target):
+            delta = row_delta(record.body)
+            found.setdefault(delta.table, []).append(delta)
+        return found
+
+    @contextmanager
+    def _alone(self, wait: bool) -> Iterator[bool]:
+        with open(self._lock_file, "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+
+class FlushTimer:
+    """A thread that flushes when enough has gathered or the oldest delta has waited long enough."""
+
+    def __init__(
+        self,
+        flusher: Flusher,
+        *,
+        max_bytes: int,
+        max_seconds: float,
+        done: Callable[[FlushReport], None],
+        failed: Callable[[DriftlineError], None],
+        tick: float = 1.0,
+    ) -> None:
+        self._flusher = flusher
+        self._max_bytes = max_bytes
+        self._max_seconds = max_seconds
+        self._done = done
+        self._failed = failed
+        self._tick = tick
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, after the flush it may be at."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        pause = self._tick
+        while not self._stop.wait(pause):
+            try:
+                if self._is_due():
+                    self._done(self._flusher.flush(wait=False))
+                pause = self._tick
+            except DriftlineError as error:
+                self._failed(error)
+                pause = min(pause * 2, 60.0)
+
+    def _is_due(self) -> bool:
+        oldest = self._flusher.waiting_since_ms()
+        if oldest is None:
+            return False
+        age = time.time() - oldest / 1000
+        return age >= self._max_seconds or self._flusher.waiting_bytes() >= self._max_bytes
+
+
+def row_delta(body: bytes) -> RowDelta:
+    """The delta of a log record; it was checked when it came in."""
+    wire = _decoder.decode(body)
+    return RowDelta(
+        op=wire.op,
+        table=wire.table,
+        row_id=wire.rowId,
+        client_id=wire.clientId,
+        columns=tuple(wire.columns),
+        hlc=int(wire.hlc),
+        delta_id=wire.deltaId,
+    )

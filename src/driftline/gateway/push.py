@@ -1,0 +1,171 @@
+"""A push body becomes validated log entries, or an error that names the delta and the field.
+
+The body is decoded straight into records; the canonical text that the id hashes is also what the log keeps and what
+pulls send.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from driftline.deltas import ColumnDelta, TableSchema
+from driftline.deltas.clock import check_drift
+from driftline.deltas.identity import columns_text, hash_input
+from driftline.deltas.names import check_column_names, check_table_name, shorten
+from driftline.deltas.row_delta import Op
+from driftline.deltas.wire import MAX_ID_LENGTH, check_value, hlc_from_wire
+from driftline.errors import DeltaError, GatewayError
+from driftline.gateway.log import OP_CODES, Entry
+
+MAX_DELTAS = 10_000
+
+
+class WireDelta(msgspec.Struct, forbid_unknown_fields=True):
+    """A delta as it stands in a push body."""
+
+    op: Op
+    table: str
+    rowId: str  # noqa: N815 - the wire's names
+    clientId: str  # noqa: N815
+    columns: list[ColumnDelta]
+    hlc: str
+    deltaId: str  # noqa: N815
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True):
+    clientId: str  # noqa: N815
+    deltas: list[WireDelta]
+    lastSeenHlc: str | None = None  # noqa: N815
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A push whose every delta is well formed and carries its own id."""
+
+    client_id: str
+    deltas: Sequence[WireDelta]
+    entries: Sequence[Entry]
+    last_seen_hlc: int | None
+
+    def max_hlc(self) -> int:
+        """The greatest timestamp of the batch, 0 for an empty one."""
+        return max((entry.hlc for entry in self.entries), default=0)
+
+
+_decoder = msgspec.json.Decoder(_Body)
+
+
+def parse_push(data: bytes) -> Push:
+    """The push of a request body."""
+    body = _decode(data)
+    if len(body.deltas) > MAX_DELTAS:
+        raise GatewayError(f"a push holds at most {MAX_DELTAS} deltas, this one has {len(body.deltas)}")
+    _check_length("clientId", body.clientId)
+    last_seen = None if body.lastSeenHlc is None else hlc_from_wire(body.lastSeenHlc, "lastSeenHlc")
+    entries = []
+    for index, delta in enumerate(body.deltas):
+        try:
+            entries.append(_entry(delta))
+        except DeltaError as error:
+            raise DeltaError(f"deltas[{index}]: {error.message}", index=index) from error
+    return Push(body.clientId, body.deltas, entries, last_seen)
+
+
+def check_authors(push: Push, client_id: str) -> None:
+    """A client pushes its own deltas only."""
+    if push.client_id != client_id:
+        raise GatewayError("clientId is not the token's subject", code="FORBIDDEN")
+    for index, delta in enumerate(push.deltas):
+        if delta.clientId != client_id:
+            raise GatewayError(f"deltas[{index}]: clientId is not the token's subject", code="FORBIDDEN", index=index)
+
+
+def check_clocks(push: Push, physical: int) -> None:
+    """No delta may be from too far in the future."""
+    check_drift(push.max_hlc(), physical)
+
+
+def check_schemas(push: Push, schemas: Mapping[str, TableSchema]) -> None:
+    """Where schemas are registered, tables, columns and the types of values follow them."""
+    if not schemas:
+        return
+    for index, delta in enumerate(push.deltas):
+        problem = _schema_problem(delta, schemas.get(delta.table))
+        if problem:
+            raise GatewayError(f"deltas[{index}]: {problem}", code="SCHEMA_ERROR", index=index)
+
+
+def check_horizons(push: Push, floors: Mapping[str, int]) -> None:
+    """Nothing from before a lake's retention horizon, which would raise the dead."""
+    if not floors:
+        return
+    for index, entry in enumerate(push.entries):
+        if entry.hlc < floors.get(entry.table, 0):
+            raise GatewayError(f"deltas[{index}]: older than the lake's horizon", code="TOO_OLD", index=index)
+
+
+def _decode(data: bytes) -> _Body:
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise GatewayError(f"the body is not a push: {str(error)[:200]}") from error
+    except RecursionError as error:
+        raise GatewayError("the body is nested too deep") from error
+
+
+def _entry(delta: WireDelta) -> Entry:
+    table = check_table_name(delta.table)
+    hlc = hlc_from_wire(delta.hlc)
+    _check_length("rowId", delta.rowId)
+    _check_length("clientId", delta.clientId)
+    if delta.columns:
+        _check_columns(delta)
+    columns = columns_text(delta.columns)
+    digest = hashlib.sha256(hash_input(delta.clientId, hlc, table, delta.rowId, columns)).digest()
+    if digest.hex() != delta.deltaId:
+        raise DeltaError(f"deltaId {shorten(delta.deltaId)} does not match the delta's content", field="deltaId")
+    return Entry(hlc, digest, OP_CODES[delta.op], table, _body(delta, hlc, columns))
+
+
+def _body(delta: WireDelta, hlc: int, columns: str) -> bytes:
+    text = msgspec.json.encode
+    return b'{"op":"%b","table":"%b","rowId":%b,"clientId":%b,"columns":%b,"hlc":"%d","deltaId":"%b"}' % (
+        delta.op.encode(),
+        delta.table.encode(),
+        text(delta.rowId),
+        text(delta.clientId),
+        columns.encode(),
+        hlc,
+        delta.deltaId.encode(),
+    )
+
+
+def _check_columns(delta: WireDelta) -> None:
+    if delta.op == "DELETE":
+        raise DeltaError("a DELETE has no columns", field="columns")
+    check_column_names(tuple([entry.column for entry in delta.columns]))
+    for entry in delta.columns:
+        # The decoder made sure of everything but the depth.
+        if type(entry.value) in (dict, list):
+            check_value(entry.column, entry.value)
+
+
+def _check_length(field: str, text: str) -> None:
+    if not 1 <= len(text) <= MAX_ID_LENGTH:
+        raise DeltaError(f"{field} has {len(text)} characters: 1 to {MAX_ID_LENGTH} are allowed", field=field)
+
+
+def _schema_problem(delta: WireDelta, schema: TableSchema | None) -> str | None:
+    if schema is None:
+        return f"table {delta.table} has no schema"
+    for entry in delta.columns:
+        column = schema.by_name.get(entry.column)
+        if column is None:
+            return f"table {delta.table} has no column {shorten(entry.column)}"
+        if not column.accepts(entry.value):
+            return f"column {shorten(entry.column)} of table {delta.table} is a {column.type}"
+    return None

@@ -1,0 +1,126 @@
+"""Processes: a listening socket, one server or several workers on it, and an orderly end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from driftline.errors import OptionError
+from driftline.gateway.structured_log import log_to_stderr
+
+# A service is made inside its worker: the application, and what to call at its end.
+MakeService = Callable[[], tuple[ASGIApp, Callable[[], None]]]
+
+_DRAIN_SECONDS = 4  # for requests under way; the last flush has four more, together below ten
+_KILL_SECONDS = 10
+_logger = logging.getLogger("driftline.server")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise OptionError(f"cannot listen on {host} port {port}: {error.strerror}", code="cannot_listen") from error
+    listener.listen(512)
+    return listener
+
+
+def serve(make_service: MakeService, host: str, port: int, *, workers: int = 1, log_level: str = "info") -> None:
+    """Serve until SIGTERM or SIGINT, then drain and end."""
+    log_to_stderr(log_level)
+    with listen(host, port) as listener:
+        if workers == 1:
+            _run_worker(make_service, listener, log_level)
+        else:
+            _supervise(make_service, listener, workers, log_level)
+
+
+def _run_worker(make_service: MakeService, listener: socket.socket, log_level: str) -> None:
+    log_to_stderr(log_level)
+    app, close = make_service()
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=_DRAIN_SECONDS,
+    )
+    try:
+        host, port = listener.getsockname()[:2]
+        _logger.info("listening", extra={"fields": {"host": host, "port": port}})
+        # The server raises the signal again that ended it; here that is the wanted end.
+        with contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        close()
+        _logger.info("closed")
+
+
+def _supervise(make_service: MakeService, listener: socket.socket, workers: int, log_level: str) -> None:
+    """Keep `workers` processes alive; a dead one is replaced."""
+    context = multiprocessing.get_context("spawn")
+
+    def start() -> BaseProcess:
+        process = context.Process(target=_worker_main, args=(make_service, listener, log_level))
+        process.start()
+        return process
+
+    processes = [start() for _ in range(workers)]
+    with _ended_by_signal() as ended:
+        while not ended():
+            time.sleep(0.2)
+            for position, process in enumerate(processes):
+                if not process.is_alive() and not ended():
+                    _logger.error("worker died", extra={"fields": {"exitCode": process.exitcode}})
+                    processes[position] = start()
+    _end(processes)
+
+
+def _worker_main(make_service: MakeService, listener: socket.socket, log_level: str) -> None:
+    signal.signal(signal.SIGTERM, _interrupt)
+    with contextlib.suppress(KeyboardInterrupt):
+        _run_worker(make_service, listener, log_level)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _ended_by_signal() -> Iterator[Callable[[], bool]]:
+    seen: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: seen.append(number))
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield lambda: bool(seen)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(processes: list[BaseProcess]) -> None:
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + _KILL_SECONDS
+    for process in processes:
+        process.join(max(deadline - time.monotonic(), 0))
+        if process.is_alive():
+            process.kill()
+            process.join()

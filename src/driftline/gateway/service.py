@@ -1,0 +1,268 @@
+"""The gateway itself: the log and everything that lives around it, without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from driftline.deltas import TableSchema
+from driftline.deltas.clock import make_hlc, physical_ms
+from driftline.errors import DeltaError, DriftlineError, GatewayError
+from driftline.gateway.auth import Caller
+from driftline.gateway.flush import Flusher, FlushReport, FlushTimer
+from driftline.gateway.group_commit import GroupCommit
+from driftline.gateway.lake_store import LakeStore
+from driftline.gateway.limits import RateLimiter
+from driftline.gateway.log import Appended
+from driftline.gateway.metrics import Metrics
+from driftline.gateway.pull import Page, limit_of, read_page, start_of
+from driftline.gateway.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
+from driftline.gateway.row_index import RowIndex
+from driftline.gateway.rules import SyncRules, parse_rules
+from driftline.gateway.settings import GatewaySettings, authenticator
+from driftline.gateway.sqlite_log import SqliteLog
+from driftline.gateway.views import View
+
+T = TypeVar("T")
+
+LOG_FILE = "log.sqlite"
+
+_CHECKPOINT_BYTES = 8 << 20
+_LARGE_BODY = 128 << 10  # larger bodies are parsed beside the event loop
+_REMEMBERED_CLIENTS = 1000
+_SLOW_TICK_SECONDS = 30.0
+_PRUNE_STEP = 20_000  # records forgotten in one transaction, so that pushes get their turn
+_logger = logging.getLogger("driftline.gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What admins have set: table schemas and sync rules; `number` changes with every change."""
+
+    number: int
+    schemas: Mapping[str, TableSchema]
+    rules: SyncRules | None
+    rules_number: int
+
+
+class Gateway:
+    """A running gateway; `close` drains it."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        settings.data.mkdir(parents=True, exist_ok=True)
+        self.settings = settings
+        self.authenticator = authenticator(settings)
+        self.limiter = RateLimiter(settings.rate_limit / settings.workers)
+        self.metrics = Metrics(settings.data / "metrics")
+        self.log = SqliteLog(settings.data / LOG_FILE)
+        self.index = RowIndex(self.log)
+        self.store = LakeStore(settings.lake_location)
+        self.flusher = Flusher(self.log, self.store, settings.gateway, settings.data / "flush.lock")
+        self.last_seen: OrderedDict[str, int] = OrderedDict()
+        self._configuration: Configuration | None = None
+        self._floors: Mapping[str, int] = {}
+        self._commit = GroupCommit(self.log, max_pending=settings.max_pending)
+        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="gateway")
+        self._timer = FlushTimer(
+            self.flusher,
+            max_bytes=settings.flush_bytes,
+            max_seconds=settings.flush_seconds,
+            done=self._flushed,
+            failed=self._flush_failed,
+        )
+        self._upkeep = _Upkeep(self)
+
+    @property
+    def pending(self) -> int:
+        """Deltas that wait to be written."""
+        return self._commit.pending
+
+    async def push(self, caller: Caller, body: bytes) -> tuple[Push, Appended]:
+        """Validate a whole batch, then make it durable."""
+        push = await self._parsed(body)
+        check_authors(push, caller.client_id)
+        check_clocks(push, physical_ms())
+        check_schemas(push, self.configuration().schemas)
+        check_horizons(push, self._floors)
+        appended = await self._commit.append(push.entries)
+        self._count_push(push, appended, len(body))
+        return push, appended
+
+    async def pull(self, caller: Caller, query: Mapping[str, str]) -> Page:
+        """A page of the log, through the caller's view where rules are set."""
+        page = await self.in_thread(self._read, caller, query)
+        self.metrics.add("driftline_deltas_pulled_total", len(page.deltas))
+        return page
+
+    async def flush(self) -> FlushReport:
+        """Flush everything that has arrived by now to the lake."""
+        report = await self.in_thread(self.flusher.flush)
+        self._flushed(report)
+        return report
+
+    async def set_schema(self, data: bytes) -> TableSchema:
+        """Register or change a table's schema."""
+        schema = TableSchema.from_wire(_json(data))
+        await self.in_thread(self._store_schema, schema)
+        return schema
+
+    async def set_rules(self, data: bytes | None) -> SyncRules | None:
+        """Set the sync rules, or remove them; cursors made under other rules end."""
+        rules = None if data is None else parse_rules(data)
+        await self.in_thread(self.log.change_document, "rules", lambda _: data, "config", "rules_number")
+        return rules
+
+    def configuration(self) -> Configuration:
+        """What admins have set, as of now (another process may have changed it)."""
+        number = self.log.counter("config")
+        if self._configuration is None or self._configuration.number != number:
+            self._configuration = _load_configuration(self.log, number)
+        return self._configuration
+
+    def server_hlc(self) -> int:
+        """The gateway's time, not before anything it has accepted."""
+        return max(self.log.counter("clock"), make_hlc(physical_ms()))
+
+    def prune(self) -> int:
+        """Forget what is older than the retention time and in the lake; how many deltas went."""
+        if self.settings.retention_days is None:
+            return 0
+        before = physical_ms() - round(self.settings.retention_days * 86_400_000)
+        upto = min(self.log.first_arrival_from(make_hlc(max(before, 0))) - 1, self.log.counter("flushed"))
+        configuration = self.configuration()
+        if configuration.rules is not None:
+            self.index.catch_up(configuration.rules, configuration.rules_number)
+        removed = 0
+        while (pruned := self.log.bounds().pruned) < upto:
+            removed += self.log.prune(min(pruned + _PRUNE_STEP, upto))
+        return removed
+
+    def learn_horizons(self) -> None:
+        """Look up below which hlc the lake takes no deltas any more."""
+        floors = {table: self.store.refused_before(table) for table in self.log.table_names()}
+        self._floors = {table: floor for table, floor in floors.items() if floor is not None}
+
+    async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run blocking work beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    def close(self, flush_seconds: float = 4.0) -> None:
+        """Write what waits, flush as far as time allows, let go of everything."""
+        self._commit.close()
+        self._upkeep.close()
+        last_flush = threading.Thread(target=self._flush_at_end, daemon=True)
+        last_flush.start()
+        last_flush.join(flush_seconds)
+        # A flush that needs longer goes on with the same range at the next start.
+        if not last_flush.is_alive():
+            self._timer.close()
+            self._threads.shutdown()
+            self.log.close()
+        self.metrics.close()
+
+    def _read(self, caller: Caller, query: Mapping[str, str]) -> Page:
+        limit, configuration = limit_of(query), self.configuration()
+        start = start_of(query, self.log, configuration.rules_number)
+        if configuration.rules is None or caller.is_admin:
+            return read_page(self.log, start, limit)
+        upto = self.index.catch_up(configuration.rules, configuration.rules_number)
+        view = View(self.index, configuration.rules, caller.claims, self.settings.gateway)
+        return read_page(self.log, start, limit, view, upto)
+
+    async def _parsed(self, body: bytes) -> Push:
+        if len(body) <= _LARGE_BODY:
+            return parse_push(body)
+        return await self.in_thread(parse_push, body)
+
+    def _count_push(self, push: Push, appended: Appended, size: int) -> None:
+        self.metrics.add("driftline_deltas_accepted_total", len(push.entries))
+        self.metrics.add("driftline_deltas_applied_total", len(appended.fresh))
+        self.metrics.add("driftline_received_bytes_total", size)
+        if push.last_seen_hlc is not None:
+            self.last_seen[push.client_id] = push.last_seen_hlc
+            self.last_seen.move_to_end(push.client_id)
+            if len(self.last_seen) > _REMEMBERED_CLIENTS:
+                self.last_seen.popitem(last=False)
+
+    def _store_schema(self, schema: TableSchema) -> None:
+        try:
+            self.store.register(schema)
+        except DeltaError as error:
+            raise GatewayError(error.message, code="SCHEMA_ERROR") from error
+        self.log.change_document("schemas", lambda before: _with_schema(before, schema), "config")
+
+    def _flush_at_end(self) -> None:
+        try:
+            self._flushed(self.flusher.flush(wait=False))
+        except DriftlineError as error:
+            self._flush_failed(error)
+
+    def _flushed(self, report: FlushReport) -> None:
+        if report.deltas:
+            self.metrics.add("driftline_flushes_total")
+            self.metrics.add("driftline_flushed_deltas_total", report.deltas)
+            _logger.info("flushed", extra={"fields": {"deltas": report.deltas, "tables": len(report.tables)}})
+
+    def _flush_failed(self, error: DriftlineError) -> None:
+        self.metrics.add("driftline_flush_errors_total")
+        _logger.error("flush failed", extra={"fields": {"code": error.code, "error": error.message}})
+
+
+class _Upkeep:
+    """A thread that keeps the write-ahead log short and forgets what is older than the retention time."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        next_look = time.monotonic()
+        while not self._stop.wait(0.5):
+            try:
+                if self._gateway.log.wal_bytes() > _CHECKPOINT_BYTES:
+                    self._gateway.log.checkpoint()
+                if time.monotonic() >= next_look:
+                    self._gateway.prune()
+                    self._gateway.learn_horizons()
+                    next_look = time.monotonic() + _SLOW_TICK_SECONDS
+            except DriftlineError as error:
+                _logger.warning("upkeep", extra={"fields": {"code": error.code, "error": error.message}})
+
+
+def _with_schema(document: bytes | None, schema: TableSchema) -> bytes:
+    known = {each["table"]: each for each in json.loads(document or b"[]")}
+    known[schema.table] = schema.to_wire()
+    return json.dumps(list(known.values())).encode()
+
+
+def _load_configuration(log: SqliteLog, number: int) -> Configuration:
+    schemas = [TableSchema.from_wire(each) for each in json.loads(log.document("schemas") or b"[]")]
+    rules = log.document("rules")
+    return Configuration(
+        number,
+        {schema.table: schema for schema in schemas},
+        None if rules is None else parse_rules(rules),
+        log.counter("rules_number"),
+    )
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise GatewayError(f"the body is not JSON: {error}") from error

@@ -1,0 +1,81 @@
+"""What an operator decides about a gateway; plain data, so that worker processes can be given it."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from driftline.deltas.names import check_gateway_id
+from driftline.errors import OptionError
+from driftline.gateway.auth import Authenticator, KeySet, parse_secrets, read_key_set, read_secret_file
+
+SECRET_VARIABLE = "DRIFTLINE_JWT_SECRET"  # noqa: S105 - the name of a variable
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class GatewaySettings:
+    """One gateway: its id, its directory and its limits."""
+
+    gateway: str
+    data: Path
+    lake: str | None = None  # a directory or object-store URL; by default `lake` inside the data directory
+    secret_file: Path | None = None
+    key_set_file: Path | None = None
+    insecure: bool = False
+    workers: int = 1
+    body_limit: int = 16 * MIB
+    rate_limit: float = 200.0
+    max_pending: int = 50_000
+    flush_bytes: int = 16 * MIB
+    flush_seconds: float = 60.0
+    retention_days: float | None = None
+    cors_origins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_gateway_id(self.gateway)
+        if self.workers < 1:
+            raise OptionError("--workers is at least 1")
+
+    @property
+    def lake_location(self) -> str:
+        """Where flushed deltas go."""
+        return self.lake or str(self.data / "lake")
+
+
+def authenticator(settings: GatewaySettings, environment: Mapping[str, str] = os.environ) -> Authenticator | None:
+    """The authenticator that the settings ask for; None only where `--insecure` was said."""
+    if settings.insecure:
+        return None
+    paths = [path for path in (settings.secret_file, settings.key_set_file) if path is not None]
+
+    def load() -> KeySet:
+        secrets = parse_secrets(environment.get(SECRET_VARIABLE, ""), SECRET_VARIABLE)
+        if settings.secret_file is not None:
+            secrets += read_secret_file(settings.secret_file)
+        public = read_key_set(settings.key_set_file) if settings.key_set_file is not None else []
+        return KeySet(tuple(secrets), tuple(public))
+
+    keys = load()
+    if not keys.secrets and not keys.public:
+        raise OptionError(
+            f"a gateway needs keys to check tokens with: set {SECRET_VARIABLE}, or give --jwt-secret-file or --jwks",
+            code="no_keys",
+        )
+    return Authenticator(load, paths)
+
+
+def check_insecure(settings: GatewaySettings, host: str) -> None:
+    """Without authentication a gateway only listens on loopback."""
+    if settings.insecure and not _is_loopback(host):
+        raise OptionError(f"--insecure is for loopback only, not for {host}", code="insecure_host")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
