@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from driftline.version import __version__
 
 if TYPE_CHECKING:
+    from driftline.payloads import compare as compare
     from driftline.tables.api import diff as diff
 
 # Names that are loaded when they are first used, so that `import driftline` stays quick.
 _LAZY: dict[str, str] = {
+    "compare": "driftline.payloads",
     "diff": "driftline.tables.api",
 }
 _ROOMS = ("changesets", "codeindex", "deltas", "gateway", "lake", "payloads", "pipeline", "spark", "tables")

@@ -1,8 +1,135 @@
-"""`driftline doctor`."""
+"""`driftline doctor`: what this machine has, what is wrong with it and how to mend it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
 
 import click
 
+from driftline.cli.outcome import ERROR, SAME
+from driftline.errors import DriftlineError
+from driftline.version import __version__
 
-@click.command()
-def doctor() -> None:
-    """Check this machine."""
+Verdict = Literal["ok", "warning", "error"]
+
+_LEAST_DISK_GB = 2.0
+_LEAST_MEMORY_GB = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the check: what was looked at, what was found, and advice where it is needed."""
+
+    subject: str
+    found: str
+    verdict: Verdict = "ok"
+    advice: str = ""
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline doctor
+  driftline doctor --no-spark
+  driftline doctor --master spark://host:7077
+"""
+)
+@click.option("--spark/--no-spark", default=True, show_default=True, help="Start a Spark session and run a small job.")
+@click.option("--master", metavar="URL", help="Spark master or sc:// address. Default: this machine.")
+def doctor(spark: bool, master: str | None) -> int:
+    """Check this machine and say in words what is wrong and how to mend it.
+
+    Ends with 0 when everything works, else with 2.
+    """
+    findings = []
+    for finding in _examine(spark, master):
+        findings.append(finding)
+        _show(finding)
+    return ERROR if any(finding.verdict == "error" for finding in findings) else SAME
+
+
+def _examine(spark: bool, master: str | None) -> Iterator[Finding]:
+    yield Finding("driftline", __version__)
+    yield Finding("python", f"{sys.version.split()[0]} ({sys.platform})")
+    for package in ("pyarrow", "polars", "deltalake", "apsw", "pyspark"):
+        yield _checked(package, lambda package=package: Finding(package, version(package)))  # type: ignore[misc]
+    yield _checked("disk", _disk)
+    yield _checked("memory", _memory)
+    yield _checked("java", _java)
+    if spark:
+        yield _checked("spark", lambda: _spark(master))
+
+
+def _checked(subject: str, look: Callable[[], Finding]) -> Finding:
+    """A finding, or the error that kept us from it."""
+    try:
+        return look()
+    except DriftlineError as error:
+        return Finding(subject, f"error[{error.code}]", "error", error.message)
+    except (ImportError, OSError) as error:
+        return Finding(subject, "missing or broken", "error", f"{error}: install driftline's dependencies again")
+
+
+def _disk() -> Finding:
+    place = tempfile.gettempdir()
+    free = shutil.disk_usage(place).free / 1e9
+    found = f"{free:.1f} GB free in {place}"
+    if free < _LEAST_DISK_GB:
+        return Finding("disk", found, "warning", "large inputs spill there: free some space or set TMPDIR elsewhere")
+    return Finding("disk", found)
+
+
+def _memory() -> Finding:
+    import psutil
+
+    free = psutil.virtual_memory().available / 1e9
+    found = f"{free:.1f} GB free, {os.cpu_count()} cores"
+    if free < _LEAST_MEMORY_GB:
+        return Finding("memory", found, "warning", "close other programs, or limit driftline with --memory")
+    return Finding("memory", found)
+
+
+def _java() -> Finding:
+    from driftline.spark.java import find_java
+
+    java = find_java()
+    return Finding("java", f"{java.version} (from {java.found_in})")
+
+
+def _spark(master: str | None) -> Finding:
+    from driftline.spark.checkup import run_small_job
+    from driftline.spark.session import chosen_master
+
+    started = time.monotonic()
+    outcome = run_small_job(master)
+    seconds = time.monotonic() - started
+    found = f"{outcome.version} on {chosen_master(master)}: session and a job in {seconds:.1f} s"
+    if outcome.worker_python != _python_minor():
+        advice = "give the workers the same Python minor version (PYSPARK_PYTHON, or an archived environment)"
+        return Finding("spark", f"{found}; workers run Python {outcome.worker_python}", "error", advice)
+    return Finding("spark", found)
+
+
+def _python_minor() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _show(finding: Finding) -> None:
+    mark, colour = {"ok": ("ok", "green"), "warning": ("look", "yellow"), "error": ("bad", "red")}[finding.verdict]
+    click.echo(f"{click.style(f'{mark:<5}', fg=colour)} {finding.subject:<10} {_without_home(finding.found)}")
+    if finding.advice:
+        click.echo(f"      {'':<10} {click.style(_without_home(finding.advice), fg=colour)}")
+
+
+def _without_home(text: str) -> str:
+    home = str(Path.home())
+    return text.replace(home, "~") if len(home) > 1 else text

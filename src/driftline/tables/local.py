@@ -1,28 +1,122 @@
-"""The local scheduler: kernels on the cores of this machine."""
+"""The local scheduler: the steps of a diff on the cores of this machine, within a memory limit."""
 
 from __future__ import annotations
 
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from driftline.errors import InputError
 from driftline.sources.csv_side import side_records
-from driftline.sources.inputs import open_input
+from driftline.sources.inputs import Input, open_input
 from driftline.sources.workspace import Workspace
 from driftline.tables.engines import DiffJob, Write
-from driftline.tables.events import event_line
+from driftline.tables.events import Event, event_line, schema_event, stats_line
+from driftline.tables.memory import default_limit
 from driftline.tables.reference import diff_records
 from driftline.tables.stats import Stats
 
+if TYPE_CHECKING:
+    from driftline.tables.local_run import LocalRun
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+SMALL_BYTES = 4 << 20  # both files together; plain Python is done before Polars is imported
+_BASE_BYTES = 200 << 20  # what Python, Arrow and Polars take for themselves
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlan:
+    """Sizes of the work's pieces; every choice gives the same bytes."""
+
+    threads: int = field(default_factory=lambda: os.cpu_count() or 1)
+    split_bytes: int = 16 << 20
+    bucket_rows: int = 400_000
+    range_bytes: int = 48 << 20
+    print_bytes: int = 1 << 30
+    chunk_bytes: int = 1 << 30
+
+    @classmethod
+    def within(cls, memory: int) -> LocalPlan:
+        """Pieces that together stay within a memory limit."""
+        threads = os.cpu_count() or 1
+        free = max(memory - _BASE_BYTES, 64 << 20)
+        piece = min(16 << 20, free // (threads * 16))
+        return cls(
+            threads=threads,
+            split_bytes=piece,
+            bucket_rows=max(10_000, min(400_000, piece // 40)),
+            range_bytes=piece * 2,
+            print_bytes=free // 3,
+            chunk_bytes=free // 6,
+        )
+
 
 def run(job: DiffJob, write: Write) -> Stats:
-    """Diff on this machine."""
+    """Diff on this machine: small CSV files in plain Python, everything else with the kernels."""
     with Workspace() as workspace:
-        a = open_input(job.a, workspace, delimiter=job.options.delimiter)
-        b = open_input(job.b, workspace, delimiter=job.options.delimiter)
-        last = {}
-        for event in diff_records(side_records(a, "A"), side_records(b, "B"), job.options):
-            write(event_line(event))
-            last = event
+        a, b = _open_sides(job, workspace)
+        if a.kind == b.kind == "csv" and a.size + b.size <= SMALL_BYTES:
+            return _run_plainly(a, b, job, write)
+        return _run_kernels(a, b, job, write, workspace, None)
+
+
+def run_kernels(job: DiffJob, write: Write, plan: LocalPlan | None = None) -> Stats:
+    """Diff on this machine with the kernels, whatever the size."""
+    with Workspace() as workspace:
+        return _run_kernels(*_open_sides(job, workspace), job, write, workspace, plan)
+
+
+def _open_sides(job: DiffJob, workspace: Workspace) -> tuple[Input, Input]:
+    a = open_input(job.a, workspace, delimiter=job.options.delimiter)
+    b = open_input(job.b, workspace, delimiter=job.options.delimiter)
+    if (a.kind == "csv") != (b.kind == "csv"):
+        raise InputError(
+            f"one side is CSV (text) and the other {b.kind if a.kind == 'csv' else a.kind} (typed values): "
+            "convert one of them, so that both are CSV or both are typed",
+            code="mixed_inputs",
+        )
+    return a, b
+
+
+def _run_plainly(a: Input, b: Input, job: DiffJob, write: Write) -> Stats:
+    last: Event = {}
+    for event in diff_records(side_records(a, "A"), side_records(b, "B"), job.options):
+        write(event_line(event))
+        last = event
     return Stats.of_event(last)
 
 
-def run_kernels(job: DiffJob, write: Write) -> Stats:
-    """Diff on this machine with the kernels, whatever the size."""
-    return run(job, write)
+def _run_kernels(a: Input, b: Input, job: DiffJob, write: Write, workspace: Workspace, plan: LocalPlan | None) -> Stats:
+    from driftline.tables.local_run import LocalRun
+
+    sizes = plan or LocalPlan.within(job.memory or default_limit())
+    with ThreadPoolExecutor(sizes.threads) as pool:
+        running: LocalRun = LocalRun(job, sizes, workspace, pool)
+        try:
+            matched = running.match(a, b)
+            write(event_line(schema_event(matched.plan.header_a, matched.plan.header_b)))
+            for lines in running.encode(matched):
+                write(lines)
+            write(stats_line(matched.stats))
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return matched.stats
+
+
+def ordered_map(
+    pool: ThreadPoolExecutor, function: Callable[..., Result], items: Iterable[Sequence[Any]], ahead: int
+) -> Iterator[Result]:
+    """Results of `function(*item)` in the order of the items, with at most `ahead` of them under way."""
+    waiting: deque[Future[Result]] = deque()
+    for item in items:
+        waiting.append(pool.submit(function, *item))
+        if len(waiting) > ahead:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()

@@ -25,7 +25,9 @@ def key_parts(row: Mapping[str, Cells], options: DiffOptions) -> tuple[Cells, ..
 
 def cells_differ(before: Any, after: Any) -> Any:
     """Cell equality: strict equality of values; a truth value for cells, a mask for columns."""
-    return before != after
+    # Columns of typed sources may hold nulls, which are equal to each other.
+    compare_columns = getattr(before, "ne_missing", None)
+    return before != after if compare_columns is None else compare_columns(after)
 
 
 def key_cell_is_missing(cell: Any) -> Any:

@@ -1,0 +1,54 @@
+# driftline: `make demo` shows it, `make test` proves it; both set up what they need.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+PEERS_READY := benchmarks/.peers/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check test bench bench-full docs lock clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with locked dependencies (other targets do it by themselves)
+
+$(READY): requirements/bootstrap.lock requirements/dev.lock pyproject.toml scripts/setup_environment.py
+	@$(PYTHON) scripts/setup_environment.py
+	@touch $@
+
+demo: $(READY) ## compare two versions of an example table
+	@$(BIN)/python examples/demo.py
+
+check: $(READY) ## lint, formatting, types, import direction, generated docs
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python scripts/write_cli_reference.py --check
+
+test: check ## all checks and all tests
+	@$(BIN)/pytest -q -n 2 --dist loadfile
+
+bench: $(PEERS_READY) ## benchmarks against the peers, quick set
+	@$(BIN)/python -m benchmarks quick
+
+bench-full: $(PEERS_READY) ## benchmarks against the peers, large set
+	@$(BIN)/python -m benchmarks full
+
+$(PEERS_READY): $(READY) requirements/peers.lock
+	@$(PYTHON) -m venv --clear benchmarks/.peers
+	@$(BIN)/python -m uv pip install --quiet --python benchmarks/.peers/bin/python --require-hashes -r requirements/peers.lock
+	@touch $@
+
+docs: $(READY) ## write the command line reference from the help texts
+	@$(BIN)/python scripts/write_cli_reference.py
+
+lock: $(READY) ## renew the locks from pyproject.toml and requirements/*.in
+	@for name in bootstrap peers; do \
+	  $(BIN)/python -m uv pip compile --quiet --universal --upgrade --no-annotate --python-version 3.11 --generate-hashes \
+	    --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.lock; done
+	@$(BIN)/python -m uv pip compile --quiet --universal --upgrade --no-annotate --python-version 3.11 --generate-hashes \
+	  --custom-compile-command "make lock" pyproject.toml --extra dev -o requirements/dev.lock
+
+clean: ## remove everything that was made
+	rm -rf .venv out build dist benchmarks/.peers benchmarks/data benchmarks/results .mypy_cache .ruff_cache .pytest_cache

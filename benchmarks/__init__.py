@@ -1,0 +1,1 @@
+"""Benchmarks: driftline and its peers, alternating in one run, measured from outside."""

@@ -1,0 +1,1 @@
+"""One module per subject, each with `run(full) -> list[Row]`."""

@@ -1,0 +1,56 @@
+"""`make demo`: what changed in a customer table between two nights."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).parent.parent
+MONDAY, TUESDAY = "examples/customers/monday.csv", "examples/customers/tuesday.csv"
+OUTPUT = Path("out/customers.jsonl")
+SHOWN = 6
+
+console = Console(highlight=False)
+
+
+def main() -> None:
+    (ROOT / OUTPUT).parent.mkdir(exist_ok=True)
+    run(["diff", MONDAY, TUESDAY, "--key", "id", "--format", "summary"])
+    run(["diff", MONDAY, TUESDAY, "--key", "id", "-o", str(OUTPUT)])
+    show_first_events()
+    console.print(f"\nAll events: [bold]{OUTPUT}[/bold] (one JSON object a line)")
+    console.print("Next: [bold]make test[/bold], or [bold].venv/bin/driftline diff --help[/bold]")
+
+
+def run(arguments: list[str]) -> None:
+    console.print(f"[bold cyan]$ driftline {' '.join(arguments)}[/bold cyan]")
+    done = subprocess.run([sys.executable, "-m", "driftline", *arguments], cwd=ROOT, check=False)
+    if done.returncode not in (0, 1):
+        sys.exit(done.returncode)
+
+
+def show_first_events() -> None:
+    with (ROOT / OUTPUT).open(encoding="utf-8") as lines:
+        events = [json.loads(line) for line, _ in zip(lines, range(SHOWN + 1), strict=False)]
+    table = Table(title="The first events", title_justify="left")
+    for heading in ("event", "key", "what"):
+        table.add_column(heading)
+    for event in events[1:]:
+        colour = {"added": "green", "removed": "red", "changed": "yellow"}[event["type"]]
+        table.add_row(f"[{colour}]{event['type']}[/]", " ".join(event["key"].values()), describe(event))
+    console.print(table)
+
+
+def describe(event: dict) -> str:
+    if event["type"] == "changed":
+        return ", ".join(f"{name}: {change['from']} → {change['to']}" for name, change in event["delta"].items())
+    return ", ".join(list(event["row"].values())[1:5])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Arrays: sorted first where asked, then compared by index, as a multiset or by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from driftline.payloads.keyed_arrays import keyed_items
+from driftline.payloads.objects import quick_types
+from driftline.payloads.paths import Path
+from driftline.payloads.plan import Compare, NodePlan
+from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
+from driftline.payloads.surplus import tell_surplus
+from driftline.payloads.unordered_arrays import unordered_items
+from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
+from driftline.payloads.views import arranged
+
+Items = Callable[[list[Any], list[Any], Run, Path], None]
+
+
+def array_comparer(plan: NodePlan) -> Compare:
+    """Compares two arrays in the mode of their rules."""
+    items = _mode(plan)
+    item = plan.item()
+    is_plain = not plan.rules.order_by and not plan.compiler.located and not item.removed_by
+    is_plain = is_plain and item.states[OLD] is item.states[NEW] and item.rules.strategy != "ignore"
+
+    def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:
+        run.enter()
+        if is_plain:
+            items(old, new, run, path)
+        else:
+            left, right = arranged(plan, old, OLD, run), arranged(plan, new, NEW, run)
+            _count_removed(item, old, new, run, path)
+            items(left, right, run, path)
+        if not (old or new):
+            run.checked += 1
+        run.depth -= 1
+
+    return compare
+
+
+def _mode(plan: NodePlan) -> Items:
+    if plan.rules.array_mode == "keyed":
+        return keyed_items(plan)
+    if plan.rules.array_mode == "unordered" or plan.rules.subset:
+        return unordered_items(plan)
+    return strict_items(plan)
+
+
+def _count_removed(item: NodePlan, old: list[Any], new: list[Any], run: Run, path: Path) -> None:
+    """Items that an ignore takes away as a whole."""
+    left = old if _is_removed(item, OLD) else MISSING
+    right = new if _is_removed(item, NEW) else MISSING
+    if left or right:
+        run.ignored += union_leaf_count(left or MISSING, right or MISSING)
+        run.note(path, item.removed_by or item.rules.text("strategy") or "x-migration-global-ignores", "ignored")
+
+
+def _is_removed(item: NodePlan, side: int) -> bool:
+    return item.states[side].removed_by is not None or (item.condition is None and item.rules.strategy == "ignore")
+
+
+def strict_items(plan: NodePlan) -> Items:
+    """Index by index; different lengths give one entry and the common prefix is compared."""
+    item = plan.item()
+    quick = quick_types(item)
+    has_prefix = bool(plan.node.prefix_items)
+
+    def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:
+        if len(old) != len(new):
+            _compare_lengths(plan, old, new, run, path)
+        same = 0
+        for index, (left, right) in enumerate(zip(old, new, strict=False)):
+            if not index % STEPS_BETWEEN_CLOCK_LOOKS:
+                run.look_at_clock()
+            if has_prefix:
+                plan.item(index).compare(left, right, run, (path, index))
+                continue
+            kind = type(left)
+            if kind in quick and left == right and kind is type(right):
+                same += 1
+            else:
+                item.compare(left, right, run, (path, index))
+        run.checked += same
+
+    return compare
+
+
+def _compare_lengths(plan: NodePlan, old: list[Any], new: list[Any], run: Run, path: Path) -> None:
+    side = NEW if len(new) > len(old) else OLD
+    shared = min(len(old), len(new))
+    surplus = (new if side == NEW else old)[shared:]
+    for offset, value in enumerate(surplus):
+        run.one_sided(side, (path, shared + offset), value)
+    if not tell_surplus(plan.rules, side, len(surplus), run, path):
+        message = f"Array lengths differ: {len(old)} != {len(new)}"
+        run.error("ARRAY_LENGTH_MISMATCH", path, old, new, message, plan.rules.text("array-mode"))

@@ -1,0 +1,114 @@
+"""`oneOf` and `anyOf`: by discriminator, else the first branch that both values fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from driftline.payloads.paths import Path
+from driftline.payloads.plan import Compare, NodePlan
+from driftline.payloads.run import Run
+from driftline.payloads.schema_nodes import Choice
+from driftline.payloads.type_checks import admits
+from driftline.payloads.values import MISSING, NEW, OLD, kind_of
+from driftline.payloads.views import is_absent, member, scalar_or_raw, sift
+
+Seen = list[tuple[Any, int]]  # values with their sides
+_MAX_FIT_DEPTH = 40
+
+
+def choice_comparer(plan: NodePlan) -> Compare:
+    """Chooses the branches for a pair, then compares with them folded in."""
+
+    def compare(old: Any, new: Any, run: Run, path: Path) -> None:
+        chosen = choose(plan, [(old, OLD), (new, NEW)], run)
+        if kind_of(old) == kind_of(new) and plan.compiler.checks_types:
+            _check_branches(plan, old, new, run, path)
+        chosen.compare(old, new, run, path)
+
+    return compare
+
+
+def choose(plan: NodePlan, seen: Seen, run: Run) -> NodePlan:
+    """The plan with every choice made for these values."""
+    while plan.choices:
+        choice = plan.choices[0]
+        plan = plan.chosen(choice, _branch(plan, choice, seen, run))
+    return plan
+
+
+def _branch(plan: NodePlan, choice: Choice, seen: Seen, run: Run) -> int | None:
+    if choice.discriminator is not None:
+        found = _discriminated(plan, choice, seen, run)
+        if found is not None:
+            return found
+    for number in range(len(choice.branches)):
+        candidate = plan.chosen(choice, number)
+        if all(fits(candidate, value, side, run) for value, side in seen):
+            return number
+    return None
+
+
+def _discriminated(plan: NodePlan, choice: Choice, seen: Seen, run: Run) -> int | None:
+    """The branch that Old's discriminator names, in New's vocabulary where a branch maps it."""
+    value, side = seen[0]
+    if type(value) is not dict or choice.discriminator is None:
+        return None
+    for number in range(len(choice.branches)):
+        item, child = member(plan.chosen(choice, number), value, choice.discriminator, side, run)
+        if item is not MISSING and choice.mapping.get(str(scalar_or_raw(child, item, side))) == number:
+            return number
+    return None
+
+
+def fits(plan: NodePlan, value: Any, side: int, run: Run, depth: int = 0) -> bool:
+    """Whether a value has the shape of a node: types, allowed values, required and known members."""
+    if depth > _MAX_FIT_DEPTH:
+        return True
+    if plan.choices:
+        return any(
+            fits(plan.chosen(plan.choices[0], number), value, side, run, depth + 1)
+            for number in range(len(plan.choices[0].branches))
+        )
+    node = plan.node
+    shown = scalar_or_raw(plan, value, side)
+    if node.types is not None and not admits(node.types, shown) and not admits(node.types, value):
+        return value is None and (plan.null_as_missing or plan.empty_as_null)
+    if node.allowed_values is not None and not any(_is_same(allowed, shown) for allowed in node.allowed_values):
+        return False
+    if type(value) is dict:
+        return _object_fits(plan, value, side, run, depth)
+    if type(value) is list and node.items:
+        return all(fits(plan.item(), item, side, run, depth + 1) for item in value[:100])
+    return True
+
+
+def _object_fits(plan: NodePlan, value: dict[str, Any], side: int, run: Run, depth: int) -> bool:
+    found = sift(plan, value, side, run).members
+    for name in plan.node.required:
+        if name not in found and plan.member(name).rules.default is MISSING:
+            return False
+    for name in plan.node.properties:
+        item = found.get(name, MISSING)
+        child = plan.member(name)
+        if item is not MISSING and not is_absent(child, item) and not fits(child, item, side, run, depth + 1):
+            return False
+    return True
+
+
+def _is_same(allowed: Any, value: Any) -> bool:
+    return kind_of(allowed) == kind_of(value) and bool(allowed == value)
+
+
+def _check_branches(plan: NodePlan, old: Any, new: Any, run: Run, path: Path) -> None:
+    """A value whose type no branch admits is of a wrong type."""
+    types: set[str] = set()
+    for choice in plan.choices:
+        for number in range(len(choice.branches)):
+            branch = plan.chosen(choice, number).node
+            if branch.types is None:
+                return
+            types |= branch.types
+    allowed = frozenset(types)
+    wrong = [side for side, value in ((OLD, old), (NEW, new)) if not admits(allowed, value)]
+    if wrong and not (old is None and (plan.null_as_missing or plan.empty_as_null)):
+        run.schema_mismatch(path, old, new, wrong, f"no branch admits it (types: {', '.join(sorted(allowed))})")

@@ -1,0 +1,214 @@
+"""The front door: compile a schema once, compare pairs with it.
+
+>>> compare({"a": 1}, '{"a": 2}', {"type": "object"}).diffs[0].message
+'Values differ: 1 != 2'
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from heapq import nsmallest
+from typing import Any
+
+from driftline.errors import PayloadError
+from driftline.payloads.compiler import Compiler
+from driftline.payloads.config import EngineConfig
+from driftline.payloads.ignores import prune
+from driftline.payloads.paths import render
+from driftline.payloads.payload_text import read_payload
+from driftline.payloads.report import Report, encode
+from driftline.payloads.run import Run, StopComparisonError
+from driftline.payloads.schema_nodes import SchemaDocument
+from driftline.payloads.schema_root import find_root
+from driftline.payloads.schema_text import load_schema
+from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
+from driftline.version import __version__
+
+LOGGER = logging.getLogger("driftline.payloads")
+LOGGER.addHandler(logging.NullHandler())
+
+UNMATCHED_LIMIT = 100
+CACHED_PLANS = 128
+_LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
+_PARTIAL = ("MAX_DEPTH_EXCEEDED", "TIMEOUT")
+# Python functions per nesting level, with room to spare; C recursion is safe up to the cap on an 8 MB stack.
+_FRAMES_PER_LEVEL = 10
+_MAX_FRAMES = 20_000
+
+
+class PayloadPlan:
+    """A schema compiled for one configuration; use it for many pairs, from any thread."""
+
+    __slots__ = ("_compiler", "_log_level", "config")
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+        self.config = compiler.config
+        self._log_level = _LEVELS[compiler.config.log_level]
+        wanted = min(compiler.config.max_depth * _FRAMES_PER_LEVEL + 1000, _MAX_FRAMES)
+        if sys.getrecursionlimit() < wanted:
+            sys.setrecursionlimit(wanted)
+
+    def compare(self, old: Any, new: Any) -> Report:
+        """Compare one pair: JSON text, bytes or parsed values; raises `PayloadError`."""
+        started = time.monotonic()
+        run = Run(self.config, self._compiler.root, (None, None), started + self.config.timeout_seconds)
+        try:
+            run.roots = (read_payload(old, OLD, self.config), read_payload(new, NEW, self.config))
+            self._walk(run)
+        except StopComparisonError:
+            pass
+        except RecursionError:
+            error = PayloadError("the payload is nested deeper than can be compared", code="MAX_DEPTH_EXCEEDED")
+            raise self._cut_short(error, run, started) from None
+        except PayloadError as error:
+            raise self._cut_short(error, run, started) from None
+        return self._report(run, started, is_match=not run.diffs)
+
+    def _walk(self, run: Run) -> None:
+        compiler = self._compiler
+        run.look_at_clock()
+        for problem in compiler.problems:
+            run.warn_once((problem.rule, problem.message), None, problem.message, problem.rule)
+        if compiler.located:
+            _prune(run, compiler)
+        compiler.root.compare(*run.roots, run, None)
+        run.look_at_clock()
+
+    def _cut_short(self, error: PayloadError, run: Run, started: float) -> PayloadError:
+        """The error with what was found so far, where the specification wants it."""
+        error.context.setdefault("details", {"reason": error.message})
+        error.context["partial_result"] = None
+        if error.code in _PARTIAL:
+            error.context["partial_result"] = self._report(run, started, is_match=None).to_dict()
+        self._log(logging.ERROR, "comparison failed: %s", error.message)
+        return error
+
+    def _report(self, run: Run, started: float, *, is_match: bool | None) -> Report:
+        seconds = time.monotonic() - started
+        summary = {
+            "total_fields_checked": run.checked,
+            "mismatches_found": len(run.diffs),
+            "warnings_count": len(run.warnings),
+            "fields_ignored": run.ignored,
+        }
+        if self._log_level <= logging.INFO and LOGGER.isEnabledFor(logging.INFO):
+            self._log_details(run, is_match, summary)
+        return Report(
+            is_match=is_match,
+            summary=summary,
+            diffs=run.diffs,
+            warnings=run.warnings,
+            execution={
+                "duration_ms": round(seconds * 1000, 3),
+                "timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "engine_version": __version__,
+            },
+            coverage=self._coverage(run) if self.config.collect_statistics else None,
+            trace=run.trace,
+        )
+
+    def _coverage(self, run: Run) -> dict[str, Any]:
+        coverage: dict[str, Any] = {
+            "fields_in_schema": self._compiler.fields_in_schema,
+            "fields_in_payload": run.checked + run.extra_leaves,
+        }
+        for side, name in ((OLD, "unmatched_in_old"), (NEW, "unmatched_in_new")):
+            paths = run.unmatched[side]
+            coverage[name] = nsmallest(UNMATCHED_LIMIT, map(render, paths)) if paths else []
+            coverage[f"{name}_count"] = len(paths)
+        return coverage
+
+    def _log(self, level: int, message: str, *arguments: Any) -> None:
+        if level >= self._log_level:
+            LOGGER.log(level, message, *arguments)
+
+    def _log_details(self, run: Run, is_match: bool | None, summary: dict[str, int]) -> None:
+        for entry in run.trace or ():
+            self._log(logging.DEBUG, "%s %s: %s", entry.path, entry.rule, entry.outcome)
+        for entry in run.warnings:
+            self._log(logging.WARNING, "%s %s: %s", entry.path, entry.type, entry.message)
+        self._log(logging.INFO, "compared: match=%s %s", is_match, summary)
+
+
+def _prune(run: Run, compiler: Compiler) -> None:
+    """Take out what the looked-up global ignores select."""
+    sides = [prune(root, compiler.located) for root in run.roots]
+    run.pruned = (sides[OLD][0], sides[NEW][0])
+    places: dict[str, tuple[Any, Any, str]] = {}
+    for side, (_, removed) in enumerate(sides):
+        for path, value, place in removed:
+            old, new, _rule = places.get(place, (MISSING, MISSING, ""))
+            pair = (value, new) if side == OLD else (old, value)
+            places[place] = (*pair, f"x-migration-global-ignores: {path.text}")
+    for place, (old, new, rule) in places.items():
+        run.ignored += union_leaf_count(old, new)
+        if run.trace is not None:
+            run.note(None, rule, "ignored")
+            run.trace[-1]["path"] = place
+
+
+_plans: OrderedDict[Any, PayloadPlan] = OrderedDict()
+_lock = threading.Lock()
+
+
+def compile(  # noqa: A001 - the public name of design.md
+    schema: Any, config: EngineConfig | Mapping[str, Any] | None = None, root: str | None = None
+) -> PayloadPlan:
+    """The plan of a schema (YAML or JSON text, bytes, a `Path`, or an object); cached by content.
+
+    >>> plan = compile("type: object")
+    >>> plan.compare("{}", "{}").is_match
+    True
+    """
+    settings = EngineConfig.of(config)
+    key = (_content_key(schema), settings, root)
+    with _lock:
+        plan = _plans.get(key)
+        if plan is not None:
+            _plans.move_to_end(key)
+            return plan
+    document = SchemaDocument(load_schema(schema))
+    plan = PayloadPlan(Compiler(document, find_root(document, root), settings))
+    with _lock:
+        _plans[key] = plan
+        if len(_plans) > CACHED_PLANS:
+            _plans.popitem(last=False)
+    return plan
+
+
+def _content_key(schema: Any) -> Any:
+    if isinstance(schema, str):
+        return schema
+    if isinstance(schema, bytes | bytearray):
+        return bytes(schema)
+    try:
+        return (type(schema).__name__, encode(schema))
+    except (TypeError, ValueError, RecursionError):
+        return object()  # not JSON all through: parsing says what is wrong
+
+
+def compare(
+    old: Any,
+    new: Any,
+    schema: Any,
+    config: EngineConfig | Mapping[str, Any] | None = None,
+    root: str | None = None,
+) -> Report:
+    """Decide whether two payloads are functionally equivalent under a schema."""
+    return compile(schema, config, root).compare(old, new)
+
+
+def error_response(error: PayloadError) -> dict[str, Any]:
+    """The error response of §6.2."""
+    return {
+        "success": False,
+        "error": {"code": error.code, "message": error.message, "details": error.context.get("details", {})},
+        "partial_result": error.context.get("partial_result"),
+    }

@@ -1,0 +1,167 @@
+"""Keyed arrays: items are aligned by the normalised values of their key fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from driftline.payloads.keys import KeyPath
+from driftline.payloads.paths import KeyStep, Path
+from driftline.payloads.plan import NodePlan
+from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
+from driftline.payloads.surplus import tell_unpaired
+from driftline.payloads.tokens import scalar_token
+from driftline.payloads.unordered_arrays import Unpaired, compare_unordered
+from driftline.payloads.values import MISSING, NEW, OLD, SIDE_NAMES
+from driftline.payloads.views import lookup
+
+# The token tells keys apart by JSON type; the values are what a path shows.
+Key = tuple[Any, tuple[Any, ...]]
+KeyReader = Callable[[Any, int, Run], Key | None]
+Items = Callable[[list[Any], list[Any], Run, Path], None]
+
+
+class _Side:
+    """The items of one side by key, in their order, and those without a key."""
+
+    __slots__ = ("by_key", "duplicates", "keyless", "values")
+
+    def __init__(self) -> None:
+        self.by_key: dict[Any, Any] = {}
+        self.values: dict[Any, tuple[Any, ...]] = {}
+        self.duplicates: dict[Any, list[Any]] = {}
+        self.keyless: list[int] = []
+
+
+def keyed_items(plan: NodePlan) -> Items:
+    """Compares the items of two keyed arrays, in Old's order, then what only New has."""
+    paths = plan.rules.array_key
+    read_key = _key_reader(plan)
+    item = plan.item()
+    rules = plan.rules
+
+    def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:
+        before, after = _gather(old, OLD, read_key, run), _gather(new, NEW, read_key, run)
+        for side, found in ((OLD, before), (NEW, after)):
+            if found.duplicates:
+                _settle_duplicates(plan, side, found, run, path)
+        partners = after.by_key
+        lost: Unpaired = []
+        for token, left in before.by_key.items():
+            right = partners.get(token, MISSING)
+            place = (path, KeyStep(tuple(zip(paths, before.values[token], strict=True))))
+            if right is not MISSING:
+                item.compare(left, right, run, place)
+            elif rules.ignore_missing:
+                lost.append((place, left))
+            else:
+                # Not allowed: told at once, between the differences of its neighbours.
+                tell_unpaired(rules, OLD, [(place, left)], run, path)
+        extra: Unpaired = [
+            ((path, KeyStep(tuple(zip(paths, after.values[token], strict=True)))), right)
+            for token, right in partners.items()
+            if token not in before.by_key
+        ]
+        if before.keyless or after.keyless:
+            rest = _compare_keyless(plan, old, new, before, after, run, path)
+            lost.extend(rest[OLD])
+            extra.extend(rest[NEW])
+        tell_unpaired(rules, OLD, lost, run, path)
+        tell_unpaired(rules, NEW, extra, run, path)
+
+    return compare
+
+
+def _gather(items: list[Any], side: int, read_key: KeyReader, run: Run) -> _Side:
+    found = _Side()
+    by_key, values = found.by_key, found.values
+    for index, item in enumerate(items):
+        if not index % STEPS_BETWEEN_CLOCK_LOOKS:
+            run.look_at_clock()
+        key = read_key(item, side, run)
+        if key is None:
+            found.keyless.append(index)
+        elif key[0] in by_key:
+            found.duplicates.setdefault(key[0], [by_key[key[0]]]).append(item)
+        else:
+            by_key[key[0]] = item
+            values[key[0]] = key[1]
+    return found
+
+
+def _key_reader(plan: NodePlan) -> KeyReader:
+    paths = plan.rules.array_key
+    if len(paths) == 1 and len(paths[0]) == 1 and _is_raw(plan, paths[0][0]):
+        return _quick_reader(plan, paths[0][0])
+    return _full_reader(plan, paths)
+
+
+def _is_raw(plan: NodePlan, name: str) -> bool:
+    """Whether the key field is the same raw as normalised."""
+    item = plan.item()
+    if item.aliases or item.condition or item.choices or plan.compiler.located:
+        return False
+    key = item.member(name)
+    rules = key.rules
+    is_touched = rules.enum_map is not None or rules.cast or rules.default is not MISSING or rules.strategy == "ignore"
+    return not (is_touched or key.condition or key.choices or key.empty_as_null or key.removed_by)
+
+
+def _quick_reader(plan: NodePlan, name: str) -> KeyReader:
+    full = _full_reader(plan, ((name,),))
+
+    def read(item: Any, side: int, run: Run) -> Key | None:
+        if type(item) is dict:
+            value = item.get(name)
+            if type(value) is str:
+                return value, (value,)
+        return full(item, side, run)
+
+    return read
+
+
+def _full_reader(plan: NodePlan, paths: tuple[KeyPath, ...]) -> KeyReader:
+    item_plan = plan.item()
+    is_single = len(paths) == 1
+
+    def read(item: Any, side: int, run: Run) -> Key | None:
+        values = []
+        for path in paths:
+            value = lookup(item_plan, item, path, side, run)
+            # Null is no identity, and neither is a container.
+            if value is MISSING or value is None or type(value) in (dict, list):
+                return None
+            values.append(value)
+        tokens = tuple(map(scalar_token, values))
+        return (tokens[0] if is_single else tokens), tuple(values)
+
+    return read
+
+
+def _settle_duplicates(plan: NodePlan, side: int, found: _Side, run: Run, path: Path) -> None:
+    handling = plan.rules.duplicates
+    rule = plan.rules.text("duplicate-handling")
+    for token, items in found.duplicates.items():
+        place = (path, KeyStep(tuple(zip(plan.rules.array_key, found.values[token], strict=True))))
+        message = f"{SIDE_NAMES[side].capitalize()} has {len(items)} items with the same key"
+        if handling == "error":
+            old, new = (items, None) if side == OLD else (None, items)
+            run.error("DUPLICATE_KEY", place, old, new, message, rule, side=SIDE_NAMES[side])
+            continue
+        words = {"first": "the first is used", "last": "the last is used", "merge": "they are merged"}[handling]
+        run.warn("DUPLICATE_KEY", place, f"{message}; {words}", rule, side=SIDE_NAMES[side])
+        if handling == "last":
+            found.by_key[token] = items[-1]
+        elif handling == "merge":
+            found.by_key[token] = {name: value for item in items for name, value in item.items()}
+
+
+def _compare_keyless(
+    plan: NodePlan, old: list[Any], new: list[Any], before: _Side, after: _Side, run: Run, path: Path
+) -> tuple[Unpaired, Unpaired]:
+    counts = f"{len(before.keyless)} in Old, {len(after.keyless)} in New"
+    message = f"Items without a key ({counts}) are compared as an unordered rest"
+    run.warn("RULE_ERROR", path, message, plan.rules.text("array-key"))
+    lefts = [(index, old[index]) for index in before.keyless]
+    rights = [(index, new[index]) for index in after.keyless]
+    return compare_unordered(plan, lefts, rights, run, path)

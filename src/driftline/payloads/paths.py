@@ -1,0 +1,65 @@
+"""Paths as RFC 9535 queries, kept as linked steps until somebody needs the text.
+
+A path is None (the root) or `(parent, step)`; a step is a member name, an array index or a `KeyStep`.
+
+>>> render(((None, "odd name"), 0))
+"$['odd name'][0]"
+>>> render((None, KeyStep(((("sku",), "it's"), (("no",), 2)))))
+"$[?(@.sku=='it\\\\'s' && @.no==2)]"
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from driftline.payloads.casts import to_string
+from driftline.payloads.keys import KeyPath
+
+Path = Any  # None | tuple[Path, str | int | KeyStep]; recursive types cost more than they tell
+
+_SHORTHAND = re.compile("[A-Za-z_\u0080-\ud7ff\ue000-\U0010ffff][0-9A-Za-z_\u0080-\ud7ff\ue000-\U0010ffff]*")
+_ESCAPED = re.compile("['\\\\\x00-\x1f\ud800-\udfff]")
+_SHORT_ESCAPES = {"'": "\\'", "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+class KeyStep(NamedTuple):
+    """An item of a keyed array: its key paths with their values."""
+
+    parts: tuple[tuple[KeyPath, Any], ...]
+
+
+def render(path: Path) -> str:
+    """The path as text."""
+    steps: list[str] = []
+    while path is not None:
+        path, step = path
+        steps.append(_step_text(step))
+    steps.append("$")
+    return "".join(reversed(steps))
+
+
+def _step_text(step: str | int | KeyStep) -> str:
+    if isinstance(step, str):
+        return _member_text(step)
+    if isinstance(step, int):
+        return f"[{step}]"
+    tests = (f"@{''.join(map(_member_text, path))}=={_literal(value)}" for path, value in step.parts)
+    return f"[?({' && '.join(tests)})]"
+
+
+def _member_text(name: str) -> str:
+    return f".{name}" if _SHORTHAND.fullmatch(name) else f"[{_quoted(name)}]"
+
+
+def _quoted(text: str) -> str:
+    return f"'{_ESCAPED.sub(_escape, text)}'"
+
+
+def _escape(found: re.Match[str]) -> str:
+    char = found.group()
+    return _SHORT_ESCAPES.get(char) or f"\\u{ord(char):04x}"
+
+
+def _literal(value: Any) -> str:
+    return _quoted(value) if isinstance(value, str) else to_string(value)

@@ -1,0 +1,134 @@
+"""Reading payloads: JSON text or parsed values, within the size limit, with exact numbers.
+
+The quick decoder reads nearly all text; what it refuses (lone surrogates, numbers beyond a double, a byte order mark)
+is read again by the standard library, which also says where the text is broken.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+import msgspec
+
+from driftline.errors import PayloadError
+from driftline.payloads.config import BYTES_PER_MB, EngineConfig
+from driftline.payloads.values import SIDE_NAMES, WrittenNumber, decimal_of
+
+# Up to 15 significant digits every decimal survives the way through a double.
+_LONG_RUN = b"0" * 17
+_DIGIT_RUNS = bytes(ord("0") if chr(byte) in "0123456789." else ord(" ") for byte in range(256))
+
+
+def exact_number(text: str) -> float:
+    """A double, or a `WrittenNumber` where the text holds more than a double does.
+
+    >>> exact_number("0.1"), exact_number("0.12345678901234567890")
+    (0.1, 0.12345678901234567890)
+    """
+    number = float(text)
+    if len(text) <= 15 and math.isfinite(number):
+        return number
+    written = WrittenNumber(text)
+    return number if math.isfinite(number) and decimal_of(number) == decimal_of(written) else written
+
+
+_decode = msgspec.json.Decoder().decode
+_decode_exact = msgspec.json.Decoder(float_hook=exact_number).decode
+
+
+def read_payload(payload: Any, side: int, config: EngineConfig) -> Any:
+    """The JSON value of one side; text is parsed, anything else is taken as parsed already."""
+    if isinstance(payload, bytes | bytearray | memoryview):
+        data = bytes(payload)
+    elif isinstance(payload, str):
+        data = payload.encode("utf-8", "surrogatepass")
+    else:
+        _check_size(_compact_size(payload, side), side, config)
+        return payload
+    _check_size(len(data), side, config)
+    return parse_json(data, f"{SIDE_NAMES[side]}_json")
+
+
+def parse_json(data: bytes, what: str) -> Any:
+    """The value of JSON text; raises `VALIDATION_ERROR` with line and column."""
+    decode = _decode_exact if _LONG_RUN in data.translate(_DIGIT_RUNS) else _decode
+    try:
+        return decode(data)
+    except RecursionError:
+        raise PayloadError(
+            f"{what} is nested deeper than can be read", code="MAX_DEPTH_EXCEEDED", details={"reason": "nesting"}
+        ) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
+        return _parse_slowly(data, what)
+
+
+def _parse_slowly(data: bytes, what: str) -> Any:
+    try:
+        text = data.decode("utf-8-sig", "surrogatepass")
+        return json.loads(text, parse_float=exact_number, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise _invalid(what, error.msg, error.lineno, error.colno) from None
+    except UnicodeDecodeError as error:
+        line, column = _position(data, error.start)
+        raise _invalid(what, f"byte {error.start} is not UTF-8", line, column) from None
+    except RecursionError:
+        raise PayloadError(
+            f"{what} is nested deeper than can be read", code="MAX_DEPTH_EXCEEDED", details={"reason": "nesting"}
+        ) from None
+    except _ConstantError as error:
+        line, column = _position(data, data.find(str(error).encode()))
+        raise _invalid(what, f"{error} is not JSON", line, column) from None
+    except ValueError as error:
+        raise _invalid(what, str(error), 1, 1) from None
+
+
+class _ConstantError(ValueError):
+    """NaN or an infinity in JSON text."""
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _ConstantError(name)
+
+
+def _position(data: bytes, offset: int) -> tuple[int, int]:
+    before = data[:offset]
+    return before.count(b"\n") + 1, offset - (before.rfind(b"\n") + 1) + 1
+
+
+def _invalid(what: str, reason: str, line: int, column: int) -> PayloadError:
+    return PayloadError(
+        f"{what} is not valid JSON: {reason} (line {line}, column {column})",
+        details={"line": line, "column": column, "reason": reason},
+    )
+
+
+def _compact_size(value: Any, side: int) -> int:
+    try:
+        return len(msgspec.json.encode(value))
+    except RecursionError:
+        return 0  # the depth limit speaks about it
+    except (TypeError, ValueError, OverflowError):
+        return _slow_size(value, side)
+
+
+def _slow_size(value: Any, side: int) -> int:
+    what = f"{SIDE_NAMES[side]}_json"
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=True)
+    except RecursionError:
+        return 0
+    except (TypeError, ValueError) as error:
+        raise PayloadError(f"{what} is not a JSON value: {error}", details={"reason": str(error)}) from None
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _check_size(size: int, side: int, config: EngineConfig) -> None:
+    if size > config.max_payload_bytes:
+        raise PayloadError(
+            f"{SIDE_NAMES[side]}_json has {size / BYTES_PER_MB:.1f} MB, "
+            f"allowed are {config.max_payload_size_mb:g} (max_payload_size_mb)",
+            code="PAYLOAD_TOO_LARGE",
+            details={"side": SIDE_NAMES[side], "bytes": size, "limit_bytes": config.max_payload_bytes},
+        )

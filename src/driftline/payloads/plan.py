@@ -1,0 +1,196 @@
+"""The plan: a schema node with its rules in its context, compiled into functions when a payload first gets there.
+
+Equal contexts share a plan, so that recursive schemas give a finite graph and comparing never walks the schema again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from driftline.payloads.ignores import IgnoreState
+from driftline.payloads.paths import Path
+from driftline.payloads.patterns import PatternTimeoutError, SafePattern
+from driftline.payloads.rules import EXTENSIONS, BadValueError, FieldRules, Problem, read_rules
+from driftline.payloads.run import Run
+from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Choice, Extension, Fragments
+from driftline.payloads.values import NEW, OLD
+
+if TYPE_CHECKING:
+    from driftline.payloads.compiler import Compiler
+    from driftline.payloads.conditions import Condition
+
+Compare = Callable[[Any, Any, Run, Path], None]
+Extensions = Mapping[str, Extension]
+
+_WHEN = EXTENSION_PREFIX + "when"
+_INHERIT = EXTENSION_PREFIX + "inherit-rules"
+# What only makes sense on the field that carries it is not handed down (3.3.4).
+_PERSONAL = frozenset({EXTENSION_PREFIX + "alias", EXTENSION_PREFIX + "default", _WHEN})
+_GLOBAL_RULES = frozenset(name for name, kind in EXTENSIONS.items() if kind.scope == "global")
+_ARRAY_RULES = frozenset(name for name, kind in EXTENSIONS.items() if kind.scope == "array")
+
+
+class Context(NamedTuple):
+    """What a node gets from above; `inherited` names a set of extensions kept by the compiler."""
+
+    inherited: tuple[tuple[str, str], ...]
+    null_as_missing: bool
+    empty_as_null: bool
+    states: tuple[IgnoreState, IgnoreState]
+
+
+class Variant(NamedTuple):
+    """Which reading of a node a plan is: chosen branches, and whether its condition is decided."""
+
+    taken: frozenset[str] = frozenset()
+    decided: bool | None = None
+
+
+class NodePlan:
+    """A schema node in its context; `compare` is built at its first use."""
+
+    __slots__ = (
+        "_by_name", "_children", "_patterns", "aliases", "choices", "compare", "compiler", "condition", "context",
+        "empty_as_null", "fragments", "inherited", "node", "null_as_missing", "removed_by", "rules", "states",
+        "variant",
+    )  # fmt: skip
+
+    def __init__(self, compiler: Compiler, fragments: Fragments, context: Context, variant: Variant) -> None:
+        self.compiler = compiler
+        self.fragments = fragments
+        self.context = context
+        self.variant = variant
+        self.states = context.states
+        self.removed_by = self.states[OLD].removed_by if self.states[NEW].removed_by else None
+        self.node = compiler.document.node(fragments)
+        self.choices = [choice for choice in self.node.choices if _choice_id(choice) not in variant.taken]
+        extensions = self._extensions()
+        self.rules, self.condition = self._rules(extensions)
+        self.null_as_missing = _first(self.rules.null_as_missing, context.null_as_missing)
+        self.empty_as_null = _first(self.rules.empty_as_null, context.empty_as_null)
+        self.inherited = self._handed_down(extensions)
+        self.aliases = self._aliases()
+        self._children: dict[Any, NodePlan] = {}
+        self._by_name: dict[str, NodePlan] = {}
+        self._patterns: list[tuple[SafePattern, Fragments]] | None = None
+        self.compare: Compare = self._first_compare
+
+    def _first_compare(self, old: Any, new: Any, run: Run, path: Path) -> None:
+        self.compare = self.compiler.comparer(self)
+        self.compare(old, new, run, path)
+
+    def _extensions(self) -> Extensions:
+        own = self.node.extensions
+        if self.variant.decided is False:  # the field's rules fall away
+            return {name: value for name, value in own.items() if name in _GLOBAL_RULES - {_INHERIT}}
+        stops = own.get(_INHERIT)
+        if stops is not None and stops.value is False:
+            return own
+        return {**self.compiler.inherited_sets[self.context.inherited], **own}
+
+    def _rules(self, extensions: Extensions) -> tuple[FieldRules, Condition | None]:
+        rules = read_rules(extensions)
+        if rules.when is None or self.variant.decided is not None:
+            return rules, None
+        try:
+            return rules, self.compiler.condition(rules.when)
+        except BadValueError as error:
+            message = f"{_WHEN} is not a condition ({error}); the field is compared strictly"
+            problem = Problem(_WHEN, message, extensions[_WHEN].pointer)
+            kept = {name: value for name, value in extensions.items() if name in _GLOBAL_RULES - {_INHERIT}}
+            return replace(read_rules(kept), problems=(*rules.problems, problem)), None
+
+    def _handed_down(self, extensions: Extensions) -> tuple[tuple[str, str], ...]:
+        cut = self.variant.decided is False or self.rules.inherit is False
+        handed = {} if cut else dict(self.compiler.inherited_sets[self.context.inherited])
+        if self.rules.inherit:
+            is_array = "array" in (self.node.types or ()) or bool(self.node.items)
+            # Rules about an array mean this array; on an object they can only be meant for the arrays below.
+            barred = _PERSONAL | _GLOBAL_RULES | (_ARRAY_RULES if is_array else frozenset())
+            handed |= {name: value for name, value in extensions.items() if name not in barred}
+        return self.compiler.remember(handed)
+
+    def _aliases(self) -> dict[str, str]:
+        """Old name -> New name of the aliased members."""
+        found: dict[str, str] = {}
+        for name, fragments in self.node.properties.items():
+            alias = self.compiler.document.node(fragments).extensions.get(EXTENSION_PREFIX + "alias")
+            if alias is not None and isinstance(alias.value, str) and alias.value not in ("", name):
+                found.setdefault(alias.value, name)
+        return found
+
+    def decided(self, holds: bool) -> NodePlan:
+        """This node once its condition is known."""
+        return self.compiler.plan(self.fragments, self.context, self.variant._replace(decided=holds))
+
+    def chosen(self, choice: Choice, branch: int | None) -> NodePlan:
+        """This node with one branch of a choice folded in (None: the choice is left out)."""
+        variant = self.variant._replace(taken=self.variant.taken | {_choice_id(choice)})
+        extra = () if branch is None else (choice.branches[branch],)
+        return self.compiler.plan((*self.fragments, *extra), self.context, variant)
+
+    def member(self, name: str, old_name: str | None = None) -> NodePlan:
+        """The plan of a member by New's name (and Old's, where an alias renames it)."""
+        if old_name is None or old_name == name:
+            known = self._by_name.get(name)
+            if known is not None:
+                return known
+        plan = self._find_member(name, old_name)
+        if name in self.node.properties and old_name is None:
+            self._by_name[name] = plan
+        return plan
+
+    def _find_member(self, name: str, old_name: str | None) -> NodePlan:
+        key = self._member_key(name)
+        states = (self.states[OLD].step(name if old_name is None else old_name), self.states[NEW].step(name))
+        plan = self._children.get((key, states))
+        if plan is None:
+            plan = self._children[key, states] = self.compiler.plan(self._fragments_of(key), self._below(states))
+        return plan
+
+    def item(self, index: int | None = None) -> NodePlan:
+        """The plan of an array item; `index` matters where the schema names leading items."""
+        position = index if index is not None and index < len(self.node.prefix_items) else None
+        plan = self._children.get(position)
+        if plan is None:
+            fragments = self.node.items if position is None else self.node.prefix_items[position]
+            states = (self.states[OLD].step(None), self.states[NEW].step(None))
+            plan = self._children[position] = self.compiler.plan(fragments, self._below(states))
+        return plan
+
+    def _below(self, states: tuple[IgnoreState, IgnoreState]) -> Context:
+        return Context(self.inherited, self.null_as_missing, self.empty_as_null, states)
+
+    def _member_key(self, name: str) -> Any:
+        """What decides a member's schema: its name, or the patterns that its name matches."""
+        matched = self._matching_patterns(name)
+        return (name if name in self.node.properties else None, matched)
+
+    def _fragments_of(self, key: Any) -> Fragments:
+        name, matched = key
+        fragments = self.node.properties.get(name, ()) + tuple(self.node.patterns[number][1] for number in matched)
+        return fragments or (() if name is not None else self.node.additional)
+
+    def _matching_patterns(self, name: str) -> tuple[int, ...]:
+        if not self.node.patterns:
+            return ()
+        if self._patterns is None:
+            self._patterns = [(SafePattern(text), (fragment,)) for text, fragment in self.node.patterns]
+        return tuple(number for number, (pattern, _) in enumerate(self._patterns) if _finds(pattern, name))
+
+
+def _finds(pattern: SafePattern, name: str) -> bool:
+    try:
+        return pattern.search(name)
+    except PatternTimeoutError:
+        return False
+
+
+def _choice_id(choice: Choice) -> str:
+    return choice.branches[0].pointer
+
+
+def _first(own: bool | None, above: bool) -> bool:
+    return above if own is None else own

@@ -1,0 +1,80 @@
+"""What a comparison answers: entries, a summary, coverage and a trace.
+
+>>> entry = Entry(path="$.a", type="VALUE_MISMATCH")
+>>> entry.path, entry["type"]
+('$.a', 'VALUE_MISMATCH')
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from driftline.payloads.values import WrittenNumber
+
+
+class Entry(dict[str, Any]):
+    """A diff, warning or trace entry: the object that reports print, readable by attribute too."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the entry has no {name!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of one comparison; `is_match` is None where it was cut short."""
+
+    is_match: bool | None
+    summary: dict[str, int]
+    diffs: list[Entry]
+    warnings: list[Entry]
+    execution: dict[str, Any] = field(default_factory=dict)
+    coverage: dict[str, Any] | None = None
+    trace: list[Entry] | None = None
+
+    def to_dict(self, *, execution: bool = True) -> dict[str, Any]:
+        """The report of §5.1; without `execution` it is the same for the same input."""
+        content: dict[str, Any] = {"is_match": self.is_match}
+        if execution:
+            content["execution"] = self.execution
+        content |= {"summary": self.summary, "diffs": self.diffs, "warnings": self.warnings}
+        if self.coverage is not None:
+            content["coverage"] = self.coverage
+        if self.trace is not None:
+            content["trace"] = self.trace
+        return content
+
+    def to_json(self, *, execution: bool = True) -> bytes:
+        """The report as compact JSON."""
+        return encode(self.to_dict(execution=execution))
+
+
+def encode(value: Any) -> bytes:
+    """Compact JSON in UTF-8; numbers appear as written, lone surrogates escaped."""
+    try:
+        return _quick.encode(value)
+    except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
+        return _encode_slowly(value)
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, WrittenNumber):
+        return msgspec.Raw(value.written.encode())
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+
+_quick = msgspec.json.Encoder(enc_hook=_written, decimal_format="number")
+
+
+def _encode_slowly(value: Any) -> bytes:
+    # Only reached for strings that are not Unicode text and for very deep values.
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text).encode()

@@ -1,0 +1,270 @@
+"""The 23 `x-migration-*` extensions: what they are called, what values they take, and the rules of one field.
+
+A value that makes no sense is a problem, not an exception: the comparison warns and treats the field strictly.
+
+>>> read_rules({"x-migration-precision": Extension(-1, "")}).problems[0].message
+'x-migration-precision must be a number that is not negative, not -1; the field is compared strictly'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from driftline.payloads.casts import CASTS, to_string
+from driftline.payloads.datetimes import Parser, parse_duration, parser_for
+from driftline.payloads.keys import KeyPath, SortField, parse_keys, parse_order
+from driftline.payloads.patterns import PatternError, SafePattern
+from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Extension
+from driftline.payloads.values import MISSING, decimal_of, spelled
+
+STRATEGIES = ("strict", "ignore", "exists", "lenient")
+ARRAY_MODES = ("strict", "unordered", "keyed")
+DUPLICATE_HANDLING = ("error", "first", "last", "merge")
+
+
+class Problem(NamedTuple):
+    """A rule that cannot be used, and where it stands."""
+
+    rule: str
+    message: str
+    pointer: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRules:
+    """Everything the extensions say about one place."""
+
+    strategy: str = "strict"
+    alias: str | None = None
+    precision: Decimal | None = None
+    case_insensitive: bool = False
+    trim: bool = False
+    cast: str | None = None
+    pattern: SafePattern | None = None
+    parse_time: Parser | None = None
+    tolerance: int | None = None
+    default: Any = MISSING
+    enum_map: Mapping[str, Any] | None = None
+    array_mode: str = "strict"
+    array_key: tuple[KeyPath, ...] = ()
+    order_by: tuple[SortField, ...] = ()
+    ignore_extra: bool = False
+    ignore_missing: bool = False
+    subset: bool = False
+    duplicates: str = "error"
+    global_ignores: tuple[str, ...] = ()
+    null_as_missing: bool | None = None
+    empty_as_null: bool | None = None
+    inherit: bool | None = None
+    when: str | None = None
+    problems: tuple[Problem, ...] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    def text(self, name: str) -> str | None:
+        """`x-migration-precision: 0.01`, as reports name a rule; None where the rule is not given."""
+        return self.texts.get(EXTENSION_PREFIX + name)
+
+    @property
+    def has_value_rules(self) -> bool:
+        """Whether scalars need more than plain equality."""
+        return any(getattr(self, name) != _DEFAULTS[name] for name in _VALUE_FIELDS)
+
+
+class BadValueError(ValueError):
+    """The value of an extension is not of the kind it takes."""
+
+
+class ExtensionKind(NamedTuple):
+    """What an extension is for: its field in `FieldRules`, how its value is read, and its scope."""
+
+    field: str
+    read: Callable[[Any], Any]
+    scope: str
+    is_value_rule: bool = False
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise BadValueError("must be true or false")
+    return value
+
+
+def _one_of(*words: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if value not in words or not isinstance(value, str):
+            near = get_close_matches(str(value), words, n=1)
+            hint = f" (nearest: {near[0]})" if near else ""
+            raise BadValueError(f"must be one of {', '.join(words)}{hint}")
+        return value
+
+    return read
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise BadValueError("must be a member name")
+    return value
+
+
+def _precision(value: Any) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise BadValueError("must be a number that is not negative")
+    return decimal_of(value)
+
+
+def _pattern(value: Any) -> SafePattern:
+    if not isinstance(value, str):
+        raise BadValueError("must be a regular expression")
+    try:
+        return SafePattern(value)
+    except PatternError as error:
+        raise BadValueError(f"must be a regular expression ({error})") from None
+
+
+def _time_format(value: Any) -> Parser:
+    parser = parser_for(value) if isinstance(value, str) else None
+    if parser is None:
+        raise BadValueError("must be ISO8601 or a strptime format")
+    return parser
+
+
+def _duration(value: Any) -> int:
+    nanoseconds = parse_duration(value.strip()) if isinstance(value, str) else None
+    if nanoseconds is None:
+        raise BadValueError("must be a duration such as 5s, 250ms or 1h30m (ms, s, m, h, d, w)")
+    return nanoseconds
+
+
+def _enum_map(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadValueError("must be an object of old and new values")
+    return value
+
+
+def _keys(value: Any) -> tuple[KeyPath, ...]:
+    keys = parse_keys(value)
+    if keys is None:
+        raise BadValueError("must be a member name or a list of them")
+    return keys
+
+
+def _order(value: Any) -> tuple[SortField, ...]:
+    order = parse_order(value)
+    if order is None:
+        raise BadValueError("must be a list of member names")
+    return order
+
+
+def _paths(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
+        raise BadValueError("must be a list of JSONPaths")
+    return tuple(value)
+
+
+def _condition(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise BadValueError("must be a condition such as $.status == 'ACTIVE'")
+    return value
+
+
+def _anything(value: Any) -> Any:
+    return value
+
+
+EXTENSIONS: dict[str, ExtensionKind] = {
+    EXTENSION_PREFIX + name: kind
+    for name, kind in {
+        "strategy": ExtensionKind("strategy", _one_of(*STRATEGIES), "field", True),
+        "alias": ExtensionKind("alias", _name, "field"),
+        "precision": ExtensionKind("precision", _precision, "number", True),
+        "case-insensitive": ExtensionKind("case_insensitive", _flag, "string", True),
+        "trim-whitespace": ExtensionKind("trim", _flag, "string", True),
+        "cast": ExtensionKind("cast", _one_of(*CASTS), "field", True),
+        "pattern": ExtensionKind("pattern", _pattern, "string", True),
+        "datetime-format": ExtensionKind("parse_time", _time_format, "string", True),
+        "datetime-tolerance": ExtensionKind("tolerance", _duration, "string", True),
+        "default": ExtensionKind("default", _anything, "field"),
+        "enum-map": ExtensionKind("enum_map", _enum_map, "field", True),
+        "array-mode": ExtensionKind("array_mode", _one_of(*ARRAY_MODES), "array"),
+        "array-key": ExtensionKind("array_key", _keys, "array"),
+        "order-by": ExtensionKind("order_by", _order, "array"),
+        "ignore-extra-items": ExtensionKind("ignore_extra", _flag, "array"),
+        "ignore-missing-items": ExtensionKind("ignore_missing", _flag, "array"),
+        "array-subset": ExtensionKind("subset", _flag, "array"),
+        "duplicate-handling": ExtensionKind("duplicates", _one_of(*DUPLICATE_HANDLING), "array"),
+        "global-ignores": ExtensionKind("global_ignores", _paths, "global"),
+        "allow-null-as-missing": ExtensionKind("null_as_missing", _flag, "global"),
+        "empty-string-as-null": ExtensionKind("empty_as_null", _flag, "global"),
+        "inherit-rules": ExtensionKind("inherit", _flag, "global"),
+        "when": ExtensionKind("when", _condition, "any"),
+    }.items()
+}
+_VALUE_FIELDS = tuple(kind.field for kind in EXTENSIONS.values() if kind.is_value_rule)
+_VALUE_NAMES = frozenset(name for name, kind in EXTENSIONS.items() if kind.is_value_rule)
+_DEFAULTS = {item.name: item.default for item in fields(FieldRules)}
+
+
+def read_rules(extensions: Mapping[str, Extension]) -> FieldRules:
+    """The rules that a set of extensions gives; bad ones become problems."""
+    values: dict[str, Any] = {}
+    texts: dict[str, str] = {}
+    problems: list[Problem] = []
+    is_broken = False
+    for name, (value, pointer) in extensions.items():
+        kind = EXTENSIONS.get(name)
+        if kind is None:
+            problems.append(Problem(name, unknown_message(name), pointer))
+            continue
+        try:
+            values[kind.field] = kind.read(value)
+        except BadValueError as error:
+            message = f"{name} {error}, not {spelled(value)}; the field is compared strictly"
+            problems.append(Problem(name, message, pointer))
+            is_broken |= kind.is_value_rule
+        else:
+            texts[name] = rule_text(name, value)
+    if is_broken:
+        # The field falls back to strict as a whole: half of its rules would mean something else.
+        values = {name: value for name, value in values.items() if name not in _VALUE_FIELDS}
+        texts = {name: text for name, text in texts.items() if name not in _VALUE_NAMES}
+    return _completed(FieldRules(**values, problems=tuple(problems), texts=texts), extensions)
+
+
+def _completed(rules: FieldRules, extensions: Mapping[str, Extension]) -> FieldRules:
+    """Rules that imply or need one another."""
+    if rules.strategy == "lenient":
+        rules = replace(rules, trim=True, case_insensitive=True)
+    if rules.tolerance is not None and rules.parse_time is None:
+        rules = replace(rules, parse_time=parser_for("ISO8601"))
+    if rules.pattern is not None and rules.case_insensitive:
+        rules = replace(rules, pattern=SafePattern(rules.pattern.text, ignore_case=True))
+    if rules.array_mode == "keyed" and not rules.array_key:
+        name = EXTENSION_PREFIX + "array-mode"
+        problem = Problem(
+            name, f"{name} is keyed but {EXTENSION_PREFIX}array-key is not given; the array is compared strictly",
+            extensions[name].pointer,
+        )  # fmt: skip
+        rules = replace(rules, array_mode="strict", problems=(*rules.problems, problem))
+    return rules
+
+
+def unknown_message(name: str) -> str:
+    """What to say about an extension that does not exist."""
+    near = get_close_matches(name, EXTENSIONS, n=1)
+    return f"unknown extension {name}; " + (f"did you mean {near[0]}?" if near else "it is not used")
+
+
+def rule_text(name: str, value: Any) -> str:
+    """A rule as reports name it.
+
+    >>> rule_text("x-migration-precision", 0.01)
+    'x-migration-precision: 0.01'
+    """
+    if isinstance(value, dict | list):
+        return f"{name}: {spelled(value)}"
+    return f"{name}: {value if isinstance(value, float) else to_string(value)}"

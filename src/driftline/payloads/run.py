@@ -1,0 +1,138 @@
+"""The state of one comparison while it goes on: entries, counters, the clock and who owns the field in hand."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from driftline.errors import PayloadError
+from driftline.payloads.config import EngineConfig
+from driftline.payloads.paths import Path, render
+from driftline.payloads.report import Entry
+from driftline.payloads.values import SIDE_NAMES, leaf_count
+
+if TYPE_CHECKING:
+    from driftline.payloads.plan import NodePlan
+
+STEPS_BETWEEN_CLOCK_LOOKS = 256
+
+
+class StopComparisonError(Exception):
+    """Enough is known: `fail_fast`, or a probe that found a difference."""
+
+
+class Run:
+    """Collects what one comparison finds."""
+
+    __slots__ = (
+        "broken", "checked", "conditions", "config", "deadline", "depth", "diffs", "extra_leaves", "fail_fast",
+        "ignored", "max_depth", "owners", "pruned", "root_plan", "roots", "said", "statistics", "steps", "trace",
+        "unmatched", "views", "warnings",
+    )  # fmt: skip
+
+    def __init__(self, config: EngineConfig, root_plan: NodePlan, roots: tuple[Any, Any], deadline: float) -> None:
+        self.config = config
+        self.root_plan = root_plan
+        self.roots = roots
+        self.deadline = deadline
+        self.fail_fast = config.fail_fast
+        self.max_depth = config.max_depth
+        self.statistics = config.collect_statistics
+        self.trace: list[Entry] | None = [] if config.trace_rule_application else None
+        self.diffs: list[Entry] = []
+        self.warnings: list[Entry] = []
+        self.unmatched: tuple[list[Path], list[Path]] = ([], [])
+        self.owners: list[tuple[NodePlan, Any, Any]] = []
+        self.pruned: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
+        self.said: set[Any] = set()
+        self.broken: set[int] = set()
+        self.conditions: dict[Any, bool] = {}
+        self.views: dict[int, Any] = {}
+        self.checked = self.ignored = self.extra_leaves = self.depth = self.steps = 0
+
+    def probe(self) -> Run:
+        """A run for a trial comparison that stops at the first difference and leaves no marks here."""
+        trial = Run(self.config, self.root_plan, self.roots, self.deadline)
+        trial.fail_fast, trial.trace, trial.statistics = True, None, False
+        trial.owners, trial.pruned, trial.depth = list(self.owners), self.pruned, self.depth
+        trial.conditions, trial.views, trial.broken = self.conditions, self.views, self.broken
+        return trial
+
+    def enter(self) -> None:
+        """One container deeper; also looks at the clock now and then."""
+        self.depth += 1
+        if self.depth > self.max_depth:
+            raise PayloadError(
+                f"the payload is nested deeper than {self.max_depth} levels (max_depth)",
+                code="MAX_DEPTH_EXCEEDED",
+                details={"reason": "max_depth", "limit": self.max_depth},
+            )
+        self.steps += 1
+        if not self.steps % STEPS_BETWEEN_CLOCK_LOOKS:
+            self.look_at_clock()
+
+    def look_at_clock(self) -> None:
+        """Raise `TIMEOUT` once the time is up; cooperative, so it works in threads and Spark tasks."""
+        if time.monotonic() >= self.deadline:
+            raise PayloadError(
+                f"the comparison took longer than {self.config.timeout_seconds:g} seconds (timeout_seconds)",
+                code="TIMEOUT",
+                details={"reason": "timeout_seconds", "limit": self.config.timeout_seconds},
+            )
+
+    def error(
+        self, kind: str, path: Path, old: Any, new: Any, message: str, rule: str | None = None, **more: Any
+    ) -> None:
+        """An ERROR entry."""
+        entry = Entry(path=render(path), type=kind, severity="ERROR", old_value=old, new_value=new, message=message)
+        if rule is not None:
+            entry["rule_applied"] = rule
+        entry.update(more)
+        self.diffs.append(entry)
+        if self.fail_fast:
+            raise StopComparisonError
+
+    def warn(self, kind: str, path: Path, message: str, rule: str | None = None, **more: Any) -> None:
+        """A WARNING entry."""
+        entry = Entry(path=render(path), type=kind, severity="WARNING", message=message)
+        if rule is not None:
+            entry["rule_applied"] = rule
+        entry.update(more)
+        self.warnings.append(entry)
+
+    def warn_once(self, mark: Any, path: Path, message: str, rule: str | None = None) -> None:
+        """A `RULE_ERROR` warning that is given once for each mark."""
+        if mark not in self.said:
+            self.said.add(mark)
+            self.warn("RULE_ERROR", path, message, rule)
+
+    def note(self, path: Path, rule: str, outcome: str) -> None:
+        """A trace entry, where a trace is wanted."""
+        if self.trace is not None:
+            self.trace.append(Entry(path=render(path), rule=rule, outcome=outcome))
+
+    def one_sided(self, side: int, path: Path, value: Any) -> None:
+        """Remember, for the coverage, a node without a partner."""
+        if self.statistics:
+            self.unmatched[side].append(path)
+            self.extra_leaves += leaf_count(value)
+
+    def lost(self, path: Path, value: Any, rule: str | None = None) -> None:
+        """A member that only Old has."""
+        self.one_sided(0, path, value)
+        self.error("MISSING_IN_NEW", path, value, None, "The field exists in Old but not in New", rule)
+
+    def added(self, path: Path, value: Any, rule: str | None = None) -> None:
+        """A member that only New has."""
+        self.one_sided(1, path, value)
+        self.error("EXTRA_IN_NEW", path, None, value, "The field exists in New but not in Old", rule)
+
+    def schema_mismatch(self, path: Path, old: Any, new: Any, sides: list[int], expectation: str) -> None:
+        """A value of the wrong type or a missing required member: ERROR when strict, else INFO in the trace."""
+        side = "both" if len(sides) == 2 else SIDE_NAMES[sides[0]]
+        where = "Old and New" if len(sides) == 2 else SIDE_NAMES[sides[0]].capitalize()
+        if self.config.strict_schema_validation:
+            message = f"{where} does not match the schema: {expectation}"
+            self.error("SCHEMA_MISMATCH", path, old, new, message, side=side)
+        else:
+            self.note(path, expectation, f"schema mismatch in {side}")

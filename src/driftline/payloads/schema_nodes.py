@@ -1,0 +1,288 @@
+"""The schema as merged nodes: `$ref`, `allOf` and siblings folded together, children left for later.
+
+A `Fragment` is a schema object and its pointer; a `Node` is what one or more fragments say together about a value.
+Recursive references stay lazy: a node holds the fragments of its children, and `SchemaDocument.node` folds them
+when a payload gets there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from driftline.errors import PayloadError
+from driftline.payloads.patterns import PatternError, SafePattern
+from driftline.payloads.schema_text import SchemaText, escape_pointer, unescape_pointer
+
+JSON_TYPES = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
+EXTENSION_PREFIX = "x-migration-"
+
+
+class Fragment(NamedTuple):
+    """A schema object (or boolean) at a pointer."""
+
+    schema: Any
+    pointer: str
+
+
+Fragments = tuple[Fragment, ...]
+
+
+class Extension(NamedTuple):
+    """One `x-migration-*` value and where it stands."""
+
+    value: Any
+    pointer: str
+
+
+@dataclass(slots=True)
+class Choice:
+    """A `oneOf` or `anyOf` with its discriminator, if it has one."""
+
+    branches: list[Fragment]
+    discriminator: str | None = None
+    mapping: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Node:
+    """What the schema says about one place."""
+
+    pointers: tuple[str, ...]
+    types: frozenset[str] | None = None
+    properties: dict[str, Fragments] = field(default_factory=dict)
+    patterns: list[tuple[str, Fragment]] = field(default_factory=list)
+    additional: Fragments = ()
+    items: Fragments = ()
+    prefix_items: list[Fragments] = field(default_factory=list)
+    required: list[str] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+    allowed_values: list[Any] | None = None
+    extensions: dict[str, Extension] = field(default_factory=dict)
+
+
+class SchemaDocument:
+    """Resolves references inside one document and folds fragments into nodes."""
+
+    def __init__(self, source: SchemaText) -> None:
+        self.source = source
+        self._nodes: dict[tuple[str, ...], Node] = {}
+
+    def error(self, message: str, pointer: str, **details: Any) -> PayloadError:
+        """A `SCHEMA_PARSE_ERROR` with the pointer, and line and column where the schema is text."""
+        place = self.source.position(pointer)
+        where = f" at {pointer or '/'}" + (f" (line {place['line']}, column {place['column']})" if place else "")
+        return PayloadError(
+            message + where,
+            code="SCHEMA_PARSE_ERROR",
+            details={**place, "pointer": pointer, "reason": message, **details},
+        )
+
+    def resolve(self, reference: str, at: str) -> Fragment:
+        """The fragment that a local `$ref` names."""
+        if not reference.startswith("#"):
+            raise self.error(f"external $ref {reference!r}: the fragment must be self-contained", at)
+        pointer = unquote(reference[1:])
+        if pointer and not pointer.startswith("/"):
+            return self._anchor(pointer, at)
+        found = self.lookup(pointer)
+        if found is None:
+            raise self.error(f"dangling $ref {reference!r}", at)
+        return found
+
+    def lookup(self, pointer: str) -> Fragment | None:
+        """The value at a JSON Pointer, or None."""
+        value = self.source.content
+        for token in pointer.split("/")[1:]:
+            name = unescape_pointer(token)
+            if isinstance(value, dict) and name in value:
+                value = value[name]
+            elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+                value = value[int(name)]
+            else:
+                return None
+        return Fragment(value, pointer)
+
+    def _anchor(self, name: str, at: str) -> Fragment:
+        for fragment in _objects(Fragment(self.source.content, "")):
+            if fragment.schema.get("$anchor") == name:
+                return fragment
+        raise self.error(f"dangling $ref '#{name}'", at)
+
+    def node(self, fragments: Fragments) -> Node:
+        """Fold fragments (later ones win) into one node."""
+        key = tuple(dict.fromkeys(fragment.pointer for fragment in fragments))
+        node = self._nodes.get(key)
+        if node is None:
+            node = Node(key)
+            for fragment in fragments:
+                self._fold(fragment, node, ())
+            self._nodes[key] = node
+        return node
+
+    def _fold(self, fragment: Fragment, node: Node, chain: tuple[str, ...]) -> None:
+        schema, pointer = fragment
+        if isinstance(schema, bool):
+            return
+        if not isinstance(schema, dict):
+            raise self.error(f"a schema must be an object, not {type(schema).__name__}", pointer)
+        if pointer in chain:
+            raise self.error("the $ref loop never reaches a schema", pointer, loop=[*chain, pointer])
+        chain = (*chain, pointer)
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            self._fold(self.resolve(reference, f"{pointer}/$ref"), node, chain)
+        for part in self._list(schema, "allOf", pointer):
+            self._fold(part, node, chain)
+        self._fold_own(schema, pointer, node, is_part=len(chain) > 1)
+
+    def _fold_own(self, schema: dict[str, Any], pointer: str, node: Node, *, is_part: bool) -> None:
+        types = self._types(schema, pointer)
+        if types is not None:
+            node.types = types if node.types is None else (_intersection(node.types, types) or types)
+        for name, child in self._mapping(schema, "properties", pointer):
+            node.properties[name] = _joined(node.properties.get(name, ()), child)
+        for text, child in self._mapping(schema, "patternProperties", pointer):
+            self._check_pattern(text, child.pointer)
+            node.patterns.append((text, child))
+        if isinstance(schema.get("additionalProperties"), dict):
+            child = Fragment(schema["additionalProperties"], f"{pointer}/additionalProperties")
+            node.additional = _joined(node.additional, child)
+        self._fold_items(schema, pointer, node)
+        node.required.extend(name for name in self._required(schema, pointer) if name not in node.required)
+        self._fold_choices(schema, pointer, node, is_part=is_part)
+        if isinstance(schema.get("enum"), list):
+            node.allowed_values = schema["enum"]
+        elif "const" in schema:
+            node.allowed_values = [schema["const"]]
+        for name, value in schema.items():
+            if name.startswith(EXTENSION_PREFIX):
+                node.extensions[name] = Extension(value, f"{pointer}/{escape_pointer(name)}")
+
+    def _check_pattern(self, text: str, pointer: str) -> None:
+        try:
+            SafePattern(text)
+        except PatternError as error:
+            raise self.error(f"patternProperties: {text!r} is not a regular expression ({error})", pointer) from None
+
+    def _fold_items(self, schema: dict[str, Any], pointer: str, node: Node) -> None:
+        items = schema.get("items")
+        if isinstance(items, dict):
+            node.items = _joined(node.items, Fragment(items, f"{pointer}/items"))
+        elif isinstance(items, list):
+            node.prefix_items = [(part,) for part in self._list(schema, "items", pointer)]
+        elif items is not None and not isinstance(items, bool):
+            raise self.error("items must be a schema", f"{pointer}/items")
+        if "prefixItems" in schema:
+            node.prefix_items = [(part,) for part in self._list(schema, "prefixItems", pointer)]
+
+    def _fold_choices(self, schema: dict[str, Any], pointer: str, node: Node, *, is_part: bool) -> None:
+        name, targets = self._discriminator(schema, pointer)
+        for keyword in ("oneOf", "anyOf"):
+            branches = list(self._list(schema, keyword, pointer))
+            if branches:
+                node.choices.append(self._choice(branches, name, targets))
+        # A parent that its children extend with allOf must not choose among these children again.
+        if targets and not is_part and not {"oneOf", "anyOf"} & schema.keys():
+            node.choices.append(self._choice(list(dict.fromkeys(targets.values())), name, targets))
+
+    def _choice(self, branches: list[Fragment], name: str | None, targets: dict[str, Fragment]) -> Choice:
+        choice = Choice(branches, name)
+        if name is None:
+            return choice
+        places = [self._target_pointer(branch) for branch in branches]
+        for position, place in enumerate(places):
+            choice.mapping[unescape_pointer(place.rsplit("/", 1)[-1])] = position
+        for value, target in targets.items():
+            if target.pointer in places:
+                choice.mapping[value] = places.index(target.pointer)
+        return choice
+
+    def _target_pointer(self, branch: Fragment) -> str:
+        reference = branch.schema.get("$ref") if isinstance(branch.schema, dict) else None
+        if isinstance(reference, str):
+            return self.resolve(reference, f"{branch.pointer}/$ref").pointer
+        return branch.pointer
+
+    def _discriminator(self, schema: dict[str, Any], pointer: str) -> tuple[str | None, dict[str, Fragment]]:
+        given = schema.get("discriminator")
+        if isinstance(given, str):  # OpenAPI 2.0
+            return given, {}
+        if not isinstance(given, dict) or not isinstance(given.get("propertyName"), str):
+            return None, {}
+        targets: dict[str, Fragment] = {}
+        mapping = given.get("mapping")
+        for value, target in mapping.items() if isinstance(mapping, dict) else ():
+            if not isinstance(target, str):
+                continue
+            at = f"{pointer}/discriminator/mapping/{escape_pointer(value)}"
+            reference = target if "/" in target or target.startswith("#") else f"#/components/schemas/{target}"
+            targets[value] = self.resolve(reference, at)
+        return given["propertyName"], targets
+
+    def _types(self, schema: dict[str, Any], pointer: str) -> frozenset[str] | None:
+        given = schema.get("type")
+        if given is None:
+            return None
+        names = given if isinstance(given, list) else [given]
+        for name in names:
+            if not isinstance(name, str) or name not in JSON_TYPES:
+                raise self.error(f"unknown type {name!r}", f"{pointer}/type")
+        return frozenset(names) | ({"null"} if schema.get("nullable") is True else set())
+
+    def _required(self, schema: dict[str, Any], pointer: str) -> list[str]:
+        required = schema.get("required", [])
+        if isinstance(required, bool):  # OpenAPI 2.0 and early drafts write it on the property
+            return []
+        if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+            raise self.error("required must be a list of names", f"{pointer}/required")
+        return required
+
+    def _mapping(self, schema: dict[str, Any], keyword: str, pointer: str) -> Iterator[tuple[str, Fragment]]:
+        given = schema.get(keyword, {})
+        if not isinstance(given, dict):
+            raise self.error(f"{keyword} must be an object", f"{pointer}/{keyword}")
+        for name, child in given.items():
+            yield name, Fragment(child, f"{pointer}/{keyword}/{escape_pointer(name)}")
+
+    def _list(self, schema: dict[str, Any], keyword: str, pointer: str) -> Iterator[Fragment]:
+        given = schema.get(keyword, [])
+        if not isinstance(given, list):
+            raise self.error(f"{keyword} must be a list of schemas", f"{pointer}/{keyword}")
+        for position, child in enumerate(given):
+            yield Fragment(child, f"{pointer}/{keyword}/{position}")
+
+
+def children_of(node: Node) -> Iterator[Fragments]:
+    """The fragments of everything below a node."""
+    yield from node.properties.values()
+    for _, fragment in node.patterns:
+        yield (fragment,)
+    yield from (part for part in (node.additional, node.items, *node.prefix_items) if part)
+    for choice in node.choices:
+        for branch in choice.branches:
+            yield (branch,)
+
+
+def _joined(known: Fragments, fragment: Fragment) -> Fragments:
+    return known if any(part.pointer == fragment.pointer for part in known) else (*known, fragment)
+
+
+def _intersection(left: frozenset[str], right: frozenset[str]) -> frozenset[str]:
+    both = left & right
+    if "number" in left | right and "integer" in left | right and "number" not in both:
+        both |= {"integer"}
+    return both
+
+
+def _objects(fragment: Fragment) -> Iterator[Fragment]:
+    waiting = [fragment]
+    while waiting:
+        value, pointer = waiting.pop()
+        if isinstance(value, dict):
+            yield Fragment(value, pointer)
+            waiting.extend(Fragment(child, f"{pointer}/{escape_pointer(name)}") for name, child in value.items())
+        elif isinstance(value, list):
+            waiting.extend(Fragment(child, f"{pointer}/{index}") for index, child in enumerate(value))

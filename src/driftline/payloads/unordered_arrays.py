@@ -1,0 +1,214 @@
+"""Unordered arrays: a multiset first, then tolerances, then the likest objects of the rest.
+
+Cost is bounded: equal arrays take one pass; in the rest an item is only tried against a few candidates that share
+its coarse token or its rarest fields.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from driftline.payloads.paths import Path
+from driftline.payloads.plan import NodePlan
+from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run, StopComparisonError
+from driftline.payloads.surplus import tell_unpaired
+from driftline.payloads.tokens import token
+from driftline.payloads.values import NEW, OLD
+from driftline.payloads.views import members, settled
+
+Items = Callable[[list[Any], list[Any], Run, Path], None]
+Numbered = list[tuple[int, Any]]  # items with their index in the array
+Unpaired = list[tuple[Path, Any]]
+
+MAX_TRIALS = 16  # candidates of equal coarse token that one item is compared with
+MAX_POSTINGS = 32  # a field value shared by more items than this does not tell them apart
+
+
+def unordered_items(plan: NodePlan) -> Items:
+    """Compares two arrays as multisets."""
+
+    def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:
+        lost, found = compare_unordered(plan, list(enumerate(old)), list(enumerate(new)), run, path)
+        tell_unpaired(plan.rules, OLD, lost, run, path)
+        tell_unpaired(plan.rules, NEW, found, run, path)
+
+    return compare
+
+
+def compare_unordered(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path: Path) -> tuple[Unpaired, Unpaired]:
+    """Pair and compare the items in Old's order; what is left of either side, as far as it is not told yet."""
+    item = plan.item()
+    partners = _pair(item, old, new, run)
+    lost: Unpaired = []
+    for position, (index, left) in enumerate(old):
+        partner = partners.get(position)
+        if partner is not None:
+            item.compare(left, new[partner][1], run, (path, index))
+        elif plan.rules.ignore_missing:
+            lost.append(((path, index), left))
+        else:
+            # Not allowed: told at once, between the differences of its neighbours.
+            tell_unpaired(plan.rules, OLD, [((path, index), left)], run, path)
+    taken = set(partners.values())
+    return lost, [((path, index), right) for position, (index, right) in enumerate(new) if position not in taken]
+
+
+def _pair(item: NodePlan, old: Numbered, new: Numbered, run: Run) -> dict[int, int]:
+    """Positions in Old -> positions in New."""
+    partners: dict[int, int] = {}
+    lefts, rights = list(range(len(old))), list(range(len(new)))
+    for step in (_pair_equal, _pair_tolerant, _pair_alike):
+        if not lefts or not rights:
+            break
+        step(item, old, new, lefts, rights, run, partners)
+        taken = set(partners.values())
+        lefts = [position for position in lefts if position not in partners]
+        rights = [position for position in rights if position not in taken]
+    return partners
+
+
+Pairing = dict[int, int]
+
+
+def _pair_equal(
+    item: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, partners: Pairing
+) -> None:
+    waiting: dict[Any, deque[int]] = defaultdict(deque)
+    for position in rights:
+        _look_now_and_then(position, run)
+        waiting[token(item, new[position][1], NEW, run)].append(position)
+    for position in lefts:
+        _look_now_and_then(position, run)
+        same = waiting.get(token(item, old[position][1], OLD, run))
+        if same:
+            partners[position] = same.popleft()
+
+
+def _pair_tolerant(
+    item: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, partners: Pairing
+) -> None:
+    """Items whose difference a tolerance, a pattern or a condition may allow."""
+    waiting: dict[Any, list[int]] = defaultdict(list)
+    for position in rights:
+        waiting[token(item, new[position][1], NEW, run, coarse=True)].append(position)
+    groups: dict[Any, list[int]] = defaultdict(list)
+    for position in lefts:
+        coarse = token(item, old[position][1], OLD, run, coarse=True)
+        if coarse in waiting:
+            groups[coarse].append(position)
+    for coarse, group in groups.items():
+        candidates = waiting[coarse]
+        group.sort(key=lambda position: _magnitude(old[position][1]))
+        candidates.sort(key=lambda position: _magnitude(new[position][1]))
+        _sweep(item, old, new, group, candidates, run, partners)
+
+
+def _sweep(
+    item: NodePlan, old: Numbered, new: Numbered, group: list[int], candidates: list[int], run: Run, partners: Pairing
+) -> None:
+    """Both lists are sorted by size, so that a partner is near the front of what is left."""
+    free = deque(candidates)
+    for position in group:
+        run.look_at_clock()
+        trials = min(MAX_TRIALS, len(free))
+        for offset in range(trials):
+            if _is_equal(item, old[position][1], new[free[offset]][1], run):
+                partners[position] = free[offset]
+                del free[offset]
+                break
+        else:
+            # What was tried and is smaller cannot match the larger ones that follow either.
+            for _ in range(trials):
+                if _magnitude(new[free[0]][1]) >= _magnitude(old[position][1]):
+                    break
+                free.popleft()
+
+
+def _magnitude(value: Any) -> tuple[Any, ...]:
+    """Sorts items of one coarse group by their numbers and texts, in the order of their member names."""
+    if isinstance(value, dict):
+        return tuple(part for name in sorted(value) for part in _magnitude(value[name]))
+    if isinstance(value, list):
+        return tuple(part for item in value[:8] for part in _magnitude(item))
+    if isinstance(value, int | float):
+        return ((1, value, ""),)
+    return ((2, 0, value),) if isinstance(value, str) else ((0, 0, ""),)
+
+
+def _is_equal(item: NodePlan, left: Any, right: Any, run: Run) -> bool:
+    try:
+        item.compare(left, right, run.probe(), None)
+    except StopComparisonError:
+        return False
+    return True
+
+
+class _Field(NamedTuple):
+    full: Any
+    coarse: Any
+    value: Any
+    plan: NodePlan
+
+
+def _pair_alike(
+    item: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, partners: Pairing
+) -> None:
+    """Objects of which more than half of the fields agree, so that the deepest difference is told."""
+    fields = {position: _fields(item, new[position][1], NEW, run) for position in rights}
+    postings: dict[Any, list[int]] = defaultdict(list)
+    for position, known in fields.items():
+        _look_now_and_then(position, run)
+        for name, field in known.items():
+            postings[name, field.coarse].append(position)
+    taken: set[int] = set()
+    for position in lefts:
+        _look_now_and_then(position, run)
+        best = _likest(_fields(item, old[position][1], OLD, run), fields, postings, taken, run)
+        if best is not None:
+            partners[position] = best
+            taken.add(best)
+
+
+def _likest(
+    known: dict[str, _Field],
+    fields: dict[int, dict[str, _Field]],
+    postings: dict[Any, list[int]],
+    taken: set[int],
+    run: Run,
+) -> int | None:
+    """The free item with the most agreeing fields, the earliest of equals; None without a majority."""
+    candidates: set[int] = set()
+    for name, field in known.items():
+        sharing = postings.get((name, field.coarse), [])
+        if len(sharing) <= MAX_POSTINGS:
+            candidates.update(sharing)
+    best: tuple[int, int] | None = None
+    for candidate in candidates - taken:
+        other = fields[candidate]
+        agreeing = sum(name in other and _agrees(field, other[name], run) for name, field in known.items())
+        if 2 * agreeing > len(known.keys() | other.keys()):
+            best = max(best or (0, 0), (agreeing, -candidate))
+    return None if best is None else -best[1]
+
+
+def _agrees(left: _Field, right: _Field, run: Run) -> bool:
+    if left.full == right.full:
+        return True
+    return bool(left.coarse == right.coarse) and _is_equal(left.plan, left.value, right.value, run)
+
+
+def _fields(item: NodePlan, value: Any, side: int, run: Run) -> dict[str, _Field]:
+    if type(value) is not dict:
+        return {}
+    plan = settled(item, value, side, run)
+    return {
+        name: _Field(token(child, part, side, run), token(child, part, side, run, coarse=True), part, child)
+        for name, part, child in members(plan, value, side, run)
+    }
+
+
+def _look_now_and_then(position: int, run: Run) -> None:
+    if not position % STEPS_BETWEEN_CLOCK_LOOKS:
+        run.look_at_clock()

@@ -1,0 +1,173 @@
+"""JSON values as the comparison sees them: their kinds, exact numbers, leaves and how they are spelled.
+
+>>> kind_of(True), kind_of(1), kind_of(1.5), kind_of(None)
+('boolean', 'number', 'number', 'null')
+>>> spelled("a'b"), spelled(1.0), spelled({"a": [1, None]})
+('"a\\'b"', '1.0', '{"a":[1,null]}')
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from typing import Any, Final
+
+OLD: Final = 0
+NEW: Final = 1
+SIDE_NAMES: Final = ("old", "new")
+
+_KINDS: Final[dict[type, str]] = {
+    str: "string",
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    type(None): "null",
+    dict: "object",
+    list: "array",
+}
+_MESSAGE_LIMIT = 200
+# Wide enough for every number that can be parsed; the default context would round at 28 digits.
+_EXACT = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+
+
+class _Missing:
+    """The value of a member that is not there."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+MISSING: Final = _Missing()
+
+
+class WrittenNumber(float):
+    """A number whose text says more than a double can hold; it prints as written."""
+
+    __slots__ = ("written",)
+    written: str
+
+    def __new__(cls, text: str) -> WrittenNumber:
+        """The number of a JSON number text."""
+        number = super().__new__(cls, text)
+        number.written = text
+        return number
+
+    def __repr__(self) -> str:
+        return self.written
+
+    def __reduce__(self) -> tuple[type[WrittenNumber], tuple[str]]:
+        return WrittenNumber, (self.written,)
+
+
+def kind_of(value: Any) -> str:
+    """The JSON type of a value: a boolean is never a number."""
+    kind = _KINDS.get(type(value))
+    if kind is not None:
+        return kind
+    if isinstance(value, float | int | Decimal):
+        return "number"
+    if isinstance(value, dict):
+        return "object"
+    if isinstance(value, list | tuple):
+        return "array"
+    return "string" if isinstance(value, str) else type(value).__name__
+
+
+def decimal_of(number: Any) -> Decimal:
+    """The decimal that was written: `0.1` is one tenth, not the nearest double.
+
+    >>> decimal_of(1.01) - decimal_of(1)
+    Decimal('0.01')
+    """
+    if isinstance(number, WrittenNumber):
+        return Decimal(number.written)
+    return Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
+
+
+def exact_difference(old: Any, new: Any) -> Decimal:
+    """The distance between two numbers as written.
+
+    >>> exact_difference(1.01, 1)
+    Decimal('0.01')
+    """
+    return _EXACT.abs(_EXACT.subtract(decimal_of(old), decimal_of(new)))
+
+
+def same_number(old: Any, new: Any) -> bool:
+    """Numeric equality: 1 equals 1.0, integers of any size are exact."""
+    if isinstance(old, WrittenNumber | Decimal) or isinstance(new, WrittenNumber | Decimal):
+        return decimal_of(old) == decimal_of(new)
+    return bool(old == new)
+
+
+def is_whole(number: Any) -> bool:
+    """Whether a number is an integer in JSON Schema's sense (1.0 is)."""
+    if isinstance(number, WrittenNumber | Decimal):
+        exact = decimal_of(number)
+        return exact == exact.to_integral_value()
+    return isinstance(number, int) or number.is_integer()
+
+
+def plain_decimal(number: Decimal) -> str:
+    """A decimal without trailing zeros, and without an exponent where it is short.
+
+    >>> plain_decimal(Decimal("0.050")), plain_decimal(Decimal("1E+2"))
+    ('0.05', '100')
+    """
+    if not number:
+        return "0"
+    number = _EXACT.normalize(number)
+    return f"{number:f}" if -20 < number.adjusted() < 20 else str(number)
+
+
+def spelled(value: Any) -> str:
+    """A value as JSON text for a message, cut where it is long."""
+    if isinstance(value, WrittenNumber):
+        return value.written
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text if len(text) <= _MESSAGE_LIMIT else f"{text[:_MESSAGE_LIMIT]}…"
+
+
+def leaf_count(value: Any) -> int:
+    """How many leaves (scalars and empty containers) a value has; walks without recursion."""
+    count = 0
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        children: Iterable[Any] = ()
+        if type(node) is dict:
+            children = node.values()
+        elif type(node) is list:
+            children = node
+        before = len(waiting)
+        waiting.extend(children)
+        if len(waiting) == before:
+            count += 1
+    return count
+
+
+def union_leaf_count(old: Any, new: Any) -> int:
+    """How many distinct leaf places two values have together; either may be `MISSING`."""
+    count = 0
+    waiting = [(old, new)]
+    while waiting:
+        left, right = waiting.pop()
+        if type(left) is dict and type(right) is dict and (left or right):
+            waiting.extend((value, right.get(name, MISSING)) for name, value in left.items())
+            waiting.extend((MISSING, value) for name, value in right.items() if name not in left)
+        elif type(left) is list and type(right) is list and (left or right):
+            shared = min(len(left), len(right))
+            waiting.extend(zip(left, right, strict=False))
+            waiting.extend((value, MISSING) for value in left[shared:])
+            waiting.extend((MISSING, value) for value in right[shared:])
+        elif left is MISSING or right is MISSING:
+            count += leaf_count(right if left is MISSING else left)
+        else:
+            count += max(leaf_count(left), leaf_count(right))
+    return count

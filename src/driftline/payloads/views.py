@@ -1,0 +1,193 @@
+"""One side of a comparison as its rules see it: New's names, defaults, mapped and cast values, sorted arrays.
+
+Nothing is copied unless somebody asks for a whole document (`materialise`); the comparison itself only looks up
+members, sort keys and key values here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from driftline.payloads.casts import CASTS, CastError, to_string
+from driftline.payloads.keys import KeyPath, SortField
+from driftline.payloads.plan import NodePlan
+from driftline.payloads.run import Run
+from driftline.payloads.values import MISSING, NEW, OLD, decimal_of, kind_of
+
+_RANKS = {"null": 0, "boolean": 1, "number": 2, "string": 3, "array": 4, "object": 5}
+
+
+class Sifted(NamedTuple):
+    """The members of an object under New's names, and what the scrub did to get there."""
+
+    members: dict[str, Any]
+    removed: dict[str, tuple[Any, str]]
+    renamed: dict[str, str]
+    conflicts: list[tuple[str, str]]
+
+
+def sift(plan: NodePlan, value: dict[str, Any], side: int, run: Run, *, decide: bool = False) -> Sifted:
+    """Global ignores on the raw names, then aliases (on Old's side)."""
+    value = run.pruned[side].get(id(value), value)
+    state = plan.states[side]
+    renames = _renames(plan, value, run, decide) if side == OLD and plan.aliases else {}
+    sifted = Sifted({}, {}, {}, [])
+    for raw, item in value.items():
+        name = renames.get(raw, raw)
+        rule = state.step(raw).removed_by
+        if rule is not None:
+            sifted.removed[name] = (item, rule)
+        elif name != raw and name in value and state.step(name).removed_by is None:
+            # Both names are there: the new name's value wins; a declared member keeps its own name.
+            sifted.conflicts.append((raw, name))
+            if raw in plan.node.properties:
+                sifted.members[raw] = item
+        else:
+            sifted.members[name] = item
+            if name != raw:
+                sifted.renamed[name] = raw
+    return sifted
+
+
+def _renames(plan: NodePlan, value: dict[str, Any], run: Run, decide: bool) -> dict[str, str]:
+    found = {raw: name for raw, name in plan.aliases.items() if raw in value}
+    if not decide:
+        return found
+    return {raw: name for raw, name in found.items() if _applies(plan.member(name, raw), run)}
+
+
+def _applies(plan: NodePlan, run: Run) -> bool:
+    return plan.condition is None or plan.condition.holds(run, OLD)
+
+
+def members(plan: NodePlan, value: dict[str, Any], side: int, run: Run) -> Iterator[tuple[str, Any, NodePlan]]:
+    """The normalised members of an object with their plans; ignored ones are gone, defaults are filled in."""
+    names = set()
+    sifted = sift(plan, value, side, run)
+    for name, item in sifted.members.items():
+        child = plan.member(name, sifted.renamed.get(name)) if side == OLD else plan.member(name)
+        if child.condition is None and child.rules.strategy == "ignore":
+            continue
+        if is_absent(child, item):
+            continue
+        names.add(name)
+        yield name, item, child
+    for name in plan.compiler.defaulted(plan):
+        child = plan.member(name)
+        if name not in names and child.rules.strategy != "ignore":
+            yield name, child.rules.default, child
+
+
+def is_absent(plan: NodePlan, value: Any) -> bool:
+    """Whether null (or an empty string) counts as missing here."""
+    return plan.null_as_missing and (value is None or (plan.empty_as_null and value == ""))
+
+
+def member(plan: NodePlan, value: Any, name: str, side: int, run: Run) -> tuple[Any, NodePlan]:
+    """One normalised member and its plan; the value is `MISSING` where there is none."""
+    if type(value) is not dict:
+        return MISSING, plan
+    plan = settled(plan, value, side, run)
+    if not plan.aliases and not run.pruned[side]:
+        item, child = value.get(name, MISSING), plan.member(name)
+        if item is not MISSING and child.states[side].removed_by is not None:
+            item = MISSING
+    else:
+        sifted = sift(plan, value, side, run)
+        item = sifted.members.get(name, MISSING)
+        child = plan.member(name, sifted.renamed.get(name)) if side == OLD else plan.member(name)
+    if child.condition is None and child.rules.strategy == "ignore":
+        return MISSING, child
+    if item is MISSING or is_absent(child, item):
+        return child.rules.default, child
+    return item, child
+
+
+def settled(plan: NodePlan, value: Any, side: int, run: Run) -> NodePlan:
+    """The plan with its condition taken as true and its choices made for this value alone."""
+    if plan.condition is not None:
+        plan = plan.decided(True)
+    return plan.compiler.choose(plan, [(value, side)], run) if plan.choices else plan
+
+
+def scalar(plan: NodePlan, value: Any, side: int) -> Any:
+    """A scalar after empty-string-as-null, the enum map (on Old's side) and the cast; raises `CastError`."""
+    if plan.empty_as_null and value == "":
+        value = None
+    if side == OLD and plan.rules.enum_map is not None:
+        value = mapped(plan.rules.enum_map, value)
+    return value if plan.rules.cast is None else CASTS[plan.rules.cast](value)
+
+
+def scalar_or_raw(plan: NodePlan, value: Any, side: int) -> Any:
+    """`scalar`, or the raw value where the cast fails."""
+    try:
+        return scalar(plan, value, side)
+    except CastError:
+        return value
+
+
+def mapped(enum_map: Any, value: Any) -> Any:
+    """The new value of an old enum value; numbers and booleans are looked up by their JSON spelling."""
+    if isinstance(value, str):
+        return enum_map.get(value, value)
+    if isinstance(value, dict | list):
+        return value
+    return enum_map.get(to_string(value), value)
+
+
+def arranged(plan: NodePlan, value: list[Any], side: int, run: Run) -> list[Any]:
+    """The items of an array after global ignores and sorting."""
+    value = run.pruned[side].get(id(value), value)
+    item = plan.item()
+    if item.states[side].removed_by is not None or (item.condition is None and item.rules.strategy == "ignore"):
+        return []
+    if plan.rules.order_by:
+        value = sorted_items(value, plan.rules.order_by, lambda entry, path: lookup(item, entry, path, side, run))
+    return value
+
+
+def sorted_items(items: list[Any], order: tuple[SortField, ...], look: Callable[[Any, KeyPath], Any]) -> list[Any]:
+    """Items in the order of their fields: nulls first, stable, descending where asked."""
+    items = list(items)
+    for path, is_descending in reversed(order):
+        items.sort(key=lambda entry: _sort_key(look(entry, path), is_descending), reverse=is_descending)
+    return items
+
+
+def _sort_key(value: Any, is_descending: bool) -> tuple[Any, ...]:
+    rank = _RANKS.get(kind_of(value), 6) if value is not MISSING else 0
+    if rank == 0:
+        return (99 if is_descending else -1,)  # nulls come first either way
+    if rank == 2:
+        return (rank, decimal_of(value) if not isinstance(value, int) else value)
+    return (rank, value if rank in (1, 3) else repr(value))
+
+
+def lookup(plan: NodePlan, value: Any, path: KeyPath, side: int, run: Run) -> Any:
+    """The normalised value at a key path inside an item, or `MISSING`."""
+    for name in path:
+        value, plan = member(plan, value, name, side, run)
+        if value is MISSING:
+            return MISSING
+    return scalar_or_raw(settled(plan, value, side, run), value, side) if type(value) not in (dict, list) else value
+
+
+def materialise(plan: NodePlan, value: Any, side: int, run: Run) -> Any:
+    """A normalised copy of a whole value, for conditions that ask more than single members."""
+    if plan.states[side].removed_by is not None or (plan.condition is None and plan.rules.strategy == "ignore"):
+        return None
+    plan = settled(plan, value, side, run)
+    if type(value) is dict:
+        return {name: materialise(child, item, side, run) for name, item, child in members(plan, value, side, run)}
+    if type(value) is list:
+        items = arranged(plan, value, side, run)
+        return [materialise(plan.item(index), item, side, run) for index, item in enumerate(items)]
+    return scalar_or_raw(plan, value, side)
+
+
+__all__ = [
+    "NEW", "OLD", "Sifted", "arranged", "is_absent", "lookup", "mapped", "materialise", "member", "members", "scalar",
+    "scalar_or_raw", "settled", "sift", "sorted_items",
+]  # fmt: skip

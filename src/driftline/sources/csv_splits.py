@@ -1,0 +1,156 @@
+"""Plans: cut a CSV file into byte ranges that begin and end at record boundaries, multi-line cells included."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import BinaryIO
+
+from driftline.files import naming_the_file
+from driftline.sources.csv_exact import BOM
+from driftline.sources.csv_quotes import count_quotes, quoting_is_sound, record_ends
+from driftline.sources.inputs import InputFile
+
+_COUNT_CHUNK = 1 << 20
+_WINDOW = 1 << 16
+_LARGEST_HEADER = 64 << 20
+_SAMPLE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Bytes `start` to `end` of a file; both are record boundaries if the file's quoting is sound."""
+
+    file: InputFile
+    start: int
+    end: int
+
+    def read(self) -> bytes:
+        """The bytes, as long as the file is what it was when it was opened."""
+        with naming_the_file(self.file.name), open(self.file.path, "rb", buffering=0) as stream:
+            data = read_exactly(stream, self.start, self.end - self.start)
+        if len(data) != self.end - self.start:
+            self.file.check_unchanged()
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A file's header and the ranges of its data records; `header` is None where it cannot be read the quick way."""
+
+    header: list[str] | None
+    ranges: tuple[ByteRange, ...]
+
+
+def plan_file(file: InputFile, delimiter: str, target_bytes: int, pool: Executor | None = None) -> Layout:
+    """Read the header and cut the rest into ranges of about `target_bytes`."""
+    with naming_the_file(file.name), open(file.path, "rb", buffering=0) as stream:
+        found = _read_header(stream, delimiter)
+        if found is None:
+            return Layout(None, ())
+        header, start = found
+        boundaries = _boundaries(file, stream, start, target_bytes, pool)
+    return Layout(header, tuple(ByteRange(file, *pair) for pair in pairwise(boundaries)))
+
+
+def read_exactly(stream: BinaryIO, start: int, count: int) -> bytes:
+    """Up to `count` bytes from `start`; fewer only at the end of the file."""
+    stream.seek(start)
+    data = stream.read(count)
+    while len(data) < count:
+        more = stream.read(count - len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _read_header(stream: BinaryIO, delimiter: str) -> tuple[list[str], int] | None:
+    """The header's names and the offset behind it, or None where only the exact way may decide."""
+    start = len(BOM) if read_exactly(stream, 0, len(BOM)) == BOM else 0
+    end = next_record_end(stream, start, inside_quotes=False)
+    if end == start or end - start > _LARGEST_HEADER:
+        return None
+    record = read_exactly(stream, start, end - start)
+    if not quoting_is_sound(record, delimiter):
+        return None
+    try:
+        text = record.decode()
+    except UnicodeDecodeError:
+        return None
+    fields = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), [])
+    return fields or [""], end
+
+
+def _boundaries(file: InputFile, stream: BinaryIO, start: int, target_bytes: int, pool: Executor | None) -> list[int]:
+    """Offsets where ranges begin, and the end of the file."""
+    wanted = list(range(start, file.size, target_bytes))
+    counts = list((pool.map if pool else map)(partial(_quotes_between, file), wanted[:-1], wanted[1:]))
+    boundaries = [start]
+    for position, quotes_so_far in zip(wanted[1:], accumulate(counts), strict=True):
+        if position > boundaries[-1]:
+            boundary = next_record_end(stream, position, inside_quotes=quotes_so_far % 2 == 1)
+            if boundary < file.size:
+                boundaries.append(boundary)
+    return [*boundaries, file.size] if file.size > start else boundaries
+
+
+def _quotes_between(file: InputFile, start: int, end: int) -> int:
+    with naming_the_file(file.name), open(file.path, "rb", buffering=0) as stream:
+        return sum(count_quotes(chunk) for chunk in _chunks(stream, start, end))
+
+
+def _chunks(stream: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    stream.seek(start)
+    while start < end:
+        chunk = stream.read(min(_COUNT_CHUNK, end - start))
+        if not chunk:
+            return
+        start += len(chunk)
+        yield chunk
+
+
+def next_record_end(stream: BinaryIO, position: int, *, inside_quotes: bool) -> int:
+    """The offset behind the first line end outside quotes at or after `position`, else the end of the file."""
+    window_bytes = _WINDOW
+    while True:
+        # One byte more than is looked at, because LF after CR belongs to the same line end.
+        window = read_exactly(stream, position, window_bytes + 1)
+        looked_at = window[:window_bytes]
+        found, inside_quotes = _line_end_outside_quotes(looked_at, inside_quotes)
+        if found is not None:
+            is_crlf = window[found : found + 2] == b"\r\n"
+            return position + found + (2 if is_crlf else 1)
+        position += len(looked_at)
+        if len(window) <= window_bytes:
+            return position
+        window_bytes = min(window_bytes * 2, _COUNT_CHUNK * 8)  # a long cell: take bigger steps
+
+
+def _line_end_outside_quotes(window: bytes, inside: bool) -> tuple[int | None, bool]:
+    position = 0
+    while True:
+        quote = window.find(b'"', position)
+        if not inside:
+            stop = quote if quote >= 0 else len(window)
+            ends = [end for end in (window.find(b"\n", position, stop), window.find(b"\r", position, stop)) if end >= 0]
+            if ends:
+                return min(ends), False
+        if quote < 0:
+            return None, inside
+        inside = not inside
+        position = quote + 1
+
+
+def record_bytes(ranges: Sequence[ByteRange]) -> float:
+    """About how many bytes a record has, told by the start of the first range."""
+    if not ranges:
+        return 1.0
+    first = ranges[0]
+    sample = ByteRange(first.file, first.start, min(first.end, first.start + _SAMPLE_BYTES)).read()
+    return len(sample) / max(len(record_ends(sample)), 1)

@@ -1,0 +1,126 @@
+"""Stores that keep what they are given in memory up to a limit and on disk beyond it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from driftline.files import naming_the_file
+from driftline.sources.workspace import Workspace
+from driftline.tables.ordering import RowChunk
+from driftline.tables.prints import PRINT, Prints
+
+_BATCH_ROWS = 4096
+
+
+class PrintStore:
+    """Prints by side and bucket; when the limit is passed, everything so far moves into one file per bucket."""
+
+    def __init__(self, workspace: Workspace, limit_bytes: int) -> None:
+        self._workspace = workspace
+        self._limit = limit_bytes
+        self._held = 0
+        self._parts: defaultdict[tuple[str, int], list[Prints]] = defaultdict(list)
+        self._files: dict[tuple[str, int], Path] = {}
+
+    def add(self, side: str, bucket: int, prints: Prints) -> None:
+        """Keep prints; those of one bucket stay in the order they came."""
+        if not len(prints):
+            return
+        self._parts[side, bucket].append(prints)
+        self._held += prints.nbytes
+        if self._held > self._limit:
+            self._spill()
+
+    def take(self, side: str, bucket: int) -> list[Prints]:
+        """Hand out the prints of a bucket and forget them."""
+        parts = self._parts.pop((side, bucket), [])
+        self._held -= sum(part.nbytes for part in parts)
+        file = self._files.pop((side, bucket), None)
+        if file is None:
+            return parts
+        with naming_the_file(file):
+            spilled = np.fromfile(file, PRINT)
+            file.unlink()
+        return [spilled, *parts]
+
+    def _spill(self) -> None:
+        for place, parts in self._parts.items():
+            file = self._files.setdefault(place, self._workspace.new_file("prints"))
+            with naming_the_file(file), open(file, "ab") as out:
+                for part in parts:
+                    part.tofile(out)
+        self._parts.clear()
+        self._held = 0
+
+
+class HeldChunk:
+    """A sorted row chunk in memory."""
+
+    def __init__(self, chunk: RowChunk) -> None:
+        self._chunk = chunk
+        self.height = chunk.height
+
+    def order(self) -> pl.Series:
+        """The order values of all rows."""
+        return self._chunk.order
+
+    def rows(self, start: int, end: int) -> RowChunk:
+        """Some of the rows."""
+        return self._chunk.slice(start, end)
+
+
+class SpilledChunk:
+    """A sorted row chunk in an Arrow file, read back batch by batch."""
+
+    def __init__(self, chunk: RowChunk, file: Path) -> None:
+        self._file = file
+        self.height = chunk.height
+        frame = pl.DataFrame([chunk.kinds.alias("kinds"), chunk.order.alias("order"), *chunk.rows.get_columns()])
+        table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+        with naming_the_file(file), pa.ipc.new_file(str(file), table.schema) as out:
+            out.write_table(table, max_chunksize=_BATCH_ROWS)
+
+    def order(self) -> pl.Series:
+        """The order values of all rows, alone."""
+        with naming_the_file(self._file), pa.memory_map(str(self._file)) as mapped:
+            options = pa.ipc.IpcReadOptions(included_fields=[1])
+            table = pa.ipc.open_file(mapped, options=options).read_all()
+            return pl.Series(pl.from_arrow(table.column("order")))
+
+    def rows(self, start: int, end: int) -> RowChunk:
+        """Some of the rows."""
+        first, last = start // _BATCH_ROWS, -(-end // _BATCH_ROWS)
+        with naming_the_file(self._file), pa.memory_map(str(self._file)) as mapped:
+            file = pa.ipc.open_file(mapped)
+            table = pa.Table.from_batches([file.get_batch(number) for number in range(first, last)], file.schema)
+        frame = pl.DataFrame(pl.from_arrow(table)).slice(start - first * _BATCH_ROWS, end - start)
+        return RowChunk(frame.drop("kinds", "order"), frame["kinds"], frame["order"])
+
+
+StoredChunk = HeldChunk | SpilledChunk
+
+
+class ChunkStore:
+    """Sorted row chunks of one side, in memory up to a limit and in files beyond it."""
+
+    def __init__(self, workspace: Workspace, limit_bytes: int) -> None:
+        self._workspace = workspace
+        self._limit = limit_bytes
+        self._held = 0
+        self.bytes = 0
+        self.chunks: list[StoredChunk] = []
+
+    def add(self, chunk: RowChunk) -> None:
+        """Keep a chunk."""
+        size = int(chunk.rows.estimated_size())
+        self.bytes += size
+        if self._held + size > self._limit:
+            self.chunks.append(SpilledChunk(chunk, self._workspace.new_file("rows.arrow")))
+        else:
+            self._held += size
+            self.chunks.append(HeldChunk(chunk))

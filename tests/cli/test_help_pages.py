@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from driftline.cli.main import driftline
+
+
+def all_commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from all_commands(inner, (*path, name))
+
+
+COMMANDS = list(all_commands(driftline))
+
+
+@pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(path) or "driftline" for path, _ in COMMANDS])
+def test_every_command_explains_itself(path: tuple[str, ...], command: click.Command) -> None:
+    text = command.get_help(click.Context(command, info_name=" ".join(("driftline", *path))))
+    assert command.help, "a command needs a help text"
+    if not isinstance(command, click.Group):
+        assert "Examples:" in text, "a command's help shows examples"
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{parameter.opts[0]} needs a help text"

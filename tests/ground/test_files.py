@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from backports import zstd
+
+from driftline import files
+from driftline.errors import InputError, LockedError, StorageError
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "report.json"
+    target.write_bytes(b"old")
+    with contextlib.suppress(RuntimeError), files.atomic_write(target) as out:
+        out.write(b"half of it")
+        raise RuntimeError
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_kill_in_the_middle_never_shows_a_partial_file(tmp_path: Path) -> None:
+    target = tmp_path / "big.bin"
+    code = (
+        "import os, sys; from driftline.files import atomic_write\n"
+        "with atomic_write(sys.argv[1]) as out:\n"
+        "    out.write(b'x' * 5_000_000); out.flush(); os.kill(os.getpid(), 9)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", code, str(target)], env=environment, check=False)
+    assert not target.exists()
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(StorageError, match="the disk is full while writing") as caught:
+        files.write_atomically(tmp_path / "out", b"data")
+    assert caught.value.code == "disk_full"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [(lambda p: None, "not_found"), (lambda p: p.mkdir(), "is_a_directory")],
+    ids=["missing", "directory"],
+)
+def test_unreadable_places_are_named(tmp_path: Path, make, code: str) -> None:
+    path = tmp_path / "thing"
+    make(path)
+    with pytest.raises(InputError, match="thing") as caught:
+        files.open_bytes(path)
+    assert caught.value.code == code
+
+
+LINES = [b"first", b"", "größer".encode(), b"no end"]
+CONTENT = b"\n".join(LINES)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress], ids=["plain", "gzip", "zstd"])
+def test_lines_through_every_compression_whatever_the_name(tmp_path: Path, pack) -> None:
+    path = tmp_path / "data.txt"
+    path.write_bytes(pack(CONTENT))
+    assert list(files.read_lines(path)) == LINES
+
+
+def test_several_members_are_one_stream(tmp_path: Path) -> None:
+    for pack in (gzip.compress, zstd.compress):
+        path = tmp_path / "many"
+        path.write_bytes(pack(b"a\nb") + pack(b"c\n"))
+        assert list(files.read_lines(path)) == [b"a", b"bc"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
+def test_a_stream_cut_short_is_an_error_not_an_end(tmp_path: Path, pack) -> None:
+    packed = pack(os.urandom(50_000))
+    path = tmp_path / "cut"
+    for length in (len(packed) - 1, len(packed) // 2, 12):
+        path.write_bytes(packed[:length])
+        with pytest.raises(InputError, match="cut is damaged or cut short") as caught:
+            list(files.read_lines(path))
+        assert caught.value.code == "corrupt_compression"
+
+
+def test_a_held_lock_names_its_holder_and_is_free_afterwards(tmp_path: Path) -> None:
+    path = tmp_path / "locks" / "index.lock"
+    with files.exclusive_lock(path, scope="index") as owner:
+        assert json.loads(path.read_text())["lockId"] == owner.lock_id
+        with pytest.raises(LockedError, match=f"held by process {os.getpid()}"):
+            files.exclusive_lock(path, scope="index").__enter__()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_dead_process_loses_its_lock_a_foreign_host_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "index.lock"
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    path.write_text(json.dumps({"pid": dead.pid, "host": socket.gethostname(), "lockId": "x"}))
+    with files.exclusive_lock(path, scope="index"):
+        pass
+    path.write_text(json.dumps({"pid": dead.pid, "host": "elsewhere", "lockId": "x"}))
+    with pytest.raises(LockedError):
+        files.exclusive_lock(path, scope="index").__enter__()
+
+
+COUNT_UP = """
+import sys
+from pathlib import Path
+from driftline.files import exclusive_lock
+lock, counter = sys.argv[1:]
+for _ in range(10):
+    with exclusive_lock(lock, scope="count", wait_seconds=60):
+        Path(counter).write_text(str(int(Path(counter).read_text()) + 1))
+"""
+
+
+def test_processes_take_turns(tmp_path: Path) -> None:
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    command = [sys.executable, "-c", COUNT_UP, str(tmp_path / "lock"), str(counter)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])}
+    processes = [subprocess.Popen(command, env=environment) for _ in range(3)]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert counter.read_text() == "30"

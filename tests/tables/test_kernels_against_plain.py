@@ -1,0 +1,121 @@
+"""The kernels against the plain implementation: the same bytes or the same error, however the work is cut."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.errors import DriftlineError
+from driftline.sources.csv_exact import read_records
+from driftline.tables.engines import DiffJob
+from driftline.tables.events import event_line
+from driftline.tables.local import LocalPlan, run_kernels
+from driftline.tables.options import DiffOptions, check_options
+from driftline.tables.reference import diff_records
+
+CELLS = ["", "a", "b", "é", '"', 'x"y', "a,b", "l\nm", "c\r\nd", "\x00", "\x01", "\\", "\U0001f600", " "]
+NAMES = ["id", "v", "", "^x$", "*", "kinds", "from", 'q"', "é\n"]
+
+cell = st.sampled_from(CELLS)
+key_cell = st.sampled_from(["1", "2", "10", "9", "a", "é", "\x00", "a\x00", "a,b", 'k"', "\U0001f600", "\ufb33"])
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[bytes, bytes, DiffOptions]:
+    """Two tables that share most rows, and how to compare them."""
+    width = draw(st.integers(1, 4))
+    names = draw(st.permutations(NAMES))[:width]
+    keyed = draw(st.booleans())
+    keys = draw(st.permutations(names))[: draw(st.integers(1, min(2, width)))] if keyed else []
+    row = st.tuples(*(key_cell if name in keys else cell for name in names))
+    rows_a = draw(st.lists(row, max_size=12))
+    rows_b = [changed for one in rows_a for changed in draw(_fate(one, row))]
+    rows_b += draw(st.lists(row, max_size=3))
+    if keyed and draw(st.integers(0, 5)):
+        rows_a, rows_b = _unique(rows_a, names, keys), _unique(rows_b, names, keys)
+    order = draw(st.permutations(range(width))) if (is_sorted := draw(st.booleans())) else range(width)
+    rows_b = draw(st.permutations(rows_b))
+    options = check_options(
+        key_columns=keys,
+        header_mode="sorted" if is_sorted else "strict",
+        emit_unchanged=draw(st.booleans()),
+        ignore_row_order=not keyed and draw(st.booleans()),
+    )
+    b = [[one[index] for index in order] for one in [names, *rows_b]]
+    return _csv([names, *rows_a], draw), _csv(b, draw), options
+
+
+def _fate(row: tuple[str, ...], other: st.SearchStrategy) -> st.SearchStrategy:
+    return st.sampled_from([[row], [row], [row], []]) | other.map(lambda new: [(*row[:1], *new[1:])])
+
+
+def _unique(rows: list, names: list[str], keys: list[str]) -> list:
+    return list({tuple(row[names.index(key)] for key in keys): row for row in rows}.values())
+
+
+def _csv(rows: list, draw: st.DrawFn) -> bytes:
+    end = draw(st.sampled_from(["\n", "\r\n", "\r"]))
+    if draw(st.integers(0, 15)) == 0:
+        rows = [*rows, ["ragged"] * 7]
+    lines = [",".join(map(_quoted, row)) for row in rows]
+    return (end.join(lines) + draw(st.sampled_from([end, ""]))).encode()
+
+
+def _quoted(text: str) -> str:
+    return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(c in '",\r\n' for c in text) or not text else text
+
+
+def plainly(a: bytes, b: bytes, options: DiffOptions) -> bytes | str:
+    try:
+        events = list(diff_records(read_records(a, side="A"), read_records(b, side="B"), options))
+    except DriftlineError as error:
+        return f"{error.code}: {error.message}"
+    return b"".join(map(event_line, events))
+
+
+def with_kernels(a: bytes, b: bytes, options: DiffOptions, plan: LocalPlan) -> bytes | str:
+    with tempfile.TemporaryDirectory() as folder:
+        paths = Path(folder) / "a.csv", Path(folder) / "b.csv"
+        paths[0].write_bytes(a)
+        paths[1].write_bytes(b)
+        written: list[bytes] = []
+        try:
+            run_kernels(DiffJob(*paths, options), lambda data: written.append(bytes(data)), plan)
+        except DriftlineError as error:
+            assert not written
+            return f"{error.code}: {error.message}"
+    return b"".join(written)
+
+
+PLANS = st.builds(
+    LocalPlan,
+    threads=st.just(2),
+    split_bytes=st.integers(1, 60),
+    bucket_rows=st.integers(1, 6),
+    range_bytes=st.integers(1, 200),
+    print_bytes=st.sampled_from([0, 100, 1 << 20]),
+    chunk_bytes=st.sampled_from([0, 100, 1 << 20]),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(case=tables(), plan=PLANS)
+def test_same_bytes_or_same_error(case: tuple[bytes, bytes, DiffOptions], plan: LocalPlan) -> None:
+    a, b, options = case
+    assert with_kernels(a, b, options, plan) == plainly(a, b, options)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5000])
+@pytest.mark.parametrize(
+    "options", [{"key_columns": ["id"]}, {}, {"ignore_row_order": True}, {"key_columns": ["w", "id"]}]
+)
+def test_many_rows(rows: int, options: dict) -> None:
+    a = "id,v,w\n" + "".join(f"{n},{n % 7},{n % 3}\n" for n in range(rows))
+    b = "id,v,w\n" + "".join(f"{n},{n % 7 + (n % 50 == 0)},{n % 3}\n" for n in range(rows + 9, 4, -1))
+    checked = check_options(**options, emit_unchanged=rows == 1)
+    plan = LocalPlan(threads=2, split_bytes=7000, bucket_rows=700, range_bytes=20_000, print_bytes=5000, chunk_bytes=1)
+    assert with_kernels(a.encode(), b.encode(), checked, plan) == plainly(a.encode(), b.encode(), checked)
