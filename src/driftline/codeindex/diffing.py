@@ -31,7 +31,7 @@ class IndexDiff:
     diff_id: str
     inputs: dict[str, Any]
     summary: dict[str, Any]
-    events: Sequence[Event]
+    events: Iterable[Event]
     modes: Sequence[ModeDiff] = field(default=(), repr=False)
 
     @property
@@ -120,10 +120,11 @@ def run(
 
 def cut(result: IndexDiff, max_events: int) -> IndexDiff:
     """A result as it would be with a lower `max_events`."""
-    if len(result.events) <= max_events:
+    total = result.summary["totalEvents"]
+    if total <= max_events:
         return result
-    summary = result.summary | _truncation(result.summary["totalEvents"], max_events)
-    return IndexDiff(result.diff_id, result.inputs, summary, result.events[:max_events], result.modes)
+    summary = result.summary | _truncation(total, max_events)
+    return IndexDiff(result.diff_id, result.inputs, summary, list(islice(result.events, max_events)), result.modes)
 
 
 def timestamp(now: datetime | None = None) -> str:
