@@ -2,11 +2,11 @@ import json
 from pathlib import Path
 
 import pytest
-from payloads.expectations import assert_expected
 
 import driftline as dl
 from driftline.errors import PayloadError
 from driftline.payloads import error_response
+from payloads.expectations import assert_expected
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "payload-cases.json").read_text())["cases"]
 

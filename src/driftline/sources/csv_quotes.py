@@ -51,7 +51,7 @@ def record_ends(data: Bytes) -> Positions:
     """The offset behind each record of soundly quoted data; LF, CRLF and a lone CR end a record.
 
     >>> record_ends(b'a\\n"b\\n"\\r\\nc').tolist()
-    [2, 7, 8]
+    [2, 8, 9]
     """
     array = _as_array(data)
     ends = np.flatnonzero(array == LINE_FEED)
