@@ -80,9 +80,7 @@ def make_deltas(
     """Rows of a delta file."""
     count = len(row_numbers)
     if kinds is None:
-        kinds = rng.choice(
-            ["UPDATE", "DELETE", "INSERT"], count, p=[_SINGLE, _DELETES, 1 - _SINGLE - _DELETES]
-        )
+        kinds = rng.choice(["UPDATE", "DELETE", "INSERT"], count, p=[_SINGLE, _DELETES, 1 - _SINGLE - _DELETES])
     present = _present(rng, kinds)
     values = _values(rng, row_numbers, present)
     named = _names(present)

@@ -19,8 +19,8 @@ def fold_sql(files: str, condition: str) -> str:
     # Client ids of the benchmark are ASCII: plain string order is UTF-16 order here.
     order = "(_hlc, _client_id, _delta_id)"
     parts = [
-        f"max(s) FILTER (_op <> 'DELETE') AS live",
-        f"max(s) FILTER (_op = 'DELETE') AS deleted",
+        "max(s) FILTER (_op <> 'DELETE') AS live",
+        "max(s) FILTER (_op = 'DELETE') AS deleted",
     ]
     for column in COLUMNS:
         present = f"list_contains(_columns, '{column}')"

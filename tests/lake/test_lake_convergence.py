@@ -9,56 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.deltas import ColumnDelta, RowDelta, TableSchema, merge
-from driftline.lake import Lake, compact, flush, register, replay
+from driftline.deltas import RowDelta, merge
+from driftline.lake import Lake, compact, flush, register, replay, verify
 from driftline.lake.rows import decode_state
 from driftline.lake.state import snapshot_table, state_rows
-
-SCHEMA = TableSchema(
-    "todos",
-    [
-        {"name": "title", "type": "string"},
-        {"name": "Unit Price", "type": "number"},
-        {"name": "done", "type": "boolean"},
-        {"name": "tags (all)", "type": "json"},
-    ],
-)
-VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "title": st.sampled_from(["", "a", "é", "\U0001f602", None]),
-    "Unit Price": st.sampled_from([0, -1.5, 1e300, 42, None]),
-    "done": st.sampled_from([True, False, None]),
-    "tags (all)": st.sampled_from([[], {"b": 1, "a": [None]}, "x", 3, None]),
-}
-# the last two order differently by UTF-16 than by code point
-CLIENTS = ["a", "b", "\U0001f602", "\ufb33"]
-ROWS = ["r1", "r2", "é", "x" * 80 + "1", "x" * 80 + "2"]
-
-
-@st.composite
-def row_deltas(draw: st.DrawFn) -> RowDelta:
-    op = draw(st.sampled_from(["INSERT", "UPDATE", "UPDATE", "DELETE"]))
-    names = [] if op == "DELETE" else draw(st.lists(st.sampled_from(list(VALUES)), unique=True))
-    return RowDelta.make(
-        op=op,
-        table="todos",
-        row_id=draw(st.sampled_from(ROWS)),
-        client_id=draw(st.sampled_from(CLIENTS)),
-        columns=[ColumnDelta(name, draw(VALUES[name])) for name in names],
-        hlc=draw(st.integers(0, 6)),
-    )
-
-
-BATCHES = st.lists(st.lists(row_deltas(), min_size=1, max_size=8), min_size=1, max_size=4)
-
-
-def load_lake(root: str, batches: list[list[RowDelta]], compact_after: set[int]) -> Lake:
-    lake = Lake(root)
-    register(lake, SCHEMA)
-    for number, batch in enumerate(batches):
-        flush(lake, "todos", batch, gateway_id="gw", sequence=number + 1)
-        if number in compact_after:
-            compact(lake, "todos", rows_per_range=2)
-    return lake
+from lake_support import BATCHES, SCHEMA, load_lake, row_deltas
 
 
 @settings(max_examples=60, deadline=None)
@@ -74,6 +29,7 @@ def test_one_state_whatever_the_order_and_the_generations(batches: list[list[Row
         base = snapshot_table(lake, "todos")
         assert dict(decode_state(base, SCHEMA.columns)) == expected
         assert base["_row_id"].to_pylist() == sorted(expected)
+        assert verify(lake, "todos", oracle=True).is_proved
 
 
 @settings(max_examples=25, deadline=None)

@@ -1,20 +1,39 @@
 """Stores deltas: Delta tables, flush, snapshots, replay."""
 
+from driftline.lake.changing import ChangeCounts, changes
 from driftline.lake.compacting import CompactionResult, compact
 from driftline.lake.flushing import FlushResult, flush, flush_envelopes, flushed_sequence
+from driftline.lake.history import HistoryEntry, LogEntry, lake_log, row_history
+from driftline.lake.horizons import set_horizon
 from driftline.lake.layout import Lake
+from driftline.lake.materializing import materialize
 from driftline.lake.registry import register, registered
 from driftline.lake.replay import replay
+from driftline.lake.small_files import merge_small_files
+from driftline.lake.vacuuming import vacuum
+from driftline.lake.verifying import Verification, verify
 
 __all__ = [
+    "ChangeCounts",
     "CompactionResult",
     "FlushResult",
+    "HistoryEntry",
     "Lake",
+    "LogEntry",
+    "Verification",
+    "changes",
     "compact",
     "flush",
     "flush_envelopes",
     "flushed_sequence",
+    "lake_log",
+    "materialize",
+    "merge_small_files",
     "register",
     "registered",
     "replay",
+    "row_history",
+    "set_horizon",
+    "vacuum",
+    "verify",
 ]

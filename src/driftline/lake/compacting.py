@@ -26,11 +26,12 @@ from driftline.lake.delta_tables import (
     version_of_commit,
 )
 from driftline.lake.kernels import RangeInput, RangeJob, Result, fold_range
-from driftline.lake.layout import Lake, attempt_token, relative
+from driftline.lake.layout import Lake, Part, attempt_token, relative
 from driftline.lake.local_engine import run_locally
 from driftline.lake.parquet_files import DataFile, write_file
 from driftline.lake.planning import TARGET_FILE_BYTES, FoldPlan, plan_fold
 from driftline.lake.ranges import ROWS_PER_RANGE
+from driftline.lake.small_files import merge_small_files
 from driftline.lake.snapshots import FOLDED_DELTAS, GREATEST_HLC, PINNED_DELETES, pins_of
 from driftline.progress import Tracker
 
@@ -59,8 +60,11 @@ class WriteSnapshot:
     """The job of a compaction: fold a range and write its base and deletes files."""
 
     target_file_bytes: int = TARGET_FILE_BYTES
+    base_part: Part = "base"
+    with_deletes: bool = True
     needs_originals: bool = False
     every_range: bool = False
+    checks_ids: bool = False
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
         """Fold and write; the result names the range and its new files."""
@@ -69,8 +73,8 @@ class WriteSnapshot:
         return [
             {
                 "range": given.key_range.index,
-                "base": self._write(plan, "base", folded.base, given.key_range.index),
-                "deletes": self._write(plan, "deletes", dead, given.key_range.index),
+                "base": self._write(plan, self.base_part, folded.base, given.key_range.index),
+                "deletes": self._write(plan, "deletes", dead, given.key_range.index) if self.with_deletes else [],
             }
         ]
 
@@ -88,7 +92,7 @@ class WriteSnapshot:
 
 
 @dataclass
-class _Changes:
+class SnapshotChanges:
     """What the ranges of a compaction replace and write."""
 
     base: list[DataFile] = field(default_factory=list)
@@ -116,13 +120,15 @@ def compact(
             version = plan.snapshot.base_version if plan.snapshot else None
             return CompactionResult(table, False, plan.deltas_version, version)
         job = WriteSnapshot(target_file_bytes, every_range=_columns_changed(plan))
-        changes = _collect(plan, engine(plan, job, tracker))
+        changes = collect_changes(plan, engine(plan, job, tracker))
         at_stage("folded")
         deletes_version = _commit_deletes(plan, changes)
         at_stage("deletes committed")
         outcome = _commit_base(plan, changes, deletes_version)
         if outcome is not None:
             at_stage("base committed")
+            if outcome.is_new:
+                merge_small_files(lake, table)
             return outcome
     raise LakeError(f"compacting {table}: other compactors kept committing; run it again", code="commit_conflict")
 
@@ -138,8 +144,9 @@ def _columns_changed(plan: FoldPlan) -> bool:
     return plan.snapshot is not None and plan.snapshot.columns != {column.name for column in plan.columns}
 
 
-def _collect(plan: FoldPlan, results: Iterable[Result]) -> _Changes:
-    changes = _Changes()
+def collect_changes(plan: FoldPlan, results: Iterable[Result]) -> SnapshotChanges:
+    """What the results of a `WriteSnapshot` job say, put together."""
+    changes = SnapshotChanges()
     for result in results:
         key_range = plan.ranges[result["range"]]
         changes.base += [DataFile(*entry) for entry in result["base"]]
@@ -149,7 +156,7 @@ def _collect(plan: FoldPlan, results: Iterable[Result]) -> _Changes:
     return changes
 
 
-def _commit_deletes(plan: FoldPlan, changes: _Changes) -> int:
+def _commit_deletes(plan: FoldPlan, changes: SnapshotChanges) -> int:
     """Make the latest version of `deletes` the pinned one with the touched files replaced; its version."""
     pinned = {file.path: file for file in plan.snapshot.deletes} if plan.snapshot else {}
     wanted = {path: file for path, file in pinned.items() if path not in changes.replaced_deletes}
@@ -174,7 +181,7 @@ def _commit_deletes(plan: FoldPlan, changes: _Changes) -> int:
     return version_of_commit(plan.lake, plan.table, "deletes", token)
 
 
-def _commit_base(plan: FoldPlan, changes: _Changes, deletes_version: int) -> CompactionResult | None:
+def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int) -> CompactionResult | None:
     """Commit the snapshot; None when a rival committed another one and the fold must be planned anew."""
     token = new_token()
     pins = {FOLDED_DELTAS: plan.deltas_version, PINNED_DELETES: deletes_version, GREATEST_HLC: plan.max_hlc}

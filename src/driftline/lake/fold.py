@@ -41,10 +41,7 @@ def useful(columns: Sequence[ColumnSchema], deltas: Any) -> Any:
     """The stamped deltas that win something among themselves; the others can never matter and are left out."""
     deltas = _whole(deltas.unify_dictionaries())
     work = _Fold(columns, deltas, base_file_schema(columns).empty_table(), deletes_file_schema().empty_table())
-    wins = np.zeros(deltas.num_rows, dtype=bool)
-    for winners in work.all_winners():
-        wins[winners[winners >= 0]] = True
-    return deltas.filter(pa.array(wins))
+    return deltas.filter(pa.array(work.wins()))
 
 
 class _Fold:
@@ -89,10 +86,18 @@ class _Fold:
         result[self.delta_rows[chosen]] = chosen  # a later write replaces an earlier one
         return result
 
-    def all_winners(self) -> list[Ints]:
-        """The winners of the row's life, of its death and of every column."""
-        candidates = [~self.is_delete, self.is_delete, *(present(self.deltas, k) for k in range(len(self.columns)))]
-        return [self.winners(each) for each in candidates]
+    def wins(self) -> Bools:
+        """Which deltas win a row's life, its death or a column, and are not covered by a greater DELETE."""
+        death = self.winners(self.is_delete)
+        covered_by = self.stamps.take(death)
+        result = np.zeros(len(self.is_delete), dtype=bool)
+        result[death[death >= 0]] = True
+        written = ~self.is_delete
+        for candidates in (written, *(present(self.deltas, k) & written for k in range(len(self.columns)))):
+            winners = self.winners(candidates)
+            winners = winners[self.stamps.take(winners).after(covered_by)]
+            result[winners[winners >= 0]] = True
+        return result
 
     def _deleted(self) -> Stamps:
         places = np.full(len(self.row_ids), NONE, np.int64)

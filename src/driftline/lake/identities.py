@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -85,9 +86,7 @@ def _hex_digests(texts: Any) -> list[str]:
     offsets = np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1].tolist()
     data = memoryview(texts.buffers()[2] or b"")
     sha256 = hashlib.sha256
-    return [
-        sha256(data[start:stop]).hexdigest() for start, stop in zip(offsets, offsets[1:], strict=False)
-    ]
+    return [sha256(data[start:stop]).hexdigest() for start, stop in pairwise(offsets)]
 
 
 def _one(column: Any) -> Any:

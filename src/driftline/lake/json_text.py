@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ def boolean_texts(values: Any) -> Any:
     return pc.if_else(values, "true", "false")
 
 
-_TEXTS = {
+_TEXTS: dict[str, Callable[[Any], Any]] = {
     "string": string_texts,
     "number": number_texts,
     "boolean": boolean_texts,

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from driftline.lake.columns import ROW_ID, base_file_schema, deletes_file_schema, delta_file_schema
 from driftline.lake.fold import Folded, fold, useful
+from driftline.lake.identities import check_delta_ids
 from driftline.lake.layout import Part, relative
 from driftline.lake.parquet_files import DataFile, read_batches, read_file
 from driftline.lake.planning import DeltaWork, FoldPlan
@@ -49,15 +50,22 @@ class RangeJob(Protocol):
     def every_range(self) -> bool:
         """Whether ranges without new deltas are wanted too."""
 
+    @property
+    def checks_ids(self) -> bool:
+        """Whether delta ids are recomputed on the way."""
+
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
         """Do it; the results are small records of plain data."""
 
 
-def read_work(plan: FoldPlan, work: DeltaWork, originals: bool = False) -> Any:
+def read_work(plan: FoldPlan, work: DeltaWork, job: RangeJob) -> Any:
     """The stamped deltas of a piece of reading that lie within the plan's moments."""
-    schema = delta_file_schema(plan.columns)
+    originals = job.needs_originals
+    schema = delta_file_schema(plan.ever if job.checks_ids else plan.columns)
     pieces = []
     for batch in read_batches(plan.lake, work.path, schema, work.row_groups):
+        if job.checks_ids:
+            check_delta_ids(plan.table, batch, plan.ever, work.path)
         kept = _within_moments(plan, batch)
         pieces.append(_with_originals(stamp_deltas(kept, plan.columns), kept, originals))
     return pa.concat_tables(pieces) if pieces else _empty_deltas(plan, originals)
@@ -91,8 +99,8 @@ def split_by_range(stamped: Any, lower_bounds: Sequence[str]) -> list[tuple[int,
 def load_range(plan: FoldPlan, key_range: KeyRange, pieces: Sequence[Any], originals: bool = False) -> RangeInput:
     """A range with the deltas that were sent to it and the files it covers."""
     deltas = pa.concat_tables(pieces) if pieces else _empty_deltas(plan, originals)
-    base = _load(plan, plan.base_part(), key_range.base, key_range, base_file_schema(plan.columns))
-    deletes = _load(plan, "deletes", key_range.deletes, key_range, deletes_file_schema())
+    base = load_part(plan, plan.base_part(), key_range.base, key_range, base_file_schema(plan.columns))
+    deletes = load_part(plan, "deletes", key_range.deletes, key_range, deletes_file_schema())
     return RangeInput(key_range, deltas, base, deletes)
 
 
@@ -103,7 +111,8 @@ def fold_range(plan: FoldPlan, given: RangeInput) -> Folded:
     return fold(plan.columns, given.deltas, given.base, given.deletes)
 
 
-def _load(plan: FoldPlan, part: Part, files: Sequence[DataFile], key_range: KeyRange, schema: Any) -> Any:
+def load_part(plan: FoldPlan, part: Part, files: Sequence[DataFile], key_range: KeyRange, schema: Any) -> Any:
+    """The rows of some of a table's files that lie inside a range."""
     tables = [read_file(plan.lake, relative(plan.table, part, file.path), schema) for file in files]
     if not tables:
         return schema.empty_table()

@@ -44,7 +44,7 @@ def _read(plan: FoldPlan, job: RangeJob, spool: _Spool, pool: ThreadPoolExecutor
     work = delta_work(plan, ROWS_PER_TASK)
 
     def read(number: int) -> tuple[int, list[tuple[int, Any]]]:
-        stamped = read_work(plan, work[number], job.needs_originals)
+        stamped = read_work(plan, work[number], job)
         rows = stamped.num_rows
         if not job.needs_originals:
             stamped = fold_early(plan, stamped)

@@ -14,7 +14,7 @@ from driftline.lake.delta_tables import added_since, files_of, load
 from driftline.lake.layout import Lake, Part, relative
 from driftline.lake.parquet_files import DataFile, read_batches, row_group_sizes
 from driftline.lake.ranges import ROWS_PER_RANGE, Bounds, KeyRange, bounds_of, make_ranges
-from driftline.lake.registry import required, schema_of
+from driftline.lake.registry import every_column, required, schema_of
 from driftline.lake.retention import archive_files, check_horizon, horizon_of
 from driftline.lake.snapshots import Pins, Snapshot, newest_snapshot, pins_of, snapshot_as_of
 
@@ -49,6 +49,7 @@ class FoldPlan:
     as_of: int | None = None
     horizon: int | None = None
     base_pins: Pins | None = None  # what `base` pinned when the plan was made
+    ever: tuple[ColumnSchema, ...] = ()  # every column the deltas may set, removed ones too
 
     @property
     def delta_count(self) -> int:
@@ -72,18 +73,23 @@ def plan_fold(
     *,
     as_of: int | None = None,
     full: bool = False,
+    snapshot_as_of: int | None = None,
     deltas_version: int | None = None,
     rows_per_range: int = ROWS_PER_RANGE,
     target_file_bytes: int = TARGET_FILE_BYTES,
 ) -> FoldPlan:
-    """The plan for the table's state, now or as of an hlc; `full` passes all snapshots over."""
+    """The plan for the table's state, now or as of an hlc.
+
+    `full` passes all snapshots over, `snapshot_as_of` those with anything after another moment.
+    """
     required(lake, table)
     base_pins = pins_of(load(lake, table, "base"))
     deltas_table = load(lake, table, "deltas", deltas_version)
     schema = schema_of(deltas_table) or required(lake, table)
     horizon = horizon_of(load(lake, table, "deltas"))
-    check_horizon(table, as_of, horizon)
-    snapshot = None if full else _usable_snapshot(lake, table, as_of, schema.columns, deltas_table.version())
+    latest = as_of if snapshot_as_of is None else snapshot_as_of
+    check_horizon(table, latest, horizon)
+    snapshot = None if full else _usable_snapshot(lake, table, latest, schema.columns, deltas_table.version())
     new = _new_files(lake, table, deltas_table, snapshot)
     if new is None:  # the log no longer tells what is new: fold in full
         snapshot, new = None, files_of(deltas_table)
@@ -102,6 +108,7 @@ def plan_fold(
         as_of,
         horizon,
         base_pins,
+        tuple(every_column(deltas_table)),
     )
     return _with_ranges(plan, rows_per_range, target_file_bytes)
 

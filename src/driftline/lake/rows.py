@@ -50,7 +50,9 @@ def decode_deltas(rows: Any, table: str, columns: Sequence[ColumnSchema]) -> Ite
             table=table,
             row_id=row["_row_id"],
             client_id=row["_client_id"],
-            columns=tuple(ColumnDelta(name, readers[name](row[names[name]])) for name in row["_columns"]),
+            columns=tuple(
+                ColumnDelta(name, readers[name](row[names[name]])) for name in row["_columns"] if name in names
+            ),
             hlc=row["_hlc"],
             delta_id=row["_delta_id"],
         )

@@ -29,6 +29,7 @@ class KeepState:
 
     needs_originals: bool = False
     every_range: bool = True
+    checks_ids: bool = False
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
         """Fold a range."""

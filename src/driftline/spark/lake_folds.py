@@ -7,7 +7,7 @@ partition of the second stage is exactly one range of row ids. Tasks give back s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ _BLOB_BYTES = 16 << 20  # far below what one shuffled row may hold
 _PIECES = "range int, blob binary, error string"
 _RESULTS = "range int, result string, error string"
 
-Batches = Iterable[pa.RecordBatch]
+Batches = Iterator[pa.RecordBatch]
 
 
 def fold_engine(session: SparkSession) -> Callable[[FoldPlan, RangeJob, Tracker | None], Iterator[Result]]:
@@ -77,7 +77,7 @@ def _split_task(plan: FoldPlan, job: RangeJob, work: Sequence[Sequence[DeltaWork
             if number == 0:
                 yield from _markers(plan, job)
             try:
-                tables = [read_work(plan, piece, job.needs_originals) for piece in work[number]]
+                tables = [read_work(plan, piece, job) for piece in work[number]]
                 stamped = pa.concat_tables(tables) if tables else None
                 if stamped is None:
                     continue

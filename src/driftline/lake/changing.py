@@ -1,0 +1,215 @@
+"""The net change between two moments: as table-diff events, or as the deltas that still matter.
+
+The window is every hlc after `since` up to and including `until`. Events compare the state at both ends, an absent
+column reading as null. Deltas are the originals of the window that win something: merged into the state at `since`
+they give the state at `until`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from driftline.canonical import utf16_sort_key
+from driftline.deltas import RowDelta
+from driftline.errors import OptionError
+from driftline.files import naming_the_file
+from driftline.lake.columns import META_COLUMNS, ROW_ID, delta_file_schema
+from driftline.lake.compacting import Engine
+from driftline.lake.fold import fold, useful
+from driftline.lake.kernels import RangeInput, Result
+from driftline.lake.layout import Lake, attempt_token
+from driftline.lake.local_engine import run_locally
+from driftline.lake.materializing import part_folder
+from driftline.lake.planning import FoldPlan, plan_fold
+from driftline.lake.rows import decode_deltas, decode_state
+from driftline.progress import Tracker
+
+KINDS = ("events", "deltas")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCounts:
+    """How many rows the window touched, and what came of them."""
+
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    deltas: int = 0
+
+    def plus(self, more: Result) -> ChangeCounts:
+        """These counts and one range's."""
+        names = ("added", "removed", "changed", "unchanged", "deltas")
+        return ChangeCounts(*(getattr(self, name) + more[name] for name in names))
+
+    @property
+    def any_difference(self) -> bool:
+        """Whether anything changed."""
+        return bool(self.added or self.removed or self.changed or self.deltas)
+
+
+@dataclass(frozen=True)
+class WriteChanges:
+    """The job of `changes`: the net change of one range as a part file."""
+
+    folder: str
+    kind: str
+    since: int
+    needs_originals: bool = True
+    every_range: bool = False
+    checks_ids: bool = False
+
+    def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
+        """Write one part and count what it holds."""
+        window = given.deltas.filter(pc.greater(given.deltas["hlc"], self.since))
+        if window.num_rows == 0:
+            return []
+        counts = dict.fromkeys(("added", "removed", "changed", "unchanged", "deltas"), 0)
+        lines = self._deltas(plan, window) if self.kind == "deltas" else self._events(plan, given, window)
+        path = Path(self.folder, f"part-{given.key_range.index:05d}-{attempt_token()}")
+        with naming_the_file(path), open(path, "wb") as out:
+            for kind, line in lines:
+                counts[kind] += 1
+                if line is not None:
+                    out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        return [{"path": str(path), **counts}]
+
+    def _deltas(self, plan: FoldPlan, window: Any) -> Iterator[tuple[str, Row | None]]:
+        for delta in sorted(original_deltas(plan, useful(plan.columns, window)), key=_row_then_stamp):
+            yield "deltas", delta.to_wire()
+
+    def _events(self, plan: FoldPlan, given: RangeInput, window: Any) -> Iterator[tuple[str, Row | None]]:
+        touched = pc.unique(window["row_id"])
+        before = _state(plan, given, touched, self.since)
+        after = _state(plan, given, touched, None)
+        for row_id in sorted(touched.to_pylist()):
+            yield _event(plan, row_id, before.get(row_id), after.get(row_id))
+
+
+def changes(
+    lake: Lake,
+    table: str,
+    out: BinaryIO,
+    *,
+    since: int,
+    until: int,
+    kind: str = "events",
+    engine: Engine = run_locally,
+    tracker: Tracker | None = None,
+) -> ChangeCounts:
+    """Write the net change of the window (since, until] as JSONL, in the order of row ids."""
+    if kind not in KINDS:
+        raise OptionError(f"unknown kind of changes {kind!r}: use one of {', '.join(KINDS)}")
+    if since > until:
+        raise OptionError(f"the window is empty: --from {since} is after --to {until}", code="empty_window")
+    plan = plan_fold(lake, table, as_of=until, snapshot_as_of=since)
+    total = ChangeCounts()
+    with part_folder(out) as folder:
+        job = WriteChanges(str(folder), kind, since)
+        parts = list(engine(plan, job, tracker))
+        if kind == "events":
+            out.write(_line(_schema_event(plan)))
+        for part in parts:
+            total = total.plus(part)
+            with open(part["path"], "rb") as source:
+                shutil.copyfileobj(source, out, 1 << 20)
+        if kind == "events":
+            out.write(_line(_stats_event(total)))
+    return total
+
+
+def original_deltas(plan: FoldPlan, stamped: Any) -> Iterator[RowDelta]:
+    """Stamped deltas that carry their originals, as they were written; columns removed since are left out."""
+    fixed = [
+        stamped["_op"],
+        stamped["row_id"],
+        pc.cast(stamped["client"], pa.string()),
+        stamped["hlc"],
+        stamped["_delta_id"],
+        stamped["_columns"],
+    ]
+    schema = delta_file_schema(plan.columns)
+    values = [stamped[name] for name in schema.names[len(META_COLUMNS) :]]
+    return decode_deltas(pa.Table.from_arrays([*fixed, *values], schema=schema), plan.table, plan.columns)
+
+
+def _state(plan: FoldPlan, given: RangeInput, touched: Any, as_of: int | None) -> dict[str, Row]:
+    deltas, base, deletes = (
+        _of_rows(rows, name, touched)
+        for rows, name in ((given.deltas, "row_id"), (given.base, ROW_ID), (given.deletes, ROW_ID))
+    )
+    if as_of is not None:
+        deltas = deltas.filter(pc.less_equal(deltas["hlc"], as_of))
+    return dict(decode_state(fold(plan.columns, deltas, base, deletes).base, plan.columns))
+
+
+def _of_rows(rows: Any, name: str, wanted: Any) -> Any:
+    return rows.filter(pc.is_in(rows[name], value_set=wanted))
+
+
+def _event(plan: FoldPlan, row_id: str, before: Row | None, after: Row | None) -> tuple[str, Row | None]:
+    old, new = _whole_row(plan, row_id, before), _whole_row(plan, row_id, after)
+    key = _key(plan, row_id, new or old)
+    if old is None and new is None:
+        return "unchanged", None
+    if old is None:
+        return "added", {"type": "added", "key": key, "row": new}
+    if new is None:
+        return "removed", {"type": "removed", "key": key, "row": old}
+    changed = [name for name in old if old[name] != new[name] or type(old[name]) is not type(new[name])]
+    if not changed:
+        return "unchanged", None
+    delta = {name: {"from": old[name], "to": new[name]} for name in changed}
+    return "changed", {
+        "type": "changed",
+        "key": key,
+        "changed": changed,
+        "before": old,
+        "after": new,
+        "delta": delta,
+    }
+
+
+def _whole_row(plan: FoldPlan, row_id: str, row: Row | None) -> Row | None:
+    if row is None:
+        return None
+    start = {} if plan.key else {ROW_ID: row_id}
+    return {**start, **{column.name: row.get(column.name) for column in plan.columns}}
+
+
+def _key(plan: FoldPlan, row_id: str, row: Row | None) -> Row:
+    return {name: (row or {}).get(name) for name in plan.key} if plan.key else {ROW_ID: row_id}
+
+
+def _schema_event(plan: FoldPlan) -> Row:
+    names = [*([] if plan.key else [ROW_ID]), *(column.name for column in plan.columns)]
+    return {"type": "schema", "columns_a": names, "columns_b": names}
+
+
+def _stats_event(total: ChangeCounts) -> Row:
+    return {
+        "type": "stats",
+        "rows_total_compared": total.changed + total.unchanged,
+        "rows_added": total.added,
+        "rows_removed": total.removed,
+        "rows_changed": total.changed,
+        "rows_unchanged": total.unchanged,
+    }
+
+
+def _line(value: Row) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _row_then_stamp(delta: RowDelta) -> tuple[str, int, bytes, str]:
+    return delta.row_id, delta.hlc, utf16_sort_key(delta.client_id), delta.delta_id

@@ -1,0 +1,156 @@
+"""Materialise: the state at any moment as JSONL, CSV, Parquet or a SQLite database.
+
+Tasks write part files in the order of row ids, beside the output; the parts are then put together. The output
+appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow.parquet as pq
+
+from driftline.deltas import TableSchema
+from driftline.errors import LakeError, OptionError
+from driftline.files import StrPath, atomic_write, naming_the_file
+from driftline.lake.compacting import Engine
+from driftline.lake.kernels import RangeInput, Result, fold_range
+from driftline.lake.layout import Lake, attempt_token
+from driftline.lake.local_engine import run_locally
+from driftline.lake.planning import FoldPlan, plan_fold
+from driftline.lake.registry import registered
+from driftline.lake.rendering import csv_bytes, csv_header, jsonl_bytes, plain_table
+from driftline.lake.sqlite_output import write_sqlite
+from driftline.progress import Tracker
+
+FORMATS = ("jsonl", "csv", "parquet", "sqlite")
+
+
+@dataclass(frozen=True)
+class WriteState:
+    """The job of materialising: fold a range and write it as a part file."""
+
+    folder: str
+    format: str
+    needs_originals: bool = False
+    every_range: bool = True
+    checks_ids: bool = False
+
+    def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
+        """Write one part; attempts of one task write different files."""
+        rows = fold_range(plan, given).base
+        path = Path(self.folder, f"part-{given.key_range.index:05d}-{attempt_token()}")
+        with naming_the_file(path):
+            if self.format == "jsonl":
+                path.write_bytes(jsonl_bytes(rows, plan.columns))
+            elif self.format == "csv":
+                path.write_bytes(csv_bytes(rows, plan.columns))
+            else:
+                pq.write_table(plain_table(rows, plan.columns), path, compression="zstd", compression_level=1)
+        return [{"path": str(path), "rows": rows.num_rows}]
+
+
+def materialize(
+    lake: Lake,
+    table: str,
+    output: StrPath | BinaryIO,
+    *,
+    format: str = "jsonl",  # noqa: A002 - the word users know
+    as_of: int | None = None,
+    engine: Engine = run_locally,
+    tracker: Tracker | None = None,
+) -> int:
+    """Write the table's state to a file (or a binary stream, for JSONL and CSV); the number of rows."""
+    if format not in FORMATS:
+        raise OptionError(f"unknown format {format!r}: use one of {', '.join(FORMATS)}")
+    if registered(lake, lake.table_name(table)) is None:
+        return _from_envelopes(lake, table, output, format, as_of)
+    plan = plan_fold(lake, table, as_of=as_of)
+    with part_folder(output) as folder:
+        parts = list(engine(plan, WriteState(str(folder), format), tracker))
+        _put_together(plan, parts, output, format)
+    return sum(part["rows"] for part in parts)
+
+
+def _put_together(plan: FoldPlan, parts: list[Result], output: Any, format: str) -> None:  # noqa: A002
+    if format == "sqlite":
+        schema = TableSchema(plan.table, plan.columns, plan.key)
+        write_sqlite(_only_path(output, format), schema, [part["path"] for part in parts])
+    elif format == "parquet":
+        _join_parquet(parts, _only_path(output, format))
+    else:
+        with _opened(output) as out:
+            if format == "csv":
+                out.write(csv_header(plan.columns))
+            for part in parts:
+                with open(part["path"], "rb") as source:
+                    shutil.copyfileobj(source, out, 1 << 20)
+
+
+def _join_parquet(parts: list[Result], output: StrPath) -> None:
+    with atomic_write(output) as out:
+        writer = None
+        for part in parts:
+            file = pq.ParquetFile(part["path"])
+            writer = writer or pq.ParquetWriter(out, file.schema_arrow, compression="zstd")
+            for group in range(file.num_row_groups):
+                writer.write_table(file.read_row_group(group))
+        if writer is not None:
+            writer.close()
+
+
+def _from_envelopes(lake: Lake, table: str, output: Any, format: str, as_of: int | None) -> int:  # noqa: A002
+    """A table without a schema has no types: only JSONL can hold its rows."""
+    import json
+
+    from driftline.lake.replay import replay
+    from driftline.lake.state import all_deltas
+
+    if format != "jsonl":
+        raise LakeError(
+            f"table {table!r} has no schema, so {format} is not possible: use jsonl, or register a schema",
+            code="no_schema",
+        )
+    rows = replay(all_deltas(lake, table), as_of=as_of)
+    with _opened(output) as out:
+        for row_id in sorted(rows):
+            line = json.dumps({"_row_id": row_id, **rows[row_id]}, ensure_ascii=False, separators=(",", ":"))
+            out.write(line.encode() + b"\n")
+    return len(rows)
+
+
+def _only_path(output: Any, format: str) -> StrPath:  # noqa: A002
+    if hasattr(output, "write"):
+        raise OptionError(f"{format} is written to a file: name one with -o")
+    path: StrPath = output
+    return path
+
+
+@contextmanager
+def _opened(output: Any) -> Iterator[BinaryIO]:
+    if hasattr(output, "write"):
+        yield output
+    else:
+        with atomic_write(output) as out:
+            yield out
+
+
+@contextmanager
+def part_folder(output: Any) -> Iterator[Path]:
+    """A folder for parts: beside the output, where executors see it too, or a temporary one for a stream."""
+    beside = None if hasattr(output, "write") else Path(output).absolute().parent
+    if beside is not None:
+        with naming_the_file(beside):
+            folder = tempfile.mkdtemp(prefix=".driftline-parts-", dir=beside)
+    else:
+        folder = tempfile.mkdtemp(prefix="driftline-parts-")
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,62 @@
+"""What the lake's tests share: a table of every type, deltas from short words, hypothesis strategies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from driftline.deltas import ColumnDelta, RowDelta, TableSchema
+from driftline.lake import Lake, compact, flush, register
+
+SCHEMA = TableSchema(
+    "todos",
+    [
+        {"name": "title", "type": "string"},
+        {"name": "Unit Price", "type": "number"},
+        {"name": "done", "type": "boolean"},
+        {"name": "tags (all)", "type": "json"},
+    ],
+)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "title": st.sampled_from(["", "a", "é", "\U0001f602", 'line\n"quoted"', None]),
+    "Unit Price": st.sampled_from([0, -1.5, 1e300, 42, None]),
+    "done": st.sampled_from([True, False, None]),
+    "tags (all)": st.sampled_from([[], {"b": 1, "a": [None]}, "x", 3, None]),
+}
+# the last two order differently by UTF-16 than by code point
+CLIENTS = ["a", "b", "\U0001f602", "\ufb33"]
+ROWS = ["r1", "r2", "é", "x" * 80 + "1", "x" * 80 + "2"]
+
+
+@st.composite
+def row_deltas(draw: st.DrawFn) -> RowDelta:
+    op = draw(st.sampled_from(["INSERT", "UPDATE", "UPDATE", "DELETE"]))
+    names = [] if op == "DELETE" else draw(st.lists(st.sampled_from(list(VALUES)), unique=True))
+    return RowDelta.make(
+        op=op,
+        table="todos",
+        row_id=draw(st.sampled_from(ROWS)),
+        client_id=draw(st.sampled_from(CLIENTS)),
+        columns=[ColumnDelta(name, draw(VALUES[name])) for name in names],
+        hlc=draw(st.integers(0, 6)),
+    )
+
+
+BATCHES = st.lists(st.lists(row_deltas(), min_size=1, max_size=8), min_size=1, max_size=4)
+
+
+def delta(op: str, row_id: str, hlc: int, client: str = "c", table: str = "todos", **columns: Any) -> RowDelta:
+    entries = [ColumnDelta(name, value) for name, value in columns.items()]
+    kind: Any = op
+    return RowDelta.make(op=kind, table=table, row_id=row_id, client_id=client, columns=entries, hlc=hlc)
+
+
+def load_lake(root: Any, batches: list[list[RowDelta]], compact_after: set[int] | None = None) -> Lake:
+    lake = Lake(str(root))
+    register(lake, SCHEMA)
+    for number, batch in enumerate(batches):
+        flush(lake, "todos", batch, gateway_id="gw", sequence=number + 1)
+        if number in (compact_after or set()):
+            compact(lake, "todos", rows_per_range=2)
+    return lake
