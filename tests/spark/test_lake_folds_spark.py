@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from lake_support import SCHEMA, VALUES, delta, load_lake
 
 from driftline.deltas import ColumnDelta, RowDelta
 from driftline.errors import LakeError
@@ -18,6 +17,7 @@ from driftline.lake.delta_tables import files_of, load
 from driftline.lake.rows import decode_state
 from driftline.lake.state import snapshot_table
 from driftline.spark.lake_folds import fold_engine
+from lake_support import SCHEMA, VALUES, delta, load_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,177 @@
+"""Compactors that are killed, compactors and flushes at once: nothing is lost, nothing is folded twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driftline.deltas import RowDelta
+from driftline.lake import Lake, compact, flush, register, replay, verify
+from driftline.lake.delta_tables import load, transaction_version
+from driftline.lake.rows import decode_state
+from driftline.lake.state import snapshot_table, state_rows
+from lake_support import SCHEMA, delta, load_lake
+
+STAGES = ["planned", "folded", "deletes committed", "base committed"]
+
+
+class KilledError(Exception):
+    """Stands for a kill at a stage boundary."""
+
+
+def batches() -> list[list[RowDelta]]:
+    chance = random.Random(3)
+    made = []
+    for number in range(4):
+        batch = []
+        for position in range(30):
+            hlc, row = number * 100 + position, f"r{chance.randrange(12)}"
+            is_death = chance.random() < 0.3
+            batch.append(delta("DELETE", row, hlc) if is_death else delta("UPDATE", row, hlc, title=f"v{hlc}"))
+        made.append(batch)
+    return made
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_kill_at_a_stage_boundary_leaves_a_readable_lake(tmp_path: Path, stage: str) -> None:
+    everything = batches()
+    lake = load_lake(tmp_path, everything[:2], {0})
+    expected = replay([each for batch in everything[:2] for each in batch])
+
+    def die(reached: str) -> None:
+        if reached == stage:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        compact(lake, "todos", at_stage=die)
+    assert dict(state_rows(lake, "todos")) == expected
+    assert verify(lake, "todos", oracle=True).is_proved
+    flush(lake, "todos", everything[2], gateway_id="gw", sequence=3)
+    compact(lake, "todos")
+    expected = replay([each for batch in everything[:3] for each in batch])
+    assert dict(decode_state(snapshot_table(lake, "todos"), SCHEMA.columns)) == expected
+    assert verify(lake, "todos", oracle=True).is_proved
+
+
+def test_kills_at_random_moments(tmp_path: Path) -> None:
+    everything = batches()
+    lake = load_lake(tmp_path, everything)
+    script = textwrap.dedent(
+        """
+        import sys
+        from driftline.lake import Lake, compact
+        print("ready", flush=True)
+        compact(Lake(sys.argv[1]), "todos", full=True, rows_per_range=3)
+        """
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    chance = random.Random(11)
+    for _ in range(6):
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, env=environment
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(chance.uniform(0, 0.12))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert dict(state_rows(lake, "todos")) == replay([each for batch in everything for each in batch])
+    compact(lake, "todos", full=True)
+    assert verify(lake, "todos", oracle=True).is_proved
+
+
+def test_compactors_and_flushes_at_once(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    register(lake, SCHEMA)
+    made = [
+        [delta("UPDATE", f"r{n % 7}", g * 1000 + n, client=f"g{g}", title=str(n)) for n in range(12)] for g in (1, 2)
+    ]
+    problems: list[BaseException] = []
+
+    def flusher(gateway: int) -> None:
+        for number, each in enumerate(made[gateway - 1]):
+            flush(lake, "todos", [each], gateway_id=f"g{gateway}", sequence=number + 1)
+
+    def compactor() -> None:
+        for _ in range(5):
+            compact(lake, "todos", rows_per_range=3)
+
+    def guarded(work: Any, *arguments: Any) -> None:
+        try:
+            work(*arguments)
+        except BaseException as error:  # noqa: BLE001 - reported by the assertion below
+            problems.append(error)
+
+    threads = [
+        threading.Thread(target=guarded, args=args) for args in [(flusher, 1), (flusher, 2), (compactor,), (compactor,)]
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    compact(lake, "todos")
+    proof = verify(lake, "todos", oracle=True)
+    assert proof.is_proved
+    assert proof.deltas == 24
+    assert dict(state_rows(lake, "todos")) == replay([each for batch in made for each in batch])
+
+
+def test_the_losing_compactor_folds_again(tmp_path: Path) -> None:
+    everything = batches()
+    lake = load_lake(tmp_path, everything[:2], {0})
+    seen: list[str] = []
+
+    def rival(stage: str) -> None:
+        seen.append(stage)
+        if stage == "folded" and seen.count("folded") == 1:
+            flush(lake, "todos", everything[2], gateway_id="gw", sequence=3)
+            compact(lake, "todos")
+            flush(lake, "todos", everything[3], gateway_id="gw", sequence=4)
+
+    assert compact(lake, "todos", at_stage=rival).is_new
+    assert seen.count("folded") == 2
+    assert dict(state_rows(lake, "todos")) == replay([each for batch in everything for each in batch])
+    assert verify(lake, "todos", oracle=True).deltas == 120
+
+
+def test_a_rival_that_did_all_the_work_is_believed(tmp_path: Path) -> None:
+    lake = load_lake(tmp_path, batches()[:1])
+    calls: list[str] = []
+
+    def rival(stage: str) -> None:
+        calls.append(stage)
+        if calls == ["planned", "folded"]:
+            compact(lake, "todos")
+
+    assert not compact(lake, "todos", at_stage=rival).is_new
+    assert verify(lake, "todos", oracle=True).is_proved
+
+
+def test_concurrent_flushes_of_one_sequence_write_once(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    register(lake, SCHEMA)
+    batch = [delta("INSERT", "r", 1, title="x")]
+    results: list[int] = []
+
+    def work() -> None:
+        results.append(flush(lake, "todos", batch, gateway_id="gw", sequence=1).deltas)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [0, 0, 0, 0, 0, 1]
+    assert load(lake, "todos", "deltas").count() == 1
+    assert transaction_version(load(lake, "todos", "deltas"), "flush:gw") == 1
