@@ -42,7 +42,9 @@ The secret can also stand in DRIFTLINE_JWT_SECRET. Logs are JSON lines on stderr
 @click.option("--flush-seconds", default=60.0, show_default=True, help="Flush when a delta has waited so long.")
 @click.option("--retention-days", type=float, help="Forget flushed deltas after so many days.  [default: never]")
 @click.option("--cors-origin", "cors_origins", multiple=True, help="Allow a browser origin; can be repeated.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", help="How much to log."
+)
 def serve(host: str, port: int, log_level: str, body_limit: float, flush_mb: float, **options: Any) -> None:
     """Serve push and pull of row deltas over HTTP."""
     from driftline.gateway import metrics

@@ -28,10 +28,18 @@ def token() -> None:
     """Make tokens for a sync gateway and change its secrets."""
 
 
-@token.command()
+@token.command(
+    epilog="""\b
+Examples:
+  driftline token create --sub laptop --gw main --secret-file secret.txt
+  driftline token create --sub ops --gw main --role admin --ttl 15m --claim teams='["red"]'
+"""
+)
 @click.option("--sub", required=True, help="The client's id.")
 @click.option("--gw", required=True, help="The gateway's id.")
-@click.option("--role", type=click.Choice(["client", "admin"]), default="client", show_default=True)
+@click.option(
+    "--role", type=click.Choice(["client", "admin"]), default="client", show_default=True, help="What it may do."
+)
 @click.option("--ttl", default="1h", show_default=True, help="How long it is valid: 30s, 15m, 12h, 7d.")
 @click.option("--claim", "claims", multiple=True, metavar="NAME=JSON", help="One more claim, for sync rules.")
 @click.option("--secret-file", type=click.Path(path_type=Path), help="HS256 secrets; the first one signs.")
@@ -65,7 +73,13 @@ def create(
         click.echo(sign(content, _signing_secret(secret_file)))
 
 
-@token.command()
+@token.command(
+    epilog="""\b
+Examples:
+  driftline token rotate --secret-file secret.txt
+  driftline token rotate --secret-file secret.txt --keep 0
+"""
+)
 @click.option("--secret-file", required=True, type=click.Path(path_type=Path), help="The file the gateway reads.")
 @click.option("--keep", default=1, show_default=True, type=click.IntRange(0), help="Old secrets that stay valid.")
 def rotate(secret_file: Path, keep: int) -> None:
