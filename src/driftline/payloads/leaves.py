@@ -74,7 +74,8 @@ def _cast_failed(plan: NodePlan, error: CastError, run: Run, path: Path) -> None
 
 def _type_check(plan: NodePlan) -> Judge | None:
     types = plan.node.types
-    if types is None or plan.rules.strategy == "exists" or not plan.compiler.checks_types:
+    # A cast says that the types vary.
+    if types is None or plan.rules.cast is not None or not plan.compiler.checks_types:
         return None
     # Where null stands for a missing member or an empty string, it is not a wrong type.
     if plan.null_as_missing or plan.empty_as_null:
