@@ -78,21 +78,23 @@ def switched_off() -> bool:
 
 def build(java: str, class_path: str, archive: ClassArchive) -> bool:
     """Write the archive from its class list; False when another process is at it or Java refuses."""
-    lock = archive.path.with_suffix(".lock")
-    temporary = archive.path.with_name(f"{archive.path.name}.{os.getpid()}.tmp")
     try:
-        with exclusive_lock(lock, scope="class-archive"):
-            finished = subprocess.run(
-                _dump_command(java, class_path, archive.class_list, temporary),
-                capture_output=True,
-                timeout=_DUMP_TIMEOUT_SECONDS,
-                check=False,
-            )
-            if finished.returncode != 0 or not temporary.is_file():
-                return False
-            os.replace(temporary, archive.path)
-            return True
-    except (LockedError, subprocess.TimeoutExpired):
+        with exclusive_lock(archive.path.with_suffix(".lock"), scope="class-archive"):
+            return _build_alone(java, class_path, archive)
+    except LockedError:
+        return False
+
+
+def _build_alone(java: str, class_path: str, archive: ClassArchive) -> bool:
+    temporary = archive.path.with_name(f"{archive.path.name}.{os.getpid()}.tmp")
+    command = _dump_command(java, class_path, archive.class_list, temporary)
+    try:
+        finished = subprocess.run(command, capture_output=True, timeout=_DUMP_TIMEOUT_SECONDS, check=False)
+        if finished.returncode != 0 or not temporary.is_file():
+            return False
+        os.replace(temporary, archive.path)
+        return True
+    except subprocess.TimeoutExpired:
         return False
     finally:
         temporary.unlink(missing_ok=True)
