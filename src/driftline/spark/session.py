@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import driftline
+from driftline.engine_choice import configured_master
 from driftline.errors import Cancelled, EngineError
 from driftline.spark.jvm import Jvm, end_running_jvm, running_jvm
 
@@ -60,13 +61,9 @@ _TASK_ENVIRONMENT = {
 
 
 def chosen_master(master: str | None = None) -> str:
-    """Where Spark runs: the argument, else SPARK_REMOTE, else SPARK_MASTER, else all cores of this machine."""
-    return master or os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_MASTER") or LOCAL_MASTER
-
-
-def is_configured() -> bool:
-    """Whether the environment names a Spark to use."""
-    return bool(os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_MASTER"))
+    """Where Spark runs: the argument, else what the environment or the config file names, else this machine."""
+    configured = configured_master()
+    return master or (configured[0] if configured else LOCAL_MASTER)
 
 
 def is_connect(master: str) -> bool:

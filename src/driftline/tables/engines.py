@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Literal, Protocol
 
+from driftline import engine_choice
 from driftline.errors import OptionError
 from driftline.files import StrPath
 from driftline.progress import Tracker, silent
@@ -22,7 +23,6 @@ ENGINES: dict[str, str] = {
     "kernels": "driftline.tables.local:run_kernels",  # local without the shortcut for small files
     "spark": "driftline.spark.tables:run",
 }
-_SPARK_VARIABLES = ("SPARK_REMOTE", "SPARK_MASTER")
 LOCAL_LIMIT_BYTES = 50 << 30  # above this `auto` hands the work to Spark
 
 
@@ -58,16 +58,12 @@ def find_engine(name: str) -> Engine:
 
 
 def choose_engine(wanted: str, job: DiffJob) -> tuple[str, str]:
-    """The engine to use and the reason in words; `auto` is local unless Spark is configured or the data is large."""
-    if wanted != "auto":
-        return wanted, "as asked"
-    configured = next((name for name in _SPARK_VARIABLES if os.environ.get(name)), None)
-    if job.master is not None or configured is not None:
-        return "spark", "a Spark master is configured" if job.master is None else "a master was given"
-    size = _size_of(job.a) + _size_of(job.b)
-    if size > LOCAL_LIMIT_BYTES:
-        return "spark", f"{size / 1e9:.0f} GB are too much for one machine"
-    return "local", f"{size / 1e6:,.0f} MB fit this machine well"
+    """The engine to use and the reason in words."""
+
+    def size() -> int:
+        return _size_of(job.a) + _size_of(job.b)
+
+    return engine_choice.choose_engine(wanted, size=size, limit=LOCAL_LIMIT_BYTES, master=job.master)
 
 
 def _size_of(given: StrPath) -> int:

@@ -1,0 +1,75 @@
+"""Where work runs: on this machine or on Spark, and on which Spark.
+
+The master comes from the option, else from SPARK_REMOTE, SPARK_MASTER or the user's config file
+(`driftline/config.toml` in the config directory, or the file that DRIFTLINE_CONFIG names):
+
+    [spark]
+    master = "spark://host:7077"
+
+>>> choose_engine("auto", size=lambda: 5_000_000, limit=1_000_000_000)[0]
+'local'
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+from driftline.errors import OptionError
+from driftline.files import naming_the_file
+
+_VARIABLES = ("SPARK_REMOTE", "SPARK_MASTER")
+_CONFIG_VARIABLE = "DRIFTLINE_CONFIG"
+
+
+def choose_engine(wanted: str, *, size: Callable[[], int], limit: int, master: str | None = None) -> tuple[str, str]:
+    """The engine to use and the reason in words.
+
+    `auto` is local, unless a Spark master is given or configured, or the input's `size` in bytes is above `limit`.
+    """
+    if wanted != "auto":
+        return wanted, "as asked"
+    if master is not None:
+        return "spark", "a master was given"
+    place = configured_master()
+    if place is not None:
+        return "spark", f"{place[1]} names a Spark master"
+    if size() > limit:
+        return "spark", f"{size() / 1e9:,.1f} GB are above the local limit of {limit / 1e9:,.1f} GB"
+    return "local", f"{size() / 1e6:,.0f} MB fit this machine well"
+
+
+def configured_master() -> tuple[str, str] | None:
+    """The master that the environment or the config file names, and who names it."""
+    for variable in _VARIABLES:
+        if os.environ.get(variable):
+            return os.environ[variable], variable
+    path = config_file()
+    if not path.is_file():
+        return None
+    master = _read_config(path).get("spark", {}).get("master")
+    return (str(master), "the config file") if master else None
+
+
+def config_file() -> Path:
+    """The user's config file; it need not exist."""
+    named = os.environ.get(_CONFIG_VARIABLE)
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "driftline" / "config.toml"
+
+
+def _read_config(path: Path) -> dict[str, dict[str, object]]:
+    with naming_the_file(path):
+        text = path.read_bytes()
+    try:
+        content = tomllib.loads(text.decode())
+    except ValueError as error:
+        raise OptionError(f"{path.name} is not valid TOML: {error}", code="invalid_config") from error
+    unknown = set(content) - {"spark"} | set(content.get("spark", {})) - {"master"}
+    if unknown:
+        raise OptionError(f"{path.name}: unknown key {min(unknown)!r} (known: spark.master)", code="invalid_config")
+    return content

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driftline.engine_choice import choose_engine, configured_master
+from driftline.errors import OptionError
+
+
+@pytest.fixture(autouse=True)
+def nothing_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("SPARK_REMOTE", "SPARK_MASTER", "DRIFTLINE_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def choose(wanted: str = "auto", size: int = 10, master: str | None = None) -> str:
+    return choose_engine(wanted, size=lambda: size, limit=100, master=master)[0]
+
+
+def test_small_work_stays_here_large_work_and_a_given_master_do_not() -> None:
+    assert choose(size=100) == "local"
+    assert choose(size=101) == "spark"
+    assert choose(master="local[2]") == "spark"
+    assert choose("local", size=10**12, master="local[2]") == "local"
+    assert choose("spark", size=0) == "spark"
+
+
+def test_environment_comes_before_the_config_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert configured_master() is None
+    (tmp_path / "driftline").mkdir()
+    (tmp_path / "driftline/config.toml").write_text('[spark]\nmaster = "spark://host:7077"\n')
+    assert configured_master() == ("spark://host:7077", "the config file")
+    assert choose() == "spark"
+    monkeypatch.setenv("SPARK_MASTER", "local[3]")
+    assert configured_master() == ("local[3]", "SPARK_MASTER")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://host")
+    assert configured_master() == ("sc://host", "SPARK_REMOTE")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("[spark", "not valid TOML"), ('[sparc]\nmaster = ""', "unknown key 'sparc'"), ("[spark]\nmastr = 1", "'mastr'")],
+)
+def test_a_bad_config_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    monkeypatch.setenv("DRIFTLINE_CONFIG", str(path))
+    with pytest.raises(OptionError, match=words) as caught:
+        configured_master()
+    assert caught.value.code == "invalid_config"
