@@ -231,7 +231,15 @@ def _on_http_exception(request: Request, error: Exception) -> Response:
     return error_response(request.scope, code, str(error.detail), dict(error.headers or {}))
 
 
-EXCEPTION_HANDLERS: dict[Any, Any] = {DriftlineError: _on_driftline_error, HTTPException: _on_http_exception}
+def _on_fault(request: Request, error: Exception) -> Response:
+    return error_response(request.scope, "INTERNAL_ERROR", f"internal error ({type(error).__name__})")
+
+
+EXCEPTION_HANDLERS: dict[Any, Any] = {
+    DriftlineError: _on_driftline_error,
+    HTTPException: _on_http_exception,
+    Exception: _on_fault,
+}
 
 
 # --- the frame -----------------------------------------------------------------------------------------------------

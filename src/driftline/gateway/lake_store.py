@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema
+from driftline.errors import DriftlineError, LakeError
 
 if TYPE_CHECKING:
     from driftline.lake.layout import Lake
@@ -30,14 +32,16 @@ class LakeStore:
         """Make the schema the table's current one, or refuse what would retype a column."""
         from driftline.lake.registry import register
 
-        register(self._lake, schema)
+        with _lake_errors():
+            register(self._lake, schema)
 
     def refused_before(self, table: str) -> int | None:
         """The hlc below which the lake takes no deltas of a table any more."""
         from driftline.lake.delta_tables import load
         from driftline.lake.retention import refused_before
 
-        return refused_before(load(self._lake, table, "deltas"))
+        with _lake_errors():
+            return refused_before(load(self._lake, table, "deltas"))
 
     def append(self, table: str, deltas: Sequence[RowDelta], *, gateway: str, sequence: int) -> None:
         """Add deltas of one table once.
@@ -48,13 +52,14 @@ class LakeStore:
         from driftline.lake.envelopes import Envelope, last_sequence, write_envelope
         from driftline.lake.flushing import flush
 
-        done = last_sequence(self._lake, table, gateway)
-        if done is not None and done >= sequence:
-            return
-        fitting, others = self._sorted_by_fit(table, deltas)
-        flush(self._lake, table, fitting, gateway_id=gateway, sequence=sequence, check_ids=False)
-        if others:
-            write_envelope(self._lake, table, Envelope(gateway, tuple(others)), sequence)
+        with _lake_errors():
+            done = last_sequence(self._lake, table, gateway)
+            if done is not None and done >= sequence:
+                return
+            fitting, others = self._sorted_by_fit(table, deltas)
+            flush(self._lake, table, fitting, gateway_id=gateway, sequence=sequence, check_ids=False)
+            if others:
+                write_envelope(self._lake, table, Envelope(gateway, tuple(others)), sequence)
 
     def _sorted_by_fit(self, table: str, deltas: Sequence[RowDelta]) -> tuple[list[RowDelta], list[RowDelta]]:
         from driftline.lake.delta_tables import load
@@ -79,3 +84,14 @@ def _fits(delta: RowDelta, columns: dict[str, ColumnSchema]) -> bool:
         if column is None or not column.accepts(entry.value):
             return False
     return True
+
+
+@contextmanager
+def _lake_errors() -> Iterator[None]:
+    """Whatever a file system, an object store or a library raises, the gateway hears of a lake in trouble."""
+    try:
+        yield
+    except DriftlineError:
+        raise
+    except Exception as error:
+        raise LakeError(f"the lake cannot be used: {type(error).__name__}: {error}") from error

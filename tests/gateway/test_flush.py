@@ -1,0 +1,164 @@
+"""Flush to the lake: by size, by age and on demand, exactly once whatever fails on the way."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+
+import driftline.lake.flushing as lake_flushing
+from driftline.deltas import RowDelta, TableSchema
+from driftline.errors import LakeError
+from driftline.gateway.flush import Flusher, row_delta
+from driftline.gateway.lake_store import LakeStore
+from driftline.gateway.push import parse_push
+from driftline.gateway.sqlite_log import SqliteLog
+from driftline.lake import Lake
+from driftline.lake.envelopes import envelope_paths, read_envelope
+from gateway.running import GATEWAY, delta, running
+
+SCHEMA = TableSchema(table="todos", columns=[{"name": "n", "type": "number"}])
+
+
+class Setting:
+    """A log, a lake and the flusher between them."""
+
+    def __init__(self, path: Path) -> None:
+        self.log = SqliteLog(path / "log.sqlite")
+        self.lake = Lake(str(path / "lake"))
+        self.store = LakeStore(str(path / "lake"))
+        self.flusher = Flusher(self.log, self.store, GATEWAY, path / "flush.lock")
+
+    def push(self, *deltas: dict[str, Any]) -> None:
+        body = json.dumps({"clientId": "alice", "deltas": deltas}).encode()
+        self.log.append([parse_push(body).entries])
+
+    def parquet(self) -> list[str]:
+        return polars.read_delta(self.lake.part("todos", "deltas"))["_row_id"].to_list()
+
+    def enveloped(self, table: str = "todos") -> list[str]:
+        names = envelope_paths(self.lake, table)
+        return [each.row_id for name in names for each in read_envelope(self.lake, table, name).deltas]
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Any:
+    made = Setting(tmp_path)
+    yield made
+    made.log.close()
+
+
+def rows(first: int, count: int, **columns: Any) -> list[dict[str, Any]]:
+    return [delta(row=str(number), **(columns or {"n": number})) for number in range(first, first + count)]
+
+
+def test_tables_with_a_schema_become_parquet_and_others_envelopes(setting: Setting) -> None:
+    setting.store.register(SCHEMA)
+    setting.push(*rows(0, 3), delta(table="free", row="f", anything=[1]))
+    report = setting.flusher.flush()
+    assert report.tables == {"todos": 3, "free": 1}
+    assert sorted(setting.parquet()) == ["0", "1", "2"]
+    assert setting.enveloped("free") == ["f"]
+    assert setting.flusher.flush().deltas == 0
+    assert [row_delta(record.body).row_id for record in setting.log.read(0, 10)] == ["0", "1", "2", "f"]
+
+
+@pytest.mark.parametrize("stage", ["before files", "between file and commit", "after commit", "between tables"])
+def test_a_failure_at_any_stage_neither_loses_nor_doubles(
+    setting: Setting, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting.store.register(SCHEMA)
+    setting.push(*rows(0, 5), delta(table="free", row="f"))
+    break_once(setting, stage, monkeypatch)
+    with pytest.raises(LakeError, match="power"):
+        setting.flusher.flush()
+    monkeypatch.undo()
+    setting.push(*rows(5, 5))  # what arrives in between is of the next range
+    again = Flusher(setting.log, setting.store, GATEWAY, setting.log._path.with_name("flush.lock"))
+    again.flush()
+    assert sorted(setting.parquet(), key=int) == [str(number) for number in range(10)]
+    assert setting.enveloped("free") == ["f"]
+
+
+def break_once(setting: Setting, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise LakeError("the power went")
+
+    if stage == "before files":
+        monkeypatch.setattr(lake_flushing, "write_file", fail)
+    elif stage == "between file and commit":
+        monkeypatch.setattr(lake_flushing, "append", fail)
+    elif stage == "after commit":
+        monkeypatch.setattr(setting.log, "set_counter", _only_the_plan(setting.log.set_counter, fail))
+    else:
+        monkeypatch.setattr(setting.store, "append", _only_first(setting.store.append, fail))
+
+
+def _only_the_plan(real: Any, fail: Any) -> Any:
+    return lambda name, value: real(name, value) if name == "flushing" else fail()
+
+
+def _only_first(real: Any, fail: Any) -> Any:
+    calls: list[str] = []
+
+    def append(table: str, deltas: Sequence[RowDelta], **options: Any) -> None:
+        if calls:
+            fail()
+        calls.append(table)
+        real(table, deltas, **options)
+
+    return append
+
+
+def test_deltas_from_before_the_schema_wait_in_an_envelope(setting: Setting) -> None:
+    setting.push(*rows(0, 2, other="text"), *rows(2, 2))
+    setting.store.register(SCHEMA)
+    setting.push(*rows(4, 2))
+    setting.flusher.flush()
+    assert sorted(setting.parquet()) == ["2", "3", "4", "5"]
+    assert setting.enveloped() == ["0", "1"]
+    setting.log.set_counter("flushed", 0)  # as if the process had died before noting it
+    setting.flusher.flush()
+    assert sorted(setting.parquet()) == ["2", "3", "4", "5"]
+    assert setting.enveloped() == ["0", "1"]
+
+
+def test_large_tails_go_in_several_ranges(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("driftline.gateway.flush.MAX_RANGE", 7)
+    setting.store.register(SCHEMA)
+    setting.push(*rows(0, 25))
+    assert setting.flusher.flush().deltas == 25
+    assert sorted(setting.parquet(), key=int) == [str(number) for number in range(25)]
+    assert setting.log.counter("flushed") == 25
+
+
+@pytest.mark.parametrize("option", [("--flush-seconds", "0.1"), ("--flush-mb", "0.001")])
+def test_the_server_flushes_by_age_and_by_size(tmp_path: Path, option: tuple[str, str]) -> None:
+    with running(tmp_path, *option) as server:
+        client = server.client()
+        client.push(*rows(0, 20))
+        deadline = time.monotonic() + 60
+        lake = Lake(str(tmp_path / "lake"))
+        while not envelope_paths(lake, "todos"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert len(client.pull_all()[0]) == 20  # flushed deltas are still served
+        metrics = client.http.get("/metrics").text
+        assert "driftline_log_flushed_sequence 20\n" in metrics
+        assert client.push(*rows(0, 1)).json()["accepted"] == 1
+
+
+def test_a_lake_in_trouble_does_not_stop_pushes(tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("a file where a directory should be")
+    with running(tmp_path, "--flush-seconds", "0.1") as server:
+        client = server.client()
+        assert client.push(*rows(0, 3)).status_code == 200
+        answer = server.client(role="admin").admin("flush")
+        assert (answer.status_code, answer.json()["code"]) == (503, "BACKPRESSURE_ERROR")
+        assert client.push(*rows(3, 3)).status_code == 200
+        assert len(client.pull_all()[0]) == 6
