@@ -4,60 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from itertools import accumulate
+from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
 from driftline.errors import TableError
 from driftline.sources.csv_layout import lay_out, make_sound
 from driftline.sources.inputs import Input
 from driftline.sources.splits import Split, SplitSide
 from driftline.sources.workspace import Workspace
+from driftline.tables.chunk_ranges import cut_chunks, encode_cut, range_bounds
 from driftline.tables.engines import DiffJob
 from driftline.tables.local import LocalPlan, ordered_map
-from driftline.tables.matching import Duplicate, HashCollision, Matches, Wanted
-from driftline.tables.ordering import choose_bounds, cut_points
-from driftline.tables.prints import Prints, new_seeds, row_in_split, split_of
-from driftline.tables.problems import Problem, Side, duplicate_key_problem, raise_first
-from driftline.tables.rules import key_parts
-from driftline.tables.spill import ChunkStore, PrintStore, StoredChunk
+from driftline.tables.matching import HashCollision, Matches, Wanted
+from driftline.tables.printed_sides import PrintedSide, check_unchanged, row_blocks
+from driftline.tables.prints import Prints, new_seeds, split_of
+from driftline.tables.problems import Side, raise_first
+from driftline.tables.spill import ChunkStore, PrintStore
 from driftline.tables.stages import (
-    FIRST_DATA_ROW,
     PrintedSplit,
     TablePlan,
-    encode_range,
     match_bucket,
     pick_rows,
     print_split,
 )
 from driftline.tables.stats import Stats
-
-_SAMPLES_PER_CHUNK = 256
-_Cut = tuple[StoredChunk, list[int]]
-
-
-@dataclass
-class _PrintedSide:
-    """The prints of one side are in the store; here is what else is known of its splits."""
-
-    side: Side
-    layout: SplitSide
-    rows: list[int] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    sound: bool = True
-
-    @property
-    def rows_before(self) -> list[int]:
-        """For each split the number of data rows in earlier splits."""
-        return [0, *accumulate(self.rows)]
-
-    def note(self, printed: PrintedSplit) -> None:
-        """Take the facts of the next split into account."""
-        self.sound = self.sound and printed.sound
-        self.problems += printed.problems(self.side, sum(self.rows), len(self.layout.header))
-        self.rows.append(printed.rows)
 
 
 @dataclass(frozen=True)
@@ -65,8 +36,8 @@ class Matched:
     """Everything is known but the text of the events."""
 
     plan: TablePlan
-    a: _PrintedSide
-    b: _PrintedSide
+    a: PrintedSide
+    b: PrintedSide
     stats: Stats
     wanted_a: Wanted
     wanted_b: Wanted
@@ -126,8 +97,8 @@ class LocalRun:
         results = ordered_map(self.pool, _is_sound, ((split,) for split in side.splits), self.sizes.threads * 2)
         return all(results)
 
-    def _print_side(self, side: Side, layout: SplitSide, plan: TablePlan, store: PrintStore) -> _PrintedSide:
-        found = _PrintedSide(side, layout)
+    def _print_side(self, side: Side, layout: SplitSide, plan: TablePlan, store: PrintStore) -> PrintedSide:
+        found = PrintedSide(side, layout)
         work = ((split, number, plan) for number, split in enumerate(layout.splits))
         for printed in ordered_map(self.pool, print_split, work, self.sizes.threads * 2):
             first_row = sum(found.rows)
@@ -139,11 +110,11 @@ class LocalRun:
     def _store(self, printed: PrintedSplit, side: Side, first_row: int, plan: TablePlan, store: PrintStore) -> None:
         parts: Sequence[tuple[int, Prints]] = list(enumerate(printed.parts))
         if _is_positional(plan) and printed.parts:
-            parts = list(_row_blocks(printed.parts[0], first_row, self.sizes.bucket_rows))
+            parts = list(row_blocks(printed.parts[0], first_row, self.sizes.bucket_rows))
         for bucket, prints in parts:
             store.add(side, bucket, prints)
 
-    def _match_prints(self, plan: TablePlan, a: _PrintedSide, b: _PrintedSide, store: PrintStore) -> Matched:
+    def _match_prints(self, plan: TablePlan, a: PrintedSide, b: PrintedSide, store: PrintStore) -> Matched:
         problems = [*a.problems, *b.problems]
         raise_first(problem for problem in problems if problem.side == "A" and problem.kind != "duplicate_key")
         buckets = plan.buckets
@@ -155,8 +126,8 @@ class LocalRun:
             for found in ordered_map(self.pool, match_bucket, work, self.sizes.threads):
                 matches.append(found)
                 self.job.tracker.advance()
-        problems += self._duplicates(a, [found.duplicate_a for found in matches], plan)
-        problems += self._duplicates(b, [found.duplicate_b for found in matches], plan)
+        problems += a.duplicates([found.duplicate_a for found in matches], plan)
+        problems += b.duplicates([found.duplicate_b for found in matches], plan)
         raise_first(problems)
         return Matched(
             plan,
@@ -167,32 +138,22 @@ class LocalRun:
             np.concatenate([found.wanted_b for found in matches]),
         )
 
-    def _duplicates(self, side: _PrintedSide, found: Sequence[Duplicate | None], plan: TablePlan) -> list[Problem]:
-        first = min((one for one in found if one is not None), key=lambda one: one.repeated, default=None)
-        if first is None:
-            return []
-        split = int(split_of(np.uint64(first.repeated)))
-        record = row_in_split(np.array([first.repeated], np.uint64)).astype(np.int64)
-        row = side.layout.splits[split].pick(record).to_pylist()[0]
-        key = dict(zip(plan.options.key_columns, key_parts(row, plan.options), strict=True))
-        return [duplicate_key_problem(side.side, side_row(side, first.repeated), side_row(side, first.first), key)]
-
     def encode(self, matched: Matched) -> Iterator[memoryview]:
         """The event lines, range after range."""
         a = self._pick_side(matched.a, matched.wanted_a, matched.plan)
         b = self._pick_side(matched.b, matched.wanted_b, matched.plan)
-        _check_unchanged(matched.a.layout.splits)
-        _check_unchanged(matched.b.layout.splits)
+        check_unchanged(matched.a.layout.splits)
+        check_unchanged(matched.b.layout.splits)
         ranges = max(1, -(-(a.bytes + b.bytes) // self.sizes.range_bytes))
-        bounds = _bounds([*a.chunks, *b.chunks], ranges)
-        cuts_a, cuts_b = _cuts(a.chunks, bounds), _cuts(b.chunks, bounds)
+        bounds = range_bounds([*a.chunks, *b.chunks], ranges)
+        cuts_a, cuts_b = cut_chunks(a.chunks, bounds), cut_chunks(b.chunks, bounds)
         work = ((cuts_a, cuts_b, number, matched.plan) for number in range(len(bounds) + 1))
         with self.job.tracker.phase("write", total=len(bounds) + 1, unit="items"):
-            for lines in ordered_map(self.pool, _encode_cut, work, self.sizes.threads - 1):
+            for lines in ordered_map(self.pool, encode_cut, work, self.sizes.threads - 1):
                 yield lines
                 self.job.tracker.advance()
 
-    def _pick_side(self, side: _PrintedSide, wanted: Wanted, plan: TablePlan) -> ChunkStore:
+    def _pick_side(self, side: PrintedSide, wanted: Wanted, plan: TablePlan) -> ChunkStore:
         store = ChunkStore(self.workspace, self.sizes.chunk_bytes)
         wanted = wanted[np.argsort(wanted["place"])]
         numbers = split_of(wanted["place"])
@@ -210,53 +171,9 @@ class LocalRun:
         return store
 
 
-def side_row(side: _PrintedSide, place: int) -> int:
-    """The record number in the file of a row's place."""
-    number = np.uint64(place)
-    return side.rows_before[int(split_of(number))] + int(row_in_split(number)) + FIRST_DATA_ROW
-
-
 def _is_positional(plan: TablePlan) -> bool:
     return plan.options.mode == "positional" and not plan.options.ignore_row_order
 
 
-def _row_blocks(prints: Prints, first_row: int, block_rows: int) -> Iterator[tuple[int, Prints]]:
-    """Cut a split's prints at multiples of `block_rows`, so that both files are cut at the same rows."""
-    start = 0
-    while start < len(prints):
-        block = (first_row + start) // block_rows
-        end = min(len(prints), (block + 1) * block_rows - first_row)
-        yield block, prints[start:end]
-        start = end
-
-
-def _bounds(chunks: Sequence[StoredChunk], ranges: int) -> pl.Series:
-    filled = [chunk for chunk in chunks if chunk.height]
-    if ranges == 1 or not filled:
-        return pl.Series([], dtype=pl.String)
-    return choose_bounds(pl.concat([_sample(chunk) for chunk in filled]), ranges)
-
-
-def _sample(chunk: StoredChunk) -> pl.Series:
-    return chunk.order().gather_every(max(1, chunk.height // _SAMPLES_PER_CHUNK))
-
-
-def _cuts(chunks: Sequence[StoredChunk], bounds: pl.Series) -> list[_Cut]:
-    return [(chunk, cut_points(chunk.order(), bounds)) for chunk in chunks]
-
-
-def _encode_cut(a: list[_Cut], b: list[_Cut], number: int, plan: TablePlan) -> memoryview:
-    """Encode one range: the rows between two neighbouring cut points of every chunk."""
-    rows_a = (chunk.rows(points[number], points[number + 1]) for chunk, points in a)
-    rows_b = (chunk.rows(points[number], points[number + 1]) for chunk, points in b)
-    return encode_range(rows_a, rows_b, plan)
-
-
 def _is_sound(split: Split) -> bool:
     return split.read().sound
-
-
-def _check_unchanged(splits: Sequence[Split]) -> None:
-    files = {split.range.file for split in splits if hasattr(split, "range")}
-    for file in files:
-        file.check_unchanged()
