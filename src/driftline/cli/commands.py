@@ -13,6 +13,8 @@ import click
 # name -> (module:attribute, short help); in the order of the help page
 COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("driftline.cli.diff:diff", "Find what changed between two tables."),
+    "compare": ("driftline.cli.compare:compare", "Decide whether two JSON payloads are equivalent."),
+    "payloads": ("driftline.cli.payloads:payloads", "Check the schemas that payload comparisons use."),
     "conformance": ("driftline.cli.conformance:conformance", "Run folders of table-diff fixtures and report."),
     "serve": ("driftline.cli.serve:serve", "Serve push and pull of row deltas over HTTP."),
     "push": ("driftline.cli.sync:push", "Send row deltas to a gateway."),

@@ -8,6 +8,7 @@ True
 
 from driftline.payloads.comparison import PayloadPlan, compare, compile, error_response  # noqa: A004
 from driftline.payloads.config import EngineConfig
+from driftline.payloads.lint import Finding, lint
 from driftline.payloads.report import Entry, Report
 
-__all__ = ["EngineConfig", "Entry", "PayloadPlan", "Report", "compare", "compile", "error_response"]
+__all__ = ["EngineConfig", "Entry", "Finding", "PayloadPlan", "Report", "compare", "compile", "error_response", "lint"]

@@ -26,7 +26,7 @@ def find_root(document: SchemaDocument, root: str | None) -> Fragment:
         return _named_root(document, root)
     if not _is_wrapped(content):
         return Fragment(content, "")
-    candidates = _components(content)
+    candidates = components_of(content)
     if len(candidates) == 1:
         return next(iter(candidates.values()))
     marked = [fragment for fragment in candidates.values() if _has_global_rule(fragment.schema)]
@@ -49,7 +49,7 @@ def document_extensions(document: SchemaDocument, root: Fragment) -> dict[str, A
 
 def check_references(document: SchemaDocument, root: Fragment) -> None:
     """Fold every schema of the fragment, so that broken references are found before a payload is read."""
-    for fragment in (root, *_components(document.source.content).values()):
+    for fragment in (root, *components_of(document.source.content).values()):
         reachable(document, fragment)
 
 
@@ -67,7 +67,7 @@ def reachable(document: SchemaDocument, root: Fragment) -> list[Node]:
 
 def _named_root(document: SchemaDocument, root: str) -> Fragment:
     content = document.source.content
-    components = _components(content)
+    components = components_of(content)
     if root in components:
         return components[root]
     pointer = root.removeprefix("#")
@@ -86,7 +86,8 @@ def _is_wrapped(content: Any) -> bool:
     return any(keyword in content for keyword in ("openapi", "swagger", "components"))
 
 
-def _components(content: Any) -> dict[str, Fragment]:
+def components_of(content: Any) -> dict[str, Fragment]:
+    """The named schemas of a document."""
     found: dict[str, Fragment] = {}
     for place in _COMPONENT_PLACES:
         value, pointer = content, ""

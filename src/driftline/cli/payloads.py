@@ -1,0 +1,48 @@
+"""`driftline payloads`: work on the schemas of payload comparisons."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from driftline.cli.outcome import DIFFERENT, SAME
+
+
+@click.group()
+def payloads() -> None:
+    """Check the schemas that payload comparisons use."""
+
+
+_LINT_EPILOG = """\b
+Examples:
+  driftline payloads lint api.yaml
+  driftline payloads lint api.yaml --root Invoice --format json
+
+Exit codes: 0 nothing to mend, 1 findings, 2 error.
+"""
+
+
+@payloads.command(epilog=_LINT_EPILOG)
+@click.argument("schema")
+@click.option("--root", metavar="NAME", help="The root schema: a component's name or a JSON Pointer.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How findings are written.",
+)
+def lint(schema: str, root: str | None, format_name: str) -> int:
+    """Find unknown extensions, bad values and rules that can never apply in SCHEMA."""
+    from driftline.payloads import lint as find
+
+    findings = find(Path(schema), root)
+    if format_name == "json":
+        click.echo(json.dumps([finding.to_dict() for finding in findings], indent=2, ensure_ascii=False))
+    else:
+        for finding in findings:
+            click.echo(f"{schema}:{finding.line}:{finding.column}: {finding.message} ({finding.pointer})")
+    return DIFFERENT if findings else SAME

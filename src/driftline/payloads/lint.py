@@ -1,0 +1,177 @@
+"""What is wrong with a schema before any payload is compared: unknown extensions, bad values, rules without effect.
+
+>>> for finding in lint("type: string\\nx-migration-precison: 0.1"):
+...     print(finding.line, finding.message)
+2 unknown extension x-migration-precison; did you mean x-migration-precision?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from driftline.payloads.conditions import parse_condition
+from driftline.payloads.ignores import start_state
+from driftline.payloads.rules import EXTENSIONS, BadValueError, FieldRules, read_rules
+from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Fragment, Node, SchemaDocument
+from driftline.payloads.schema_root import components_of, find_root, reachable
+from driftline.payloads.schema_text import load_schema
+
+_NUMERIC = frozenset({"number", "integer"})
+_OUTRANKED_BY_PATTERN = ("datetime-format", "datetime-tolerance")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to mend, and where it stands."""
+
+    rule: str
+    message: str
+    pointer: str
+    line: int | None = None
+    column: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The finding as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A node with its rules and how it is reached."""
+
+    node: Node
+    rules: FieldRules
+    name: str | None  # as a member; None for roots, items and the like
+
+
+def lint(schema: Any, root: str | None = None) -> list[Finding]:
+    """The findings of a schema, in the order of the document; raises `SCHEMA_PARSE_ERROR` where it cannot be read."""
+    document = SchemaDocument(load_schema(schema))
+    start = find_root(document, root)
+    found: dict[tuple[str, str], Finding] = {}
+    for place in _places(document, start):
+        for check in CHECKS:
+            for rule, message in check(place):
+                _add(found, document, place.node, rule, message)
+    for rule, message, pointer in _unreachable(document, start):
+        found.setdefault((pointer, message), _finding(document, rule, message, pointer))
+    return sorted(found.values(), key=lambda finding: (finding.line or 0, finding.column or 0, finding.pointer))
+
+
+def _add(found: dict[Any, Finding], document: SchemaDocument, node: Node, rule: str, message: str) -> None:
+    extension = node.extensions.get(rule)
+    pointer = extension.pointer if extension is not None else (node.pointers[0] if node.pointers else "")
+    found.setdefault((pointer, message), _finding(document, rule, message, pointer))
+
+
+def _finding(document: SchemaDocument, rule: str, message: str, pointer: str) -> Finding:
+    return Finding(rule, message, pointer, **document.source.position(pointer))
+
+
+def _places(document: SchemaDocument, start: Fragment) -> Iterator[_Place]:
+    names: dict[tuple[str, ...], str] = {}
+    nodes = reachable(document, start)
+    for node in nodes:
+        for name, fragments in node.properties.items():
+            names.setdefault(document.node(fragments).pointers, name)
+    for node in nodes:
+        yield _Place(node, read_rules(node.extensions), names.get(node.pointers))
+
+
+def _problems(place: _Place) -> Iterator[tuple[str, str]]:
+    for problem in place.rules.problems:
+        yield problem.rule, problem.message
+
+
+def _bad_condition(place: _Place) -> Iterator[tuple[str, str]]:
+    if place.rules.when is not None:
+        try:
+            parse_condition(place.rules.when)
+        except BadValueError as error:
+            yield f"{EXTENSION_PREFIX}when", f"x-migration-when is not a condition ({error})"
+
+
+def _bad_paths(place: _Place) -> Iterator[tuple[str, str]]:
+    for path in start_state(place.rules.global_ignores)[2]:
+        yield f"{EXTENSION_PREFIX}global-ignores", f"{path.text} is not a JSONPath ({path.reason})"
+
+
+def _wrong_type(place: _Place) -> Iterator[tuple[str, str]]:
+    types = place.node.types
+    if types is None or place.rules.inherit or place.node.choices:
+        return
+    shown = " or ".join(sorted(types))
+    for name in place.node.extensions:
+        scope = EXTENSIONS[name].scope if name in EXTENSIONS else ""
+        if scope == "number" and not types & _NUMERIC and place.rules.cast not in ("int", "float"):
+            yield name, f"{name} is for numbers, the type is {shown}: it never applies"
+        elif scope == "string" and "string" not in types and place.rules.cast != "string":
+            yield name, f"{name} is for strings, the type is {shown}: it never applies"
+        elif scope == "array" and "array" not in types:
+            yield name, f"{name} is for arrays, the type is {shown}: it never applies"
+
+
+def _outranked(place: _Place) -> Iterator[tuple[str, str]]:
+    rules = place.rules
+    if rules.strategy in ("ignore", "exists"):
+        for name in place.node.extensions:
+            kind = EXTENSIONS.get(name)
+            if kind is not None and kind.field != "strategy" and (kind.is_value_rule or kind.scope == "array"):
+                yield name, f"{name} never applies beside x-migration-strategy: {rules.strategy}"
+    elif rules.pattern is not None:
+        for name in _OUTRANKED_BY_PATTERN:
+            if EXTENSION_PREFIX + name in place.node.extensions:
+                yield EXTENSION_PREFIX + name, f"{EXTENSION_PREFIX}{name} never applies beside x-migration-pattern"
+
+
+def _needs_keyed(place: _Place) -> Iterator[tuple[str, str]]:
+    if place.rules.array_mode != "keyed":
+        for name in ("array-key", "duplicate-handling"):
+            if EXTENSION_PREFIX + name in place.node.extensions:
+                yield EXTENSION_PREFIX + name, f"{EXTENSION_PREFIX}{name} needs x-migration-array-mode: keyed"
+
+
+def _needs_a_member(place: _Place) -> Iterator[tuple[str, str]]:
+    for name in ("alias", "default"):
+        if place.name is None and EXTENSION_PREFIX + name in place.node.extensions:
+            yield EXTENSION_PREFIX + name, f"{EXTENSION_PREFIX}{name} is for members of an object: it never applies"
+
+
+def _nothing_inherits(place: _Place) -> Iterator[tuple[str, str]]:
+    node = place.node
+    is_scalar = node.types is not None and not node.types & {"object", "array"}
+    if place.rules.inherit and is_scalar:
+        yield f"{EXTENSION_PREFIX}inherit-rules", "x-migration-inherit-rules on a scalar: nothing inherits"
+
+
+def _aliases(place: _Place) -> Iterator[tuple[str, str]]:
+    alias = place.rules.alias
+    if alias is not None and alias == place.name:
+        yield f"{EXTENSION_PREFIX}alias", f"x-migration-alias repeats the member's own name {alias}"
+
+
+CHECKS = (
+    _problems,
+    _bad_condition,
+    _bad_paths,
+    _wrong_type,
+    _outranked,
+    _needs_keyed,
+    _needs_a_member,
+    _nothing_inherits,
+    _aliases,
+)
+
+
+def _unreachable(document: SchemaDocument, start: Fragment) -> Iterator[tuple[str, str, str]]:
+    known = {pointer for node in reachable(document, start) for pointer in node.pointers}
+    used = {extension.pointer for node in reachable(document, start) for extension in node.extensions.values()}
+    for name, fragment in components_of(document.source.content).items():
+        if fragment.pointer in known:
+            continue
+        for node in reachable(document, fragment):
+            for rule, extension in node.extensions.items():
+                if extension.pointer not in used:
+                    yield rule, f"{name} is not reached from the root: {rule} never applies", extension.pointer
