@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from driftline.cli.outcome import DIFFERENT, ERROR, SAME
-from driftline.cli.terminal import progress_bar
+from driftline.cli.terminal import progress_bar, say
 from driftline.errors import DriftlineError, IndexRefError
 
 if TYPE_CHECKING:
     from driftline.codeindex import IndexDiff, KeptDiff, Registry
+    from driftline.codeindex.diffing import ModeScheduler
     from driftline.codeindex.jobs import DiffJob
 
 _DIFF_EPILOG = """\b
@@ -118,6 +119,8 @@ def _answers(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--wait-ms", default="0", show_default=True, metavar="MS", help="How long to wait for the lock.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 when there are differences.")
 @click.option("--events", "with_events", is_flag=True, help="With --json: the events too.")
+@click.option("--engine", type=click.Choice(["auto", "local", "spark"]), default="auto", show_default=True)
+@click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
 @_output_options
 @_answers
 def compute(
@@ -129,6 +132,8 @@ def compute(
     format_name: str,
     compact: bool,
     with_events: bool,
+    engine: str,
+    master: str | None,
     **options: Any,
 ) -> int:
     """Compare two builds of a code index."""
@@ -139,27 +144,48 @@ def compute(
     roots: tuple[str | None, ...] = cache_roots or (None,)
     jobs = [DiffJob.of(from_ref, to_ref, root, **options) for root in roots]
     if len(jobs) > 1:
-        return _compute_many(jobs, exit_code, format_name, compact)
-    kept = _compute_one(jobs[0])
+        return _compute_many(jobs, engine, master, exit_code, format_name, compact)
+    kept = _compute_one(jobs[0], engine, master)
     _print_diff(kept.result, format_name, compact, _facts(kept), with_events=with_events)
     if kept.note and format_name == "text":
         _say_text([kept.note])
     return DIFFERENT if exit_code and kept.result.has_changes else SAME
 
 
-def _compute_one(job: DiffJob) -> KeptDiff:
+def _compute_one(job: DiffJob, engine: str, master: str | None) -> KeptDiff:
     from driftline.codeindex import compute as compute_diff
+    from driftline.codeindex.jobs import choose_engine
 
     request, cache = job.prepare()
-    with progress_bar() as tracker:
-        return compute_diff(request, cache, job.keeping, tracker=tracker)
+    chosen, reason = choose_engine(request, engine, master)
+    if engine == "auto":
+        say(f"engine: {chosen} ({reason})")
+    with progress_bar() as tracker, _scheduler(chosen, master) as scheduler:
+        return compute_diff(request, cache, job.keeping, scheduler=scheduler, tracker=tracker)
 
 
-def _compute_many(jobs: list[DiffJob], exit_code: bool, format_name: str, compact: bool) -> int:
-    from driftline.codeindex.jobs import run_many
+def _scheduler(engine: str, master: str | None) -> AbstractContextManager[ModeScheduler]:
+    if engine == "spark":
+        from driftline.spark.index_diff import mode_scheduler
 
-    with progress_bar() as tracker:
-        outcomes = run_many(jobs, tracker)
+        return mode_scheduler(master)
+    from driftline.codeindex.mode_diff import diff_mode
+
+    return nullcontext(diff_mode)
+
+
+def _compute_many(
+    jobs: list[DiffJob], engine: str, master: str | None, exit_code: bool, format_name: str, compact: bool
+) -> int:
+    if engine == "spark" or master:
+        from driftline.spark.index_diff import run_jobs
+
+        outcomes = run_jobs(jobs, master)
+    else:
+        from driftline.codeindex.jobs import run_many
+
+        with progress_bar() as tracker:
+            outcomes = run_many(jobs, tracker)
     failed = [outcome for outcome in outcomes if not outcome["ok"]]
     if format_name == "text":
         _say_text(_outcome_line(outcome) for outcome in outcomes)

@@ -111,6 +111,11 @@ def form_of(path: str) -> Form | None:
     return next((form for suffix, form in _FORM_BY_SUFFIX if plain.endswith(suffix)), None)
 
 
+def is_compressed(path: Path) -> bool:
+    """Whether a file name says that its content is compressed."""
+    return path.suffix in COMPRESSIONS
+
+
 def _listed_path(piece: dict[str, Any], artifact: str) -> str | None:
     path = piece.get("path")
     if not isinstance(path, str) or not path:

@@ -8,10 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from driftline.codeindex.artifacts import Artifact
+from driftline.codeindex.json_text import compact_json
 from driftline.codeindex.rows import Probe, Row, selected_rows
 from driftline.progress import Tracker
 
 _ID_TYPES = (int, float, str)
+_NEEDED_MEMBERS = (
+    "id", "chunkId", "start", "end", "startLine", "endLine", "kind", "name", "segment", "docmeta", "codeRelations",
+    "metaV2",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -93,6 +98,21 @@ def join_cold(rows: Iterable[Row], cold: Artifact, tracker: Tracker) -> None:
     for row in rows:
         if isinstance(row.get("id"), _ID_TYPES):
             by_id[row["id"]].append(row)
+    found: dict[Any, Row] = {}
     for row_id, extra in selected_rows(cold, IdSelector(by_id), tracker):
+        # An id that is there twice: the choice must not hang on the order of the rows.
+        if row_id not in found or needed_members(extra) > needed_members(found[row_id]):
+            found[row_id] = extra
+    for row_id, extra in found.items():
         for row in by_id[row_id]:
-            row.update({name: value for name, value in extra.items() if row.get(name) is None})
+            fill_members(row, extra)
+
+
+def needed_members(row: Row) -> bytes:
+    """What a diff reads of a chunk row, as JSON."""
+    return compact_json({name: row[name] for name in _NEEDED_MEMBERS if row.get(name) is not None})
+
+
+def fill_members(row: Row, extra: Row) -> None:
+    """Take over members that the row does not have."""
+    row.update({name: value for name, value in extra.items() if row.get(name) is None})

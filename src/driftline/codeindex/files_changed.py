@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from driftline.canonical import canonical_json, utf16_sorted
+from driftline.canonical import canonical_json, utf16_sort_key, utf16_sorted
 from driftline.codeindex.values import Number, number_or_none, text_or_none
 
 ChangeKind = Literal["added", "removed", "modified", "renamed"]
@@ -21,6 +21,12 @@ class FileEntry:
     hash: str | None = None
     size: Number | None = None
     ext: str | None = None
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any]) -> FileEntry:
+        """The entry in a row of `file_meta` or in an event."""
+        size = number_or_none(record.get("size"))
+        return cls(record["file"], text_or_none(record.get("hash")), size, text_or_none(record.get("ext")))
 
     def to_dict(self) -> dict[str, Any]:
         """The entry as events carry it."""
@@ -68,7 +74,7 @@ def file_table(rows: Iterable[dict[str, Any]]) -> FileTable:
 def _add(table: FileTable, ids: dict[str, Any], row: dict[str, Any], file: str) -> None:
     row_id = row.get("id")
     if isinstance(row_id, int | float | str):
-        table.path_by_id[row_id] = min(file, table.path_by_id.get(row_id, file))
+        table.path_by_id[row_id] = min(file, table.path_by_id.get(row_id, file), key=utf16_sort_key)
     entry = FileEntry(
         file, text_or_none(row.get("hash")), number_or_none(row.get("size")), text_or_none(row.get("ext"))
     )
@@ -90,7 +96,7 @@ def changed_files(before: FileTable, after: FileTable, *, detect_renames: bool) 
     added = {path: entry for path, entry in after.entries.items() if path not in before.entries}
     changes = list(_modified(before, after))
     if detect_renames:
-        changes += _renamed(removed, added)
+        changes += take_renames(removed, added)
     changes += [FileChange("removed", entry, None) for entry in removed.values()]
     changes += [FileChange("added", None, entry) for entry in added.values()]
     by_path = {change.path: change for change in changes}
@@ -111,7 +117,7 @@ def is_modified(before: FileEntry, after: FileEntry) -> bool:
     return before.hash != after.hash
 
 
-def _renamed(removed: dict[str, FileEntry], added: dict[str, FileEntry]) -> list[FileChange]:
+def take_renames(removed: dict[str, FileEntry], added: dict[str, FileEntry]) -> list[FileChange]:
     """Pair removed and added files of the same hash in path order, and take them out of both."""
     old_paths, new_paths = _paths_by_hash(removed), _paths_by_hash(added)
     pairs = [

@@ -62,11 +62,15 @@ class ModeDiff:
     after_scan: Scan = field(default_factory=Scan)
     fast_path: bool = False
     counts: Counter[str] = field(default_factory=Counter)
+    ready_events: list[Event] | None = None
 
     def events(self) -> Iterator[Event]:
         """The mode's limit event, then file after file: the file event and what happened inside."""
         if self.limit_event is not None:
             yield self.limit_event
+        if self.ready_events is not None:
+            yield from self.ready_events
+            return
         for change in self.changes:
             yield file_event(self.mode, change)
             outcome = self.outcomes.get(change.path)
@@ -110,15 +114,20 @@ def diff_mode(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions
     return result
 
 
+def note_file_counts(result: ModeDiff, options: DiffOptions) -> None:
+    """Decide by the number of modified files whether chunks are compared at all."""
+    modified = result.counts["file.modified"]
+    if modified > options.max_changed_files:
+        result.limit_event = mode_limit_event(result.mode, modified, options.max_changed_files)
+        result.counts["limits.chunkDiffSkipped"] += 1
+
+
 def diff_files(mode: str, before: FileTable, after: FileTable, options: DiffOptions) -> ModeDiff:
     """The file level of a mode, with the decision whether chunks are compared at all."""
     result = ModeDiff(mode, changed_files(before, after, detect_renames=options.detect_renames))
     result.before_scan.skipped_rows, result.after_scan.skipped_rows = before.skipped_rows, after.skipped_rows
     result.counts.update(f"file.{change.kind}" for change in result.changes)
-    modified = result.counts["file.modified"]
-    if modified > options.max_changed_files:
-        result.limit_event = mode_limit_event(mode, modified, options.max_changed_files)
-        result.counts["limits.chunkDiffSkipped"] += 1
+    note_file_counts(result, options)
     return result
 
 

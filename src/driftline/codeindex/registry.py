@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from driftline.codeindex.cache_root import CacheRoot
 from driftline.codeindex.contracts import check
 from driftline.codeindex.diffing import IndexDiff, timestamp
 from driftline.codeindex.events import Event
 from driftline.codeindex.identity import CANONICAL_KEYS, stable_text
 from driftline.codeindex.json_reading import explain, parse_json, read_object
+from driftline.codeindex.json_text import event_line
 from driftline.codeindex.leaks import LeakCheck
 from driftline.errors import IndexRefError, InputError, LockedError, StorageError
 from driftline.files import atomic_write, exclusive_lock, sync_directory
@@ -175,20 +174,6 @@ class Registry:
         path = self.cache.inside(place, place)
         with _naming(path, place), atomic_write(path) as out:
             _write_all(out.write, blocks)
-
-
-def event_line(event: Event) -> bytes:
-    """An event as a line of `events.jsonl`."""
-    return compact_json(event) + b"\n"
-
-
-def compact_json(value: Any) -> bytes:
-    """JSON without white space, members in their own order."""
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        # A lone surrogate, which JSON can only hold escaped.
-        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _write_all(write: Callable[[bytes], Any], blocks: Iterable[bytes]) -> None:

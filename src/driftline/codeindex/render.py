@@ -9,8 +9,8 @@ from typing import Any
 
 from driftline.codeindex.diffing import IndexDiff
 from driftline.codeindex.events import Event
+from driftline.codeindex.json_text import event_line
 from driftline.codeindex.pruning import Pruned
-from driftline.codeindex.registry import event_line
 
 _MARKDOWN_EVENTS = 100
 _COUNTED = ("files", "chunks", "relations")

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import msgspec
 
-from driftline.codeindex.artifacts import COMPRESSIONS, Artifact, Part
+from driftline.codeindex.artifacts import Artifact, Part, is_compressed
 from driftline.codeindex.json_reading import explain, parse_json
 from driftline.errors import IndexRefError, InputError
 from driftline.files import compression_of_bytes, decompressed
@@ -57,23 +57,54 @@ def all_rows(artifact: Artifact, tracker: Tracker | None = None) -> Iterator[Row
 def selected_rows(artifact: Artifact, selector: Selector, tracker: Tracker | None = None) -> Iterator[tuple[Any, Row]]:
     """The wanted rows of an artifact with their keys, shard after shard."""
     for part in artifact.parts:
-        with _opened(part) as stream:
-            yield from _READERS[part.form](part, stream, selector.choose, tracker or silent())
+        yield from rows_between(part, 0, None, selector, tracker)
+
+
+def rows_between(
+    part: Part, start: int, end: int | None, selector: Selector, tracker: Tracker | None = None
+) -> Iterator[tuple[Any, Row]]:
+    """The wanted rows of a part; only uncompressed lines can be cut, a line belonging to where it starts."""
+    watch = tracker or silent()
+    with _opened(part) as stream:
+        if part.form == "lines":
+            yield from _from_lines(part, stream, selector.choose, watch, start, end)
+        elif part.form == "array":
+            yield from _from_array(part, stream, selector.choose, watch)
+        else:
+            yield from _from_columns(part, stream, selector.choose, watch)
 
 
 _Choose = Callable[[Probe], Any]
-_Reader = Callable[[Part, BinaryIO, _Choose, Tracker], Iterator[tuple[Any, Row]]]
 
 _probe = msgspec.json.Decoder(Probe).decode
 _raw_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-def _from_lines(part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker) -> Iterator[tuple[Any, Row]]:
+def _from_lines(
+    part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker, start: int, end: int | None
+) -> Iterator[tuple[Any, Row]]:
+    place = part.place if start == 0 else f"{part.place} (from byte {start})"
     number = 0
-    while block := stream.readlines(_BLOCK_BYTES):
-        yield from _from_texts(block, choose, part.place, "line", number)
+    for block in _line_blocks(stream, start, end):
+        yield from _from_texts(block, choose, place, "line", number)
         number += len(block)
         tracker.advance(sum(map(len, block)))
+
+
+def _line_blocks(stream: BinaryIO, start: int, end: int | None) -> Iterator[list[bytes]]:
+    position = start
+    if start > 0:
+        # The line that crosses `start` belongs to the range before.
+        stream.seek(start - 1)
+        position += len(stream.readline()) - 1
+    while end is None or position < end:
+        left = _BLOCK_BYTES if end is None else min(_BLOCK_BYTES, end - position)
+        # `readlines` goes on until it has more bytes than the hint, and takes 0 for "no limit".
+        block = stream.readlines(left - 1) if left > 1 else [line for line in [stream.readline()] if line]
+        if not block:
+            return
+        yield block
+        position += sum(map(len, block))
 
 
 def _from_array(part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker) -> Iterator[tuple[Any, Row]]:
@@ -107,9 +138,6 @@ def _from_columns(part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracke
         key = choose(Probe(**{name: table.value(name, number) for name in Probe.__struct_fields__}))
         if key is not None:
             yield key, table.row(number)
-
-
-_READERS: dict[str, _Reader] = {"lines": _from_lines, "array": _from_array, "columns": _from_columns}
 
 
 class _ColumnTable:
@@ -149,7 +177,7 @@ def _opened(part: Part) -> Iterator[BinaryIO]:
     try:
         with io.BufferedReader(io.FileIO(part.path), _BLOCK_BYTES) as raw:
             start = raw.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
-            if not start and part.path.suffix in COMPRESSIONS:
+            if not start and is_compressed(part.path):
                 raise IndexRefError(f"{part.place} is damaged or cut short: it is empty")
             with decompressed(cast(BinaryIO, raw), compression_of_bytes(start), part.place) as stream:
                 yield stream

@@ -1,0 +1,262 @@
+"""Index diffs on Spark: files and chunks of large indexes joined by file, and many repositories at once.
+
+The meaning is that of `codeindex`: tasks run its kernels, so the events are the same bytes as on one machine. Only
+counts, the paths of the files to look into (up to a limit) and at most `max_events` events reach the driver.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from driftline.codeindex.artifacts import read_pieces
+from driftline.codeindex.diffing import ModeScheduler
+from driftline.codeindex.fast_path import same_artifacts
+from driftline.codeindex.jobs import DiffJob
+from driftline.codeindex.kernels import AFTER, BEFORE, Split, Wanted, path_of, plan_splits
+from driftline.codeindex.mode_diff import IndexSide, ModeDiff, note_file_counts, open_side
+from driftline.codeindex.options import DiffOptions
+from driftline.codeindex.resolve import IndexDir
+from driftline.progress import Tracker
+from driftline.spark import index_tasks as tasks
+from driftline.spark.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Up to this many files to look into, tasks get their paths and leave all other rows unread.
+WANTED_FILES_LIMIT = 100_000
+
+_MIN_PARTITIONS = 2
+_SPLITS_PER_PARTITION = 2
+
+
+@contextmanager
+def mode_scheduler(master: str | None = None) -> Iterator[ModeScheduler]:
+    """A scheduler that compares modes on Spark; the session starts when the first one really needs it."""
+    with ExitStack() as stack:
+        sessions: list[SparkSession] = []
+
+        def schedule(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions, tracker: Tracker) -> ModeDiff:
+            old_pieces, new_pieces = read_pieces(before), read_pieces(after)
+            if same_artifacts(old_pieces, new_pieces):
+                return ModeDiff(mode, fast_path=True)
+            sides = (open_side(before, old_pieces), open_side(after, new_pieces))
+            if not sessions:
+                sessions.append(stack.enter_context(open_session(master, app_name="driftline index diff")))
+            with tracker.phase("compare on Spark", unit="stages"), tasks.retelling_errors():
+                return diff_mode_on_spark(sessions[0], mode, sides, options)
+
+        yield schedule
+
+
+def run_jobs(jobs: Sequence[DiffJob], master: str | None = None) -> list[dict[str, Any]]:
+    """Compute many repositories, a task each; outcomes in the order given."""
+    texts = [msgspec.json.encode(job).decode() for job in jobs]
+    with open_session(master, app_name="driftline index diffs") as spark, tasks.retelling_errors():
+        frame = _one_per_task(spark, "job", texts)
+        outcomes = frame.mapInArrow(tasks.job_task, "id int, outcome string").collect()
+    return [json.loads(row.outcome) for row in sorted(outcomes, key=lambda row: row.id)]
+
+
+def diff_mode_on_spark(
+    spark: SparkSession, mode: str, sides: tuple[IndexSide, IndexSide], options: DiffOptions
+) -> ModeDiff:
+    """Compare one mode."""
+    run = _ModeRun(spark, mode, sides, options)
+    try:
+        return run.diff()
+    finally:
+        run.release()
+
+
+class _ModeRun:
+    """The frames of one comparison; those that are used twice are kept until `release`."""
+
+    def __init__(
+        self, spark: SparkSession, mode: str, sides: tuple[IndexSide, IndexSide], options: DiffOptions
+    ) -> None:
+        self.spark = spark
+        self.sides = sides
+        self.options = options
+        self.result = ModeDiff(mode)
+        self.partitions = _MIN_PARTITIONS
+        self.kept: list[DataFrame] = []
+
+    def diff(self) -> ModeDiff:
+        """Files, then chunks, then the events in order."""
+        changes = self._keep(self._changes())
+        self._note_changes(changes)
+        if self.result.limit_event is not None:
+            events = self._file_events(changes)
+        else:
+            compared = changes.where("kind in ('modified', 'renamed')")
+            inside = self._keep(self._inside_events(compared))
+            self.result.counts.update(
+                {row["kind"]: row["count"] for row in inside.where("seq > 0").groupBy("kind").count().collect()}
+            )
+            events = inside.union(self._file_events(changes.where("kind in ('added', 'removed')")))
+        ordered = events.orderBy("key", "seq").limit(self.options.max_events).select("line").toArrow()
+        self.result.ready_events = [json.loads(line) for line in ordered.column("line").to_pylist()]
+        return self.result
+
+    def release(self) -> None:
+        """Give kept frames back."""
+        for frame in self.kept:
+            frame.unpersist()
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        self.kept.append(frame.persist())
+        return frame
+
+    def _changes(self) -> DataFrame:
+        files = self._sorted_by(self._file_rows(), "key")
+        classified = files.mapInArrow(tasks.classify_task, tasks.CHANGE_SCHEMA)
+        if not self.options.detect_renames:
+            return classified
+        self._keep(classified)
+        may_pair = "kind in ('added', 'removed') and hash is not null"
+        paired = self._sorted_by(classified.where(may_pair), "hash").mapInArrow(tasks.rename_task, tasks.CHANGE_SCHEMA)
+        return classified.where(f"not ({may_pair})").union(paired)
+
+    def _file_rows(self) -> DataFrame:
+        return self._scan([side.file_meta for side in self.sides], tasks.files_scan())
+
+    def _note_changes(self, changes: DataFrame) -> None:
+        for row in changes.groupBy("kind", "side").sum("count").collect():
+            kind, side, count = row
+            if kind == "skipped":
+                self._note_skipped({side: count})
+            else:
+                self.result.counts[f"file.{kind}"] += count
+        note_file_counts(self.result, self.options)
+
+    def _note_skipped(self, by_side: dict[int, int]) -> None:
+        self.result.before_scan.skipped_rows += by_side.get(BEFORE, 0)
+        self.result.after_scan.skipped_rows += by_side.get(AFTER, 0)
+
+    def _file_events(self, changes: DataFrame) -> DataFrame:
+        listed = changes.where("kind <> 'skipped'")
+        return listed.mapInArrow(tasks.file_events_task(self.result.mode), tasks.EVENT_SCHEMA)
+
+    def _inside_events(self, compared: DataFrame) -> DataFrame:
+        """The events of modified and renamed files: everything about a path meets in one task."""
+        wanted = self._wanted(compared)
+        if wanted is None:
+            return self.spark.createDataFrame([], tasks.EVENT_SCHEMA)
+        places = self._places(compared)
+        records = self._change_records(compared).unionByName(self._chunk_records(places, wanted))
+        if self.options.include_relations:
+            records = records.unionByName(self._import_records(places, wanted))
+        task = tasks.inside_task(self.result.mode, self.options)
+        return self._sorted_by(records, "key", "tag").mapInArrow(task, tasks.EVENT_SCHEMA)
+
+    def _wanted(self, compared: DataFrame) -> dict[int, Wanted] | None:
+        """What tasks look for; None where nothing is to be looked into."""
+        count = self.result.counts["file.modified"] + self.result.counts["file.renamed"]
+        if count == 0:
+            return None
+        if count > WANTED_FILES_LIMIT:
+            return {BEFORE: Wanted(), AFTER: Wanted()}
+        rows = compared.select("key", "old_key", "ids").collect()
+        paths = {BEFORE: {path_of(row.old_key) for row in rows}, AFTER: {path_of(row.key) for row in rows}}
+        ids = [json.loads(row.ids) for row in rows]
+        return {
+            side: Wanted(frozenset(paths[side]), frozenset(text for both in ids for text in both[side]))
+            for side in (BEFORE, AFTER)
+        }
+
+    def _places(self, compared: DataFrame) -> DataFrame:
+        """Which path of which side belongs to which change."""
+        before = compared.selectExpr(f"{BEFORE} as side", "old_key as found_key", "key as path_key")
+        return before.union(compared.selectExpr(f"{AFTER} as side", "key as found_key", "key as path_key"))
+
+    def _change_records(self, compared: DataFrame) -> DataFrame:
+        empty = "cast(null as binary) as cold"
+        return compared.selectExpr(
+            "key", f"{tasks.CHANGE_TAG} as tag", "kind", "0 as side", "0L as count", "payload", empty
+        )
+
+    def _chunk_records(self, places: DataFrame, wanted: dict[int, Wanted]) -> DataFrame:
+        scan = tasks.chunks_scan(wanted, self.options.max_chunks_per_file)
+        rows = self._keep(self._scan([side.chunk_meta for side in self.sides], scan))
+        named = rows.where("key is not null")
+        if rows.where("key is null").limit(1).count():
+            named = named.union(self._named_by_id(rows.where("key is null")))
+        placed = _at_places(named, places)
+        cold = self._cold_rows(placed)
+        joined = placed.join(cold, ["side", "row_id"], "left") if cold is not None else placed
+        cold_column = "cold" if cold is not None else "cast(null as binary) as cold"
+        return joined.selectExpr(
+            "path_key as key", f"{tasks.CHUNK_TAG} as tag", "null as kind", "side", "count", "payload", cold_column
+        )
+
+    def _named_by_id(self, unnamed: DataFrame) -> DataFrame:
+        """Rows that only have a file number, named by `file_meta`; numbers that lead nowhere are counted."""
+        ids = self._file_rows().where("key is not null and file_id is not null")
+        names = ids.groupBy("side", "file_id").agg({"key": "min"}).withColumnRenamed("min(key)", "found_key")
+        found = unnamed.drop("key").join(names, ["side", "file_id"], "left")
+        lost = found.where("found_key is null").groupBy("side").sum("count").collect()
+        self._note_skipped({row[0]: row[1] for row in lost})
+        return found.where("found_key is not null").selectExpr(
+            "side", "found_key as key", "file_id", "row_id", "count", "payload"
+        )
+
+    def _cold_rows(self, placed: DataFrame) -> DataFrame | None:
+        artifacts = [side.chunk_meta_cold for side in self.sides]
+        if not any(artifacts):
+            return None
+        splits = [split for side, artifact in enumerate(artifacts) for split in plan_splits(side, artifact)]
+        rows = self._scan_splits(splits, tasks.cold_scan(self._wanted_ids(placed)))
+        # An id that is there twice joins once: the last members win, as on one machine.
+        return rows.groupBy("side", "row_id").agg({"payload": "max"}).withColumnRenamed("max(payload)", "cold")
+
+    def _wanted_ids(self, placed: DataFrame) -> dict[int, Collection[str] | None]:
+        ids = placed.where("payload is not null").select("side", "row_id")
+        if ids.count() > WANTED_FILES_LIMIT:
+            return {BEFORE: None, AFTER: None}
+        rows = ids.distinct().collect()
+        return {side: frozenset(row.row_id for row in rows if row.side == side) for side in (BEFORE, AFTER)}
+
+    def _import_records(self, places: DataFrame, wanted: dict[int, Wanted]) -> DataFrame:
+        rows = self._keep(self._scan([side.file_relations for side in self.sides], tasks.imports_scan(wanted)))
+        skipped = rows.where("key is null").groupBy("side").sum("count").collect()
+        self._note_skipped({row[0]: row[1] for row in skipped})
+        return _at_places(rows.where("key is not null"), places).selectExpr(
+            "path_key as key",
+            f"{tasks.IMPORTS_TAG} as tag",
+            "null as kind",
+            "side",
+            "count",
+            "payload",
+            "cast(null as binary) as cold",
+        )
+
+    def _scan(self, artifacts: Sequence[Any], task: tasks.Task) -> DataFrame:
+        return self._scan_splits(
+            [split for side, artifact in enumerate(artifacts) for split in plan_splits(side, artifact)], task
+        )
+
+    def _scan_splits(self, splits: Sequence[Split], task: tasks.Task) -> DataFrame:
+        self.partitions = max(self.partitions, len(splits) // _SPLITS_PER_PARTITION)
+        texts = [msgspec.json.encode(split).decode() for split in splits]
+        return _one_per_task(self.spark, "split", texts).mapInArrow(task, tasks.RECORD_SCHEMA)
+
+    def _sorted_by(self, frame: DataFrame, key: str, *more: str) -> DataFrame:
+        """All rows of a key in one task, one key after the other."""
+        return frame.repartition(self.partitions, key).sortWithinPartitions(key, *more)
+
+
+def _at_places(rows: DataFrame, places: DataFrame) -> DataFrame:
+    found = rows.withColumnRenamed("key", "found_key")
+    return found.join(places, ["side", "found_key"])
+
+
+def _one_per_task(spark: SparkSession, name: str, texts: Sequence[str]) -> DataFrame:
+    table = pa.table({"id": pa.array(range(len(texts)), pa.int32()), name: pa.array(texts, pa.string())})
+    return spark.createDataFrame(table).repartitionById(max(len(texts), 1), "id")
