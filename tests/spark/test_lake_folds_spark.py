@@ -5,18 +5,23 @@ from __future__ import annotations
 import io
 import json
 import random
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from driftline.deltas import ColumnDelta, RowDelta
-from driftline.errors import LakeError
+from driftline.errors import DriftlineError, LakeError
 from driftline.lake import Lake, changes, compact, flush, materialize, register, replay, verify
 from driftline.lake.delta_tables import files_of, load
+from driftline.lake.extracting import extract_snapshots
+from driftline.lake.ingesting import commit_ingested, plan_ingest
+from driftline.lake.line_ranges import line_ranges
 from driftline.lake.rows import decode_state
-from driftline.lake.state import snapshot_table
+from driftline.lake.state import all_deltas, snapshot_table
 from driftline.spark.lake_folds import fold_engine
+from driftline.spark.lake_ingest import ingest_on_spark, survey_on_spark
 from lake_support import SCHEMA, VALUES, delta, load_lake
 
 if TYPE_CHECKING:
@@ -101,3 +106,40 @@ def test_a_damaged_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
     assert caught.value.code == "corrupt_file"
     assert load(lake, "todos", "base") is None
     assert json.loads(json.dumps(caught.value.to_dict()))["path"].endswith(victim.name)
+
+
+def test_extraction_in_tasks_makes_the_same_deltas(spark: SparkSession, tmp_path: Path) -> None:
+    header = "id,name\n"
+    (tmp_path / "a.csv").write_text(header + "".join(f"k{n:04d},name {n}\n" for n in range(500)))
+    (tmp_path / "b.csv").write_text(header + "".join(f"k{n:04d},name {n % 400}\n" for n in range(100, 600)))
+    lakes = [Lake(str(tmp_path / name)) for name in ("local", "spark")]
+    ways: list[dict[str, Any]] = [
+        {},
+        {"scheduler": partial(ingest_on_spark, spark), "surveyor": partial(survey_on_spark, spark)},
+    ]
+    for lake, way in zip(lakes, ways, strict=True):
+        given = {"key": ["id"], "table": "people", "client_id": "c", "start": 5 << 16}
+        result = extract_snapshots(lake, tmp_path / "a.csv", tmp_path / "b.csv", **given, **way)
+        assert result.deltas == 300
+    local, remote = (sorted(all_deltas(lake, "people"), key=lambda each: each.hlc) for lake in lakes)
+    assert local == remote
+    assert [each.hlc - (5 << 16) for each in remote] == list(range(300))
+    assert [each.row_id for each in remote] == sorted(each.row_id for each in remote)
+
+
+def test_a_stream_of_deltas_is_flushed_in_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    deltas = [delta("UPDATE", f"r{n % 7}", n, title=f"é{n}") for n in range(200)]
+    lines = [json.dumps(each.to_wire()) for each in deltas]
+    (tmp_path / "d.jsonl").write_text("\n".join(lines))
+    lake = Lake(str(tmp_path / "lake"))
+    register(lake, SCHEMA)
+    plan = plan_ingest(lake, ["todos"], "gw")
+    work = [(each, 0) for each in line_ranges(tmp_path / "d.jsonl", 5000)]
+    assert len(work) > 3
+    [result] = commit_ingested(plan, ingest_on_spark(spark, plan, work), "file:x")
+    assert result.deltas == 200
+    assert sorted(all_deltas(lake, "todos"), key=lambda each: each.hlc) == deltas
+    (tmp_path / "d.jsonl").write_text("\n".join([*lines, "{"]))
+    work = [(each, 0) for each in line_ranges(tmp_path / "d.jsonl", 5000)]
+    with pytest.raises(DriftlineError, match="d.jsonl"):
+        commit_ingested(plan, ingest_on_spark(spark, plan, work), "file:y")

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pull": ("driftline.cli.sync:pull", "Fetch row deltas from a gateway."),
     "token": ("driftline.cli.token:token", "Make tokens for a gateway and change its secrets."),
     "index": ("driftline.cli.index:index", "Compare two builds of a code index; keep a registry of diffs."),
+    "lake": ("driftline.cli.lake:lake", "Keep row deltas in a lake, fold them, travel in time."),
     "doctor": ("driftline.cli.doctor:doctor", "Check this machine and say in words what is wrong."),
 }
 

@@ -33,6 +33,7 @@ from driftline.lake.rows import decode_deltas, decode_state
 from driftline.progress import Tracker
 
 KINDS = ("events", "deltas")
+_COUNTED = ("added", "removed", "changed", "unchanged", "deltas")
 
 Row = dict[str, Any]
 
@@ -49,8 +50,7 @@ class ChangeCounts:
 
     def plus(self, more: Result) -> ChangeCounts:
         """These counts and one range's."""
-        names = ("added", "removed", "changed", "unchanged", "deltas")
-        return ChangeCounts(*(getattr(self, name) + more[name] for name in names))
+        return ChangeCounts(*(getattr(self, name) + more[name] for name in _COUNTED))
 
     @property
     def any_difference(self) -> bool:
@@ -74,7 +74,7 @@ class WriteChanges:
         window = given.deltas.filter(pc.greater(given.deltas["hlc"], self.since))
         if window.num_rows == 0:
             return []
-        counts = dict.fromkeys(("added", "removed", "changed", "unchanged", "deltas"), 0)
+        counts = dict.fromkeys((*_COUNTED, "absent"), 0)
         lines = self._deltas(plan, window) if self.kind == "deltas" else self._events(plan, given, window)
         path = Path(self.folder, f"part-{given.key_range.index:05d}-{attempt_token()}")
         with naming_the_file(path), open(path, "wb") as out:
@@ -161,7 +161,7 @@ def _event(plan: FoldPlan, row_id: str, before: Row | None, after: Row | None) -
     old, new = _whole_row(plan, row_id, before), _whole_row(plan, row_id, after)
     key = _key(plan, row_id, new or old)
     if old is None and new is None:
-        return "unchanged", None
+        return "absent", None  # came and went within the window
     if old is None:
         return "added", {"type": "added", "key": key, "row": new}
     if new is None:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from driftline.deltas import ColumnSchema, RowDelta
-from driftline.deltas.names import check_gateway_id
-from driftline.errors import DeltaError, LakeError
+from driftline.deltas.names import check_column_names, check_gateway_id
+from driftline.errors import DeltaError, DriftlineError, LakeError
 from driftline.lake.delta_tables import Commit, append, load, retried, transaction_version
 from driftline.lake.envelopes import (
     Envelope,
@@ -79,12 +79,20 @@ def flushed_sequence(lake: Lake, table: str, gateway_id: str) -> int | None:
 def flush_envelopes(lake: Lake, table: str) -> list[FlushResult]:
     """Turn the waiting envelopes of a table that has got a schema into Parquet, each exactly once."""
     required(lake, table)
-    results = []
+    results: list[FlushResult] = []
+    misfits: list[DriftlineError] = []
     for name in envelope_paths(lake, table):
-        envelope = read_envelope(lake, table, name)
-        if not is_flushed(lake, table, name) and envelope.deltas:
-            mark = {f"envelope:{name}": 1}
-            results.append(append_deltas(lake, table, envelope.deltas, envelope.gateway_id, mark))
+        if is_flushed(lake, table, name):
+            continue
+        try:
+            envelope = read_envelope(lake, table, name)
+            if envelope.deltas:
+                mark = {f"envelope:{name}": 1}
+                results.append(append_deltas(lake, table, envelope.deltas, envelope.gateway_id, mark))
+        except DriftlineError as error:  # one envelope that does not fit must not hold up the others
+            misfits.append(type(error)(f"{name}: {error.message}", code=error.code, **error.context))
+    if misfits:
+        raise misfits[0]
     return results
 
 
@@ -108,7 +116,7 @@ def append_deltas(
             return True
         _check_age(table, batch, refused_before(deltas_table))
         if not written:
-            written.extend(_write_files(lake, table, batch, gateway_id, every_column(deltas_table)))
+            written.extend(write_delta_files(lake, table, batch, gateway_id, every_column(deltas_table)))
         details = {"operation": "flush", "gateway": gateway_id, "deltas": len(batch)}
         return append(deltas_table, Commit(adds=written, transactions=transactions, metadata=details))
 
@@ -125,9 +133,10 @@ def _flush_envelope(lake: Lake, table: str, batch: tuple[RowDelta, ...], gateway
     return FlushResult(table, len(batch), (name,), "json")
 
 
-def _write_files(
-    lake: Lake, table: str, batch: Sequence[RowDelta], gateway_id: str, columns: list[ColumnSchema]
+def write_delta_files(
+    lake: Lake, table: str, batch: Sequence[RowDelta], gateway_id: str, columns: Sequence[ColumnSchema]
 ) -> list[DataFile]:
+    """Write deltas as files of bounded length that are still to be committed."""
     files = []
     for start in range(0, len(batch), _ROWS_PER_FILE):
         rows = batch[start : start + _ROWS_PER_FILE]
@@ -149,6 +158,7 @@ def _check_batch(table: str, batch: Sequence[RowDelta], check_ids: bool) -> None
     for position, delta in enumerate(batch):
         if delta.table != table:
             raise DeltaError(f"delta {position} is of table {delta.table!r}, not {table!r}", index=position)
+        check_column_names(tuple(entry.column for entry in delta.columns))
         if check_ids and not delta.has_own_id():
             raise wrong_id(f"the batch for {table}", position, delta)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
-from driftline.errors import LakeError
+from driftline.deltas.clock import make_hlc, physical_ms
+from driftline.errors import LakeError, OptionError
 from driftline.lake.columns import base_file_schema
 from driftline.lake.compacting import Engine, WriteSnapshot, collect_changes, compact
 from driftline.lake.delta_tables import Commit, append, create, files_of, load, retried
@@ -26,6 +27,8 @@ def set_horizon(
 ) -> int:
     """Keep deltas from `horizon` on; how many delta files went away."""
     lake.table_name(table)
+    if horizon > make_hlc(physical_ms()):
+        raise OptionError(f"the horizon {horizon} lies in the future: every new delta would be refused")
     before = horizon_of(load(lake, table, "deltas"))
     if before is not None and horizon < before:
         raise LakeError(

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from driftline.deltas.clock import MAX_COUNTER, MAX_HLC, make_hlc
 from driftline.errors import OptionError
 
+LAST_MOMENT = MAX_HLC
+
 
 def parse_moment(text: str) -> int:
     """The hlc of a decimal number, or the last hlc of the millisecond that an ISO 8601 time names (UTC by default)."""

@@ -1,0 +1,130 @@
+"""`driftline lake`: the group, and what its commands share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from driftline.cli.commands import LazyGroup
+from driftline.errors import OptionError
+
+if TYPE_CHECKING:
+    from driftline.lake import Lake
+    from driftline.lake.compacting import Engine
+
+LOCAL_LIMIT_BYTES = 8 << 30  # above this `auto` hands the work to Spark
+_SPARK_VARIABLES = ("SPARK_REMOTE", "SPARK_MASTER")
+
+_COMMANDS: dict[str, tuple[str, str]] = {
+    "schema": ("driftline.cli.lake_write:schema", "Register a table's schema, or show it."),
+    "extract": ("driftline.cli.lake_write:extract", "Turn two snapshots of a table into deltas."),
+    "flush": ("driftline.cli.lake_write:flush", "Add deltas from JSON lines or envelopes."),
+    "compact": ("driftline.cli.lake_write:compact", "Fold new deltas into a new snapshot."),
+    "materialize": ("driftline.cli.lake_read:materialize", "Write the state of a table at any moment."),
+    "changes": ("driftline.cli.lake_read:changes", "Write the net change between two moments."),
+    "verify": ("driftline.cli.lake_read:verify", "Prove that the snapshot is the replay of all deltas."),
+    "log": ("driftline.cli.lake_read:log", "List the commits of a table."),
+    "history": ("driftline.cli.lake_read:history", "List every delta of a row and what it won."),
+    "vacuum": ("driftline.cli.lake_write:vacuum", "Remove files that nothing refers to; set a horizon."),
+}
+_EPILOG = """\b
+Examples:
+  driftline lake extract old.csv new.csv --key id --table users --client-id nightly
+  driftline lake compact --table users
+  driftline lake materialize --table users --as-of 2026-11-15T12:00:00Z --format csv -o users.csv
+  driftline lake verify --table users
+
+The lake is a folder or an object-store URL: --lake, or the variable DRIFTLINE_LAKE, or ./lake.
+A moment is an hlc in digits, or a time such as 2026-11-15T12:00:00Z.
+"""
+
+
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog=_EPILOG)
+def lake() -> None:
+    """Keep row deltas in a lake of Delta tables, fold them and travel in time."""
+
+
+def lake_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--lake`."""
+    return click.option(
+        "--lake",
+        "location",
+        default="lake",
+        envvar="DRIFTLINE_LAKE",
+        show_default=True,
+        show_envvar=True,
+        metavar="PATH|URL",
+        help="Where the lake is.",
+    )(command)
+
+
+def table_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--table`."""
+    return click.option("--table", "-t", required=True, metavar="NAME", help="The table.")(command)
+
+
+def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--engine` and `--master`."""
+    engine = click.option(
+        "--engine",
+        type=click.Choice(["auto", "local", "spark"]),
+        default="auto",
+        show_default=True,
+        help="Where the work runs.",
+    )
+    master = click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
+    return engine(master(command))
+
+
+def open_lake(location: str) -> Lake:
+    """The lake of `--lake`; storage options come from the environment, as `deltalake` reads them."""
+    from driftline.lake import Lake
+
+    return Lake(location)
+
+
+def choose_engine(wanted: str, master: str | None, size: Callable[[], int]) -> tuple[str, str]:
+    """The engine to use and why: local unless Spark is configured or the data is large."""
+    if wanted == "local" and master is not None:
+        raise OptionError("--master goes with --engine spark")
+    if wanted != "auto":
+        return wanted, "as asked"
+    if master is not None:
+        return "spark", "a master was given"
+    if any(os.environ.get(name) for name in _SPARK_VARIABLES):
+        return "spark", "a Spark master is configured"
+    found = size()
+    if found > LOCAL_LIMIT_BYTES:
+        return "spark", f"{found / 1e9:.0f} GB are too much for one machine"
+    return "local", f"{found / 1e6:,.0f} MB fit this machine well"
+
+
+def table_bytes(lake: Lake, table: str) -> int:
+    """How many bytes of delta files a table has."""
+    from driftline.lake.delta_tables import files_of, load
+
+    deltas_table = load(lake, table, "deltas")
+    return 0 if deltas_table is None else sum(file.size for file in files_of(deltas_table))
+
+
+@contextmanager
+def fold_engine_for(lake: Lake, table: str, engine: str, master: str | None) -> Iterator[Engine]:
+    """The scheduler of folds for this table, with a Spark session around it where one is needed."""
+    from driftline.cli.terminal import say
+    from driftline.lake.local_engine import run_locally
+
+    name, reason = choose_engine(engine, master, lambda: table_bytes(lake, table))
+    if engine == "auto":
+        say(f"engine: {name} ({reason})")
+    if name == "local":
+        yield run_locally
+        return
+    from driftline.spark.lake_folds import fold_engine
+    from driftline.spark.session import open_session
+
+    with open_session(master, short_job=False) as session:
+        yield fold_engine(session)

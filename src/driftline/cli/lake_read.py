@@ -1,0 +1,211 @@
+"""`driftline lake materialize|changes|verify|log|history`: what reads a lake."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, cast
+
+import click
+
+from driftline.cli.lake import engine_options, fold_engine_for, lake_option, open_lake, table_option
+from driftline.cli.outcome import DIFFERENT, SAME
+from driftline.cli.terminal import progress_bar
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline lake materialize --table users
+  driftline lake materialize --table users --as-of 2026-11-15T12:00:00Z --format parquet -o users.parquet
+  driftline lake materialize --table users --format sqlite -o users.db
+
+Rows come in the order of row ids. In JSONL a column that was never set is left out and an explicit null is written.
+"""
+)
+@table_option
+@click.option("--as-of", metavar="MOMENT", help="The moment to travel to.  [default: now]")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["jsonl", "csv", "parquet", "sqlite"]),
+    default="jsonl",
+    show_default=True,
+    help="What to write.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
+@lake_option
+@engine_options
+def materialize(
+    table: str,
+    as_of: str | None,
+    format_name: str,
+    output: str | None,
+    location: str,
+    engine: str,
+    master: str | None,
+) -> int:
+    """Write the rows of a table as they are now, or were at a moment within retention."""
+    from driftline.lake import materialize as write_state
+    from driftline.lake.moments import parse_moment
+
+    lake = open_lake(location)
+    moment = None if as_of is None else parse_moment(as_of)
+    target: str | BinaryIO = cast(BinaryIO, sys.stdout.buffer) if output is None else output
+    with fold_engine_for(lake, lake.table_name(table), engine, master) as run, progress_bar() as tracker:
+        write_state(lake, table, target, format=format_name, as_of=moment, engine=run, tracker=tracker)
+    return SAME
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline lake changes --table users --from 2026-11-14T00:00:00Z --to 2026-11-15T00:00:00Z
+  driftline lake changes --table users --from 0 --to 117374976000000000 --format deltas | driftline push - --gw main
+
+The window is everything after --from up to and including --to. Exit codes: 0 no change, 1 changes, 2 error.
+"""
+)
+@table_option
+@click.option("--from", "since", required=True, metavar="MOMENT", help="Where the window begins (not included).")
+@click.option("--to", "until", metavar="MOMENT", help="Where it ends (included).  [default: now]")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["events", "deltas"]),
+    default="events",
+    show_default=True,
+    help="Table-diff events or row deltas.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
+@lake_option
+@engine_options
+def changes(
+    table: str,
+    since: str,
+    until: str | None,
+    kind: str,
+    output: str | None,
+    location: str,
+    engine: str,
+    master: str | None,
+) -> int:
+    """Write the net change of a table between two moments."""
+    from driftline.lake import changes as write_changes
+    from driftline.lake.moments import LAST_MOMENT, parse_moment
+
+    lake = open_lake(location)
+    begin, end = parse_moment(since), LAST_MOMENT if until is None else parse_moment(until)
+    folds = fold_engine_for(lake, lake.table_name(table), engine, master)
+    with folds as run, progress_bar() as tracker, _opened(output) as out:
+        counts = write_changes(lake, table, out, since=begin, until=end, kind=kind, engine=run, tracker=tracker)
+    return DIFFERENT if counts.any_difference else SAME
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline lake verify --table users
+  driftline lake verify --table users --oracle
+
+Exit codes: 0 proved, 1 differences (the row ids are listed), 2 error.
+"""
+)
+@table_option
+@click.option("--oracle", is_flag=True, help="Also replay every delta in plain Python (slow).")
+@lake_option
+@engine_options
+def verify(table: str, oracle: bool, location: str, engine: str, master: str | None) -> int:
+    """Prove that the snapshot is what a replay of all deltas gives, and that every delta id is right."""
+    from driftline.lake import verify as verify_table
+
+    lake = open_lake(location)
+    with fold_engine_for(lake, lake.table_name(table), engine, master) as run, progress_bar() as tracker:
+        proof = verify_table(lake, table, engine=run, tracker=tracker, oracle=oracle)
+    record = {
+        "table": table,
+        "proved": proof.is_proved,
+        "snapshot": proof.snapshot,
+        "deltas": proof.deltas,
+        "rowsInBase": proof.rows_in_base,
+        "rowsReplayed": proof.rows_replayed,
+        "hashOfBase": proof.hash_of_base,
+        "hashOfReplay": proof.hash_of_replay,
+        "differingRows": list(proof.differing_rows),
+    }
+    click.echo(json.dumps(record, ensure_ascii=False))
+    return SAME if proof.is_proved else DIFFERENT
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline lake log --table users
+  driftline lake log --table users --json
+"""
+)
+@table_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per commit.")
+@lake_option
+def log(table: str, as_json: bool, location: str) -> int:
+    """List the commits of a table: flushes, compactions, schema changes, retention."""
+    from driftline.lake import lake_log
+    from driftline.lake.moments import moment_text
+
+    for entry in lake_log(open_lake(location), table):
+        if as_json:
+            click.echo(json.dumps(entry.to_dict()))
+            continue
+        words = [f"{entry.part}@{entry.version}", entry.operation]
+        if entry.deltas is not None:
+            words.append(f"{entry.deltas} deltas")
+        if entry.gateway is not None:
+            words.append(f"from {entry.gateway}")
+        if entry.min_hlc is not None and entry.max_hlc is not None:
+            words.append(f"{moment_text(entry.min_hlc)} to {moment_text(entry.max_hlc)}")
+        if entry.part != "deltas":
+            words.append(f"+{entry.files_added} -{entry.files_removed} files")
+        click.echo("  ".join(words))
+    return SAME
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline lake history --table users --row 42
+  driftline lake history --table users --row 42 --json
+"""
+)
+@table_option
+@click.option("--row", "row_id", required=True, metavar="ID", help="The row id.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per delta.")
+@lake_option
+def history(table: str, row_id: str, as_json: bool, location: str) -> int:
+    """List every delta of a row in the order of replay, and the columns that each one won."""
+    from driftline.lake import row_history
+    from driftline.lake.moments import moment_text
+
+    for entry in row_history(open_lake(location), table, row_id):
+        if as_json:
+            click.echo(json.dumps(entry.to_dict(), ensure_ascii=False))
+            continue
+        delta = entry.delta
+        values = ", ".join(
+            f"{each.column}={json.dumps(each.value, ensure_ascii=False)}{'*' if each.column in entry.won else ''}"
+            for each in delta.columns
+        )
+        click.echo(f"{moment_text(delta.hlc)}  {delta.client_id}  {delta.op}  {values}".rstrip())
+    return SAME
+
+
+@contextmanager
+def _opened(output: str | None) -> Iterator[BinaryIO]:
+    from driftline.files import atomic_write
+
+    if output is None:
+        yield cast(BinaryIO, sys.stdout.buffer)
+    else:
+        with atomic_write(output) as out:
+            yield out

@@ -1,0 +1,211 @@
+"""Ingest: lines of table-diff events or of wire deltas become delta files.
+
+Two kernels run over byte ranges of lines: `survey` counts events and sees which types their values have, `write_range`
+makes the deltas of a range and writes them. Events get the timestamps start, start + 1, … in their order, so a rerun
+with the same start makes the same deltas.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from driftline.deltas import ColumnSchema, RowDelta, TableSchema, from_events
+from driftline.errors import DeltaError, DriftlineError, LakeError
+from driftline.lake.delta_tables import Commit, append, load, retried, transaction_version
+from driftline.lake.envelopes import wrong_id
+from driftline.lake.flushing import FlushResult, write_delta_files
+from driftline.lake.layout import Lake
+from driftline.lake.line_ranges import LineRange
+from driftline.lake.parquet_files import DataFile
+from driftline.lake.registry import every_column, required
+from driftline.lake.retention import refused_before, too_old
+
+_FRAME = frozenset({"schema", "stats", "unchanged"})
+_decode = msgspec.json.decode
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """How events become deltas: for which table, by whom, from which moment on."""
+
+    table: str
+    client_id: str
+    start: int
+    schema: TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class IngestPlan:
+    """What every task must know; `extraction` is None for lines that are deltas already."""
+
+    lake: Lake
+    gateway_id: str
+    columns: Mapping[str, Sequence[ColumnSchema]]
+    refused: Mapping[str, int | None]
+    extraction: Extraction | None = None
+
+
+@dataclass
+class Survey:
+    """Facts about a range of events: their number, the columns named first, and the types of values seen."""
+
+    events: int = 0
+    columns: list[str] = field(default_factory=list)
+    types: dict[str, set[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestedFile:
+    """A delta file that was written and waits for its commit."""
+
+    table: str
+    file: DataFile
+    deltas: int
+
+
+Scheduler = Callable[[IngestPlan, Sequence[tuple[LineRange, int]]], Iterable[IngestedFile]]
+
+
+def survey(lines: LineRange) -> Survey:
+    """Count the data events of a range and look at their values."""
+    found = Survey()
+    seen: dict[str, set[type]] = defaultdict(set)
+    for line in lines.lines():
+        event = _event(line, lines)
+        if event.get("type") == "schema":
+            found.columns = list(dict.fromkeys([*event["columns_a"], *event["columns_b"]]))
+        if event.get("type") in _FRAME:
+            continue
+        found.events += 1
+        for name, value in (event.get("after") or event.get("row") or {}).items():
+            seen[name].add(type(value))
+    found.types = {name: {_type_name(kind) for kind in kinds} for name, kinds in seen.items()}
+    return found
+
+
+def inferred_schema(table: str, surveys: Iterable[Survey], key: Sequence[str] = ()) -> TableSchema:
+    """The narrowest schema that takes every value seen; a column without values is a string."""
+    names: dict[str, set[str]] = {}
+    for each in surveys:
+        for name in (*each.columns, *each.types):
+            names.setdefault(name, set()).update(each.types.get(name, ()))
+    columns = [{"name": name, "type": _common_type(kinds)} for name, kinds in names.items()]
+    return TableSchema(table, columns, key)
+
+
+def plan_ingest(lake: Lake, tables: Iterable[str], gateway_id: str, extraction: Extraction | None = None) -> IngestPlan:
+    """The plan for deltas of tables that have a schema."""
+    columns: dict[str, Sequence[ColumnSchema]] = {}
+    refused: dict[str, int | None] = {}
+    for table in tables:
+        required(lake, table)
+        deltas_table = load(lake, table, "deltas")
+        columns[table] = every_column(deltas_table)
+        refused[table] = refused_before(deltas_table)
+    return IngestPlan(lake, gateway_id, columns, refused, extraction)
+
+
+def write_range(plan: IngestPlan, lines: LineRange, first: int = 0) -> list[IngestedFile]:
+    """Make the deltas of a range and write them, a file for each table; `first` counts the events before it."""
+    by_table: dict[str, list[RowDelta]] = defaultdict(list)
+    for position, delta in enumerate(_deltas(plan, lines, first)):
+        limit = plan.refused.get(delta.table)
+        if limit is not None and delta.hlc < limit:
+            raise too_old(delta.table, delta.hlc, limit, position)
+        by_table[delta.table].append(delta)
+    written = []
+    for table, batch in by_table.items():
+        if table not in plan.columns:
+            raise DeltaError(
+                f"no schema is registered for table {table!r}: register one with `driftline lake schema`",
+                code="SCHEMA_ERROR",
+            )
+        for file in write_delta_files(plan.lake, table, batch, plan.gateway_id, plan.columns[table]):
+            written.append(IngestedFile(table, file, file.rows))
+    return written
+
+
+def ingest_locally(plan: IngestPlan, work: Sequence[tuple[LineRange, int]]) -> Iterator[IngestedFile]:
+    """The scheduler without Spark: one range after the other."""
+    for lines, first in work:
+        yield from write_range(plan, lines, first)
+
+
+def commit_ingested(plan: IngestPlan, files: Iterable[IngestedFile], application: str) -> list[FlushResult]:
+    """Commit what was written, a commit for each table, unless this application did it before."""
+    by_table: dict[str, list[IngestedFile]] = defaultdict(list)
+    for each in files:
+        by_table[each.table].append(each)
+    return [_commit(plan, table, entries, application) for table, entries in sorted(by_table.items())]
+
+
+def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], application: str) -> FlushResult:
+    count = sum(entry.deltas for entry in entries)
+    done_before = False
+
+    def attempt() -> bool:
+        nonlocal done_before
+        deltas_table = load(plan.lake, table, "deltas")
+        if transaction_version(deltas_table, application) is not None:
+            done_before = True
+            return True
+        if refused_before(deltas_table) != plan.refused.get(table):
+            raise LakeError(f"the horizon of {table} moved meanwhile: run it again", code="commit_conflict")
+        details = {"operation": "flush", "gateway": plan.gateway_id, "deltas": count}
+        adds = [entry.file for entry in entries]
+        return append(deltas_table, Commit(adds, (), {application: 1}, details))
+
+    retried(attempt, f"flushing to {table}")
+    if done_before:
+        return FlushResult(table, 0, (), "parquet")
+    return FlushResult(table, count, tuple(entry.file.path for entry in entries), "parquet")
+
+
+def _deltas(plan: IngestPlan, lines: LineRange, first: int) -> Iterator[RowDelta]:
+    if plan.extraction is not None:
+        how = plan.extraction
+        events = (_event(line, lines) for line in lines.lines())
+        data = (event for event in events if event.get("type") not in _FRAME)
+        yield from from_events(
+            data, table=how.table, client_id=how.client_id, start=how.start + first, schema=how.schema
+        )
+        return
+    for position, line in enumerate(lines.lines()):
+        yield parse_delta(line, lines.path, position)
+
+
+def parse_delta(line: bytes, name: str, position: int) -> RowDelta:
+    """A delta of a line of JSON, its id checked; an error names the file and the line."""
+    try:
+        delta = RowDelta.from_wire(_decode(line))
+    except (msgspec.DecodeError, DriftlineError) as error:
+        raise DeltaError(f"{name}, delta {position}: {error}", path=name, index=position) from error
+    if not delta.has_own_id():
+        raise wrong_id(name, position, delta)
+    return delta
+
+
+def _event(line: bytes, lines: LineRange) -> dict[str, Any]:
+    try:
+        event = _decode(line)
+    except msgspec.DecodeError as error:
+        raise DeltaError(f"{lines.path} holds a line that is not JSON: {error}", path=lines.path) from error
+    if not isinstance(event, dict):
+        raise DeltaError(f"{lines.path} holds a line that is not an event", path=lines.path)
+    return event
+
+
+def _type_name(kind: type) -> str:
+    return {str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}.get(kind, "json")
+
+
+def _common_type(kinds: set[str]) -> str:
+    known = kinds - {"null"}
+    if not known:
+        return "string"
+    return known.pop() if len(known) == 1 else "json"

@@ -1,0 +1,71 @@
+"""The Spark scheduler of ingestion: byte ranges of lines become delta files, in tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from driftline.errors import DriftlineError
+from driftline.lake.ingesting import IngestedFile, IngestPlan, Survey, survey, write_range
+from driftline.lake.line_ranges import LineRange
+from driftline.lake.parquet_files import DataFile
+from driftline.spark.task_errors import error_text, raise_task_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_RESULTS = "number int, result string, error string"
+
+Kernel = Callable[[int], Any]
+
+
+def survey_on_spark(session: SparkSession, ranges: Sequence[LineRange]) -> Iterator[Survey]:
+    """Survey every range in a task of its own."""
+    for result in _each(session, len(ranges), partial(_survey_task, list(ranges))):
+        events, columns, types = result
+        yield Survey(events, columns, {name: set(kinds) for name, kinds in types.items()})
+
+
+def ingest_on_spark(
+    session: SparkSession, plan: IngestPlan, work: Sequence[tuple[LineRange, int]]
+) -> Iterator[IngestedFile]:
+    """Write every range in a task of its own; only files that tasks report are committed."""
+    for result in _each(session, len(work), partial(_write_task, plan, list(work))):
+        for table, file, deltas in result:
+            yield IngestedFile(table, DataFile(*file), deltas)
+
+
+def _each(session: SparkSession, count: int, kernel: Kernel) -> Iterator[Any]:
+    if count == 0:
+        return
+    rows = session.range(0, count, 1, count).mapInArrow(partial(_run, kernel), _RESULTS).collect()
+    for row in sorted(rows, key=lambda row: (row["error"] is None, row["number"])):
+        raise_task_error(row["error"])
+        yield json.loads(row["result"])
+
+
+def _run(kernel: Kernel, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            result, problem = None, None
+            try:
+                result = json.dumps(kernel(number))
+            except DriftlineError as error:
+                problem = error_text(error)
+            arrays = [pa.array([number], pa.int32()), pa.array([result], pa.string()), pa.array([problem], pa.string())]
+            yield pa.RecordBatch.from_arrays(arrays, names=["number", "result", "error"])
+
+
+def _survey_task(ranges: list[LineRange], number: int) -> Any:
+    found = survey(ranges[number])
+    return [found.events, found.columns, {name: sorted(kinds) for name, kinds in found.types.items()}]
+
+
+def _write_task(plan: IngestPlan, work: list[tuple[LineRange, int]], number: int) -> Any:
+    lines, first = work[number]
+    return [[each.table, astuple(each.file), each.deltas] for each in write_range(plan, lines, first)]

@@ -1,0 +1,183 @@
+"""Extraction of snapshots and flushing of files: deterministic, increasing, exactly once."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import driftline as dl
+from driftline.deltas import ColumnDelta, RowDelta, TableSchema, from_events
+from driftline.errors import DriftlineError
+from driftline.lake import Lake, flush, register, registered
+from driftline.lake.extracting import extract_snapshots
+from driftline.lake.identities import check_delta_ids, delta_ids
+from driftline.lake.ingesting import commit_ingested, ingest_locally, plan_ingest
+from driftline.lake.json_text import json_texts
+from driftline.lake.line_ranges import line_ranges
+from driftline.lake.rows import decode_deltas, encode_deltas
+from driftline.lake.state import all_deltas, state_rows
+from lake_support import BATCHES, SCHEMA, delta, row_deltas
+
+
+def write_snapshots(folder: Path, rows: int = 300, seed: int = 1) -> tuple[Path, Path]:
+    chance = random.Random(seed)
+    before = {f"k{n:05d}": [f"name {n}", f"city, {chance.randrange(9)}", ""] for n in range(rows)}
+    after = {key: list(value) for key, value in before.items() if chance.random() > 0.1}
+    for key in list(after):
+        if chance.random() < 0.2:
+            after[key][chance.randrange(3)] = f'new "{key}"\n'
+    after |= {f"k{n:05d}": ["new", "row", ""] for n in range(rows, rows + 20)}
+    for name, content in (("a.csv", before), ("b.csv", after)):
+        with open(folder / name, "w", newline="", encoding="utf-8") as out:
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(["id", "Full Name", "city", "note"])
+            items = list(content.items())
+            chance.shuffle(items)
+            writer.writerows([key, *value] for key, value in items)
+    return folder / "a.csv", folder / "b.csv"
+
+
+def run_extract(lake: Lake, a: Path, b: Path, **options: Any) -> Any:
+    given: dict[str, Any] = {"key": ["id"], "table": "people", "client_id": "nightly", **options}
+    return extract_snapshots(lake, a, b, **given)
+
+
+def test_extraction_is_the_door_from_events(tmp_path: Path) -> None:
+    a, b = write_snapshots(tmp_path)
+    lake = Lake(str(tmp_path / "lake"))
+    result = run_extract(lake, a, b, start=1000 << 16)
+    made = sorted(all_deltas(lake, "people"), key=lambda each: each.hlc)
+    events = list(dl.diff(a, b, key=["id"]))
+    assert made == list(from_events(events, table="people", client_id="nightly", start=1000 << 16))
+    assert result.deltas == len(made) == len(events) - 2
+    assert [each.row_id for each in made] == sorted(each.row_id for each in made)
+    assert [each.hlc for each in made] == list(range(1000 << 16, (1000 << 16) + len(made)))
+    assert all(each.has_own_id() for each in made)
+    assert registered(lake, "people") == TableSchema(
+        "people", [{"name": name, "type": "string"} for name in ("id", "Full Name", "city", "note")], key=["id"]
+    )
+
+
+def test_a_rerun_adds_nothing_and_a_killed_one_makes_the_same_deltas(tmp_path: Path) -> None:
+    a, b = write_snapshots(tmp_path)
+    lake = Lake(str(tmp_path / "lake"))
+
+    def killed(*arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_extract(lake, a, b, scheduler=killed)
+    assert list(all_deltas(lake, "people")) == []
+    first = run_extract(lake, a, b)
+    second = run_extract(lake, a, b)
+    stored = [json.loads(path.read_bytes()) for path in (tmp_path / "lake/tables/people/extracts").glob("*.json")]
+    assert stored == [{"start": str(first.start)}]
+    assert second.was_done_before
+    assert second.start == first.start
+    assert len(list(all_deltas(lake, "people"))) == first.deltas
+
+
+def test_extractions_in_a_row_lead_to_the_last_snapshot(tmp_path: Path) -> None:
+    a, b = write_snapshots(tmp_path)
+    (tmp_path / "empty.csv").write_text("id,Full Name,city,note\n")
+    lake = Lake(str(tmp_path / "lake"))
+    run_extract(lake, tmp_path / "empty.csv", a)
+    run_extract(lake, a, b)
+    with open(b, newline="", encoding="utf-8") as file:
+        expected = {row["id"]: row for row in csv.DictReader(file)}
+    assert dict(state_rows(lake, "people")) == expected
+
+
+def test_composite_keys_and_a_registered_schema(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y,v,w\n1,1,a,b\n")
+    (tmp_path / "b.csv").write_text("x,y,v,w\n1,1,c,d\n")
+    lake = Lake(str(tmp_path / "lake"))
+    register(lake, TableSchema("people", [{"name": "v", "type": "string"}]))
+    run_extract(lake, tmp_path / "a.csv", tmp_path / "b.csv", key=["x", "y"])
+    [made] = all_deltas(lake, "people")
+    assert (made.row_id, made.columns) == ('["1","1"]', (ColumnDelta("v", "c"),))
+
+
+def flush_lines(lake: Lake, path: Path, application: str = "file:1", size: int = 400) -> int:
+    plan = plan_ingest(lake, ["todos"], "gw")
+    work = [(lines, 0) for lines in line_ranges(path, size)]
+    return sum(result.deltas for result in commit_ingested(plan, ingest_locally(plan, work), application))
+
+
+@pytest.mark.parametrize("ending", ["\n", ""])
+def test_a_stream_of_deltas_in_ranges(tmp_path: Path, ending: str) -> None:
+    deltas = [delta("UPDATE", f"r{n % 7}", n, title=f"é{n}") for n in range(100)]
+    lines = [json.dumps(each.to_wire(), ensure_ascii=False) for each in deltas]
+    (tmp_path / "d.jsonl").write_text("\n".join(lines) + ending, encoding="utf-8")
+    lake = Lake(str(tmp_path / "lake"))
+    register(lake, SCHEMA)
+    assert len(line_ranges(tmp_path / "d.jsonl", 400)) > 10
+    assert flush_lines(lake, tmp_path / "d.jsonl") == 100
+    assert flush_lines(lake, tmp_path / "d.jsonl") == 0
+    assert sorted(all_deltas(lake, "todos"), key=lambda each: each.hlc) == deltas
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("{", "delta 1"),
+        ('{"op": "INSERT"}', "delta 1"),
+        (json.dumps({**delta("INSERT", "r", 1).to_wire(), "deltaId": "0" * 64}), "does not match"),
+        (json.dumps(delta("INSERT", "r", 1, table="other").to_wire()), "no schema is registered"),
+    ],
+)
+def test_a_bad_line_is_named_and_nothing_is_committed(tmp_path: Path, line: str, word: str) -> None:
+    good = json.dumps(delta("INSERT", "r", 1).to_wire())
+    (tmp_path / "d.jsonl").write_text(f"{good}\n{line}\n")
+    lake = Lake(str(tmp_path / "lake"))
+    register(lake, SCHEMA)
+    with pytest.raises(DriftlineError, match=word):
+        flush_lines(lake, tmp_path / "d.jsonl")
+    assert list(all_deltas(lake, "todos")) == []
+
+
+@given(st.lists(row_deltas(), max_size=10))
+def test_ids_of_whole_files(deltas: list[RowDelta]) -> None:
+    rows = encode_deltas(deltas, SCHEMA.columns)
+    assert delta_ids("todos", rows, SCHEMA.columns).to_pylist() == [each.delta_id for each in deltas]
+    check_delta_ids("todos", rows, SCHEMA.columns, "x")
+    assert list(decode_deltas(rows, "todos", SCHEMA.columns)) == deltas
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53).map(float)))
+def test_numbers_as_javascript_prints_them(numbers: list[float]) -> None:
+    import pyarrow as pa
+
+    from driftline.canonical import canonical_json
+
+    texts = json_texts(pa.array(numbers, pa.float64()), "number").to_pylist()
+    assert texts == [canonical_json(number) for number in numbers]
+
+
+@given(st.lists(st.text() | st.none()))
+def test_strings_as_canonical_json(texts: list[str | None]) -> None:
+    import pyarrow as pa
+
+    from driftline.canonical import canonical_json
+
+    clean = [None if text is None else text.encode("utf-8", "replace").decode() for text in texts]
+    assert json_texts(pa.array(clean, pa.string()), "string").to_pylist() == [canonical_json(text) for text in clean]
+
+
+@given(batches=BATCHES)
+def test_envelopes_and_parquet_hold_the_same(batches: list[list[RowDelta]], tmp_path_factory: Any) -> None:
+    with_schema, without = (Lake(str(tmp_path_factory.mktemp("lake"))) for _ in range(2))
+    register(with_schema, SCHEMA)
+    for number, batch in enumerate(batches):
+        for lake in (with_schema, without):
+            flush(lake, "todos", batch, gateway_id="gw", sequence=number + 1)
+    assert list(all_deltas(with_schema, "todos")) == list(all_deltas(with_schema, "todos"))
+    key = lambda each: (each.hlc, each.delta_id, each.op)  # noqa: E731
+    assert sorted(all_deltas(with_schema, "todos"), key=key) == sorted(all_deltas(without, "todos"), key=key)
