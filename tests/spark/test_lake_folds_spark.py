@@ -141,5 +141,5 @@ def test_a_stream_of_deltas_is_flushed_in_tasks(spark: SparkSession, tmp_path: P
     assert sorted(all_deltas(lake, "todos"), key=lambda each: each.hlc) == deltas
     (tmp_path / "d.jsonl").write_text("\n".join([*lines, "{"]))
     work = [(each, 0) for each in line_ranges(tmp_path / "d.jsonl", 5000)]
-    with pytest.raises(DriftlineError, match="d.jsonl"):
+    with pytest.raises(DriftlineError, match=r"d\.jsonl"):
         commit_ingested(plan, ingest_on_spark(spark, plan, work), "file:y")
