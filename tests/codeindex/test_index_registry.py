@@ -154,7 +154,7 @@ def test_unsafe_persistence_redacts_paths(cache: Path) -> None:
     assert str(cache.parent).encode() not in b"".join(persisted_bytes(cache).values())
 
 
-SECRET = "/home/alice/secret"
+SECRET = "/home/example/secret"
 PLANTED = [
     ("file_meta", ("file",)), ("file_meta", ("hash",)), ("file_meta", ("ext",)),
     ("chunk_meta", ("chunkId",)), ("chunk_meta", ("kind",)), ("chunk_meta", ("name",)),
@@ -166,7 +166,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize(("artifact", "place"), PLANTED, ids=lambda value: str(value))
-@pytest.mark.parametrize("text", [SECRET, "C:\\Users\\alice", "x = /home/alice/secret", "\\\\host\\share"])
+@pytest.mark.parametrize("text", [SECRET, "C:\\Users\\example", "x = /home/example/secret", "\\\\host\\share"])
 def test_planted_absolute_paths_are_never_persisted(cache: Path, artifact: str, place: Any, text: str) -> None:
     content = small_index("2")["code"]
     row: Any = content[artifact][0]
@@ -177,7 +177,7 @@ def test_planted_absolute_paths_are_never_persisted(cache: Path, artifact: str, 
     for step in place[:-1]:
         row = row[step]
     row[place[-1]] = ["f", text] if place[-2:-1] == ("calls",) else text
-    if place == ("file",) and text == "x = /home/alice/secret":
+    if place == ("file",) and text == "x = /home/example/secret":
         content["chunk_meta"][0]["file"] = text
     shutil.rmtree(cache / "builds/b2/index-code")
     write_index(cache / "builds/b2", {"code": content})
@@ -185,7 +185,7 @@ def test_planted_absolute_paths_are_never_persisted(cache: Path, artifact: str, 
     with pytest.raises(DriftlineError, match="absolute path") as caught:
         keep(cache)
     assert caught.value.code == "INVALID_REQUEST"
-    assert "alice" not in json.dumps(caught.value.to_dict())
+    assert "example" not in json.dumps(caught.value.to_dict())
     assert persisted_bytes(cache) == before == {}
 
 

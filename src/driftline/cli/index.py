@@ -42,6 +42,22 @@ JSON, JSONL and Markdown go to stdout, human text to stderr. Diffs of path: refe
 --persist-unsafe is given; then only a hash of the path is.
 """
 
+_SHOW_EPILOG = """\b
+Examples:
+  driftline index diff show --diff diff_779bdbb509bd9a01 --cache-root .cache/myrepo
+  driftline index diff show --diff diff_779bdbb509bd9a01 --cache-root .cache/myrepo --format jsonl --compact
+"""
+_LIST_EPILOG = """\b
+Examples:
+  driftline index diff list --cache-root .cache/myrepo
+  driftline index diff list --cache-root .cache/myrepo --modes code,prose --json
+"""
+_PRUNE_EPILOG = """\b
+Examples:
+  driftline index diff prune --cache-root .cache/myrepo --max-diffs 20 --retain-days 7 --dry-run
+  driftline index diff prune --cache-root .cache/myrepo --json
+"""
+
 _FORMATS = ("text", "json", "jsonl", "markdown")
 
 
@@ -106,8 +122,14 @@ def _answers(command: Callable[..., int]) -> Callable[..., int]:
     metavar="DIR",
     help="The repository's cache directory; repeat it to compute over many repositories at once.",
 )
-@click.option("--modes", multiple=True, metavar="CSV", help="code, prose, extracted-prose, records. Default: code.")
-@click.option("--mode", "modes", multiple=True, hidden=True)
+@click.option(
+    "--modes",
+    "--mode",
+    "modes",
+    multiple=True,
+    metavar="CSV",
+    help="code, prose, extracted-prose, records. Default: code.",
+)
 @click.option("--max-changed-files", default="200", show_default=True, metavar="N", help="Above: no chunk diff.")
 @click.option("--max-chunks-per-file", default="500", show_default=True, metavar="N", help="Above: file skipped.")
 @click.option("--max-events", default="20000", show_default=True, metavar="N", help="Events are cut after N.")
@@ -119,7 +141,13 @@ def _answers(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--wait-ms", default="0", show_default=True, metavar="MS", help="How long to wait for the lock.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 when there are differences.")
 @click.option("--events", "with_events", is_flag=True, help="With --json: the events too.")
-@click.option("--engine", type=click.Choice(["auto", "local", "spark"]), default="auto", show_default=True)
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "local", "spark"]),
+    default="auto",
+    show_default=True,
+    help="Where the work runs.",
+)
 @click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
 @_output_options
 @_answers
@@ -177,7 +205,10 @@ def _scheduler(engine: str, master: str | None) -> AbstractContextManager[ModeSc
 def _compute_many(
     jobs: list[DiffJob], engine: str, master: str | None, exit_code: bool, format_name: str, compact: bool
 ) -> int:
-    if engine == "spark" or master:
+    from driftline.engine_choice import choose_engine
+
+    # Repositories are spread over the cores of this machine, unless Spark was asked for or is configured.
+    if choose_engine(engine, size=lambda: 0, limit=0, master=master)[0] == "spark":
         from driftline.spark.index_diff import run_jobs
 
         outcomes = run_jobs(jobs, master)
@@ -206,7 +237,7 @@ def _outcome_line(outcome: dict[str, Any]) -> str:
     return f"{outcome['repository']}: {outcome['diffId']}, {total} {'event' if total == 1 else 'events'}"
 
 
-@index_diff.command("show")
+@index_diff.command("show", epilog=_SHOW_EPILOG)
 @click.option("--diff", "diff_id", metavar="ID", help="The id of a persisted diff.")
 @click.option("--events", "with_events", is_flag=True, help="With --json: the events too.")
 @_cache_root_option
@@ -221,7 +252,7 @@ def show(*, diff_id: str | None, cache_root: str | None, format_name: str, compa
     return SAME
 
 
-@index_diff.command("list")
+@index_diff.command("list", epilog=_LIST_EPILOG)
 @click.option("--modes", "--mode", "modes", multiple=True, metavar="CSV", help="Only diffs with all of these modes.")
 @_cache_root_option
 @_output_options
@@ -244,7 +275,7 @@ def list_diffs(*, modes: tuple[str, ...], cache_root: str | None, format_name: s
     return SAME
 
 
-@index_diff.command("prune")
+@index_diff.command("prune", epilog=_PRUNE_EPILOG)
 @click.option("--max-diffs", default="50", show_default=True, metavar="N", help="Keep the newest N.")
 @click.option("--retain-days", default="30", show_default=True, metavar="D", help="Keep diffs younger than D days.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")

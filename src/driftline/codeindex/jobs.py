@@ -10,11 +10,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from driftline import engine_choice
 from driftline.codeindex.artifacts import CHUNK_META, find_artifact, read_pieces
 from driftline.codeindex.cache_root import CacheRoot
 from driftline.codeindex.diffing import DiffRequest, prepare
 from driftline.codeindex.keeping import Keeping, KeptDiff, compute
 from driftline.codeindex.options import DiffOptions, whole_number
+from driftline.codeindex.resolve import IndexDir
 from driftline.errors import DriftlineError
 from driftline.progress import Tracker, silent
 
@@ -70,21 +72,23 @@ class DiffJob:
 
 def choose_engine(request: DiffRequest, engine: str, master: str | None) -> tuple[str, str]:
     """The engine for a request and the reason for it."""
-    if engine != "auto" or master:
-        return ("spark" if master else engine), "as asked"
-    if os.environ.get("SPARK_REMOTE") or os.environ.get("SPARK_MASTER"):
-        return "spark", "a master is configured"
-    size = chunk_bytes(request)
-    if size > LOCAL_LIMIT_BYTES:
-        return "spark", f"{size >> 30} GiB of chunks"
-    return "local", f"{size >> 20} MiB of chunks"
+    return engine_choice.choose_engine(
+        engine, size=lambda: chunk_bytes(request), limit=LOCAL_LIMIT_BYTES, master=master
+    )
 
 
 def chunk_bytes(request: DiffRequest) -> int:
-    """Bytes of chunk rows on both sides, as stored."""
+    """Bytes of chunk rows on both sides, as stored; 0 for what is not there, which the diff itself will say."""
     indexes = [index for side in (request.before, request.after) for index in side.indexes.values()]
-    artifacts = [find_artifact(index, CHUNK_META, read_pieces(index)) for index in indexes]
-    return sum(artifact.size for artifact in artifacts if artifact is not None)
+    return sum(map(_chunk_bytes_of, indexes))
+
+
+def _chunk_bytes_of(index: IndexDir) -> int:
+    try:
+        artifact = find_artifact(index, CHUNK_META, read_pieces(index))
+    except DriftlineError:
+        return 0
+    return artifact.size if artifact is not None else 0
 
 
 def run_many(jobs: Sequence[DiffJob], tracker: Tracker | None = None) -> list[dict[str, Any]]:
