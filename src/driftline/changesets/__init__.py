@@ -1,1 +1,21 @@
-"""SQLite changesets and patchsets, byte for byte."""
+"""SQLite changesets and patchsets, byte for byte, without a database."""
+
+from __future__ import annotations
+
+from driftline.changesets.changeset import ChangeFile, Changeset, Patchset, concat, invert, parse
+from driftline.changesets.format import UNDEFINED
+from driftline.changesets.operations import Operation
+from driftline.changesets.table import Column, Table
+
+__all__ = [
+    "UNDEFINED",
+    "ChangeFile",
+    "Changeset",
+    "Column",
+    "Operation",
+    "Patchset",
+    "Table",
+    "concat",
+    "invert",
+    "parse",
+]

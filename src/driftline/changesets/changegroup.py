@@ -1,0 +1,203 @@
+"""Merging files as SQLite's changegroup does: record by record, field by field, compared bytewise.
+
+The hash table is the session's, but an existing entry is unlinked, merged with the new change and put at the head
+of its chain again, or dropped (rulings, "Changegroup").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from driftline.changesets.format import (
+    CHANGESET_MARKER,
+    DELETE,
+    ENCODED_UNDEFINED,
+    INSERT,
+    PATCHSET_MARKER,
+    TAG_BLOB,
+    TAG_INTEGER,
+    TAG_REAL,
+    TAG_TEXT,
+    UPDATE,
+    decode_varint,
+)
+from driftline.changesets.order import FIRST_BUCKETS, HASH_MASK
+from driftline.changesets.reading import Header, RawRecord, raw_records
+from driftline.changesets.table import Table
+from driftline.errors import ChangesetError
+
+Fields = list[bytes]
+_Key = tuple[bytes, ...]
+
+
+def merged(files: Iterable[bytes]) -> bytes:
+    """One file that does what these files do one after the other."""
+    group = _Group()
+    for data in files:
+        for header, record in raw_records(data):
+            group.add(header, record)
+    return b"".join(group.pieces())
+
+
+class _Group:
+    """The tables met so far, in first-touch order."""
+
+    def __init__(self) -> None:
+        self._marker: int | None = None
+        self._tables: dict[str, _Entries] = {}
+
+    def add(self, header: Header, record: RawRecord) -> None:
+        if self._marker not in (None, header.marker):
+            raise ChangesetError("changesets and patchsets cannot be combined", code="mixed_formats")
+        self._marker = header.marker
+        # SQLite folds ASCII letters only when it compares names.
+        name = _folded(header.table.name)
+        entries = self._tables.get(name)
+        if entries is None:
+            entries = self._tables[name] = _Entries(header.table, header.marker == PATCHSET_MARKER)
+        elif entries.table.key_flags != header.table.key_flags:
+            raise ChangesetError(
+                f"table {header.table.name} has other columns or another key in another file", code="schema_mismatch"
+            )
+        entries.add(record)
+
+    def pieces(self) -> Iterator[bytes]:
+        for entries in self._tables.values():
+            yield from entries.pieces(self._marker or CHANGESET_MARKER)
+
+
+class _Entries:
+    """The changes of one table in a simulated hash table; dictionaries keep insertion order, so chains are dicts."""
+
+    def __init__(self, table: Table, is_patchset: bool) -> None:
+        self.table = table
+        self._is_patchset = is_patchset
+        self._chains: list[dict[_Key, RawRecord]] = [{} for _ in range(FIRST_BUCKETS)]
+        self._hashes: dict[_Key, int] = {}
+
+    def add(self, record: RawRecord) -> None:
+        self._grow()
+        key = self._key(record)
+        key_hash = self._hashes.get(key)
+        if key_hash is None:
+            key_hash = _hash_key(key)
+        chain = self._chains[key_hash % len(self._chains)]
+        existing = chain.pop(key, None)
+        result: RawRecord | None = record
+        if existing is not None:
+            del self._hashes[key]
+            result = self._merge(existing, record)
+        if result is not None:
+            chain[key] = result
+            self._hashes[key] = key_hash
+
+    def pieces(self, marker: int) -> Iterator[bytes]:
+        if self._hashes:
+            yield self.table.header(marker)
+        for chain in self._chains:
+            for record in reversed(chain.values()):
+                yield bytes([record.kind, record.indirect])
+                yield from record.old or ()
+                yield from record.new or ()
+
+    def _grow(self) -> None:
+        if len(self._hashes) < len(self._chains) // 2:
+            return
+        grown: list[dict[_Key, RawRecord]] = [{} for _ in range(2 * len(self._chains))]
+        for chain in self._chains:
+            for key in reversed(chain):
+                grown[self._hashes[key] % len(grown)][key] = chain[key]
+        self._chains = grown
+
+    def _key(self, record: RawRecord) -> _Key:
+        if self._is_patchset and record.old is not None:
+            return tuple(record.old)
+        fields = record.new if record.old is None else record.old
+        assert fields is not None
+        return tuple(fields[index] for index in self.table.key_indexes)
+
+    def _merge(self, existing: RawRecord, new: RawRecord) -> RawRecord | None:
+        merge = _MERGES.get((existing.kind, new.kind))
+        if merge is None:
+            return existing
+        return merge(self, existing, new, int(bool(existing.indirect and new.indirect)))
+
+    def _insert_update(self, existing: RawRecord, new: RawRecord, indirect: int) -> RawRecord | None:
+        assert existing.new is not None
+        assert new.new is not None
+        return RawRecord(INSERT, indirect, None, _over(existing.new, new.new))
+
+    def _insert_delete(self, existing: RawRecord, new: RawRecord, indirect: int) -> RawRecord | None:
+        return None
+
+    def _update_update(self, existing: RawRecord, new: RawRecord, indirect: int) -> RawRecord | None:
+        assert existing.new is not None
+        assert new.new is not None
+        if self._is_patchset:
+            return RawRecord(UPDATE, indirect, None, _over(existing.new, new.new))
+        assert existing.old is not None
+        assert new.old is not None
+        return self._update(_over(new.old, existing.old), _over(existing.new, new.new), indirect)
+
+    def _update_delete(self, existing: RawRecord, new: RawRecord, indirect: int) -> RawRecord | None:
+        assert new.old is not None
+        if self._is_patchset or existing.old is None:
+            return RawRecord(DELETE, indirect, new.old, None)
+        return RawRecord(DELETE, indirect, _over(new.old, existing.old), None)
+
+    def _delete_insert(self, existing: RawRecord, new: RawRecord, indirect: int) -> RawRecord | None:
+        assert existing.old is not None
+        assert new.new is not None
+        if self._is_patchset:
+            return RawRecord(UPDATE, indirect, None, new.new)
+        return self._update(existing.old, new.new, indirect)
+
+    def _update(self, old: Fields, new: Fields, indirect: int) -> RawRecord | None:
+        """An UPDATE of what differs, or nothing."""
+        flags = self.table.key_flags
+        changed = [not flag and before != after for before, after, flag in zip(old, new, flags, strict=True)]
+        if not any(changed):
+            return None
+        kept = [b if flag or c else ENCODED_UNDEFINED for b, c, flag in zip(old, changed, flags, strict=True)]
+        given = [a if c else ENCODED_UNDEFINED for a, c in zip(new, changed, strict=True)]
+        return RawRecord(UPDATE, indirect, kept, given)
+
+
+# All other pairs keep the existing change whole, with its own indirect flag.
+_Merge = Callable[[_Entries, RawRecord, RawRecord, int], RawRecord | None]
+_MERGES: dict[tuple[int, int], _Merge] = {
+    (INSERT, UPDATE): _Entries._insert_update,
+    (INSERT, DELETE): _Entries._insert_delete,
+    (UPDATE, UPDATE): _Entries._update_update,
+    (UPDATE, DELETE): _Entries._update_delete,
+    (DELETE, INSERT): _Entries._delete_insert,
+}
+
+
+def _over(below: Fields, above: Fields) -> Fields:
+    """Fields of `above` where it defines them, else of `below`."""
+    return [lower if upper == ENCODED_UNDEFINED else upper for lower, upper in zip(below, above, strict=True)]
+
+
+def _folded(name: str) -> str:
+    return "".join(chr(ord(char) + 32) if "A" <= char <= "Z" else char for char in name)
+
+
+def _hash_key(key: _Key) -> int:
+    """The session's hash of encoded key values."""
+    value = 0
+    for field in key:
+        tag = field[0]
+        value = _step(value, tag)
+        if tag in (TAG_INTEGER, TAG_REAL):
+            value = _step(value, int.from_bytes(field[5:9], "big"))
+            value = _step(value, int.from_bytes(field[1:5], "big"))
+        elif tag in (TAG_TEXT, TAG_BLOB):
+            _, start = decode_varint(field, 1)
+            for byte in field[start:]:
+                value = _step(value, byte)
+    return value
+
+
+def _step(value: int, addend: int) -> int:
+    return ((value << 3) ^ value ^ addend) & HASH_MASK

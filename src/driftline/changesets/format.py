@@ -1,0 +1,121 @@
+"""The bytes of changesets: markers, operation codes, varints and values.
+
+A file is a row of sections; a section is a table header followed by change records (rulings, "Format").
+
+>>> encode_value("hi").hex(), encode_value(None).hex(), encode_varint(300).hex()
+('03026869', '05', '822c')
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Final
+
+from driftline.errors import ChangesetError, CorruptChangesetError
+
+CHANGESET_MARKER: Final = 0x54  # "T"
+PATCHSET_MARKER: Final = 0x50  # "P"
+
+INSERT: Final = 0x12
+DELETE: Final = 0x09
+UPDATE: Final = 0x17
+KIND_NAMES: Final = {INSERT: "insert", DELETE: "delete", UPDATE: "update"}
+
+TAG_UNDEFINED: Final = 0
+TAG_INTEGER: Final = 1
+TAG_REAL: Final = 2
+TAG_TEXT: Final = 3
+TAG_BLOB: Final = 4
+TAG_NULL: Final = 5
+
+MAX_COLUMNS: Final = 65536
+MAX_VARINT_BYTES: Final = 5
+MIN_INTEGER: Final = -(1 << 63)
+MAX_INTEGER: Final = (1 << 63) - 1
+
+
+class Undefined(enum.Enum):
+    """The type of `UNDEFINED`, the value of a field that a record leaves out."""
+
+    UNDEFINED = 0
+
+    def __repr__(self) -> str:
+        return "UNDEFINED"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+UNDEFINED: Final = Undefined.UNDEFINED
+
+Value = int | float | str | bytes | None
+Field = Value | Undefined
+Row = tuple[Field, ...]
+
+_pack_integer = struct.Struct(">Bq").pack
+_pack_real = struct.Struct(">Bd").pack
+_ENCODED_NULL = bytes([TAG_NULL])
+ENCODED_UNDEFINED: Final = bytes([TAG_UNDEFINED])
+
+
+def encode_varint(number: int) -> bytes:
+    """Big-endian groups of seven bits, the high bit set on all but the last."""
+    groups = [number & 0x7F]
+    number >>= 7
+    while number:
+        groups.append((number & 0x7F) | 0x80)
+        number >>= 7
+    return bytes(reversed(groups))
+
+
+def decode_varint(data: bytes, offset: int) -> tuple[int, int]:
+    """The number at `offset` and the offset behind it."""
+    number = 0
+    for position in range(offset, min(offset + MAX_VARINT_BYTES, len(data))):
+        byte = data[position]
+        number = (number << 7) | (byte & 0x7F)
+        if byte < 0x80:
+            return number, position + 1
+    if offset + MAX_VARINT_BYTES > len(data):
+        raise CorruptChangesetError("the data ends inside a length", offset=len(data))
+    raise CorruptChangesetError("a length of more than five bytes", offset=offset)
+
+
+def encode_value(value: Field) -> bytes:
+    """One field: a type byte and its payload; NaN becomes NULL as in SQLite."""
+    if value is None or value != value:
+        return _ENCODED_NULL
+    if isinstance(value, int):
+        if not MIN_INTEGER <= value <= MAX_INTEGER:
+            raise integer_too_large(value)
+        return _pack_integer(TAG_INTEGER, value)
+    if isinstance(value, float):
+        return _pack_real(TAG_REAL, value)
+    if isinstance(value, str):
+        data = encode_text(value)
+        return bytes([TAG_TEXT]) + encode_varint(len(data)) + data
+    if isinstance(value, bytes):
+        return bytes([TAG_BLOB]) + encode_varint(len(value)) + value
+    return ENCODED_UNDEFINED
+
+
+def encode_text(text: str) -> bytes:
+    """UTF-8, refusing what is not Unicode text."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ChangesetError(f"text with a lone surrogate at character {error.start}", code="invalid_text") from error
+
+
+def integer_too_large(value: int) -> ChangesetError:
+    """The error for an integer that SQLite cannot hold."""
+    return ChangesetError(f"{value} does not fit into 64 bits", code="integer_too_large")
+
+
+def decode_text(data: bytes) -> str:
+    """Text as stored; bytes that are not UTF-8 survive as lone surrogates, as files may hold them."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode(errors="surrogateescape")

@@ -1,0 +1,190 @@
+"""A session's view of events: one entry per touched key, in the order SQLite writes them.
+
+An event visits the key before it and the key after it. A key's entry compares its first image with its final state
+(rulings, "Changegroup", last sentence); keys that were visited keep their place in the hash table even if nothing
+is left to write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from driftline.changesets.events import NOWHERE, Events
+from driftline.changesets.format import UNDEFINED, Field
+from driftline.changesets.keys import hash_keys, key_numbers, null_keys
+from driftline.changesets.order import Hashes, session_order
+from driftline.changesets.table import Table
+from driftline.changesets.vectors import Indexes, Mask, Vector, concatenated, differ, from_values
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What a section is made of: per key the first image and the final one, as rows of `images` or `NOWHERE`."""
+
+    images: list[Vector]
+    before: Indexes
+    after: Indexes
+    indirect: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class _Visits:
+    """Each visit of an event to a key; an update that keeps its key is one visit that removes and adds."""
+
+    event: Indexes
+    removes: Mask
+    adds: Mask
+    key: Indexes | None  # number of the key in first-visit order; None when every visit has its own key
+    hashes: Hashes  # per visit
+
+    def __len__(self) -> int:
+        return len(self.event)
+
+
+def consolidated(table: Table, events: Events, *, partial: bool = False) -> Entries:
+    """The entries for these events in output order; `partial` when images may leave fields out."""
+    visits = _visits(table, events)
+    order = session_order(_key_hashes(visits), event_after_last_key=_has_event_after_last_key(events, visits))
+    if visits.key is None:
+        entries = _entries_of_single_visits(events, visits)
+    else:
+        entries = _entries_of_repeated_visits(events, visits, visits.key, partial=partial)
+    order = order[(entries.before[order] != NOWHERE) | (entries.after[order] != NOWHERE)]
+    return Entries(entries.images, entries.before[order], entries.after[order], entries.indirect[order])
+
+
+def _visits(table: Table, events: Events) -> _Visits:
+    key = [events.images[index] for index in table.key_indexes]
+    same_key = _keeps_its_key(key, events)
+    # In event order, the visit before ahead of the visit after.
+    pairs = np.stack([(events.before != NOWHERE) & ~same_key, events.after != NOWHERE], axis=1)
+    event, side = np.nonzero(pairs)
+    image = np.where(side == 0, events.before[event], events.after[event])
+    recorded = ~null_keys(key)[image]
+    if not recorded.all():
+        event, side, image = event[recorded], side[recorded], image[recorded]
+    keys = [vector.take(image) for vector in key]
+    hashes = hash_keys(keys)
+    return _Visits(event, (side == 0) | same_key[event], side == 1, key_numbers(keys, hashes), hashes)
+
+
+def _keeps_its_key(key: list[Vector], events: Events) -> Mask:
+    """Which events are updates whose key stays the same, bit by bit."""
+    updates = np.flatnonzero((events.before != NOWHERE) & (events.after != NOWHERE))
+    same = np.zeros(len(events), dtype=bool)
+    if len(updates):
+        same[updates] = True
+        for vector in key:
+            before, after = vector.take(events.before[updates]), vector.take(events.after[updates])
+            same[updates] &= ~differ(before, after, bitwise=True)
+    return same
+
+
+def _key_hashes(visits: _Visits) -> Hashes:
+    return visits.hashes if visits.key is None else visits.hashes[_first_visits(visits.key)]
+
+
+def _first_visits(key: Indexes) -> Indexes:
+    _, firsts = np.unique(key, return_index=True)
+    return firsts.astype(np.int64)
+
+
+def _has_event_after_last_key(events: Events, visits: _Visits) -> bool:
+    """Whether the hash table saw another event (and so a chance to grow) after its last new key."""
+    if not len(visits):
+        return False
+    last = len(visits) - 1 if visits.key is None else int(_first_visits(visits.key)[-1])
+    event = int(visits.event[last])
+    # An update is two events: one with the old row, one with the new.
+    is_followed_by_own_second = bool(visits.removes[last]) and events.after[event] != NOWHERE
+    return last < len(visits) - 1 or event < len(events) - 1 or is_followed_by_own_second
+
+
+def _entries_of_single_visits(events: Events, visits: _Visits) -> Entries:
+    before = np.where(visits.removes, events.before[visits.event], NOWHERE)
+    after = np.where(visits.adds, events.after[visits.event], NOWHERE)
+    return Entries(events.images, before, after, events.indirect[visits.event])
+
+
+def _entries_of_repeated_visits(events: Events, visits: _Visits, key: Indexes, *, partial: bool) -> Entries:
+    by_key = np.argsort(key, kind="stable")
+    starts = np.flatnonzero(np.diff(key[by_key], prepend=-1))
+    indirect = np.logical_and.reduceat(events.indirect[visits.event[by_key]], starts)
+    by_key = by_key[~_contradicting(visits, key, by_key)[by_key]]
+    count = len(starts)
+    before, after = np.full(count, NOWHERE), np.full(count, NOWHERE)
+    changes_key = np.diff(key[by_key], prepend=-1) != 0
+    firsts, lasts = by_key[changes_key], by_key[np.append(changes_key[1:], True)[: len(by_key)]]
+    before[key[firsts]] = np.where(visits.removes[firsts], events.before[visits.event[firsts]], NOWHERE)
+    after[key[lasts]] = np.where(visits.adds[lasts], events.after[visits.event[lasts]], NOWHERE)
+    entries = Entries(events.images, before, after, indirect)
+    return _overlaid(entries, events, visits, key, by_key) if partial else entries
+
+
+def _contradicting(visits: _Visits, key: Indexes, by_key: Indexes) -> Mask:
+    """Visits of events that cannot have happened: inserts over a living row, updates and deletes of a dead one.
+
+    They keep what is there (INSERT + INSERT, UPDATE + INSERT, DELETE + UPDATE, DELETE + DELETE of the rulings).
+    """
+    same_key = key[by_key[1:]] == key[by_key[:-1]]
+    clash = same_key & (visits.removes[by_key[1:]] != visits.adds[by_key[:-1]])
+    if not clash.any():
+        return np.zeros(len(visits), dtype=bool)
+    alive: dict[int, bool] = {}
+    contradicting = np.zeros(len(visits), dtype=bool)
+    rows = zip(range(len(visits)), visits.event.tolist(), key.tolist(), visits.removes.tolist(), strict=True)
+    for _, group in groupby(rows, key=lambda row: row[1]):
+        members = list(group)
+        if all(alive.get(number, removes) == removes for _, _, number, removes in members):
+            alive.update((number, bool(visits.adds[visit])) for visit, _, number, _ in members)
+        else:
+            contradicting[[visit for visit, *_ in members]] = True
+    return contradicting
+
+
+def _overlaid(entries: Entries, events: Events, visits: _Visits, key: Indexes, by_key: Indexes) -> Entries:
+    """Entries whose images put partial rows over one another; for keys that were visited more than once."""
+    rows: list[list[Field]] = []
+    before, after = entries.before.copy(), entries.after.copy()
+    first_new_row = entries.images[0].length
+    for number, group in groupby(by_key.tolist(), key=lambda visit: int(key[visit])):
+        members = list(group)
+        if len(members) == 1:
+            continue
+        old, new = _merged_images(events, visits, members)
+        for image, pointers in ((old, before), (new, after)):
+            pointers[number] = NOWHERE if image is None else first_new_row + len(rows)
+            if image is not None:
+                rows.append(image)
+    if not rows:
+        return entries
+    added = [from_values(column) for column in zip(*rows, strict=True)]
+    images = [concatenated(pair) for pair in zip(entries.images, added, strict=True)]
+    return Entries(images, before, after, entries.indirect)
+
+
+def _merged_images(
+    events: Events, visits: _Visits, members: list[int]
+) -> tuple[list[Field] | None, list[Field] | None]:
+    first: list[Field] | None = None
+    current: list[Field] | None = None
+    for place, visit in enumerate(members):
+        event = visits.event[visit]
+        old = _image(events, events.before[event]) if visits.removes[visit] else None
+        new = _image(events, events.after[event]) if visits.adds[visit] else None
+        if place == 0:
+            first = old
+        elif first is not None and old is not None and current is not None:
+            # What no earlier event set is still as it was at first.
+            first = [o if f is UNDEFINED and c is UNDEFINED else f for f, c, o in zip(first, current, old, strict=True)]
+        if new is not None and old is not None and current is not None:
+            new = [c if n is UNDEFINED else n for c, n in zip(current, new, strict=True)]
+        current = new
+    return first, current
+
+
+def _image(events: Events, row: int) -> list[Field]:
+    return [vector.value(int(row)) for vector in events.images]

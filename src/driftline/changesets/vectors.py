@@ -1,0 +1,263 @@
+"""Columns of SQLite values: a type tag per row, eight bytes for numbers, a binary array for texts and blobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from driftline.changesets.format import (
+    TAG_BLOB,
+    TAG_INTEGER,
+    TAG_NULL,
+    TAG_REAL,
+    TAG_TEXT,
+    TAG_UNDEFINED,
+    UNDEFINED,
+    Field,
+    encode_text,
+    integer_too_large,
+)
+from driftline.errors import ChangesetError
+
+Tags = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+Indexes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """One column: `numbers` holds integers and the bits of reals, `data` texts and blobs (empty elsewhere).
+
+    A column of one type keeps a single tag. `numbers` or `data` is None where no value needs it.
+    """
+
+    length: int
+    tags: Tags | int
+    numbers: Numbers | None = None
+    data: pa.LargeBinaryArray | None = None
+
+    def has_tag(self, tag: int) -> Mask:
+        """Where the values have this type."""
+        if isinstance(self.tags, int):
+            return np.full(self.length, self.tags == tag)
+        found: Mask = self.tags == tag
+        return found
+
+    def is_all(self, tag: int) -> bool:
+        """Whether the column is known to hold this type only."""
+        return isinstance(self.tags, int) and self.tags == tag
+
+    def tag_array(self) -> Tags:
+        """The tags, one per row."""
+        return np.full(self.length, self.tags, dtype=np.uint8) if isinstance(self.tags, int) else self.tags
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Vector:
+        """The values of these rows, in this order."""
+        return Vector(
+            len(rows),
+            self.tags if isinstance(self.tags, int) else self.tags[rows],
+            None if self.numbers is None else self.numbers[rows],
+            None if self.data is None else self.data.take(pa.array(rows)),
+        )
+
+    def reals(self) -> npt.NDArray[np.float64]:
+        """The numbers read as reals."""
+        assert self.numbers is not None
+        return self.numbers.view(np.float64)
+
+    def value(self, row: int) -> Field:
+        """One value as a Python object."""
+        tag = self.tags if isinstance(self.tags, int) else int(self.tags[row])
+        if tag == TAG_INTEGER:
+            assert self.numbers is not None
+            return int(self.numbers[row])
+        if tag == TAG_REAL:
+            return float(self.reals()[row])
+        if tag in (TAG_TEXT, TAG_BLOB):
+            assert self.data is not None
+            data: bytes = self.data[row].as_py()
+            return data.decode() if tag == TAG_TEXT else data
+        return None if tag == TAG_NULL else UNDEFINED
+
+
+def differ(left: Vector, right: Vector, *, bitwise: bool = False) -> Mask:
+    """Where two columns differ as SQLite sees it: by type, numerically, or by bytes (rulings, "Format").
+
+    `bitwise` tells 0.0 from -0.0, as the session does when it looks for a key.
+    """
+    if isinstance(left.tags, int) and isinstance(right.tags, int):
+        if left.tags != right.tags:
+            return np.ones(left.length, dtype=bool)
+        changed = np.zeros(left.length, dtype=bool)
+    else:
+        changed = left.tag_array() != right.tag_array()
+    if left.numbers is not None and right.numbers is not None:
+        both_integer = left.has_tag(TAG_INTEGER) & right.has_tag(TAG_INTEGER)
+        both_real = left.has_tag(TAG_REAL) & right.has_tag(TAG_REAL)
+        other_bits = left.numbers != right.numbers
+        # 0.0 and -0.0 have different bits and are the same number.
+        other_real = other_bits if bitwise else left.reals() != right.reals()
+        changed |= (both_integer & other_bits) | (both_real & other_real)
+    if left.data is not None and right.data is not None:
+        changed |= pc.not_equal(left.data, right.data).to_numpy(zero_copy_only=False)
+    return changed
+
+
+def concatenated(vectors: Sequence[Vector]) -> Vector:
+    """Columns one below the other."""
+    if len(vectors) == 1:
+        return vectors[0]
+    tags = {vector.tags if isinstance(vector.tags, int) else -1 for vector in vectors}
+    same = tags.pop() if len(tags) == 1 else -1
+    return Vector(
+        sum(vector.length for vector in vectors),
+        same if same >= 0 else np.concatenate([vector.tag_array() for vector in vectors]),
+        _concatenated_numbers(vectors),
+        _concatenated_data(vectors),
+    )
+
+
+def _concatenated_numbers(vectors: Sequence[Vector]) -> Numbers | None:
+    if all(vector.numbers is None for vector in vectors):
+        return None
+    zeros = [np.zeros(v.length, dtype=np.int64) if v.numbers is None else v.numbers for v in vectors]
+    return np.concatenate(zeros)
+
+
+def _concatenated_data(vectors: Sequence[Vector]) -> pa.LargeBinaryArray | None:
+    if all(vector.data is None for vector in vectors):
+        return None
+    return pa.concat_arrays([empty_data(v.length) if v.data is None else v.data for v in vectors])
+
+
+def empty_data(length: int) -> pa.LargeBinaryArray:
+    """So many empty byte strings."""
+    offsets = np.zeros(length + 1, dtype=np.int64)
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), length, [None, pa.py_buffer(offsets), pa.py_buffer(b"")])
+
+
+def from_values(values: Sequence[Field]) -> Vector:
+    """A column from Python values."""
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return Vector(len(values), TAG_INTEGER, _integers(values))
+    if kinds == {str}:
+        return Vector(len(values), TAG_TEXT, None, _texts(values))
+    if kinds == {bytes}:
+        return Vector(len(values), TAG_BLOB, None, pa.array(values, pa.large_binary()))
+    return _from_mixed(values, kinds)
+
+
+def _from_mixed(values: Sequence[Field], kinds: set[type]) -> Vector:
+    tags = np.fromiter((_TAGS[type(value)] for value in values), dtype=np.uint8, count=len(values))
+    numbers = data = None
+    if kinds & {int, float}:
+        numbers = np.zeros(len(values), dtype=np.int64)
+        numbers[tags == TAG_INTEGER] = _integers([value for value in values if type(value) is int])
+        reals = np.array([value for value in values if type(value) is float], dtype=np.float64)
+        numbers[tags == TAG_REAL] = reals.view(np.int64)
+        # NaN is NULL (rulings, "Format").
+        tags[np.flatnonzero(tags == TAG_REAL)[np.isnan(reals)]] = TAG_NULL
+    if kinds & {str, bytes}:
+        parts = [_bytes_of(value) for value in values]
+        data = pa.array(parts, pa.large_binary())
+    return compacted(tags, numbers, data)
+
+
+def compacted(tags: Tags, numbers: Numbers | None, data: pa.LargeBinaryArray | None) -> Vector:
+    """A vector that keeps a single tag where all rows agree."""
+    one = int(tags[0]) if len(tags) and (tags == tags[0]).all() else None
+    return Vector(len(tags), tags if one is None else one, numbers, data)
+
+
+_TAGS: dict[type, int] = {
+    int: TAG_INTEGER,
+    float: TAG_REAL,
+    str: TAG_TEXT,
+    bytes: TAG_BLOB,
+    type(None): TAG_NULL,
+    type(UNDEFINED): TAG_UNDEFINED,
+}
+
+
+def _integers(values: Sequence[Any]) -> Numbers:
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError:
+        raise integer_too_large(max(values, key=abs)) from None
+
+
+def _texts(values: Sequence[Any]) -> pa.LargeBinaryArray:
+    try:
+        return pa.array(values, pa.large_string()).view(pa.large_binary())
+    except UnicodeEncodeError:
+        for value in values:
+            encode_text(value)
+        raise
+
+
+def _bytes_of(value: Field) -> bytes:
+    if isinstance(value, str):
+        return encode_text(value)
+    return value if isinstance(value, bytes) else b""
+
+
+def from_arrow(column: pa.ChunkedArray | pa.Array, *, name: str = "column") -> Vector:
+    """A column from Arrow data: integers, booleans, floats, strings and binaries, with nulls and dictionaries."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    kind = array.type
+    if pa.types.is_null(kind):
+        return Vector(len(array), TAG_NULL)
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return _with_nulls(array, TAG_INTEGER, numbers=_arrow_integers(array, name))
+    if pa.types.is_floating(kind):
+        return _arrow_reals(array)
+    if kind in _TEXT_TYPES or kind in _BLOB_TYPES:
+        filled = array.fill_null("" if kind in _TEXT_TYPES else b"") if array.null_count else array
+        data = filled.cast(pa.large_string() if kind in _TEXT_TYPES else pa.large_binary()).cast(pa.large_binary())
+        return _with_nulls(array, TAG_TEXT if kind in _TEXT_TYPES else TAG_BLOB, data=data)
+    if pa.types.is_fixed_size_binary(kind):
+        return from_arrow(array.cast(pa.large_binary()), name=name)
+    raise ChangesetError(
+        f'column "{name}": SQLite has no type for {kind}, cast it to an integer, a float, a string or binary first',
+        code="invalid_value",
+    )
+
+
+_TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view())
+_BLOB_TYPES = (pa.binary(), pa.large_binary(), pa.binary_view())
+
+
+def _arrow_integers(array: pa.Array, name: str) -> Numbers:
+    try:
+        filled = array.fill_null(0) if array.null_count else array
+        return np.asarray(filled.cast(pa.int64()))
+    except pa.ArrowInvalid:
+        raise ChangesetError(f'column "{name}" has integers beyond 64 bits', code="integer_too_large") from None
+
+
+def _arrow_reals(array: pa.Array) -> Vector:
+    filled = (array.fill_null(float("nan")) if array.null_count else array).cast(pa.float64())
+    reals = np.asarray(filled)
+    tags = np.where(np.isnan(reals), TAG_NULL, TAG_REAL).astype(np.uint8)
+    return compacted(tags, reals.view(np.int64), None)
+
+
+def _with_nulls(
+    array: pa.Array, tag: int, *, numbers: Numbers | None = None, data: pa.LargeBinaryArray | None = None
+) -> Vector:
+    if not array.null_count:
+        return Vector(len(array), tag, numbers, data)
+    nulls = array.is_null().to_numpy(zero_copy_only=False)
+    return compacted(np.where(nulls, TAG_NULL, tag).astype(np.uint8), numbers, data)
