@@ -21,7 +21,7 @@ Write = Callable[[bytes | memoryview], object]
 ENGINES: dict[str, str] = {
     "local": "driftline.tables.local:run",
     "kernels": "driftline.tables.local:run_kernels",  # local without the shortcut for small files
-    "spark": "driftline.spark.tables:run",
+    "spark": "driftline.spark.table_diff:run",
 }
 LOCAL_LIMIT_BYTES = 50 << 30  # above this `auto` hands the work to Spark
 

@@ -59,7 +59,7 @@ class LocalPlan:
 def run(job: DiffJob, write: Write) -> Stats:
     """Diff on this machine: small CSV files in plain Python, everything else with the kernels."""
     with Workspace() as workspace:
-        a, b = _open_sides(job, workspace)
+        a, b = open_sides(job, workspace)
         if a.kind == b.kind == "csv" and a.size + b.size <= SMALL_BYTES:
             return _run_plainly(a, b, job, write)
         return _run_kernels(a, b, job, write, workspace, None)
@@ -68,10 +68,11 @@ def run(job: DiffJob, write: Write) -> Stats:
 def run_kernels(job: DiffJob, write: Write, plan: LocalPlan | None = None) -> Stats:
     """Diff on this machine with the kernels, whatever the size."""
     with Workspace() as workspace:
-        return _run_kernels(*_open_sides(job, workspace), job, write, workspace, plan)
+        return _run_kernels(*open_sides(job, workspace), job, write, workspace, plan)
 
 
-def _open_sides(job: DiffJob, workspace: Workspace) -> tuple[Input, Input]:
+def open_sides(job: DiffJob, workspace: Workspace) -> tuple[Input, Input]:
+    """The files of both sides; text and typed values cannot be compared."""
     a = open_input(job.a, workspace, delimiter=job.options.delimiter)
     b = open_input(job.b, workspace, delimiter=job.options.delimiter)
     if (a.kind == "csv") != (b.kind == "csv"):

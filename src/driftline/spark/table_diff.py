@@ -1,0 +1,284 @@
+"""The Spark scheduler of table diffs: the kernels of `driftline.tables` in `mapInArrow`, with shuffles between them.
+
+One job does the whole diff. What comes back to the driver is a handful of facts for each split, bucket and range;
+the events themselves are in part files that the driver streams into the output, or, where driver and workers share
+no storage, come as a stream of blocks that is spooled to disk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from typing import TYPE_CHECKING, cast
+
+from driftline.errors import EngineError, TableError
+from driftline.sources.csv_layout import lay_out, make_sound
+from driftline.sources.csv_quotes import record_ends
+from driftline.sources.inputs import Input
+from driftline.sources.splits import CsvSplit, Split, SplitSide
+from driftline.sources.workspace import Workspace
+from driftline.spark.ordered_files import Write, join_parts
+from driftline.spark.parcels import SCHEMA
+from driftline.spark.session import is_local, open_session
+from driftline.spark.table_diff_bounds import row_bounds, sampled_bounds
+from driftline.spark.table_diff_facts import Findings, gather
+from driftline.spark.table_diff_tasks import (
+    SidedSplit,
+    TaskPlan,
+    check_visible,
+    encode_task,
+    match_task,
+    pick_task,
+    print_task,
+)
+from driftline.spark.task_pool import TaskPool
+from driftline.spark.watching import is_connect_session, watched
+from driftline.tables.engines import DiffJob
+from driftline.tables.events import event_line, schema_event, stats_line
+from driftline.tables.local import open_sides
+from driftline.tables.printed_sides import check_unchanged
+from driftline.tables.prints import new_seeds
+from driftline.tables.problems import Side, raise_first
+from driftline.tables.stages import TablePlan
+from driftline.tables.stats import Stats
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+SHARED_FOLDER_VARIABLE = "DRIFTLINE_SHARED_DIR"
+_LONG_JOB_BYTES = 1 << 30  # from here on the full JIT earns its start-up time
+_SESSION_CONFIG = {"spark.sql.adaptive.enabled": "false", "spark.shuffle.compress": "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkPlan:
+    """Sizes of the work's pieces; every choice gives the same bytes."""
+
+    split_bytes: int = 24 << 20
+    bucket_rows: int = 250_000
+    range_bytes: int = 64 << 20
+    plan_on_spark_bytes: int = 16 << 30  # below this the driver counts quotes itself, at about 1 GB/s
+    stream_lines: bool | None = None  # None: only where driver and workers share no storage
+
+    def ranges(self, size: int) -> int:
+        """How many ranges the output of so much input gets."""
+        return max(1, -(-size // self.range_bytes))
+
+    def buckets(self, rows: int) -> int:
+        """How many buckets so many rows get."""
+        return max(1, min(4096, -(-rows // self.bucket_rows)))
+
+
+Layouts = tuple[SplitSide, SplitSide]
+
+
+def run(job: DiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
+    """Diff on Spark."""
+    sizes = sizes or SparkPlan()
+    with Workspace(os.environ.get(SHARED_FOLDER_VARIABLE)) as workspace:
+        a, b = map(_with_absolute_paths, open_sides(job, workspace))
+        size = a.size + b.size
+        with (
+            _early_layouts(a, b, sizes) as layouts,
+            open_session(job.master, short_job=size < _LONG_JOB_BYTES, config=_SESSION_CONFIG) as spark,
+        ):
+            running = SparkRun(job, spark, workspace, sizes)
+            done = running.diff(a, b, layouts)
+            write(event_line(schema_event(done.plan.header_a, done.plan.header_b)))
+            with job.tracker.phase("write", total=sum(part.size for part in done.findings.parts)):
+                join_parts(done.findings.parts, partial(_write_and_tell, write, job))
+            write(stats_line(done.findings.stats))
+    return done.findings.stats
+
+
+def _write_and_tell(write: Write, job: DiffJob, data: bytes | memoryview) -> None:
+    write(data)
+    job.tracker.advance(len(data))
+
+
+def _with_absolute_paths(source: Input) -> Input:
+    # Workers run in folders of their own.
+    return replace(source, files=tuple(replace(file, path=os.path.abspath(file.path)) for file in source.files))
+
+
+@contextmanager
+def _early_layouts(a: Input, b: Input, sizes: SparkPlan) -> Iterator[Future[Layouts | None] | None]:
+    """Lay the splits out while Spark starts."""
+    if a.size + b.size > sizes.plan_on_spark_bytes:
+        yield None
+        return
+    with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor() as pool:
+        yield beside.submit(_lay_out, a, b, sizes, pool)
+
+
+def _lay_out(a: Input, b: Input, sizes: SparkPlan, pool: Executor) -> Layouts | None:
+    """The splits of both sides, or None if a header must be read the exact way."""
+    side_a = lay_out(a, "A", sizes.split_bytes, pool)
+    side_b = lay_out(b, "B", sizes.split_bytes, pool)
+    return None if side_a is None or side_b is None else (side_a, side_b)
+
+
+@dataclass(frozen=True)
+class Done:
+    """Every error is ruled out, and the events are ready to be joined."""
+
+    plan: TablePlan
+    findings: Findings
+
+
+class SparkRun:
+    """The means of one run: the session, a workspace, sizes, and whom to tell about progress."""
+
+    def __init__(self, job: DiffJob, spark: SparkSession, workspace: Workspace, sizes: SparkPlan) -> None:
+        self.job = job
+        self.spark = spark
+        self.workspace = workspace
+        self.sizes = sizes
+        self.shares_storage = _shares_storage(spark)
+
+    def diff(self, a: Input, b: Input, early: Future[Layouts | None] | None) -> Done:
+        """Find the events, or raise the first error in the ruled order."""
+        layouts = early.result() if early is not None else self._lay_out(a, b)
+        while True:
+            done = None if layouts is None else self._diff_layouts(*layouts)
+            if done is not None:
+                return done
+            # Only the exact way may decide about some file; A's errors come before B's.
+            a, b = self._make_sound(a, b)
+            layouts = self._lay_out(a, b)
+            assert layouts is not None, "a rewritten file has a plain header"
+
+    def _lay_out(self, a: Input, b: Input) -> Layouts | None:
+        if a.size + b.size > self.sizes.plan_on_spark_bytes:
+            return _lay_out(a, b, self.sizes, cast(Executor, self._pool("plan")))
+        with ThreadPoolExecutor() as pool:
+            return _lay_out(a, b, self.sizes, pool)
+
+    def _make_sound(self, a: Input, b: Input) -> tuple[Input, Input]:
+        folder = str(self.workspace.folder) if self.shares_storage else None
+        a, b = self._pool("read exactly").map(partial(_make_side_sound, folder=folder), (a, b), ("A", "B"))
+        return a, b
+
+    def _diff_layouts(self, a: SplitSide, b: SplitSide) -> Done | None:
+        """The events, or None if some split is not provably right."""
+        buckets = self.sizes.buckets(max(a.expected_rows, b.expected_rows))
+        plan = TablePlan(self.job.options, a.header, b.header, new_seeds(), buckets)
+        try:
+            plan.check()
+        except TableError:
+            # Errors inside the files come first: the exact way looks for them, then this error comes again.
+            if all(self._pool("check").map(_is_sound, [*a.splits, *b.splits])):
+                raise
+            return None
+        splits = _sided(a, b, [0] * len(a.splits), [0] * len(b.splits))
+        positional = plan.options.mode == "positional" and not plan.options.ignore_row_order
+        tasks = self._plan_positions(plan, a, b) if positional else self._plan_by_cells(plan, a, b, splits)
+        return self._conclude(tasks, a, b)
+
+    def _plan_by_cells(self, plan: TablePlan, a: SplitSide, b: SplitSide, splits: tuple[SidedSplit, ...]) -> TaskPlan:
+        bounds = sampled_bounds(a, b, plan, self.sizes.ranges(a.size + b.size))
+        return TaskPlan(plan, splits, bounds, self.sizes.bucket_rows, self._parts_folder())
+
+    def _plan_positions(self, plan: TablePlan, a: SplitSide, b: SplitSide) -> TaskPlan:
+        """Rows meet by their numbers, so the rows of all splits are counted first."""
+        rows = list(self._pool("count").map(_count_rows, _sided(a, b, [0] * len(a.splits), [0] * len(b.splits))))
+        before_a = [0, *accumulate(rows[: len(a.splits)])]
+        before_b = [0, *accumulate(rows[len(a.splits) :])]
+        longest = max(before_a[-1], before_b[-1])
+        blocks = longest // self.sizes.bucket_rows + 1
+        bounds = row_bounds(longest, self.sizes.ranges(a.size + b.size))
+        splits = _sided(a, b, before_a, before_b)
+        return TaskPlan(replace(plan, buckets=blocks), splits, bounds, self.sizes.bucket_rows, self._parts_folder())
+
+    def _conclude(self, tasks: TaskPlan, a: SplitSide, b: SplitSide) -> Done | None:
+        findings = self._run_tasks(tasks)
+        findings.raise_error()
+        side_a, side_b = findings.side("A", a), findings.side("B", b)
+        if not (side_a.sound and side_b.sound):
+            return None
+        if findings.collided:
+            return self._conclude(replace(tasks, table=replace(tasks.table, seeds=new_seeds())), a, b)
+        duplicates_a = side_a.duplicates([bucket.duplicate_a for bucket in findings.buckets], tasks.table)
+        duplicates_b = side_b.duplicates([bucket.duplicate_b for bucket in findings.buckets], tasks.table)
+        raise_first([*side_a.problems, *side_b.problems, *duplicates_a, *duplicates_b])
+        check_unchanged([*a.splits, *b.splits])
+        return Done(tasks.table, findings)
+
+    def _run_tasks(self, tasks: TaskPlan) -> Findings:
+        frame, count = _task_graph(self.spark, tasks)
+        spool = self.workspace.new_file("events")
+        if tasks.folder is None:
+            return watched(self.spark, self.job.tracker, "diff", count, lambda: gather(_stream(frame), spool))
+        return watched(self.spark, self.job.tracker, "diff", count, lambda: gather(frame.collect(), spool))
+
+    def _parts_folder(self) -> str | None:
+        stream_lines = not self.shares_storage if self.sizes.stream_lines is None else self.sizes.stream_lines
+        return None if stream_lines else str(self.workspace.folder)
+
+    def _pool(self, phase: str) -> TaskPool:
+        return TaskPool(self.spark, self.job.tracker, phase)
+
+
+def _task_graph(spark: SparkSession, tasks: TaskPlan) -> tuple[DataFrame, int]:
+    """The whole diff as one DataFrame, and how many tasks it has."""
+    splits, buckets, ranges = max(1, len(tasks.splits)), tasks.table.buckets, len(tasks.bounds) + 1
+    frame = (
+        spark.range(0, len(tasks.splits), 1, splits)
+        .mapInArrow(print_task(tasks), SCHEMA)
+        .repartitionById(buckets, "target")
+        .mapInArrow(match_task(tasks), SCHEMA)
+        .repartitionById(splits, "target")
+        .mapInArrow(pick_task(tasks), SCHEMA)
+        .repartitionById(ranges, "target")
+        .mapInArrow(encode_task(tasks), SCHEMA)
+    )
+    return frame, 2 * splits + buckets + ranges
+
+
+def _stream(frame: DataFrame) -> Iterator[Row]:
+    return frame.toLocalIterator(prefetchPartitions=True)
+
+
+def _sided(a: SplitSide, b: SplitSide, before_a: Sequence[int], before_b: Sequence[int]) -> tuple[SidedSplit, ...]:
+    return (
+        *(SidedSplit("A", number, split, before_a[number]) for number, split in enumerate(a.splits)),
+        *(SidedSplit("B", number, split, before_b[number]) for number, split in enumerate(b.splits)),
+    )
+
+
+def _shares_storage(spark: SparkSession) -> bool:
+    """Whether what a task writes into the workspace is there for all others: one machine, or a folder for all."""
+    if os.environ.get(SHARED_FOLDER_VARIABLE):
+        return True
+    return not is_connect_session(spark) and is_local(spark.conf.get("spark.master") or "")
+
+
+def _is_sound(split: Split) -> bool:
+    return split.read().sound
+
+
+def _count_rows(one: SidedSplit) -> int:
+    check_visible(one)
+    if isinstance(one.split, CsvSplit):
+        return len(record_ends(one.split.range.read()))
+    return one.split.read().records
+
+
+def _make_side_sound(source: Input, side: Side, folder: str | None) -> Input:
+    """In a task: rewrite what is not provably sound; the workspace goes with the folder of the whole run."""
+    if folder is not None:
+        return make_sound(source, side, Workspace(folder))
+    with Workspace() as workspace:
+        sound = make_sound(source, side, workspace)
+    if sound != source:
+        raise EngineError(
+            f"{side} has quotes inside unquoted fields and must be rewritten for parallel reading: name a folder that "
+            f"this machine and all workers share in {SHARED_FOLDER_VARIABLE}",
+            code="shared_folder_needed",
+        )
+    return sound

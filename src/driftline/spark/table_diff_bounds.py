@@ -1,0 +1,65 @@
+"""Where the output is cut into ranges: a few rows of either side are looked at before the work begins.
+
+Bounds decide only how evenly the work is spread; a range that turns out long is encoded in several steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from driftline.sources.csv_parse import parse_range
+from driftline.sources.csv_quotes import record_ends
+from driftline.sources.csv_splits import ByteRange
+from driftline.sources.splits import CsvSplit, Split, SplitSide
+from driftline.tables.ordering import choose_bounds, order_values
+from driftline.tables.prints import as_frame
+from driftline.tables.stages import FIRST_DATA_ROW, TablePlan
+
+_LOOKED_AT = 24  # splits of a side
+_SAMPLE_BYTES = 32 << 10
+_SAMPLE_ROWS = 256
+
+
+def row_bounds(rows: int, ranges: int) -> pl.Series:
+    """Bounds for a positional diff: row numbers at equal distances.
+
+    >>> row_bounds(10, 2).to_list()
+    [7]
+    """
+    cuts = sorted({rows * number // ranges for number in range(1, ranges)} - {0})
+    return pl.Series([cut + FIRST_DATA_ROW for cut in cuts], dtype=pl.UInt64)
+
+
+def sampled_bounds(a: SplitSide, b: SplitSide, plan: TablePlan, ranges: int) -> pl.Series:
+    """Bounds for rows that are ordered by their cells."""
+    columns = plan.options.key_columns or plan.shape.columns
+    samples = [order_values(as_frame(table), columns) for side in (a, b) for table in _samples(side)]
+    if ranges == 1 or not samples:
+        return pl.Series([], dtype=pl.String)
+    return choose_bounds(pl.concat(samples), ranges)
+
+
+def _samples(side: SplitSide) -> list[pa.Table]:
+    step = max(1, len(side.splits) // _LOOKED_AT)
+    tables = [_first_rows(split) for split in side.splits[::step]]
+    return [table for table in tables if table is not None and table.num_rows]
+
+
+def _first_rows(split: Split) -> pa.Table | None:
+    if isinstance(split, CsvSplit):
+        return _first_records(split)
+    return split.pick(np.arange(_SAMPLE_ROWS))
+
+
+def _first_records(split: CsvSplit) -> pa.Table | None:
+    """The whole records among a split's first bytes, or None where there is none or they do not parse."""
+    whole = split.range
+    start = ByteRange(whole.file, whole.start, min(whole.end, whole.start + _SAMPLE_BYTES)).read()
+    ends = record_ends(start)
+    if start and len(start) < split.size:
+        ends = ends[:-1]
+    if not len(ends):
+        return None
+    return parse_range(start[: ends[-1]], split.header, split.delimiter).table
