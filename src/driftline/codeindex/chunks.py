@@ -36,7 +36,7 @@ class Chunk:
     kind: str
     name: str
     signature: str
-    semantics: str
+    semantics: tuple[Any, ...]
     span: Span
     relations: Any
 
@@ -77,14 +77,14 @@ def chunk_from_row(row: dict[str, Any]) -> Chunk:
     kind, name = text_or_empty(row.get("kind")), text_or_empty(row.get("name"))
     segment_id = text_or_empty(member(row.get("segment"), "segmentId"))
     signature = text_or_empty(member(meta, "signature") or member(row.get("docmeta"), "signature"))
-    semantics = [kind, name, signature, member(meta, "modifiers"), member(meta, "params")]
+    details = (_comparable(member(meta, "modifiers")), _comparable(member(meta, "params")))
     return Chunk(
         chunk_id=_chunk_id(row, meta),
         logical_key=f"{segment_id}|{kind}|{name}|{signature}",
         kind=kind,
         name=name,
         signature=signature,
-        semantics=canonical_json(semantics),
+        semantics=(kind, name, signature, *details),
         span=Span(*(number_or_none(row.get(edge)) for edge in ("start", "end", "startLine", "endLine"))),
         relations=row.get("codeRelations"),
     )
@@ -92,7 +92,7 @@ def chunk_from_row(row: dict[str, Any]) -> Chunk:
 
 def match_chunks(before: Iterable[Chunk], after: Iterable[Chunk]) -> list[ChunkPair]:
     """Pair chunks by chunk id, then by a logical key that is unique among the rest; nothing is guessed."""
-    old, new = sorted(before, key=_total_order), sorted(after, key=_total_order)
+    old, new = _in_order(before), _in_order(after)
     by_id = _pair_by(_identity, old, new, only_unique=False)
     old, new = _unpaired(old, new, by_id)
     by_key = _pair_by(_logical_key, old, new, only_unique=True)
@@ -144,8 +144,23 @@ def _unpaired(
     return [chunk for chunk in old if id(chunk) not in taken], [chunk for chunk in new if id(chunk) not in taken]
 
 
-def _total_order(chunk: Chunk) -> tuple[Any, ...]:
-    """Makes every result independent of the order of the rows."""
+def _comparable(value: Any) -> Any:
+    """A value that is equal where its JSON is; most often there is none, or a list of names."""
+    if value is None or (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+        return None if value is None else tuple(value)
+    return canonical_json(value)
+
+
+def _in_order(chunks: Iterable[Chunk]) -> list[Chunk]:
+    """Chunks in an order that does not hang on the order of their rows."""
+    ordered = sorted(chunks, key=_place)
+    if len(set(map(_place, ordered))) < len(ordered):
+        # Only twins are told apart by everything they have, for that is slow.
+        ordered.sort(key=lambda chunk: (_place(chunk), repr(chunk.semantics), canonical_json(chunk.relations)))
+    return ordered
+
+
+def _place(chunk: Chunk) -> tuple[Any, ...]:
     span = chunk.span
     return (
         span.start or 0,
@@ -154,6 +169,4 @@ def _total_order(chunk: Chunk) -> tuple[Any, ...]:
         chunk.chunk_id or "",
         span.end or 0,
         span.end_line or 0,
-        chunk.semantics,
-        canonical_json(chunk.relations),
     )

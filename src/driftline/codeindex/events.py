@@ -90,7 +90,7 @@ def chunk_order(pair: ChunkPair) -> tuple[Any, ...]:
         utf16_sort_key(chunk.chunk_id or ""),
         span.end or 0,
         span.end_line or 0,
-        chunk.semantics,
+        repr(chunk.semantics),
         pair.before.logical_key if pair.before else "",
         repr(pair.before.span) if pair.before else "",
     )

@@ -45,7 +45,9 @@ class EdgeChange:
 def changed_edges(pairs: Iterable[ChunkPair]) -> Iterator[EdgeChange]:
     """Edge changes of the matched chunks; a changed signature alone turns no edge over."""
     for pair in pairs:
-        if pair.before is not None and pair.after is not None:
+        if pair.before is None or pair.after is None:
+            continue
+        if pair.before.relations != pair.after.relations:
             yield from _difference(edges_of(pair.before), edges_of(pair.after), pair.after.logical_key)
 
 
@@ -53,8 +55,8 @@ def changed_file_imports(
     path: str, before: Iterable[str], after: Iterable[str], old: Iterable[Chunk], new: Iterable[Chunk]
 ) -> Iterator[EdgeChange]:
     """Changed imports of a whole file, except those that a chunk of that side carries itself."""
-    changes = _difference(_imports(before), _imports(after), f"file:{path}")
-    carried = {True: _carried(new), False: _carried(old)}
+    changes = list(_difference(_imports(before), _imports(after), f"file:{path}"))
+    carried = {True: _carried(new), False: _carried(old)} if changes else {}
     return (change for change in changes if change.edge not in carried[change.added])
 
 
