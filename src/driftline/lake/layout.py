@@ -63,9 +63,9 @@ class Lake:
         """The lake's file system; paths are relative to the root."""
         if self.is_local:
             return pa_fs.SubTreeFileSystem(self.root, pa_fs.LocalFileSystem())
-        from deltalake.fs import DeltaStorageHandler
+        from driftline.lake.object_store import store_files
 
-        return pa_fs.PyFileSystem(DeltaStorageHandler(self.root, self.options()))
+        return store_files(self.root, self.options())
 
     def tables(self) -> list[str]:
         """The names of the tables in the lake, in order."""
