@@ -1,0 +1,57 @@
+"""driftline's side of the lake benchmarks: one job with the session already up; prints the figures as JSON.
+
+`python lake_driftline.py compact|as-of|incremental LAKE [--engine local|spark] [--as-of HLC]`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from contextlib import ExitStack
+from typing import Any
+
+from driftline.lake import Lake, compact, materialize
+from driftline.lake.local_engine import run_locally
+
+TABLE = "orders"
+
+
+def job(given: argparse.Namespace, engine: Any) -> int:
+    lake = Lake(given.lake)
+    if given.job == "as-of":
+        with tempfile.TemporaryDirectory() as folder:
+            return materialize(
+                lake, TABLE, f"{folder}/state.parquet", format="parquet", as_of=given.as_of, engine=engine
+            )
+    return compact(lake, TABLE, full=given.job == "compact", engine=engine).deltas_folded
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("job", choices=["compact", "incremental", "as-of"])
+    parser.add_argument("lake")
+    parser.add_argument("--engine", choices=["local", "spark"], default="spark")
+    parser.add_argument("--as-of", type=int)
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        engine: Any = run_locally
+        if given.engine == "spark":
+            from driftline.spark.lake_folds import fold_engine
+            from driftline.spark.session import open_session
+
+            config = {"spark.driver.maxResultSize": "64m"}
+            session = stack.enter_context(open_session("local[2]", short_job=False, config=config))
+            session.range(1).count()
+            engine = fold_engine(session)
+        start = time.perf_counter()
+        count = job(given, engine)
+        wall = time.perf_counter() - start
+        driver_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"wall_s": wall, "per_s": count / wall, "driver_mb": driver_mb}))
+
+
+if __name__ == "__main__":
+    main()
