@@ -170,3 +170,18 @@ def test_a_table_without_a_schema_lives_in_envelopes(tmp_path: Path) -> None:
     assert sum(result.deltas for result in flush_envelopes(lake, "todos")) == 6
     assert flush_envelopes(lake, "todos") == []
     assert jsonl(lake)[1] == {"_row_id": "r2", "done": True}
+
+
+def test_changes_as_a_changeset_lead_a_database_along(lake: Lake, tmp_path: Path) -> None:
+    import apsw
+
+    from driftline.lake.change_outputs import write_changes
+
+    for moment in (20, 45):
+        materialize(lake, "todos", tmp_path / f"{moment}.db", format="sqlite", as_of=moment)
+    out = io.BytesIO()
+    write_changes(lake, "todos", out, since=20, until=45, kind="changeset")
+    with apsw.Connection(str(tmp_path / "20.db")) as database:
+        apsw.Changeset.apply(out.getvalue(), database, conflict=lambda *_: pytest.fail("a conflict"))
+    dumps = [list(sqlite3.connect(tmp_path / f"{moment}.db").iterdump()) for moment in (20, 45)]
+    assert dumps[0] == dumps[1]

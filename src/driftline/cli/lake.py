@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from driftline.lake.compacting import Engine
 
 LOCAL_LIMIT_BYTES = 8 << 30  # above this `auto` hands the work to Spark
-_SPARK_VARIABLES = ("SPARK_REMOTE", "SPARK_MASTER")
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("driftline.cli.lake_write:schema", "Register a table's schema, or show it."),
@@ -87,20 +85,17 @@ def open_lake(location: str) -> Lake:
     return Lake(location)
 
 
-def choose_engine(wanted: str, master: str | None, size: Callable[[], int]) -> tuple[str, str]:
-    """The engine to use and why: local unless Spark is configured or the data is large."""
+def choose_engine(wanted: str, master: str | None, size: Callable[[], int]) -> str:
+    """The engine to use; on a terminal the choice of `auto` is told."""
+    from driftline import engine_choice
+    from driftline.cli.terminal import say
+
     if wanted == "local" and master is not None:
         raise OptionError("--master goes with --engine spark")
-    if wanted != "auto":
-        return wanted, "as asked"
-    if master is not None:
-        return "spark", "a master was given"
-    if any(os.environ.get(name) for name in _SPARK_VARIABLES):
-        return "spark", "a Spark master is configured"
-    found = size()
-    if found > LOCAL_LIMIT_BYTES:
-        return "spark", f"{found / 1e9:.0f} GB are too much for one machine"
-    return "local", f"{found / 1e6:,.0f} MB fit this machine well"
+    name, reason = engine_choice.choose_engine(wanted, size=size, limit=LOCAL_LIMIT_BYTES, master=master)
+    if wanted == "auto":
+        say(f"engine: {name} ({reason})")
+    return name
 
 
 def table_bytes(lake: Lake, table: str) -> int:
@@ -114,13 +109,9 @@ def table_bytes(lake: Lake, table: str) -> int:
 @contextmanager
 def fold_engine_for(lake: Lake, table: str, engine: str, master: str | None) -> Iterator[Engine]:
     """The scheduler of folds for this table, with a Spark session around it where one is needed."""
-    from driftline.cli.terminal import say
     from driftline.lake.local_engine import run_locally
 
-    name, reason = choose_engine(engine, master, lambda: table_bytes(lake, table))
-    if engine == "auto":
-        say(f"engine: {name} ({reason})")
-    if name == "local":
+    if choose_engine(engine, master, lambda: table_bytes(lake, table)) == "local":
         yield run_locally
         return
     from driftline.spark.lake_folds import fold_engine

@@ -26,7 +26,7 @@ def flush_files(
     """Flush every file; its content is its identity."""
     with ExitStack() as stack:
         paths = [_as_file(name, stack) for name in files]
-        name, _ = choose_engine(engine, master, lambda: sum(path.stat().st_size for path in paths))
+        name = choose_engine(engine, master, lambda: sum(path.stat().st_size for path in paths))
         scheduler = _scheduler(name, master, stack)
         for path in paths:
             yield from _flush_file(lake, path, gateway, scheduler)

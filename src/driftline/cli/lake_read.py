@@ -64,6 +64,7 @@ def materialize(
 Examples:
   driftline lake changes --table users --from 2026-11-14T00:00:00Z --to 2026-11-15T00:00:00Z
   driftline lake changes --table users --from 0 --to 117374976000000000 --format deltas | driftline push - --gw main
+  driftline lake changes --table users --from 0 --format changeset -o users.changeset
 
 The window is everything after --from up to and including --to. Exit codes: 0 no change, 1 changes, 2 error.
 """
@@ -74,10 +75,10 @@ The window is everything after --from up to and including --to. Exit codes: 0 no
 @click.option(
     "--format",
     "kind",
-    type=click.Choice(["events", "deltas"]),
+    type=click.Choice(["events", "deltas", "changeset"]),
     default="events",
     show_default=True,
-    help="Table-diff events or row deltas.",
+    help="Table-diff events, row deltas or a SQLite changeset.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 @lake_option
@@ -93,7 +94,7 @@ def changes(
     master: str | None,
 ) -> int:
     """Write the net change of a table between two moments."""
-    from driftline.lake import changes as write_changes
+    from driftline.lake.change_outputs import write_changes
     from driftline.lake.moments import LAST_MOMENT, parse_moment
 
     lake = open_lake(location)

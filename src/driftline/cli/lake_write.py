@@ -10,7 +10,7 @@ import click
 
 from driftline.cli.lake import choose_engine, engine_options, fold_engine_for, lake_option, open_lake, table_option
 from driftline.cli.outcome import SAME
-from driftline.cli.terminal import progress_bar, say
+from driftline.cli.terminal import progress_bar
 
 if TYPE_CHECKING:
     from driftline.lake import FlushResult
@@ -91,9 +91,7 @@ def extract(
     from driftline.lake.moments import parse_moment
 
     lake = open_lake(location)
-    name, reason = choose_engine(engine, master, lambda: _size(a) + _size(b))
-    if engine == "auto":
-        say(f"engine: {name} ({reason})")
+    name = choose_engine(engine, master, lambda: _size(a) + _size(b))
     moment = None if start is None else parse_moment(start)
     options: dict[str, Any] = {"header_mode": header_mode, "diff_engine": name, "master": master, "start": moment}
     with ExitStack() as stack:

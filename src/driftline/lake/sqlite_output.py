@@ -16,7 +16,7 @@ from driftline.deltas import TableSchema
 from driftline.files import StrPath, naming_the_file
 from driftline.lake.columns import ROW_ID
 
-_SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
+SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
 
 
 def write_sqlite(path: StrPath, schema: TableSchema, parts: Iterable[StrPath]) -> None:
@@ -40,7 +40,7 @@ def write_sqlite(path: StrPath, schema: TableSchema, parts: Iterable[StrPath]) -
 
 def create_statement(schema: TableSchema) -> str:
     """`CREATE TABLE`: the row id is the key unless the schema names key columns."""
-    columns = [f"{quoted(column.name)} {_SQL_TYPES[column.type]}" for column in schema.columns]
+    columns = [f"{quoted(column.name)} {SQL_TYPES[column.type]}" for column in schema.columns]
     if schema.key:
         key = ", ".join(map(quoted, schema.key))
         return f"CREATE TABLE {quoted(schema.table)} ({', '.join(columns)}, PRIMARY KEY ({key}))"

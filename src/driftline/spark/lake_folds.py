@@ -17,8 +17,9 @@ from driftline.errors import DriftlineError
 from driftline.lake.kernels import RangeJob, Result, fold_early, load_range, read_work, split_by_range
 from driftline.lake.planning import DeltaWork, FoldPlan, delta_work
 from driftline.lake.ranges import lower_bounds
-from driftline.progress import Tracker
+from driftline.progress import Tracker, silent
 from driftline.spark.task_errors import error_text, raise_task_error
+from driftline.spark.watching import watched
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,9 +47,9 @@ def run_on_spark(
     work = bundles(delta_work(plan, ROWS_PER_TASK), plan)
     pieces = session.range(0, len(work), 1, len(work)).mapInArrow(partial(_split_task, plan, job, work), _PIECES)
     by_range = pieces.repartitionById(len(plan.ranges), sf.col("range"))
-    rows = by_range.mapInArrow(partial(_range_task, plan, job), _RESULTS).collect()
-    if tracker is not None:
-        tracker.check()
+    results = by_range.mapInArrow(partial(_range_task, plan, job), _RESULTS)
+    tasks = len(work) + len(plan.ranges)
+    rows = watched(session, tracker or silent(), "fold", tasks, results.collect)
     for row in sorted(rows, key=lambda row: (row["error"] is None, row["range"])):
         raise_task_error(row["error"])
         yield from json.loads(row["result"])
