@@ -1,0 +1,148 @@
+"""What a pipeline file declares, as frozen records; paths are as written, relative to the file's directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from driftline.deltas.schema import ColumnType
+from driftline.pipeline.thresholds import Threshold
+
+
+@dataclass(frozen=True, slots=True)
+class StateTarget:
+    """A table's state at a moment (now where none is named), written to a file."""
+
+    path: str
+    format: str = "jsonl"
+    as_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableFlow:
+    """One table: its snapshots, its key and rules, and what is made of its changes."""
+
+    name: str
+    key: tuple[str, ...]
+    snapshots: str | None = None
+    before: str | None = None
+    after: str | None = None
+    since: str | None = None
+    mode: str | None = None
+    header_mode: str = "strict"
+    ignore_row_order: bool = False
+    delimiter: str | None = None
+    columns: Mapping[str, ColumnType] = field(default_factory=dict)
+    fail_if: tuple[Threshold, ...] = ()
+    events: str | None = None
+    events_format: str = "jsonl"
+    deltas: bool = False
+    compact: bool = False
+    changeset: str | None = None
+    patchset: str | None = None
+    states: tuple[StateTarget, ...] = ()
+
+    def rules(self) -> dict[str, Any]:
+        """The rules of its diff, as the table diff takes them."""
+        return {
+            "mode": self.mode,
+            "key_columns": list(self.key),
+            "header_mode": self.header_mode,
+            "ignore_row_order": self.ignore_row_order,
+            "delimiter": self.delimiter,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadFlow:
+    """Pairs of old and new payloads, the schema with their rules, and the reports."""
+
+    name: str
+    schema: str
+    report: str
+    pairs: str | None = None
+    old: str | None = None
+    new: str | None = None
+    root: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    fail_if: tuple[Threshold, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFlow:
+    """Two builds of a code index, and where their difference goes."""
+
+    name: str
+    cache_root: str
+    before: str
+    after: str
+    modes: tuple[str, ...] = ("code",)
+    events: str | None = None
+    registry: bool = False
+    allow_mismatch: bool = False
+    fail_if: tuple[Threshold, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTarget:
+    """The lake that deltas go into, and the client id they carry."""
+
+    path: str
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinishHook:
+    """What is told when a run ends."""
+
+    command: tuple[str, ...] = ()
+    webhook: str | None = None
+    when: str = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsTarget:
+    """Where the figures of the last run are written."""
+
+    json: str | None = None
+    prometheus: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A whole pipeline file."""
+
+    name: str
+    file: Path
+    state: str
+    engine: str = "auto"
+    master: str | None = None
+    parallel: int = 2
+    memory: int | None = None
+    lake: LakeTarget | None = None
+    tables: tuple[TableFlow, ...] = ()
+    payloads: tuple[PayloadFlow, ...] = ()
+    indexes: tuple[IndexFlow, ...] = ()
+    finish: FinishHook = field(default_factory=FinishHook)
+    metrics: MetricsTarget = field(default_factory=MetricsTarget)
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> Path:
+        """What relative paths start from."""
+        return self.file.parent
+
+    def place(self, path: str) -> Path:
+        """A declared path as a path of this machine."""
+        return self.directory / path
+
+    def shown(self, path: Path) -> str:
+        """A path as records and messages show it: relative to the pipeline file."""
+        try:
+            return path.resolve().relative_to(self.directory.resolve()).as_posix()
+        except ValueError:
+            import os
+
+            return Path(os.path.relpath(path.resolve(), self.directory.resolve())).as_posix()

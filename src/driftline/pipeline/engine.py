@@ -1,0 +1,62 @@
+"""Where the stages of a run work: this machine, or one Spark session that is opened when it is first needed."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from typing import Any
+
+from driftline.tables.engines import DiffJob, choose_engine
+
+_SPARK = "spark"
+
+
+class RunEngine:
+    """The engine of one run; its session is shared by all stages and ends with the run."""
+
+    def __init__(self, wanted: str, master: str | None, *, memory: int | None, parallel: int) -> None:
+        self.wanted = _SPARK if master is not None and wanted == "auto" else wanted
+        self.master = master
+        self.memory = memory
+        self.parallel = parallel
+        self._lock = threading.Lock()
+        self._stack = ExitStack()
+        self._session: Any = None
+        self.used: set[str] = set()
+
+    def choose(self, job: DiffJob) -> str:
+        """The engine for a table diff; a Spark session is up when it says so."""
+        name, _ = choose_engine(self.wanted, job)
+        self.used.add(name)
+        if name == _SPARK:
+            self.session()
+        return name
+
+    @property
+    def is_spark(self) -> bool:
+        """Whether folds and batches run on Spark: asked for, configured, or already in use in this run."""
+        from driftline.spark.session import is_configured
+
+        if self.wanted == "auto":
+            return is_configured() or self._session is not None
+        return self.wanted == _SPARK
+
+    def session(self) -> Any:
+        """The one Spark session of the run."""
+        from driftline.spark.session import open_session
+
+        with self._lock:
+            if self._session is None:
+                self.used.add(_SPARK)
+                self._session = self._stack.enter_context(
+                    open_session(self.master, app_name="driftline pipeline", short_job=False, memory="1g")
+                )
+            return self._session
+
+    def close(self) -> None:
+        """End the session, if there is one."""
+        self._stack.close()
+        self._session = None
+
+    def __str__(self) -> str:
+        return "+".join(sorted(self.used)) or self.wanted

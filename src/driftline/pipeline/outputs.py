@@ -1,0 +1,120 @@
+"""The files of a stage: written under temporary names beside their places, committed together at the end."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from driftline.errors import StorageError
+from driftline.files import naming_the_file, sync_directory
+from driftline.pipeline.declaration import Pipeline
+from driftline.pipeline.prints import checksum, files_below
+from driftline.pipeline.stages import OutputFile
+
+_MARK = ".part"
+
+
+class Outputs:
+    """Temporary places for a stage's outputs; `commit` moves them all, `discard` removes what is left."""
+
+    def __init__(self, pipeline: Pipeline, places: Mapping[str, Path]) -> None:
+        self._pipeline = pipeline
+        self._places = places
+        token = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._temporary = {
+            role: place.with_name(f".{place.name}.{token}{_MARK}") for role, place in self._places.items()
+        }
+
+    def path(self, role: str) -> Path:
+        """Where the stage writes; the folder is made."""
+        temporary = self._temporary[role]
+        with naming_the_file(self._pipeline.shown(temporary.parent)):
+            temporary.parent.mkdir(parents=True, exist_ok=True)
+        return temporary
+
+    def place(self, role: str) -> Path:
+        """Where the output will lie."""
+        return self._places[role]
+
+    def commit(self) -> tuple[OutputFile, ...]:
+        """Make every output durable and move it into place."""
+        for role, temporary in self._temporary.items():
+            if not temporary.exists():
+                raise StorageError(f"the stage wrote no {role}", code="missing_output")
+            for file in files_below(temporary):
+                _sync(file)
+        for role, temporary in self._temporary.items():
+            place = self._places[role]
+            with naming_the_file(self._pipeline.shown(place)):
+                _move(temporary, place)
+                sync_directory(place.parent)
+        return tuple(entry for role in self._temporary for entry in describe(self._pipeline, role, self._places[role]))
+
+    def discard(self) -> None:
+        """Remove what was not committed."""
+        for temporary in self._temporary.values():
+            _remove(temporary)
+
+
+def describe(pipeline: Pipeline, role: str, place: Path) -> list[OutputFile]:
+    """The files of an output as the record holds them; a folder is each of its files."""
+    found = []
+    for file in files_below(place):
+        status = file.stat()
+        found.append(OutputFile(role, pipeline.shown(file), status.st_size, checksum(file), status.st_mtime_ns))
+    return found
+
+
+def are_there(pipeline: Pipeline, outputs: Iterable[OutputFile], *, thorough: bool = False) -> bool:
+    """Whether committed files are still what they were; bytes are read only where times differ, or on demand."""
+    return all(_is_there(pipeline.place(output.path), output, thorough) for output in outputs)
+
+
+def sweep(places: Iterable[Path]) -> None:
+    """Remove what killed runs left beside these places; only the holder of the pipeline's lock may."""
+    for place in places:
+        if place.parent.is_dir():
+            for left in place.parent.iterdir():
+                if left.name.startswith(f".{place.name}.") and left.name.endswith(_MARK):
+                    _remove(left)
+
+
+def _is_there(path: Path, output: OutputFile, thorough: bool) -> bool:
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    if status.st_size != output.size:
+        return False
+    if status.st_mtime_ns == output.modified_ns and not thorough:
+        return True
+    return checksum(path) == output.checksum
+
+
+def _move(temporary: Path, place: Path) -> None:
+    if place.is_dir():
+        grave = place.with_name(f".{place.name}.{secrets.token_hex(4)}{_MARK}")
+        os.rename(place, grave)
+        os.rename(temporary, place)
+        shutil.rmtree(grave, ignore_errors=True)
+    else:
+        os.replace(temporary, place)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _sync(file: Path) -> None:
+    with naming_the_file(file.name):
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

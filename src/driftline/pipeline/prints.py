@@ -1,0 +1,126 @@
+"""Fingerprints of files: their bytes as a 128-bit hash, remembered by size, times and inode.
+
+A file that is as it was is not read again; a file whose times changed is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from driftline.errors import InputError
+from driftline.files import naming_the_file, write_atomically
+from driftline.pipeline.declaration import Pipeline
+from driftline.progress import Tracker
+
+_CHUNK = 4 << 20
+_FILE_NAME = "prints.json"
+
+
+@dataclass(frozen=True, slots=True)
+class FilePrint:
+    """What a file was when it was looked at: enough to tell whether it still is."""
+
+    path: str
+    size: int
+    modified_ns: int
+    changed_ns: int
+    inode: int
+    content: str
+
+    @property
+    def status(self) -> tuple[int, int, int, int]:
+        """What the file system says about it."""
+        return self.size, self.modified_ns, self.changed_ns, self.inode
+
+    def to_record(self) -> dict[str, Any]:
+        """The print as a run record shows it."""
+        return {"path": self.path, "size": self.size, "fingerprint": self.content}
+
+
+class PrintBook:
+    """The prints of one pipeline's files; each file is read once in a run, however many stages use it."""
+
+    def __init__(self, pipeline: Pipeline, state: Path) -> None:
+        self._pipeline = pipeline
+        self._file = state / _FILE_NAME
+        self._known = self._read()
+        self._taken: dict[Path, FilePrint] = {}
+        self._locks: dict[Path, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def take(self, path: Path, tracker: Tracker) -> FilePrint:
+        """The print of a file for this run."""
+        with self._lock:
+            own = self._locks.setdefault(path, threading.Lock())
+        with own:
+            if path not in self._taken:
+                self._taken[path] = self._print_of(path, tracker)
+            return self._taken[path]
+
+    def check(self, path: Path) -> None:
+        """Raise if a file is no longer what this run began with."""
+        taken = self._taken.get(path)
+        if taken is not None and _status(path, taken.path) != taken.status:
+            raise InputError(
+                f"{taken.path} changed while it was being read: run again when nobody writes to it",
+                code="source_changed",
+                path=taken.path,
+            )
+
+    def save(self) -> None:
+        """Keep the prints for the next run."""
+        known = {**self._known, **{taken.path: taken for taken in self._taken.values()}}
+        record = {name: [*entry.status, entry.content] for name, entry in sorted(known.items())}
+        write_atomically(self._file, json.dumps(record, indent=1).encode())
+
+    def _print_of(self, path: Path, tracker: Tracker) -> FilePrint:
+        shown = self._pipeline.shown(path)
+        status = _status(path, shown)
+        known = self._known.get(shown)
+        if known is not None and known.status == status:
+            return known
+        content = _hash(path, shown, status[0], tracker)
+        if _status(path, shown) != status:
+            raise InputError(f"{shown} changed while it was being read", code="source_changed", path=shown)
+        return FilePrint(shown, *status, content)
+
+    def _read(self) -> dict[str, FilePrint]:
+        try:
+            record = json.loads(self._file.read_bytes())
+            return {name: FilePrint(name, *entry) for name, entry in record.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}  # a memory that is lost or damaged only costs reading the files again
+
+
+def files_below(path: Path) -> list[Path]:
+    """The file itself, or every file of a folder in the order of names."""
+    if not path.is_dir():
+        return [path]
+    return sorted(found for found in path.rglob("*") if found.is_file() and not found.name.startswith("."))
+
+
+def checksum(path: Path) -> str:
+    """The hash of a file's bytes."""
+    return _hash(path, path.name, path.stat().st_size, Tracker())
+
+
+def _hash(path: Path, shown: str, size: int, tracker: Tracker) -> str:
+    digest = xxhash.xxh3_128()
+    with naming_the_file(shown), open(path, "rb", buffering=0) as file, tracker.phase("fingerprint", total=size):
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            tracker.advance(len(chunk))
+    return f"xxh128:{digest.hexdigest()}"
+
+
+def _status(path: Path, shown: str) -> tuple[int, int, int, int]:
+    with naming_the_file(shown):
+        status = os.stat(path)
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino

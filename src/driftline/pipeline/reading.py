@@ -1,0 +1,270 @@
+"""From a pipeline file to its declaration; everything is checked before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from driftline.deltas.names import check_gateway_id, check_table_name
+from driftline.deltas.schema import COLUMN_TYPES, ColumnType
+from driftline.errors import DriftlineError, PipelineError
+from driftline.files import StrPath, naming_the_file
+from driftline.pipeline.declaration import (
+    FinishHook,
+    IndexFlow,
+    LakeTarget,
+    MetricsTarget,
+    PayloadFlow,
+    Pipeline,
+    StateTarget,
+    TableFlow,
+)
+from driftline.pipeline.sections import Document, Section
+from driftline.pipeline.snapshots import LABEL_MARKS, PLACEHOLDERS
+from driftline.pipeline.thresholds import INDEX_COUNTS, PAYLOAD_COUNTS, TABLE_COUNTS, Threshold, parse_threshold
+from driftline.pipeline.toml_lines import key_lines, parse_toml
+from driftline.tables.memory import memory_limit
+from driftline.tables.options import check_options
+
+ENGINES = ("auto", "local", "spark")
+EVENT_FORMATS = ("jsonl", "json", "csv", "markdown")
+STATE_FORMATS = ("jsonl", "csv", "parquet", "sqlite")
+MOMENTS = ("always", "success", "failure")
+
+
+def load(path: StrPath) -> Pipeline:
+    """Read and check a pipeline file; the first mistake is raised with its line."""
+    file = Path(path)
+    with naming_the_file(file):
+        data = file.read_bytes()
+    try:
+        text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise PipelineError(f"{file.name} is not UTF-8 text (byte {error.start})", path=file.name) from error
+    document = Document(file.name, parse_toml(text, file.name), key_lines(text))
+    return _pipeline(document.root, file)
+
+
+def _pipeline(root: Section, file: Path) -> Pipeline:
+    head = root.section("pipeline")
+    if head is None:
+        root.fail("there is no [pipeline] section: `driftline pipeline init` writes a template")
+    name = head.required("name")
+    _checked(head, "name", lambda: check_gateway_id(name))
+    lake = _lake(root.section("lake"), name)
+    lines: dict[str, int] = {}
+    pipeline = Pipeline(
+        name=name,
+        file=file,
+        state=head.text("state") or f".driftline/{name}",
+        engine=head.choice("engine", "auto", ENGINES),
+        master=head.text("master"),
+        parallel=head.number("parallel", 2, 1),
+        memory=_memory(head),
+        lake=lake,
+        tables=tuple(_table(table, inner, lake, lines) for table, inner in root.named_sections("tables")),
+        payloads=tuple(_payloads(flow, inner) for flow, inner in root.named_sections("payloads")),
+        indexes=tuple(_index(flow, inner) for flow, inner in root.named_sections("indexes")),
+        finish=_finish(root.section("finish")),
+        metrics=_metrics(root.section("metrics")),
+        lines=lines,
+    )
+    head.finish()
+    root.finish()
+    if not (pipeline.tables or pipeline.payloads or pipeline.indexes):
+        root.fail("nothing is declared: add [tables.NAME], [payloads.NAME] or [indexes.NAME]")
+    _refuse_shared_targets(root, pipeline)
+    return pipeline
+
+
+def _memory(head: Section) -> int | None:
+    text = head.text("memory")
+    limit: int | None = _checked(head, "memory", lambda: memory_limit(text))
+    return limit
+
+
+def _lake(section: Section | None, pipeline: str) -> LakeTarget | None:
+    if section is None:
+        return None
+    lake = LakeTarget(section.required("path"), section.text("client_id") or pipeline)
+    section.finish()
+    return lake
+
+
+def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str, int]) -> TableFlow:
+    _checked(section, None, lambda: check_table_name(name))
+    flow = TableFlow(
+        name=name,
+        key=section.texts("key"),
+        snapshots=section.text("snapshots"),
+        before=section.text("before"),
+        after=section.text("after"),
+        since=section.text("since"),
+        mode=section.text("mode"),
+        header_mode=section.text("header_mode", "strict") or "strict",
+        ignore_row_order=section.flag("ignore_row_order"),
+        delimiter=_delimiter(section.text("delimiter")),
+        columns=_columns(section),
+        fail_if=_thresholds(section, TABLE_COUNTS),
+        events=section.text("events"),
+        events_format=section.choice("events_format", "jsonl", EVENT_FORMATS),
+        deltas=section.flag("deltas"),
+        compact=section.flag("compact"),
+        changeset=section.text("changeset"),
+        patchset=section.text("patchset"),
+        states=tuple(_state(entry) for entry in section.list_of_sections("state")),
+    )
+    section.finish()
+    lines[name] = section.line()
+    _check_sources(flow, section)
+    _check_targets(flow, section, lake)
+    options = {key: value for key, value in flow.rules().items() if key != "mode"}
+    _checked(section, None, lambda: check_options(mode=flow.mode, **options))
+    return flow
+
+
+def _delimiter(text: str | None) -> str | None:
+    return "\t" if text in ("tab", "\\t") else text
+
+
+def _columns(section: Section) -> dict[str, ColumnType]:
+    declared = section.section("columns")
+    if declared is None:
+        return {}
+    types = {}
+    for name in list(declared._data):
+        types[name] = cast(ColumnType, declared.choice(name, "string", COLUMN_TYPES))
+    return types
+
+
+def _state(section: Section) -> StateTarget:
+    target = StateTarget(
+        section.required("path"), section.choice("format", "jsonl", STATE_FORMATS), section.text("as_of")
+    )
+    section.finish()
+    return target
+
+
+def _check_sources(flow: TableFlow, section: Section) -> None:
+    if flow.snapshots is not None and (flow.before or flow.after):
+        section.fail("give either 'snapshots' or 'before' and 'after', not both", "snapshots")
+    if flow.snapshots is None and not (flow.before and flow.after):
+        section.fail(f"[tables.{flow.name}] has no source: give 'snapshots', or 'before' and 'after'")
+    if flow.snapshots is not None and sum(flow.snapshots.count(mark) for mark in LABEL_MARKS) != 1:
+        section.fail(
+            f"'snapshots' needs one of {', '.join(LABEL_MARKS)} where the versions differ, as in data/x-{{date}}.csv",
+            "snapshots",
+        )
+
+
+def _check_targets(flow: TableFlow, section: Section, lake: LakeTarget | None) -> None:
+    if not (flow.events or flow.deltas or flow.changeset or flow.patchset):
+        section.fail(f"[tables.{flow.name}] has no target: give 'events', 'deltas', 'changeset' or 'patchset'")
+    if flow.deltas and lake is None:
+        section.fail("'deltas' need a lake: add [lake] with a path", "deltas")
+    if flow.compact and not flow.deltas:
+        section.fail("'compact' needs 'deltas = true'", "compact")
+    if flow.states and not flow.deltas:
+        section.fail("'state' is read from the lake: it needs 'deltas = true'", "state")
+    for kind in ("changeset", "patchset"):
+        if getattr(flow, kind) and not flow.key:
+            section.fail(f"a {kind} needs the key columns: give 'key'", kind)
+    for kind in ("events", "changeset", "patchset"):
+        _check_placeholders(section, kind, getattr(flow, kind), flow.snapshots is not None)
+
+
+def _check_placeholders(section: Section, key: str, path: str | None, many: bool) -> None:
+    if path is not None and many and not any(mark in path for mark in PLACEHOLDERS):
+        section.fail(f"{key!r} is written once for every new snapshot: put {{to}} into its name", key)
+
+
+def _payloads(name: str, section: Section) -> PayloadFlow:
+    flow = PayloadFlow(
+        name=name,
+        schema=section.required("schema"),
+        report=section.required("report"),
+        pairs=section.text("pairs"),
+        old=section.text("old"),
+        new=section.text("new"),
+        root=section.text("root"),
+        config=section.data("config"),
+        fail_if=_thresholds(section, PAYLOAD_COUNTS),
+    )
+    section.finish()
+    if (flow.pairs is None) == (flow.old is None or flow.new is None):
+        section.fail(f"[payloads.{name}] needs either 'pairs', or 'old' and 'new'")
+    return flow
+
+
+def _index(name: str, section: Section) -> IndexFlow:
+    flow = IndexFlow(
+        name=name,
+        cache_root=section.required("cache_root"),
+        before=section.required("from"),
+        after=section.required("to"),
+        modes=section.texts("modes") or ("code",),
+        events=section.text("events"),
+        registry=section.flag("registry"),
+        allow_mismatch=section.flag("allow_mismatch"),
+        fail_if=_thresholds(section, INDEX_COUNTS),
+    )
+    section.finish()
+    if not (flow.events or flow.registry):
+        section.fail(f"[indexes.{name}] has no target: give 'events', or 'registry = true'")
+    return flow
+
+
+def _finish(section: Section | None) -> FinishHook:
+    if section is None:
+        return FinishHook()
+    hook = FinishHook(section.texts("command"), section.text("webhook"), section.choice("when", "always", MOMENTS))
+    section.finish()
+    if hook.webhook is not None and not hook.webhook.startswith(("http://", "https://")):
+        section.fail("'webhook' is an http:// or https:// address", "webhook")
+    return hook
+
+
+def _metrics(section: Section | None) -> MetricsTarget:
+    if section is None:
+        return MetricsTarget()
+    target = MetricsTarget(section.text("json"), section.text("prometheus"))
+    section.finish()
+    return target
+
+
+def _thresholds(section: Section, known: tuple[str, ...]) -> tuple[Threshold, ...]:
+    found: tuple[Threshold, ...] = section.parsed("fail_if", parse_threshold)
+    for threshold in found:
+        if threshold.count not in known:
+            section.fail(f"'fail_if' knows the counts {', '.join(known)}, not {threshold.count!r}", "fail_if")
+    return found
+
+
+def _checked(section: Section, key: str | None, check: object) -> object:
+    """Run a check of another room and give its complaint the line of the key."""
+    assert callable(check)
+    try:
+        return check()
+    except DriftlineError as error:
+        section.fail(error.message, key)
+
+
+def _refuse_shared_targets(root: Section, pipeline: Pipeline) -> None:
+    """Two targets that write one file would undo each other."""
+    seen: dict[str, str] = {}
+    for owner, path in _targets(pipeline):
+        place = str((pipeline.directory / path).resolve())
+        if place in seen:
+            section, _, name = owner.partition(".")
+            root._document.fail((section, name), f"{owner} and {seen[place]} write the same file {path}")
+        seen[place] = owner
+
+
+def _targets(pipeline: Pipeline) -> list[tuple[str, str]]:
+    found = []
+    for table in pipeline.tables:
+        paths = [table.events, table.changeset, table.patchset, *(state.path for state in table.states)]
+        found += [(f"tables.{table.name}", path.replace("{table}", table.name)) for path in paths if path]
+    found += [(f"payloads.{flow.name}", flow.report) for flow in pipeline.payloads]
+    found += [(f"indexes.{flow.name}", flow.events) for flow in pipeline.indexes if flow.events]
+    return found

@@ -1,0 +1,137 @@
+"""Records on disk: one per stage that is done, one per run. Paths in them are relative to the pipeline file."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from driftline.files import naming_the_file, write_atomically
+from driftline.pipeline.stages import OutputFile, Result, StageRecord
+from driftline.version import __version__
+
+_RUNS_KEPT = 100
+_PACKAGES = ("pyspark", "pyarrow", "polars", "deltalake")
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """What became of one stage in one run."""
+
+    stage: str
+    result: Result
+    seconds: float = 0.0
+    counts: Mapping[str, int] | None = None
+    problem: str | None = None
+    record: StageRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run: when, with what, every stage's fate, and what was exceeded."""
+
+    run_id: str
+    pipeline: str
+    started_at: str
+    seconds: float
+    engine: str
+    result: str
+    stages: tuple[StageRun, ...]
+    exceeded: tuple[str, ...]
+    versions: Mapping[str, str]
+
+    @property
+    def exit_code(self) -> int:
+        """0 done, 1 a threshold was exceeded, 2 a stage failed, 130 cancelled."""
+        return {"done": 0, "exceeded": 1, "failed": 2, "cancelled": 130}[self.result]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain data."""
+        plain = asdict(self)
+        for stage, run in zip(plain["stages"], self.stages, strict=True):
+            kept = run.record
+            stage["record"] = None
+            stage["inputs"] = list(kept.inputs) if kept else []
+            stage["outputs"] = [_file_record(output) for output in kept.outputs] if kept else []
+            del stage["record"]
+        return plain
+
+
+class RecordStore:
+    """The directory with the records of a pipeline."""
+
+    def __init__(self, state: Path) -> None:
+        self._stages = state / "stages"
+        self._runs = state / "runs"
+
+    def stage(self, name: str) -> StageRecord | None:
+        """The record of a stage, or None if there is none that can be read."""
+        try:
+            plain = json.loads(self._path(name).read_bytes())
+            outputs = tuple(OutputFile(**output) for output in plain.pop("outputs"))
+            return StageRecord(**{**plain, "inputs": tuple(plain["inputs"])}, outputs=outputs)
+        except (OSError, ValueError, TypeError, KeyError):
+            return None  # an unreadable record means that the stage runs again
+
+    def keep_stage(self, record: StageRecord) -> None:
+        """Write a stage's record; from here on the stage is done."""
+        self._stages.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._path(record.stage), _json(asdict(record)))
+
+    def forget_stage(self, name: str) -> None:
+        """A stage that is about to run again is not done until it says so."""
+        self._path(name).unlink(missing_ok=True)
+
+    def keep_run(self, record: RunRecord) -> None:
+        """Write a run's record, and drop the oldest of too many."""
+        self._runs.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._runs / f"{record.run_id}.json", _json(record.to_dict()))
+        for old in sorted(self._runs.glob("*.json"))[:-_RUNS_KEPT]:
+            old.unlink(missing_ok=True)
+
+    def last_run(self) -> dict[str, Any] | None:
+        """The record of the newest run as plain data."""
+        newest = sorted(self._runs.glob("*.json"))[-1:]
+        if not newest:
+            return None
+        with naming_the_file(newest[0].name):
+            found: dict[str, Any] = json.loads(newest[0].read_bytes())
+        return found
+
+    def _path(self, name: str) -> Path:
+        return self._stages / f"{name.replace('/', '.')}.json"
+
+
+def new_run_id(now: datetime | None = None) -> str:
+    """Sorts by time; the process id tells apart what began in one microsecond."""
+    return f"{(now or datetime.now(UTC)).strftime('%Y%m%dT%H%M%S%f')}-{os.getpid()}"
+
+
+def timestamp() -> str:
+    """Now, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def versions() -> dict[str, str]:
+    """The versions that made a result."""
+    found = {"driftline": __version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def _file_record(output: OutputFile) -> dict[str, Any]:
+    return {"role": output.role, "path": output.path, "size": output.size, "checksum": output.checksum}
+
+
+def _json(data: Any) -> bytes:
+    return json.dumps(data, ensure_ascii=False, indent=1).encode() + b"\n"

@@ -1,0 +1,161 @@
+"""Reading one table of a pipeline file, key by key; every mistake names its line and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from driftline.errors import PipelineError
+from driftline.pipeline.toml_lines import KeyPath, line_of
+
+
+class Document:
+    """A parsed file with the lines of its keys."""
+
+    def __init__(self, name: str, data: dict[str, Any], lines: dict[KeyPath, int]) -> None:
+        self.name = name
+        self.lines = lines
+        self.root = Section(self, (), data)
+
+    def fail(self, path: KeyPath, problem: str) -> NoReturn:
+        """Raise the mistake with the line of its key."""
+        line = line_of(path, self.lines) or 1
+        raise PipelineError(f"{self.name}:{line}: {problem}", line=line, path=self.name)
+
+
+class Section:
+    """One table of the file; keys are taken one by one, and what is left over is unknown."""
+
+    def __init__(self, document: Document, path: KeyPath, data: dict[str, Any]) -> None:
+        self._document = document
+        self.path = path
+        self._data = data
+        self._taken: list[str] = []
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._data
+
+    def line(self, key: str | None = None) -> int:
+        """The line of a key, or of the section."""
+        path = self.path if key is None else (*self.path, key)
+        return line_of(path, self._document.lines) or 1
+
+    def fail(self, problem: str, key: str | None = None) -> NoReturn:
+        """Raise a mistake in this section."""
+        self._document.fail(self.path if key is None else (*self.path, key), problem)
+
+    def text(self, key: str, default: str | None = None) -> str | None:
+        """A text that is not blank, or the default."""
+        value = self._take(key, str, "a text")
+        if isinstance(value, str) and not value.strip():
+            self.fail(f"{self._named(key)} is blank", key)
+        return default if value is None else str(value)
+
+    def required(self, key: str) -> str:
+        """A text that must be there."""
+        value = self.text(key)
+        if value is None:
+            self.fail(f"{self._title()} has no {key!r}")
+        return value
+
+    def choice(self, key: str, default: str, known: Sequence[str]) -> str:
+        """One word out of a list."""
+        value = self.text(key, default) or default
+        if value not in known:
+            self.fail(f"{self._named(key)} is {value!r}: use one of {', '.join(known)}", key)
+        return value
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """true or false."""
+        value = self._take(key, bool, "true or false")
+        return default if value is None else bool(value)
+
+    def number(self, key: str, default: int, least: int) -> int:
+        """A whole number that is at least `least`."""
+        value = self._take(key, int, "a whole number")
+        if value is None:
+            return default
+        if isinstance(value, bool) or value < least:
+            self.fail(f"{self._named(key)} is a whole number of at least {least}", key)
+        return int(value)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; a single text is a list of one."""
+        value = self._data.get(key)
+        self._taken.append(key)
+        if value is None:
+            return ()
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, list) or not all(isinstance(item, str) and item for item in items):
+            self.fail(f"{self._named(key)} is a text or a list of texts", key)
+        return tuple(items)
+
+    def data(self, key: str) -> dict[str, Any]:
+        """A table of free content."""
+        value = self._take(key, dict, "a table")
+        return dict(value or {})
+
+    def parsed(self, key: str, parse: Callable[[str], Any]) -> tuple[Any, ...]:
+        """A list of texts, each read by a function that raises `ValueError`."""
+        found = []
+        for text in self.texts(key):
+            try:
+                found.append(parse(text))
+            except ValueError as error:
+                self.fail(f"{self._named(key)}: {error}", key)
+        return tuple(found)
+
+    def section(self, key: str) -> Section | None:
+        """A table inside this one."""
+        value = self._take(key, dict, "a table")
+        return None if value is None else Section(self._document, (*self.path, key), value)
+
+    def named_sections(self, key: str) -> Iterator[tuple[str, Section]]:
+        """`[key.NAME]` for each name."""
+        group = self.section(key)
+        for name in group._data if group else ():
+            inner = group.section(name) if group else None
+            if inner is not None:
+                yield name, inner
+
+    def list_of_sections(self, key: str) -> list[Section]:
+        """`[[key]]`, or a list of inline tables."""
+        value = self._take(key, list, "a list of tables")
+        entries = value or []
+        if not all(isinstance(entry, dict) for entry in entries):
+            self.fail(f"{self._named(key)} is a list of tables: write [[{_dotted(self.path)}.{key}]]", key)
+        return [Section(self._document, (*self.path, key, place), entry) for place, entry in enumerate(entries)]
+
+    def finish(self) -> None:
+        """Refuse the first key that nobody asked for."""
+        for key in self._data:
+            if key not in self._taken:
+                self.fail(f"unknown key {key!r} in {self._title()}{_nearest(key, self._taken)}", key)
+
+    def _take(self, key: str, kind: type, words: str) -> Any:
+        self._taken.append(key)
+        value = self._data.get(key)
+        if value is not None and not isinstance(value, kind):
+            self.fail(f"{self._named(key)} is {words}, not {_shown(value)}", key)
+        return value
+
+    def _title(self) -> str:
+        return f"[{_dotted(self.path)}]" if self.path else "the file"
+
+    def _named(self, key: str) -> str:
+        return f"{key!r} in {self._title()}"
+
+
+def _dotted(path: KeyPath) -> str:
+    return ".".join(str(part) for part in path if not isinstance(part, int))
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    near = get_close_matches(word, known, n=1)
+    return f': did you mean "{near[0]}"?' if near else f" (known: {', '.join(sorted(known))})"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:39] + "…"

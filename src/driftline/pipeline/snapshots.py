@@ -1,0 +1,131 @@
+"""Snapshots of a table: found by a path pattern with `{date}` or `{n}`, or named one by one.
+
+>>> fill("out/{table}-{to}.jsonl", table="orders", before="2026-03-01", after="2026-03-02")
+'out/orders-2026-03-02.jsonl'
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from driftline.deltas.clock import MAX_HLC, make_hlc
+from driftline.errors import PipelineError
+from driftline.pipeline.declaration import Pipeline, TableFlow
+
+LABEL_MARKS = ("{date}", "{n}")
+PLACEHOLDERS = ("{to}", "{from}")
+
+_DATE = r"(\d{4}-\d{2}-\d{2}|\d{8})"
+_NUMBER = r"(\d+)"
+_TABLE_MARK = "::"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One version of a table: what it is called and where it lies; `table` is set for a table of a SQLite file."""
+
+    label: str
+    path: Path
+    table: str | None = None
+
+    @property
+    def given(self) -> str:
+        """What the table diff is told to read."""
+        return f"{self.path}{_TABLE_MARK}{self.table}" if self.table else str(self.path)
+
+    @property
+    def day(self) -> date | None:
+        """The day that a dated snapshot belongs to."""
+        return _day(self.label)
+
+
+def find_snapshots(pipeline: Pipeline, flow: TableFlow) -> list[Snapshot]:
+    """The snapshots of a table, oldest first; fewer than two, or two of one day, are a mistake."""
+    if flow.snapshots is None:
+        assert flow.before is not None and flow.after is not None
+        return [_named(pipeline, "before", flow.before), _named(pipeline, "after", flow.after)]
+    found = [snapshot for snapshot in _matching(pipeline, flow.snapshots) if _is_wanted(snapshot, flow.since)]
+    found.sort(key=_order)
+    if len(found) < 2 and not (found and flow.deltas):
+        raise _mistake(pipeline, flow, f"{len(found)} snapshots match {flow.snapshots}: a comparison needs two")
+    for earlier, later in zip(found, found[1:], strict=False):
+        if _order(earlier) == _order(later):
+            names = f"{earlier.path.name} and {later.path.name}"
+            raise _mistake(pipeline, flow, f"two snapshots have the same label: {names}")
+    return found
+
+
+def fill(path: str, *, table: str, before: str, after: str) -> str:
+    """A target's path for one comparison."""
+    return path.replace("{table}", table).replace("{from}", before).replace("{to}", after)
+
+
+def start_of_day(day: date) -> int:
+    """The first timestamp of a UTC day."""
+    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    return make_hlc(int(midnight.timestamp() * 1000))
+
+
+def end_of_day(day: date) -> int:
+    """The last timestamp of a UTC day."""
+    return start_of_day(day + timedelta(days=1)) - 1 if day < date.max else MAX_HLC
+
+
+def parse_day(text: str) -> date | None:
+    """The day of `2026-03-02` or `20260302`, else None."""
+    return _day(text)
+
+
+def _matching(pipeline: Pipeline, pattern: str) -> list[Snapshot]:
+    mark = next(mark for mark in LABEL_MARKS if mark in pattern)
+    location, _, table = pattern.partition(_TABLE_MARK)
+    place = str(pipeline.place(location))
+    start, _, end = place.partition(mark)
+    label = re.compile(re.escape(start) + (_DATE if mark == "{date}" else _NUMBER) + re.escape(end))
+    found = []
+    for path in glob.glob(f"{glob.escape(start)}*{glob.escape(end)}"):
+        match = label.fullmatch(path)
+        if match and (mark != "{date}" or _day(match.group(1)) is not None):
+            found.append(Snapshot(_label(match.group(1), mark), Path(path), table or None))
+    return found
+
+
+def _label(text: str, mark: str) -> str:
+    day = _day(text)
+    return day.isoformat() if mark == "{date}" and day is not None else text
+
+
+def _day(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text) if len(text) in (8, 10) else None
+    except ValueError:
+        return None
+
+
+def _order(snapshot: Snapshot) -> tuple[int, str]:
+    return (int(snapshot.label), "") if snapshot.label.isdecimal() else (0, snapshot.label)
+
+
+def _is_wanted(snapshot: Snapshot, since: str | None) -> bool:
+    if since is None:
+        return True
+    first = Snapshot(_label(since, "{date}") if _day(since) and snapshot.day else since, snapshot.path)
+    return _order(snapshot) >= _order(first)
+
+
+def _named(pipeline: Pipeline, label: str, given: str) -> Snapshot:
+    location, mark, table = given.rpartition(_TABLE_MARK)
+    if mark and not os.path.exists(pipeline.place(given)):
+        return Snapshot(label, pipeline.place(location), table)
+    return Snapshot(label, pipeline.place(given))
+
+
+def _mistake(pipeline: Pipeline, flow: TableFlow, problem: str) -> PipelineError:
+    line = pipeline.lines.get(flow.name, 1)
+    message = f"{pipeline.file.name}:{line}: [tables.{flow.name}] {problem}"
+    return PipelineError(message, code="no_snapshots", line=line, path=pipeline.file.name)

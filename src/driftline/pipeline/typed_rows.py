@@ -1,0 +1,77 @@
+"""Cells of text files become values of their declared types, the same way for the lake and for SQLite.
+
+>>> typed_row({"id": "7", "price": "1.50", "sold": "true"}, {"price": "number", "sold": "boolean"})
+{'id': '7', 'price': 1.5, 'sold': True}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from driftline.deltas.schema import ColumnType
+from driftline.errors import PipelineError
+
+Row = dict[str, Any]
+Types = Mapping[str, ColumnType]
+
+_TRUE, _FALSE = frozenset({"true", "1", "yes", "t"}), frozenset({"false", "0", "no", "f"})
+
+
+def typed_row(row: Mapping[str, Any], types: Types) -> Row:
+    """The row with its declared columns converted; an empty cell of such a column is null."""
+    return {name: _typed(name, value, types.get(name)) for name, value in row.items()} if types else dict(row)
+
+
+def typed_event(event: Mapping[str, Any], types: Types) -> dict[str, Any]:
+    """A data event of a table diff whose rows hold typed values."""
+    if not types:
+        return dict(event)
+    typed = dict(event)
+    for part in ("row", "before", "after"):
+        if part in event:
+            typed[part] = typed_row(event[part], types)
+    return typed
+
+
+def infer_type(value: Any) -> ColumnType:
+    """The lake's type for a value of a typed source."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    return "json" if isinstance(value, dict | list) else "string"
+
+
+def _typed(name: str, value: Any, kind: ColumnType | None) -> Any:
+    if kind is None or kind == "string" or not isinstance(value, str):
+        return value
+    if value == "":
+        return None
+    try:
+        return _READERS[kind](value)
+    except ValueError as error:
+        raise PipelineError(
+            f"column {name!r} holds {value[:40]!r}, which is not a {kind}: correct the data or declare another type",
+            code="wrong_type",
+            column=name,
+        ) from error
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value) or "_" in text:
+        raise ValueError(text)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+def _boolean(text: str) -> bool:
+    word = text.strip().lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise ValueError(text)
+
+
+_READERS: dict[str, Callable[[str], Any]] = {"number": _number, "boolean": _boolean, "json": json.loads}
