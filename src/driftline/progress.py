@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from driftline.errors import Cancelled
@@ -110,6 +110,18 @@ class Tracker:
                 self._phase.done += amount
         self.check()
         self._report()
+
+    def branch(self, name: str) -> Tracker:
+        """A tracker for work that runs beside others: its phases carry a name, the wish to stop is shared."""
+
+        def named(record: Progress) -> None:
+            if self._listener is not None:
+                with self._lock:
+                    self._listener(replace(record, phase=f"{name}: {record.phase}"))
+
+        inner = Tracker(named if self._listener else None, interval=self._interval, clock=self._clock)
+        inner._cancelled = self._cancelled
+        return inner
 
     def set_total(self, total: int) -> None:
         """Name the total of the current phase once it is known."""

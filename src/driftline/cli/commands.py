@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "token": ("driftline.cli.token:token", "Make tokens for a gateway and change its secrets."),
     "index": ("driftline.cli.index:index", "Compare two builds of a code index; keep a registry of diffs."),
     "lake": ("driftline.cli.lake:lake", "Keep row deltas in a lake, fold them, travel in time."),
+    "pipeline": ("driftline.cli.pipeline:pipeline", "Run a declared pipeline from snapshots to lake and changesets."),
     "doctor": ("driftline.cli.doctor:doctor", "Check this machine and say in words what is wrong."),
 }
 

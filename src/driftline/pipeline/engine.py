@@ -6,6 +6,7 @@ import threading
 from contextlib import ExitStack
 from typing import Any
 
+from driftline.engine_choice import configured_master
 from driftline.tables.engines import DiffJob, choose_engine
 
 _SPARK = "spark"
@@ -35,10 +36,8 @@ class RunEngine:
     @property
     def is_spark(self) -> bool:
         """Whether folds and batches run on Spark: asked for, configured, or already in use in this run."""
-        from driftline.spark.session import is_configured
-
         if self.wanted == "auto":
-            return is_configured() or self._session is not None
+            return configured_master() is not None or self._session is not None
         return self.wanted == _SPARK
 
     def session(self) -> Any:

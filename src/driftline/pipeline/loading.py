@@ -133,7 +133,7 @@ def _deltas(job: LoadJob, chain: LoadChain, load: Load) -> Iterator[RowDelta]:
 
 def corrected_rows(job: LoadJob, chain: LoadChain, load: Load) -> Rows:
     """Every row that may be other than the lake has it, as the snapshot has it now; None where it has none."""
-    if load.by_comparison:
+    if load.by_comparison or load.previous is None:
         return _differing_from_lake(job, chain, load)
     before_it = chain.touched(load.previous)
     rows: Rows = {}

@@ -24,8 +24,9 @@ class Outputs:
         self._pipeline = pipeline
         self._places = places
         token = f"{os.getpid()}-{secrets.token_hex(4)}"
+        # A folder of its own: whatever an engine puts beside its output goes with it.
         self._temporary = {
-            role: place.with_name(f".{place.name}.{token}{_MARK}") for role, place in self._places.items()
+            role: place.with_name(f".{place.name}.{token}{_MARK}") / place.name for role, place in places.items()
         }
 
     def path(self, role: str) -> Path:
@@ -51,12 +52,13 @@ class Outputs:
             with naming_the_file(self._pipeline.shown(place)):
                 _move(temporary, place)
                 sync_directory(place.parent)
+            _remove(temporary.parent)
         return tuple(entry for role in self._temporary for entry in describe(self._pipeline, role, self._places[role]))
 
     def discard(self) -> None:
         """Remove what was not committed."""
         for temporary in self._temporary.values():
-            _remove(temporary)
+            _remove(temporary.parent)
 
 
 def describe(pipeline: Pipeline, role: str, place: Path) -> list[OutputFile]:
@@ -80,6 +82,12 @@ def sweep(places: Iterable[Path]) -> None:
             for left in place.parent.iterdir():
                 if left.name.startswith(f".{place.name}.") and left.name.endswith(_MARK):
                     _remove(left)
+
+
+def sweep_state(state: Path) -> None:
+    """Remove what killed runs left in the pipeline's own directory."""
+    for left in [*state.rglob(".*.tmp"), *state.rglob(f".*{_MARK}"), *(state / "work").glob("*")]:
+        _remove(left)
 
 
 def _is_there(path: Path, output: OutputFile, thorough: bool) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from driftline.deltas.names import check_gateway_id, check_table_name
 from driftline.deltas.schema import COLUMN_TYPES, ColumnType
@@ -25,6 +26,8 @@ from driftline.pipeline.thresholds import INDEX_COUNTS, PAYLOAD_COUNTS, TABLE_CO
 from driftline.pipeline.toml_lines import key_lines, parse_toml
 from driftline.tables.memory import memory_limit
 from driftline.tables.options import check_options
+
+Checked = TypeVar("Checked")
 
 ENGINES = ("auto", "local", "spark")
 EVENT_FORMATS = ("jsonl", "json", "csv", "markdown")
@@ -79,8 +82,7 @@ def _pipeline(root: Section, file: Path) -> Pipeline:
 
 def _memory(head: Section) -> int | None:
     text = head.text("memory")
-    limit: int | None = _checked(head, "memory", lambda: memory_limit(text))
-    return limit
+    return _checked(head, "memory", lambda: memory_limit(text))
 
 
 def _lake(section: Section | None, pipeline: str) -> LakeTarget | None:
@@ -240,9 +242,8 @@ def _thresholds(section: Section, known: tuple[str, ...]) -> tuple[Threshold, ..
     return found
 
 
-def _checked(section: Section, key: str | None, check: object) -> object:
+def _checked(section: Section, key: str | None, check: Callable[[], Checked]) -> Checked:
     """Run a check of another room and give its complaint the line of the key."""
-    assert callable(check)
     try:
         return check()
     except DriftlineError as error:

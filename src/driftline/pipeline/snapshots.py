@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
 from dataclasses import dataclass
@@ -47,13 +48,14 @@ class Snapshot:
 def find_snapshots(pipeline: Pipeline, flow: TableFlow) -> list[Snapshot]:
     """The snapshots of a table, oldest first; fewer than two, or two of one day, are a mistake."""
     if flow.snapshots is None:
-        assert flow.before is not None and flow.after is not None
+        assert flow.before is not None
+        assert flow.after is not None
         return [_named(pipeline, "before", flow.before), _named(pipeline, "after", flow.after)]
     found = [snapshot for snapshot in _matching(pipeline, flow.snapshots) if _is_wanted(snapshot, flow.since)]
     found.sort(key=_order)
     if len(found) < 2 and not (found and flow.deltas):
         raise _mistake(pipeline, flow, f"{len(found)} snapshots match {flow.snapshots}: a comparison needs two")
-    for earlier, later in zip(found, found[1:], strict=False):
+    for earlier, later in itertools.pairwise(found):
         if _order(earlier) == _order(later):
             names = f"{earlier.path.name} and {later.path.name}"
             raise _mistake(pipeline, flow, f"two snapshots have the same label: {names}")

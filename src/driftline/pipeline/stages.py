@@ -39,7 +39,11 @@ def always_true(bench: Workbench, facts: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One step. `still_true` asks the world outside the files (a lake, a registry) whether the result still holds."""
+    """One step.
+
+    `marks` tell what it reads beside plain files; `still_true` asks the world outside its files (a lake, a registry)
+    whether the result still holds.
+    """
 
     name: str
     action: Action
@@ -48,8 +52,8 @@ class Stage:
     outputs: Mapping[str, Path] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     gate: tuple[Threshold, ...] = ()
+    marks: Callable[[], Mapping[str, Any]] = dict
     still_true: Check = always_true
-    uses_spark: bool = False
 
     @property
     def flow(self) -> str:
@@ -63,6 +67,7 @@ class Stage:
             "stage": self.name,
             "options": dict(self.options),
             "sources": sources,
+            "marks": dict(self.marks()),
             "needs": needs,
             "outputs": sorted(self.outputs),
         }

@@ -80,7 +80,6 @@ def diff_stages(plan: TablePlan) -> Iterator[Stage]:
                 "before": before.label,
             },
             gate=flow.fail_if,
-            uses_spark=True,
         )
 
 
@@ -101,7 +100,6 @@ def load_stages(plan: TablePlan) -> Iterator[Stage]:
             sources=(snapshot.path,) if before is None else (before.path, snapshot.path),
             options={"lake": _lake_options(plan), "columns": dict(plan.flow.columns), "key": list(plan.flow.key)},
             still_true=partial(_is_still_loaded, plan),
-            uses_spark=before is None,
         )
         needs = (name,)
 
@@ -115,21 +113,19 @@ def compact_stages(plan: TablePlan) -> Iterator[Stage]:
             needs=(plan.name(plan.snapshots[-1].label, "deltas"),),
             options={"lake": _lake_options(plan)},
             still_true=partial(_is_still_compacted, plan),
-            uses_spark=True,
         )
 
 
 def state_stages(plan: TablePlan) -> Iterator[Stage]:
     """The state of the table at the declared moments."""
     last = plan.name("lake", "compact") if plan.flow.compact else plan.name(plan.snapshots[-1].label, "deltas")
-    for number, target in enumerate(plan.flow.states):
+    for number, target in enumerate(plan.flow.states, start=1):
         yield Stage(
-            plan.name("lake", f"state-{target.as_of or 'now'}-{number}"),
+            plan.name("lake", f"state-{number}"),
             partial(_state, plan, target),
             needs=(last,),
             outputs={"state": plan.pipeline.place(target.path.replace("{table}", plan.flow.name))},
             options={"format": target.format, "as_of": target.as_of},
-            uses_spark=True,
         )
 
 
@@ -225,9 +221,7 @@ def _load(plan: TablePlan, before: Snapshot | None, snapshot: Snapshot, bench: W
     return Outcome({"deltas": load.deltas}, facts)
 
 
-def _wanted(
-    plan: TablePlan, chain: LoadChain, before: Snapshot | None, snapshot: Snapshot, bench: Workbench
-) -> Load:
+def _wanted(plan: TablePlan, chain: LoadChain, before: Snapshot | None, snapshot: Snapshot, bench: Workbench) -> Load:
     """The load that a snapshot asks for; snapshots without a label of their own are known by their content."""
     content = bench.print_of(snapshot.path)
     is_pair = plan.flow.snapshots is None
@@ -263,7 +257,7 @@ def _refuse_what_cannot_be_mended(plan: TablePlan, chain: LoadChain, wanted: Loa
         return
     later = labels[labels.index(wanted.label) + 1 :]
     planned = {snapshot.label for snapshot in plan.snapshots}
-    if plan.flow.snapshots is not None and not set(later) <= planned or plan.flow.snapshots is None and later:
+    if (plan.flow.snapshots is not None and not set(later) <= planned) or (plan.flow.snapshots is None and later):
         raise PipelineError(
             f"{plan.flow.name}: {wanted.label} changed after it was loaded, and {later[-1]}, which rests on it, is no "
             "longer there to be compared: put it back, or fill a new lake",

@@ -59,6 +59,6 @@ def parse_threshold(text: str) -> Threshold:
     """The threshold of a text; `ValueError` says what a threshold looks like."""
     match = _FORM.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a threshold: write it like \"changed > 5%\" or \"removed >= 100\"")
+        raise ValueError(f'{text!r} is not a threshold: write it like "changed > 5%" or "removed >= 100"')
     count, sign, limit, share = match.groups()
     return Threshold(text.strip(), count, sign, float(limit), bool(share))

@@ -100,6 +100,8 @@ def open_session(
         if is_connect(target)
         else _classic(target, app_name, short_job, memory, settings)
     )
+    global _opened
+    _opened = session
     try:
         yield session
     except (KeyboardInterrupt, Cancelled, SystemExit):
@@ -108,11 +110,18 @@ def open_session(
             end_running_jvm(keep_class_list=False)
         raise
     finally:
+        _opened = None
         _stop(session, target)
+
+
+# The session that an outer `open_session` gave: Spark's own notion of an active session is that of one thread.
+_opened: SparkSession | None = None
 
 
 def active_session() -> SparkSession | None:
     """The session that is already active in this process, if any."""
+    if _opened is not None:
+        return _opened
     if "pyspark" not in sys.modules:
         return None
     from pyspark.sql import SparkSession

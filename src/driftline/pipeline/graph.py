@@ -1,0 +1,51 @@
+"""The stages of a whole pipeline, in an order in which each comes after what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from driftline.errors import PipelineError
+from driftline.pipeline.declaration import Pipeline
+from driftline.pipeline.index_stages import index_stages
+from driftline.pipeline.payload_stages import payload_stages
+from driftline.pipeline.stages import Stage
+from driftline.pipeline.table_stages import table_stages
+
+
+def _tables(pipeline: Pipeline, state: Path) -> Iterator[Stage]:
+    for flow in pipeline.tables:
+        yield from table_stages(pipeline, state, flow)
+
+
+def _payloads(pipeline: Pipeline, state: Path) -> Iterator[Stage]:
+    for flow in pipeline.payloads:
+        yield from payload_stages(pipeline, flow)
+
+
+def _indexes(pipeline: Pipeline, state: Path) -> Iterator[Stage]:
+    for flow in pipeline.indexes:
+        yield from index_stages(pipeline, flow)
+
+
+PARTS: tuple[Callable[[Pipeline, Path], Iterator[Stage]], ...] = (_tables, _payloads, _indexes)
+
+
+def build(pipeline: Pipeline) -> list[Stage]:
+    """Every stage; two that write the same file are refused."""
+    state = state_directory(pipeline)
+    stages = [stage for part in PARTS for stage in part(pipeline, state)]
+    owners: dict[Path, str] = {}
+    for stage in stages:
+        for place in stage.outputs.values():
+            if place in owners:
+                raise PipelineError(
+                    f"{pipeline.file.name}: {owners[place]} and {stage.name} both write {pipeline.shown(place)}"
+                )
+            owners[place] = stage.name
+    return stages
+
+
+def state_directory(pipeline: Pipeline) -> Path:
+    """Where the pipeline remembers what it did."""
+    return pipeline.place(pipeline.state)

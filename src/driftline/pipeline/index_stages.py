@@ -1,0 +1,104 @@
+"""The stage of a code index: its difference as events, and as an entry in the index's registry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from driftline.codeindex import Registry
+from driftline.codeindex.cache_root import CacheRoot
+from driftline.codeindex.diffing import ModeScheduler
+from driftline.codeindex.fingerprint import fingerprints
+from driftline.codeindex.jobs import DiffJob, choose_engine
+from driftline.codeindex.keeping import compute
+from driftline.codeindex.mode_diff import diff_mode
+from driftline.errors import DriftlineError
+from driftline.pipeline.declaration import IndexFlow, Pipeline
+from driftline.pipeline.stages import Outcome, Stage
+from driftline.pipeline.workbench import Workbench
+
+
+def index_stages(pipeline: Pipeline, flow: IndexFlow) -> list[Stage]:
+    """One stage: computed, written and kept together."""
+    return [
+        Stage(
+            f"{flow.name}/index/diff",
+            partial(_diff, flow),
+            outputs={"events": pipeline.place(flow.events)} if flow.events else {},
+            options={
+                "from": flow.before,
+                "to": flow.after,
+                "modes": list(flow.modes),
+                "cache_root": flow.cache_root,
+                "registry": flow.registry,
+                "allow_mismatch": flow.allow_mismatch,
+            },
+            gate=flow.fail_if,
+            marks=partial(_marks, pipeline, flow),
+            still_true=partial(_is_still_kept, pipeline, flow),
+        )
+    ]
+
+
+def _job(pipeline: Pipeline, flow: IndexFlow) -> DiffJob:
+    return DiffJob.of(
+        flow.before,
+        flow.after,
+        str(pipeline.place(flow.cache_root)),
+        modes=flow.modes,
+        persist=flow.registry,
+        allow_mismatch=flow.allow_mismatch,
+        wait_ms=10_000,
+    )
+
+
+def _marks(pipeline: Pipeline, flow: IndexFlow) -> dict[str, Any]:
+    """What both sides hold, by the fingerprints of their artifacts."""
+    request, _ = _job(pipeline, flow).prepare()
+    return {"from": fingerprints(request.before), "to": fingerprints(request.after)}
+
+
+def _diff(flow: IndexFlow, bench: Workbench) -> Outcome:
+    job = _job(bench.pipeline, flow)
+    request, cache = job.prepare()
+    name, _ = choose_engine(request, bench.engine.wanted, bench.engine.master)
+    with _scheduler(bench, name) as scheduler:
+        kept = compute(request, cache, job.keeping, scheduler=scheduler, tracker=bench.tracker)
+    if flow.events:
+        with open(bench.outputs.path("events"), "wb") as out:
+            for event in kept.result.events:
+                out.write(json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+    return Outcome(_counts(kept.result.summary), {"diff_id": kept.result.diff_id})
+
+
+@contextmanager
+def _scheduler(bench: Workbench, name: str) -> Iterator[ModeScheduler]:
+    if name != "spark":
+        yield diff_mode
+        return
+    from driftline.spark.index_diff import mode_scheduler
+
+    bench.engine.session()
+    with mode_scheduler(bench.engine.master) as scheduler:
+        yield scheduler
+
+
+def _counts(summary: Mapping[str, Any]) -> dict[str, int]:
+    counts = {"events": summary["totalEvents"], "files": 0, "chunks": 0, "total": 0}
+    for mode in summary["modesSummary"].values():
+        for part in ("files", "chunks"):
+            counts[part] += sum(value for value in mode.get(part, {}).values() if isinstance(value, int))
+    return counts
+
+
+def _is_still_kept(pipeline: Pipeline, flow: IndexFlow, bench: Workbench, facts: Mapping[str, Any]) -> bool:
+    if not flow.registry or "path:" in f"{flow.before} {flow.after}":
+        return True
+    try:
+        Registry(CacheRoot(pipeline.place(flow.cache_root))).load(facts["diff_id"])
+    except DriftlineError:
+        return False
+    return True

@@ -1,0 +1,242 @@
+"""Running a pipeline: ready stages side by side, each skipped if it is done and still true, else done and committed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
+
+from driftline.errors import Cancelled, DriftlineError, LockedError
+from driftline.files import exclusive_lock, naming_the_file
+from driftline.pipeline.declaration import Pipeline
+from driftline.pipeline.engine import RunEngine
+from driftline.pipeline.graph import build, state_directory
+from driftline.pipeline.outputs import Outputs, are_there, sweep, sweep_state
+from driftline.pipeline.prints import FilePrint, PrintBook, files_below
+from driftline.pipeline.records import RecordStore, RunRecord, StageRun, new_run_id, timestamp, versions
+from driftline.pipeline.stages import Stage, StageRecord
+from driftline.pipeline.workbench import Workbench
+from driftline.progress import Tracker
+
+StageListener = Callable[[StageRun], None]
+
+
+class PipelineRun:
+    """One run under the pipeline's lock."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        stages: list[Stage],
+        engine: RunEngine,
+        tracker: Tracker,
+        *,
+        ignore_thresholds: bool = False,
+        thorough: bool = False,
+        on_stage: StageListener = lambda done: None,
+    ) -> None:
+        self.pipeline = pipeline
+        self.stages = stages
+        self.engine = engine
+        self.tracker = tracker
+        self.state = state_directory(pipeline)
+        self.store = RecordStore(self.state)
+        self.prints = PrintBook(pipeline, self.state)
+        self.runs: dict[str, StageRun] = {}
+        self.exceeded: list[str] = []
+        self._ignore_thresholds = ignore_thresholds
+        self._thorough = thorough
+        self._on_stage = on_stage
+
+    def run(self) -> None:
+        """Every stage once; what fails takes down only what needs it."""
+        sweep_state(self.state)
+        sweep(place for stage in self.stages for place in stage.outputs.values())
+        waiting = list(self.stages)
+        running: dict[Future[StageRun], Stage] = {}
+        with ThreadPoolExecutor(self.engine.parallel, "stage") as pool:
+            try:
+                while waiting or running:
+                    waiting = self._start_ready(waiting, running, pool)
+                    done, _ = wait(running, return_when=FIRST_COMPLETED) if running else (set(), None)
+                    for future in done:
+                        self._note(running.pop(future), future.result())
+            except BaseException:
+                self.tracker.cancel()
+                raise
+        self.prints.save()
+
+    def _start_ready(
+        self, waiting: list[Stage], running: dict[Future[StageRun], Stage], pool: ThreadPoolExecutor
+    ) -> list[Stage]:
+        left = []
+        for stage in waiting:
+            if not all(need in self.runs for need in stage.needs):
+                left.append(stage)
+            elif (hindrance := self._hindrance(stage)) is not None:
+                self._note(stage, hindrance)
+            elif len(running) < self.engine.parallel:
+                running[pool.submit(self._one, stage)] = stage
+            else:
+                left.append(stage)
+        return left
+
+    def _hindrance(self, stage: Stage) -> StageRun | None:
+        """Why a stage cannot run: what it needs is not there."""
+        results = {self.runs[need].result: need for need in stage.needs}
+        for result in ("cancelled", "failed", "blocked", "held"):
+            if result in results:
+                become = "blocked" if result == "failed" else result
+                return StageRun(stage.name, become, problem=f"needs {results[result]}")
+        if any(self._is_over(need) for need in stage.needs):
+            return StageRun(stage.name, "held", problem="a threshold was exceeded")
+        return None
+
+    def _is_over(self, name: str) -> bool:
+        return not self._ignore_thresholds and any(text.startswith(f"{name}: ") for text in self.exceeded)
+
+    def _note(self, stage: Stage, run: StageRun) -> None:
+        self.runs[stage.name] = run
+        for threshold in stage.gate:
+            if run.counts is not None and threshold.is_exceeded(run.counts):
+                self.exceeded.append(f"{stage.name}: {threshold.describe(run.counts)}")
+        self._on_stage(run)
+
+    def _one(self, stage: Stage) -> StageRun:
+        started = time.monotonic()
+        try:
+            self.tracker.check()
+            record, kept = self._done_or_kept(stage)
+        except Cancelled:
+            return StageRun(stage.name, "cancelled", time.monotonic() - started)
+        except (DriftlineError, OSError, MemoryError) as error:
+            return StageRun(stage.name, "failed", time.monotonic() - started, problem=_words(error))
+        seconds = time.monotonic() - started
+        return StageRun(stage.name, "kept" if kept else "done", seconds, record.counts, record=record)
+
+    def _done_or_kept(self, stage: Stage) -> tuple[StageRecord, bool]:
+        started = time.monotonic()
+        tracker = self.tracker.branch(stage.name)
+        bench = self._bench(stage, tracker)
+        needs = [bench.needed[name].digest for name in stage.needs]
+        key = stage.key([bench.print_of(path) for path in stage.sources], needs)
+        known = self.store.stage(stage.name)
+        if known is not None and known.key == key and self._still_true(stage, bench, known):
+            return known, True
+        self.store.forget_stage(stage.name)
+        try:
+            outcome = stage.action(bench)
+            for path in stage.sources:
+                for file in files_below(path):
+                    self.prints.check(file)
+            outputs = bench.outputs.commit()
+        finally:
+            bench.outputs.discard()
+        inputs = tuple(entry.to_record() for path in stage.sources for entry in bench.sources[path])
+        seconds = round(time.monotonic() - started, 3)
+        record = StageRecord(
+            stage.name, key, dict(outcome.counts), dict(outcome.facts), inputs, outputs, seconds, timestamp()
+        )
+        self.store.keep_stage(record)
+        return record, False
+
+    def _still_true(self, stage: Stage, bench: Workbench, known: StageRecord) -> bool:
+        return are_there(self.pipeline, known.outputs, thorough=self._thorough) and stage.still_true(bench, known.facts)
+
+    def _bench(self, stage: Stage, tracker: Tracker) -> Workbench:
+        sources = {path: self._prints_of(path, tracker) for path in stage.sources}
+        needed = {name: record for name in stage.needs if (record := self.runs[name].record) is not None}
+        outputs = Outputs(self.pipeline, stage.outputs)
+        return Workbench(self.pipeline, stage, self.state, self.engine, tracker, outputs, needed, sources)
+
+    def _prints_of(self, path: Path, tracker: Tracker) -> tuple[FilePrint, ...]:
+        return tuple(self.prints.take(file, tracker) for file in files_below(path))
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    *,
+    engine: str | None = None,
+    master: str | None = None,
+    tracker: Tracker | None = None,
+    wait_seconds: float = 0.0,
+    ignore_thresholds: bool = False,
+    thorough: bool = False,
+    on_stage: StageListener = lambda done: None,
+) -> RunRecord:
+    """Run a pipeline to its end and keep the record; a run of the same pipeline that is under way is waited for."""
+    started, clock = timestamp(), time.monotonic()
+    with locked(pipeline, wait_seconds), _engine(pipeline, engine, master) as run_engine:
+        run = PipelineRun(
+            pipeline,
+            build(pipeline),
+            run_engine,
+            tracker or Tracker(),
+            ignore_thresholds=ignore_thresholds,
+            thorough=thorough,
+            on_stage=on_stage,
+        )
+        run.run()
+        record = RunRecord(
+            new_run_id(),
+            pipeline.name,
+            started,
+            round(time.monotonic() - clock, 3),
+            str(run_engine),
+            _result(run, ignore_thresholds),
+            tuple(run.runs[stage.name] for stage in run.stages),
+            tuple(run.exceeded),
+            versions(),
+        )
+        run.store.keep_run(record)
+    return record
+
+
+@contextmanager
+def locked(pipeline: Pipeline, wait_seconds: float) -> Iterator[None]:
+    """Hold the pipeline's lock: two runs of one pipeline never work at the same time."""
+    state = state_directory(pipeline)
+    with naming_the_file(pipeline.shown(state)):
+        state.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive_lock(state / "lock", scope=pipeline.name, wait_seconds=wait_seconds))
+        except LockedError as error:
+            raise LockedError(
+                f"pipeline {pipeline.name} is already running ({error.message}); --wait SECONDS waits for it"
+            ) from error
+        yield
+
+
+@contextmanager
+def _engine(pipeline: Pipeline, engine: str | None, master: str | None) -> Iterator[RunEngine]:
+    run_engine = RunEngine(
+        engine or pipeline.engine,
+        master or pipeline.master,
+        memory=pipeline.memory,
+        parallel=pipeline.parallel,
+    )
+    try:
+        yield run_engine
+    finally:
+        run_engine.close()
+
+
+def _result(run: PipelineRun, ignore_thresholds: bool) -> str:
+    results = {stage.result for stage in run.runs.values()}
+    if "cancelled" in results:
+        return "cancelled"
+    if results & {"failed", "blocked"}:
+        return "failed"
+    return "exceeded" if run.exceeded and not ignore_thresholds else "done"
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, DriftlineError):
+        return f"{error.code}: {error.message}"
+    if isinstance(error, MemoryError):
+        return "out_of_memory: not enough memory: set a lower 'memory' in [pipeline]"
+    return f"io_error: {error}"

@@ -1,0 +1,67 @@
+"""The commented template that `driftline pipeline init` writes."""
+
+TEMPLATE = """\
+# A driftline pipeline: what flows where. Paths are relative to this file.
+# Try:  driftline pipeline plan {name}     driftline pipeline run {name}
+
+[pipeline]
+name = "nightly"
+# state = ".driftline/nightly"   # records of runs, and what is needed to go on after a kill
+# engine = "auto"                # auto, local or spark
+# master = "local[2]"            # a Spark master or sc:// address; implies spark
+# parallel = 2                   # stages side by side
+# memory = "2GB"                 # for each table comparison on this machine
+
+[lake]                           # needed for `deltas`
+path = "lake"
+# client_id = "nightly"          # who the deltas are from
+
+[tables.customers]
+snapshots = "data/customers-{{date}}.csv"   # every new day is compared with the day before; {{n}} for numbers
+# before = "old.csv"             # ... or two files
+# after = "new.csv"
+key = ["id"]
+# header_mode = "strict"         # strict or sorted
+# delimiter = ";"
+# since = "2026-01-01"           # leave older snapshots alone
+# columns = {{ balance = "number", active = "boolean" }}   # types in the lake and in SQLite; the rest is text
+fail_if = ["changed > 5%", "removed > 1000"]   # then the run ends with 1 and nothing of this table goes on
+events = "out/customers-{{to}}.jsonl"
+# events_format = "jsonl"        # jsonl, json, csv or markdown
+deltas = true                    # into the lake
+compact = true
+# patchset = "out/customers-{{to}}.patchset"     # for SQLite
+# changeset = "out/customers-{{to}}.changeset"
+
+[[tables.customers.state]]       # the table at a moment, from the lake
+path = "out/customers-now.csv"
+format = "csv"                   # jsonl, csv, parquet or sqlite
+# as_of = "2026-03-02"           # a day, a time or an hlc; now where it is missing
+
+# [payloads.orders_api]          # old and new responses of an API
+# pairs = "api/pairs.jsonl"      # {{"id": ..., "old": ..., "new": ...}} a line; or old = and new =
+# schema = "api/schema.yaml"     # with x-migration-* rules
+# report = "out/api-report.jsonl"
+# fail_if = ["different > 0"]
+
+# [indexes.code]                 # two builds of a code index
+# cache_root = "index-cache"
+# from = "tag:v1"
+# to = "latest"
+# events = "out/index-changes.jsonl"
+# registry = true
+
+[metrics]
+json = "out/metrics.json"
+# prometheus = "out/driftline.prom"
+
+# [finish]
+# command = ["sh", "-c", "echo $DRIFTLINE_PIPELINE: $DRIFTLINE_RESULT >> runs.log"]
+# webhook = "https://example.org/hook"
+# when = "failure"               # always, success or failure
+"""
+
+
+def template_for(name: str) -> str:
+    """The template, with the file's name in its hints."""
+    return TEMPLATE.format(name=name)

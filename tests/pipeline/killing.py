@@ -1,0 +1,90 @@
+"""Runs a pipeline that is killed again and again: `killing.py FILE boundaries` or `killing.py FILE random SEED`.
+
+Everything is imported once; each run is a fork, which dies by SIGKILL either at the first checkpoint that no earlier
+run has died at, or at a random moment. The last run is left alone. Prints how many were killed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import driftline.codeindex.jobs
+import driftline.lake.materializing
+import driftline.lake.state
+import driftline.tables.local_run  # noqa: F401
+from driftline.pipeline import load, load_chain, loading, outputs, records, run_pipeline
+
+
+def at_boundaries(file: Path) -> int:
+    used: set[str] = set()
+    while True:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            watch(used, writer)
+            os._exit(run_pipeline(load(file), engine="local").exit_code)
+        os.close(writer)
+        name = os.read(reader, 1000).decode()
+        os.close(reader)
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status):
+            assert os.WEXITSTATUS(status) == 0, f"the last run ended with {os.WEXITSTATUS(status)}"
+            return len(used)
+        used.add(name)
+
+
+def watch(used: set[str], writer: int) -> None:
+    """Die before and after each durable step, once for each."""
+
+    def guarded(owner: object, method: str, name_of) -> None:
+        original = getattr(owner, method)
+
+        def wrapped(*arguments, **options):
+            name = f"{method} {name_of(*arguments, **options)}"
+            checkpoint(f"before {name}")
+            result = original(*arguments, **options)
+            checkpoint(f"after {name}")
+            return result
+
+        setattr(owner, method, wrapped)
+
+    def checkpoint(name: str) -> None:
+        if name not in used:
+            os.write(writer, name.encode())
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    guarded(records.RecordStore, "keep_stage", lambda store, record: record.stage)
+    guarded(outputs.Outputs, "commit", lambda own: sorted(str(place) for place in own._places.values()))
+    guarded(load_chain.LoadChain, "keep", lambda chain, entry: f"{chain.directory} {entry.label} {entry.finished}")
+    guarded(loading, "flush", lambda lake, table, batch, **options: f"{table} {options['sequence']}")
+    guarded(loading, "register", lambda lake, schema: schema.table)
+
+
+def at_random(file: Path, seed: int) -> int:
+    chance = random.Random(seed)
+    killed = 0
+    for _ in range(25):
+        child = os.fork()
+        if child == 0:
+            os._exit(run_pipeline(load(file), engine="local").exit_code)
+        time.sleep(chance.random() * 0.35)
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        killed += os.WIFSIGNALED(status)
+    child = os.fork()
+    if child == 0:
+        os._exit(run_pipeline(load(file), engine="local").exit_code)
+    _, status = os.waitpid(child, 0)
+    assert os.WEXITSTATUS(status) == 0
+    return killed
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    print(at_boundaries(path) if sys.argv[2] == "boundaries" else at_random(path, int(sys.argv[3])))
