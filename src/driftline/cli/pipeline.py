@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from driftline.pipeline import Pipeline, RunRecord, StageRun
 
 _FILE = click.argument("file", metavar="FILE")
+_FORMAT = click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="A table for people, or JSON.",
+)
 _COLOURS = {
     "done": "green",
     "kept": "dim",
@@ -64,7 +72,7 @@ Exit codes: 0 done, 1 a fail_if threshold was exceeded, 2 error, 130 cancelled.
               help="Wait that long for another run of this pipeline. Default: refuse at once.")  # fmt: skip
 @click.option("--ignore-thresholds", is_flag=True, help="Go on although a fail_if threshold is exceeded.")
 @click.option("--check-outputs", is_flag=True, help="Read every output again to see whether it is still right.")
-@click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_FORMAT
 @click.option("--progress/--no-progress", default=None, help="Draw progress bars. Default: on a terminal.")
 def run(
     file: str,
@@ -103,9 +111,11 @@ def run(
     return record.exit_code
 
 
-@pipeline.command()
+@pipeline.command(
+    epilog="\b\nExamples:\n  driftline pipeline plan nightly.toml\n  driftline pipeline plan nightly.toml --format json\n"
+)
 @_FILE
-@click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_FORMAT
 def plan(file: str, format_name: str) -> int:
     """Show the stages of the pipeline in FILE in their order, and run nothing."""
     from driftline.pipeline import load
@@ -131,9 +141,11 @@ def plan(file: str, format_name: str) -> int:
     return 0
 
 
-@pipeline.command()
+@pipeline.command(
+    epilog="\b\nExamples:\n  driftline pipeline status nightly.toml\n  driftline pipeline status nightly.toml --format json\n"
+)
 @_FILE
-@click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_FORMAT
 def status(file: str, format_name: str) -> int:
     """Show the last run of the pipeline in FILE; the exit code is that run's."""
     from driftline.pipeline import load
@@ -153,7 +165,7 @@ def status(file: str, format_name: str) -> int:
     return {"done": 0, "exceeded": 1, "failed": ERROR, "cancelled": CANCELLED}.get(last["result"], ERROR)
 
 
-@pipeline.command()
+@pipeline.command(epilog="\b\nExamples:\n  driftline pipeline init\n  driftline pipeline init nightly.toml\n")
 @click.argument("file", metavar="FILE", default="pipeline.toml")
 def init(file: str) -> int:
     """Write a commented template to FILE (pipeline.toml); an existing file is left alone."""
