@@ -7,7 +7,8 @@
     │   ├── PayloadError        payloads, schemas and limits of the payload comparison
     │   ├── IndexRefError       index references, artifacts and registries of index diffs
     │   ├── ChangesetError      changesets and patchsets
-    │   │   └── CorruptChangesetError   malformed bytes, with their offset
+    │   │   ├── CorruptChangesetError   malformed bytes, with their offset
+    │   │   └── ConflictError           a change that cannot be applied, and was not to be passed over
     │   ├── DeltaError          a malformed row delta, clock value or schema
     │   │   └── ClockDriftError         a remote clock too far ahead
     │   └── PipelineError       a pipeline file that does not hold together
@@ -106,6 +107,12 @@ class CorruptChangesetError(ChangesetError):
 
     def __init__(self, message: str, *, offset: int, code: str | None = None, **context: Any) -> None:
         super().__init__(f"{message} (at byte {offset})", code=code, offset=offset, **context)
+
+
+class ConflictError(ChangesetError):
+    """A change met a conflict and nothing was applied; `reason` is SQLite's word for it."""
+
+    code = "conflict"
 
 
 class DeltaError(InputError):

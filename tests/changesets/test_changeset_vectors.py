@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import apsw
 import pytest
 
 from changesets.sqlite_oracle import replay, run_session
-from driftline.changesets import Changeset, Patchset, Table, concat, invert, parse
-from driftline.errors import ChangesetError
+from driftline.changesets import Changeset, Patchset, Table, apply, concat, invert, parse, rebase
+from driftline.errors import ChangesetError, ConflictError
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "sqlite-cases.json").read_text())
 
@@ -67,3 +68,40 @@ def test_invert(case):
     else:
         assert bytes(invert(data)).hex() == case["output_hex"]
         assert bytes(invert(invert(data))) == data
+
+
+def database(*statements):
+    connection = apsw.Connection(":memory:")
+    for statement in statements:
+        connection.execute(statement)
+    return connection
+
+
+@by_id("apply")
+def test_apply(case):
+    connection = database(*case["ddl"], *case["target"])
+    data = bytes.fromhex(case["input_hex"])
+    if case["error"]:
+        with pytest.raises(ConflictError) as caught:
+            apply(data, connection, case["policy"].lower())
+        met = [caught.value.conflict]
+    else:
+        applied = apply(data, connection, case["policy"].lower())
+        assert applied.rebase_data.hex() == case["rebase_hex"]
+        met = [conflict for conflict, _ in applied.conflicts]
+    seen = [[c.reason, c.operation.kind.upper(), c.current and list(c.current)] for c in met]
+    assert seen == case["conflicts"]
+    assert [list(row) for row in connection.execute("SELECT * FROM t ORDER BY id")] == case["rows"]
+
+
+@by_id("rebase")
+def test_rebase(case):
+    connection = database(*case["ddl"], *case["base"], *case["local"])
+    applied = apply(bytes.fromhex(case["remote_hex"]), connection, "omit")
+    assert applied.rebase_data.hex() == case["rebase_hex"]
+    rebased = rebase(bytes.fromhex(case["local_hex"]), applied)
+    assert bytes(rebased).hex() == case["rebased_hex"]
+    fresh = database(*case["ddl"], *case["base"])
+    apply(bytes.fromhex(case["remote_hex"]), fresh)
+    apply(rebased, fresh)
+    assert [list(row) for row in fresh.execute("SELECT * FROM t ORDER BY id")] == case["rows"]

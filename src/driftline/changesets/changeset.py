@@ -12,7 +12,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MethodType
 from typing import Any, BinaryIO, ClassVar, Self
 
 from driftline.changesets.columnar import image_columns
@@ -22,6 +23,17 @@ from driftline.changesets.operations import Operation
 from driftline.changesets.reading import Header, read_headers, read_operations
 from driftline.changesets.table import AnyRow, Table
 from driftline.errors import ChangesetError
+
+
+class class_or_instance:  # noqa: N801 - reads as a decorator
+    """A method that can be called on the class too."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
+        return MethodType(self._function, owner if instance is None else instance)
 
 
 class ChangeFile:
@@ -118,6 +130,13 @@ class ChangeFile:
             of_table["indirect"] += bool(operation.indirect)
         return counts
 
+    def to_sql(self, tables: Iterable[Table] = ()) -> str:
+        """The operations as SQL statements, a line each; `tables` name the columns of a parsed file."""
+        from driftline.changesets.sql_text import statements
+
+        operations = parse(bytes(self), tables).operations if tables else self.operations
+        return "".join(f"{statement}\n" for statement in statements(operations))
+
     def _session_pieces(self) -> Iterator[bytes | memoryview]:
         from driftline.changesets.section import section_pieces
         from driftline.changesets.session import consolidated
@@ -210,6 +229,20 @@ class Patchset(ChangeFile):
         log = self._log(table)
         log.partial = log.partial or _leaves_fields_out(images)
         log.append_columns(ColumnEvents(images, None, indirect))
+
+    @class_or_instance
+    def digest_sql(cls_or_self: Patchset | type[Patchset], text: str, tables: Any) -> Patchset:  # noqa: N805
+        """Add what INSERT, UPDATE … WHERE key and DELETE … WHERE key statements do; on the class, to a new patchset.
+
+        >>> users = Table.from_sql("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT)")
+        >>> bytes(Patchset.digest_sql("DELETE FROM users WHERE id = '7'", users)).hex()
+        '500201007573657273000900010000000000000007'
+        """
+        from driftline.changesets.sql_digest import digest
+
+        target = cls_or_self() if isinstance(cls_or_self, type) else cls_or_self
+        digest(text, tables, target)
+        return target
 
     def _update_by_key(self, table: Table, key: Row, changes: Any, indirect: bool) -> None:
         if not isinstance(changes, Mapping):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -49,9 +50,9 @@ def _open_file(path: str, write: bool) -> apsw.Connection:
         os.stat(path)
     except OSError as error:
         raise explain_os_error(error, path) from error
-    flags = apsw.SQLITE_OPEN_READWRITE if write else apsw.SQLITE_OPEN_READONLY
+    flags = (apsw.SQLITE_OPEN_READWRITE if write else apsw.SQLITE_OPEN_READONLY) | apsw.SQLITE_OPEN_URI
     try:
-        connection = apsw.Connection(path, flags=flags)
+        connection = apsw.Connection(Path(path).resolve().as_uri(), flags=flags)
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
     except apsw.Error as error:
         raise ChangesetError(
