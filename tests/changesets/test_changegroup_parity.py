@@ -6,11 +6,11 @@ import random
 
 import apsw
 import pytest
-from changesets.random_work import SHAPES, work_of
-from changesets.sqlite_oracle import contents
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from changesets.random_work import SHAPES, work_of
+from changesets.sqlite_oracle import contents
 from driftline.changesets import apply, concat, diff, invert, parse, rebase
 from driftline.errors import ChangesetError
 

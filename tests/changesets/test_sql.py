@@ -6,11 +6,11 @@ import random
 
 import apsw
 import pytest
-from changesets.random_work import SHAPES, random_value, work_of
-from changesets.sqlite_oracle import contents
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from changesets.random_work import SHAPES, random_value, work_of
+from changesets.sqlite_oracle import contents
 from driftline.changesets import Changeset, Patchset, Table, apply, parse
 from driftline.changesets.sql_text import literal
 from driftline.errors import ChangesetError

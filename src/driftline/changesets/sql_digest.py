@@ -12,7 +12,6 @@ from typing import Protocol
 from sqlglot import Token, TokenType, tokenize
 from sqlglot.errors import TokenError
 
-
 from driftline.changesets.affinity import apply_affinity
 from driftline.changesets.format import MAX_INTEGER, UNDEFINED, Field, Value
 from driftline.changesets.table import Table
@@ -238,7 +237,7 @@ class _Parser:
         try:
             return bytes.fromhex(token.text)
         except ValueError:
-            raise self._refused("a blob literal needs pairs of hexadecimal digits", token.start)
+            raise self._refused("a blob literal needs pairs of hexadecimal digits", token.start) from None
 
     def _text_from_blob(self) -> str:
         """`CAST(x'…' AS TEXT)`, the way `to_sql` writes text that has no literal."""
@@ -250,7 +249,7 @@ class _Parser:
         try:
             return self._blob(token).decode()
         except UnicodeDecodeError:
-            raise self._refused("bytes that are not UTF-8 text", token.start)
+            raise self._refused("bytes that are not UTF-8 text", token.start) from None
 
     def _number(self) -> int | float:
         token = self._peek()
