@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from driftline.sources.csv_quotes import Bytes, blank_records, quoting_is_sound, record_ends
+from driftline.sources.csv_exact import BOM
+from driftline.sources.csv_quotes import blank_records, quoting_is_sound, record_ends
 
 _LARGEST_BLOCK = (1 << 31) - 2  # pyarrow's blocks and string offsets are 32 bit
 _FEW = 8  # picking single records pays when at most one of so many is wanted
@@ -62,10 +63,17 @@ def pick_records(data: bytes, records: npt.NDArray[np.int64], header: Sequence[s
     """The given records (counted from 0, in this order) of a range that has been parsed before without complaint."""
     ends = record_ends(data)
     if len(records) * _FEW > len(ends):
-        return _parsed_before(data, header, delimiter).take(_row_numbers(records))
+        return take_records(_parsed_before(data, header, delimiter), records)
     starts = np.concatenate([[0], ends[:-1]])
     picked = b"".join(_with_line_end(data[starts[i] : ends[i]]) for i in records)
     return _parsed_before(picked, header, delimiter)
+
+
+def take_records(table: pa.Table, records: npt.NDArray[np.int64]) -> pa.Table:
+    """Some rows of a table."""
+    numbers = np.ascontiguousarray(records, dtype=np.int64)
+    # Not `pa.array`, which would import pandas.
+    return table.take(pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)]))
 
 
 def _parsed_before(data: bytes, header: Sequence[str], delimiter: str) -> pa.Table:
@@ -78,10 +86,12 @@ def _with_line_end(record: bytes) -> bytes:
     return record if record.endswith((b"\n", b"\r")) else record + b"\n"
 
 
-def _read_with_arrow(data: Bytes, header: Sequence[str], delimiter: str) -> pa.Table:
+def _read_with_arrow(data: bytes, header: Sequence[str], delimiter: str) -> pa.Table:
     if len(data) > _LARGEST_BLOCK:
         raise pa.ArrowInvalid("too large for one block")
     names = [str(number) for number in range(len(header))]
+    if data.startswith(BOM):
+        data = BOM + data  # pyarrow takes one away, but inside a file a BOM is data
     table = arrow_csv.read_csv(
         pa.BufferReader(data),
         # One block: no chunk borders inside, and every column is one contiguous array.
@@ -109,11 +119,6 @@ def _empty_cells(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     chunk = column.chunk(0)
     offsets = np.frombuffer(chunk.buffers()[1], np.int32, len(chunk) + 1)
     return np.equal(offsets[1:], offsets[:-1])
-
-
-def _row_numbers(records: npt.NDArray[np.int64]) -> pa.Array:
-    numbers = np.ascontiguousarray(records, dtype=np.int64)
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _parse_exactly(data: bytes, header: Sequence[str], delimiter: str) -> ParsedRange:

@@ -14,28 +14,28 @@ import numpy as np
 import numpy.typing as npt
 
 Positions = npt.NDArray[np.int64]
-Bytes = bytes | bytearray | memoryview
 
 QUOTE = ord('"')
 LINE_FEED = ord("\n")
 CARRIAGE_RETURN = ord("\r")
 
 
-def count_quotes(data: Bytes) -> int:
+def count_quotes(data: bytes) -> int:
     """How many quote characters there are."""
     return int(np.count_nonzero(_as_array(data) == QUOTE))
 
 
-def quoting_is_sound(data: Bytes, delimiter: str = ",") -> bool:
+def quoting_is_sound(data: bytes, delimiter: str = ",") -> bool:
     """Whether the exact reader provably sees the same fields as quote parity does; `data` begins at a record.
 
     >>> quoting_is_sound(b'1,"a ""b"" c"\\n'), quoting_is_sound(b'1,5" disk\\n')
     (True, False)
     """
+    # `in` searches at memory speed and saves a pass of NumPy where there is nothing to find.
+    if b'"' not in data:
+        return True
     array = _as_array(data)
     quotes = np.flatnonzero(array == QUOTE)
-    if not len(quotes):
-        return True
     if len(quotes) % 2:
         return False
     opening, closing = quotes[0::2], quotes[1::2]
@@ -47,7 +47,7 @@ def quoting_is_sound(data: Bytes, delimiter: str = ",") -> bool:
     return bool(starts_field.all() and ends_field.all())
 
 
-def record_ends(data: Bytes) -> Positions:
+def record_ends(data: bytes) -> Positions:
     """The offset behind each record of soundly quoted data; LF, CRLF and a lone CR end a record.
 
     >>> record_ends(b'a\\n"b\\n"\\r\\nc').tolist()
@@ -55,12 +55,12 @@ def record_ends(data: Bytes) -> Positions:
     """
     array = _as_array(data)
     ends = np.flatnonzero(array == LINE_FEED)
-    returns = np.flatnonzero(array == CARRIAGE_RETURN)
-    if len(returns):
+    if b"\r" in data:
+        returns = np.flatnonzero(array == CARRIAGE_RETURN)
         followers = array[np.minimum(returns + 1, len(array) - 1)]
         ends = np.sort(np.concatenate([ends, returns[followers != LINE_FEED]]))
-    quotes = np.flatnonzero(array == QUOTE)
-    if len(quotes):
+    if b'"' in data:
+        quotes = np.flatnonzero(array == QUOTE)
         inside = np.searchsorted(quotes, ends) % 2 == 1
         ends = ends[~inside]
     ends = ends + 1
@@ -69,7 +69,7 @@ def record_ends(data: Bytes) -> Positions:
     return ends
 
 
-def blank_records(data: Bytes) -> npt.NDArray[np.bool_]:
+def blank_records(data: bytes) -> npt.NDArray[np.bool_]:
     """Which records have no byte but their line end."""
     array = _as_array(data)
     ends = record_ends(data)
@@ -77,7 +77,7 @@ def blank_records(data: Bytes) -> npt.NDArray[np.bool_]:
     return _is_one_of(array[starts], (LINE_FEED, CARRIAGE_RETURN))
 
 
-def _as_array(data: Bytes) -> npt.NDArray[np.uint8]:
+def _as_array(data: bytes) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
 
 

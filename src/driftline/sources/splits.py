@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from driftline.sources.csv_parse import ParsedRange, parse_range, pick_records
+from driftline.sources.csv_parse import ParsedRange, parse_range, pick_records, take_records
 from driftline.sources.csv_splits import ByteRange
+from driftline.sources.inputs import InputFile
 
 
 class Split(Protocol):
@@ -16,6 +18,10 @@ class Split(Protocol):
     @property
     def size(self) -> int:
         """About how many bytes reading it costs, for progress and balance."""
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """What must not change while the work runs."""
 
     def read(self) -> ParsedRange:
         """All rows as Arrow columns, or what is wrong with them."""
@@ -37,6 +43,11 @@ class CsvSplit:
         """Its bytes."""
         return self.range.end - self.range.start
 
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """Its file."""
+        return (self.range.file,)
+
     def read(self) -> ParsedRange:
         """All rows as string columns."""
         return parse_range(self.range.read(), self.header, self.delimiter)
@@ -44,6 +55,34 @@ class CsvSplit:
     def pick(self, records: Any) -> Any:
         """Some rows as string columns."""
         return pick_records(self.range.read(), records, self.header, self.delimiter)
+
+
+class KeptSplit:
+    """A split that is being read already and stays in memory, so that picking rows needs no second reading."""
+
+    def __init__(self, split: Split, pool: Executor) -> None:
+        self.split = split
+        self._reading = pool.submit(split.read)
+
+    @property
+    def size(self) -> int:
+        """As the split."""
+        return self.split.size
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """As the split."""
+        return self.split.files
+
+    def read(self) -> ParsedRange:
+        """The result of the reading that was begun."""
+        return self._reading.result()
+
+    def pick(self, records: Any) -> Any:
+        """Some rows of what is in memory."""
+        table = self.read().table
+        assert table is not None, "only sound splits are picked from"
+        return take_records(table, records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +97,11 @@ class SplitSide:
     def size(self) -> int:
         """Bytes of all splits."""
         return sum(split.size for split in self.splits)
+
+    def read_ahead(self, pool: Executor, limit_bytes: int) -> tuple[SplitSide, int]:
+        """The same side with its first splits kept in memory, up to a limit, and what is left of the limit."""
+        splits: list[Split] = []
+        for split in self.splits:
+            limit_bytes -= split.size
+            splits.append(KeptSplit(split, pool) if limit_bytes > 0 else split)
+        return replace(self, splits=splits), max(limit_bytes, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,12 +21,17 @@ from driftline.tables.reference import diff_records
 from driftline.tables.stats import Stats
 
 if TYPE_CHECKING:
+    from driftline.sources.splits import SplitSide
     from driftline.tables.local_run import LocalRun
+
+    Sides = tuple[SplitSide, SplitSide]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 SMALL_BYTES = 4 << 20  # both files together; plain Python is done before Polars is imported
+_KEPT_BYTES = 256 << 20  # of the files' bytes; parsed rows take about a third more
+_SHORT_SWITCH = 0.001
 _BASE_BYTES = 200 << 20  # what Python, Arrow and Polars take for themselves
 
 
@@ -34,7 +40,8 @@ class LocalPlan:
     """Sizes of the work's pieces; every choice gives the same bytes."""
 
     threads: int = field(default_factory=lambda: os.cpu_count() or 1)
-    split_bytes: int = 16 << 20
+    split_bytes: int = 8 << 20
+    kept_bytes: int = _KEPT_BYTES
     bucket_rows: int = 400_000
     range_bytes: int = 48 << 20
     print_bytes: int = 1 << 30
@@ -45,12 +52,13 @@ class LocalPlan:
         """Pieces that together stay within a memory limit."""
         threads = os.cpu_count() or 1
         free = max(memory - _BASE_BYTES, 64 << 20)
-        piece = min(16 << 20, free // (threads * 16))
+        piece = min(8 << 20, free // (threads * 16))
         return cls(
             threads=threads,
             split_bytes=piece,
-            bucket_rows=max(10_000, min(400_000, piece // 40)),
-            range_bytes=piece * 2,
+            kept_bytes=min(_KEPT_BYTES, free // 6),
+            bucket_rows=max(10_000, min(400_000, piece // 20)),
+            range_bytes=piece * 4,
             print_bytes=free // 3,
             chunk_bytes=free // 6,
         )
@@ -93,13 +101,12 @@ def _run_plainly(a: Input, b: Input, job: DiffJob, write: Write) -> Stats:
 
 
 def _run_kernels(a: Input, b: Input, job: DiffJob, write: Write, workspace: Workspace, plan: LocalPlan | None) -> Stats:
-    from driftline.tables.local_run import LocalRun
-
     sizes = plan or LocalPlan.within(job.memory or default_limit())
     with ThreadPoolExecutor(sizes.threads) as pool:
-        running: LocalRun = LocalRun(job, sizes, workspace, pool)
         try:
-            matched = running.match(a, b)
+            sides = _begin_reading(a, b, sizes, pool)
+            running = _import_run()(job, sizes, workspace, pool)
+            matched = running.match(a, b, sides)
             write(event_line(schema_event(matched.plan.header_a, matched.plan.header_b)))
             for lines in running.encode(matched):
                 write(lines)
@@ -108,6 +115,30 @@ def _run_kernels(a: Input, b: Input, job: DiffJob, write: Write, workspace: Work
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return matched.stats
+
+
+def _begin_reading(a: Input, b: Input, sizes: LocalPlan, pool: ThreadPoolExecutor) -> Sides | None:
+    """Lay out both sides and have their first splits parsed; None where only the exact way may decide."""
+    from driftline.sources.layout import lay_out
+
+    side_a = lay_out(a, "A", sizes.split_bytes, pool)
+    side_b = lay_out(b, "B", sizes.split_bytes, pool)
+    if side_a is None or side_b is None:
+        return None
+    side_a, left = side_a.read_ahead(pool, sizes.kept_bytes)
+    side_b, _ = side_b.read_ahead(pool, left)
+    return side_a, side_b
+
+
+def _import_run() -> type[LocalRun]:
+    """Import Polars while other threads parse; it takes as long as parsing 100 MB."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(_SHORT_SWITCH)  # parsing threads need the interpreter often, and only for moments
+    try:
+        from driftline.tables.local_run import LocalRun
+    finally:
+        sys.setswitchinterval(usual)
+    return LocalRun
 
 
 def ordered_map(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from driftline.errors import TableError
-from driftline.sources.csv_layout import lay_out, make_sound
 from driftline.sources.inputs import Input
+from driftline.sources.layout import lay_out, make_sound
 from driftline.sources.splits import Split, SplitSide
 from driftline.sources.workspace import Workspace
 from driftline.tables.chunk_ranges import cut_chunks, encode_cut, range_bounds
@@ -19,7 +19,7 @@ from driftline.tables.local import LocalPlan, ordered_map
 from driftline.tables.matching import HashCollision, Matches, Wanted
 from driftline.tables.printed_sides import PrintedSide, check_unchanged, row_blocks
 from driftline.tables.prints import Prints, new_seeds, split_of
-from driftline.tables.problems import Side, raise_first
+from driftline.tables.problems import raise_first
 from driftline.tables.spill import ChunkStore, PrintStore
 from driftline.tables.stages import (
     PrintedSplit,
@@ -52,9 +52,11 @@ class LocalRun:
         self.workspace = workspace
         self.pool = pool
 
-    def match(self, a: Input, b: Input) -> Matched:
-        """Find out which rows differ, or raise the first error in the ruled order."""
-        sides = self._lay_out(a, b)
+    def match(self, a: Input, b: Input, sides: tuple[SplitSide, SplitSide] | None) -> Matched:
+        """Find out which rows differ, or raise the first error in the ruled order.
+
+        `sides` is None where only the exact way may decide about a header.
+        """
         while True:
             try:
                 matched = None if sides is None else self._match_layouts(*sides)
@@ -65,13 +67,11 @@ class LocalRun:
             # Only the exact way may decide about some file; A's errors come before B's.
             a = make_sound(a, "A", self.workspace, self.pool)
             b = make_sound(b, "B", self.workspace, self.pool)
-            sides = self._lay_out(a, b)
-            assert sides is not None, "a rewritten file has a plain header"
-
-    def _lay_out(self, a: Input, b: Input) -> tuple[SplitSide, SplitSide] | None:
-        side_a = lay_out(a, "A", self.sizes.split_bytes, self.pool)
-        side_b = lay_out(b, "B", self.sizes.split_bytes, self.pool)
-        return None if side_a is None or side_b is None else (side_a, side_b)
+            side_a = lay_out(a, "A", self.sizes.split_bytes, self.pool)
+            side_b = lay_out(b, "B", self.sizes.split_bytes, self.pool)
+            assert side_a is not None, "a rewritten file has a plain header"
+            assert side_b is not None, "a rewritten file has a plain header"
+            sides = side_a, side_b
 
     def _match_layouts(self, a: SplitSide, b: SplitSide) -> Matched | None:
         """The matches, or None if some split is not provably right."""
@@ -86,9 +86,7 @@ class LocalRun:
                 raise
             return None
         store = PrintStore(self.workspace, self.sizes.print_bytes)
-        with self.job.tracker.phase("read", total=a.size + b.size, unit="bytes"):
-            printed_a = self._print_side("A", a, plan, store)
-            printed_b = self._print_side("B", b, plan, store)
+        printed_a, printed_b = self._print_sides(a, b, plan, store)
         if not (printed_a.sound and printed_b.sound):
             return None
         return self._match_prints(plan, printed_a, printed_b, store)
@@ -97,29 +95,32 @@ class LocalRun:
         results = ordered_map(self.pool, _is_sound, ((split,) for split in side.splits), self.sizes.threads * 2)
         return all(results)
 
-    def _print_side(self, side: Side, layout: SplitSide, plan: TablePlan, store: PrintStore) -> PrintedSide:
-        found = PrintedSide(side, layout)
-        work = ((split, number, plan) for number, split in enumerate(layout.splits))
-        for printed in ordered_map(self.pool, print_split, work, self.sizes.threads * 2):
-            first_row = sum(found.rows)
-            found.note(printed)
-            self._store(printed, side, first_row, plan, store)
-            self.job.tracker.advance(layout.splits[printed.number].size)
-        return found
+    def _print_sides(
+        self, a: SplitSide, b: SplitSide, plan: TablePlan, store: PrintStore
+    ) -> tuple[PrintedSide, PrintedSide]:
+        found_a, found_b = PrintedSide("A", a), PrintedSide("B", b)
+        owners = [found_a] * len(a.splits) + [found_b] * len(b.splits)
+        work = ((split, number, plan) for side in (a, b) for number, split in enumerate(side.splits))
+        with self.job.tracker.phase("read", total=a.size + b.size, unit="bytes"):
+            results = ordered_map(self.pool, print_split, work, self.sizes.threads * 2)
+            for owner, printed in zip(owners, results, strict=True):
+                for bucket, prints in self._buckets(printed, owner.total_rows, plan):
+                    store.add(owner.side, bucket, prints)
+                owner.note(printed)
+                self.job.tracker.advance(owner.layout.splits[printed.number].size)
+        return found_a, found_b
 
-    def _store(self, printed: PrintedSplit, side: Side, first_row: int, plan: TablePlan, store: PrintStore) -> None:
-        parts: Sequence[tuple[int, Prints]] = list(enumerate(printed.parts))
+    def _buckets(self, printed: PrintedSplit, first_row: int, plan: TablePlan) -> Iterable[tuple[int, Prints]]:
         if _is_positional(plan) and printed.parts:
-            parts = list(row_blocks(printed.parts[0], first_row, self.sizes.bucket_rows))
-        for bucket, prints in parts:
-            store.add(side, bucket, prints)
+            return row_blocks(printed.parts[0], first_row, self.sizes.bucket_rows)
+        return enumerate(printed.parts)
 
     def _match_prints(self, plan: TablePlan, a: PrintedSide, b: PrintedSide, store: PrintStore) -> Matched:
         problems = [*a.problems, *b.problems]
         raise_first(problem for problem in problems if problem.side == "A" and problem.kind != "duplicate_key")
         buckets = plan.buckets
         if _is_positional(plan):
-            buckets = max(sum(a.rows), sum(b.rows)) // self.sizes.bucket_rows + 1
+            buckets = max(a.total_rows, b.total_rows) // self.sizes.bucket_rows + 1
         matches: list[Matches] = []
         with self.job.tracker.phase("match", total=buckets, unit="items"):
             work = ((store.take("A", bucket), store.take("B", bucket), plan) for bucket in range(buckets))
@@ -140,8 +141,7 @@ class LocalRun:
 
     def encode(self, matched: Matched) -> Iterator[memoryview]:
         """The event lines, range after range."""
-        a = self._pick_side(matched.a, matched.wanted_a, matched.plan)
-        b = self._pick_side(matched.b, matched.wanted_b, matched.plan)
+        a, b = self._pick_sides(matched)
         check_unchanged(matched.a.layout.splits)
         check_unchanged(matched.b.layout.splits)
         ranges = max(1, -(-(a.bytes + b.bytes) // self.sizes.range_bytes))
@@ -153,22 +153,30 @@ class LocalRun:
                 yield lines
                 self.job.tracker.advance()
 
-    def _pick_side(self, side: PrintedSide, wanted: Wanted, plan: TablePlan) -> ChunkStore:
-        store = ChunkStore(self.workspace, self.sizes.chunk_bytes)
-        wanted = wanted[np.argsort(wanted["place"])]
-        numbers = split_of(wanted["place"])
-        borders = np.searchsorted(numbers, np.arange(len(side.layout.splits) + 1, dtype=np.uint64))
-        before = side.rows_before
-        work = (
-            (split, wanted[borders[number] : borders[number + 1]], before[number], plan)
-            for number, split in enumerate(side.layout.splits)
-            if borders[number] < borders[number + 1]
-        )
-        with self.job.tracker.phase(f"fetch {side.side}", total=len(wanted), unit="rows"):
-            for chunk in ordered_map(self.pool, pick_rows, work, self.sizes.threads):
+    def _pick_sides(self, matched: Matched) -> tuple[ChunkStore, ChunkStore]:
+        stores = [ChunkStore(self.workspace, self.sizes.chunk_bytes) for _ in "AB"]
+        picks_a, picks_b = _picks(matched.a, matched.wanted_a), _picks(matched.b, matched.wanted_b)
+        owners = [stores[0]] * len(picks_a) + [stores[1]] * len(picks_b)
+        work = ((*pick, matched.plan) for pick in [*picks_a, *picks_b])
+        rows = len(matched.wanted_a) + len(matched.wanted_b)
+        with self.job.tracker.phase("fetch", total=rows, unit="rows"):
+            for store, chunk in zip(owners, ordered_map(self.pool, pick_rows, work, self.sizes.threads), strict=True):
                 store.add(chunk)
                 self.job.tracker.advance(chunk.height)
-        return store
+        return stores[0], stores[1]
+
+
+def _picks(side: PrintedSide, wanted: Wanted) -> list[tuple[Split, Wanted, int]]:
+    """The splits that hold wanted rows, with those rows and the number of rows before the split."""
+    wanted = wanted[np.argsort(wanted["place"])]
+    numbers = np.arange(len(side.layout.splits) + 1, dtype=np.uint64)
+    borders = np.searchsorted(split_of(wanted["place"]), numbers)
+    before = side.rows_before
+    return [
+        (split, wanted[borders[number] : borders[number + 1]], before[number])
+        for number, split in enumerate(side.layout.splits)
+        if borders[number] < borders[number + 1]
+    ]
 
 
 def _is_positional(plan: TablePlan) -> bool:

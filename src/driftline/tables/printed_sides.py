@@ -25,6 +25,7 @@ class PrintedSide:
     rows: list[int] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     sound: bool = True
+    total_rows: int = 0
 
     @property
     def rows_before(self) -> list[int]:
@@ -34,8 +35,9 @@ class PrintedSide:
     def note(self, printed: PrintedSplit) -> None:
         """Take the facts of the next split into account."""
         self.sound = self.sound and printed.sound
-        self.problems += printed.problems(self.side, sum(self.rows), len(self.layout.header))
+        self.problems += printed.problems(self.side, self.total_rows, len(self.layout.header))
         self.rows.append(printed.rows)
+        self.total_rows += printed.rows
 
     def row_at(self, place: int) -> int:
         """The record number in the file of a row's place."""
@@ -66,6 +68,5 @@ def row_blocks(prints: Prints, first_row: int, block_rows: int) -> Iterator[tupl
 
 def check_unchanged(splits: Sequence[Split]) -> None:
     """Raise if a file is not what it was when the work began."""
-    files = {split.range.file for split in splits if hasattr(split, "range")}
-    for file in files:
+    for file in {file for split in splits for file in split.files}:
         file.check_unchanged()

@@ -1,6 +1,6 @@
 """Kernel: rows to fingerprints, small fixed-size records that are cheap to move, cut and match.
 
-A print is 40 bytes: 128 bits of hash of the key, 128 bits of hash of the cells outside the key, and the row's place
+A print is five 64-bit numbers: two hashes of the key, two hashes of the cells outside the key, and the row's place
 (split number and row number within the split). The hashes are seeded at random for each run, so nobody can prepare
 data whose prints collide; with 128 bits an accidental collision of unequal rows is not going to happen
 (docs/decisions/0020).
@@ -18,6 +18,8 @@ import polars as pl
 import pyarrow as pa
 
 PRINT = np.dtype([("key", "<u8"), ("key_2", "<u8"), ("row", "<u8"), ("row_2", "<u8"), ("place", "<u8")])
+KEY, KEY_2, ROW, ROW_2, PLACE = range(5)
+_FIELDS = 5
 
 Prints = npt.NDArray[Any]
 Numbers = npt.NDArray[np.uint64]
@@ -45,13 +47,47 @@ def make_prints(
     other_columns: Sequence[str],
     split: int,
     seeds: Seeds,
-) -> Prints:
-    """One print for each row of a split, in row order; both column lists in an order that A and B share."""
-    prints = np.zeros(frame.height, PRINT)
-    prints["key"], prints["key_2"] = _hashes(frame, key_columns, seeds)
-    prints["row"], prints["row_2"] = _hashes(frame, other_columns, seeds)
-    prints["place"] = places(split, np.arange(frame.height, dtype=np.uint64))
-    return prints
+    buckets: int = 1,
+) -> list[Prints]:
+    """One print for each row of a split, cut by key hash into `buckets` parts, so that equal keys meet in one part.
+
+    Both column lists are in an order that A and B share; within a part the rows keep their order.
+    """
+    hashes = (*_hashes(frame, key_columns, seeds), *_hashes(frame, other_columns, seeds))
+    order, borders = _bucket_order(hashes[KEY], buckets)
+    numbers = np.empty((frame.height, _FIELDS), np.uint64)
+    for column, values in enumerate(hashes):
+        numbers[:, column] = values[order]
+    numbers[:, PLACE] = places(split, np.arange(frame.height, dtype=np.uint64)[order])
+    return np.split(_as_prints(numbers), borders)
+
+
+def join_prints(parts: Sequence[Prints]) -> Prints:
+    """Several arrays of prints as one; as plain numbers, because NumPy moves those much faster than records."""
+    return _as_prints(np.concatenate([_as_numbers(part) for part in parts])) if parts else np.empty(0, PRINT)
+
+
+def print_columns(prints: Prints) -> Numbers:
+    """The numbers column by column: `print_columns(prints)[KEY]` and so on are contiguous."""
+    return np.ascontiguousarray(_as_numbers(prints).T)
+
+
+def _as_numbers(prints: Prints) -> Numbers:
+    return prints.view(np.uint64).reshape(-1, _FIELDS)
+
+
+def _as_prints(numbers: Numbers) -> Prints:
+    return numbers.view(PRINT).reshape(-1)
+
+
+def _bucket_order(key: Numbers, buckets: int) -> tuple[Any, Any]:
+    """The rows bucket by bucket, and where buckets begin."""
+    if buckets == 1:
+        return slice(None), []
+    small = np.uint8 if buckets <= 256 else np.uint16  # NumPy sorts small numbers by radix
+    numbers = ((key >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(small)
+    order = np.argsort(numbers, kind="stable")
+    return order, np.searchsorted(numbers[order], np.arange(1, buckets))
 
 
 def as_frame(table: pa.Table) -> pl.DataFrame:
@@ -66,9 +102,9 @@ def column_name(name: str) -> str:
     return "=" + name
 
 
-def _hashes(frame: pl.DataFrame, columns: Sequence[str], seeds: Seeds) -> tuple[Any, Any]:
+def _hashes(frame: pl.DataFrame, columns: Sequence[str], seeds: Seeds) -> tuple[Numbers, Numbers]:
     if not columns:
-        return 0, 0
+        return np.zeros(frame.height, np.uint64), np.zeros(frame.height, np.uint64)
     chosen = frame.select([column_name(name) for name in columns])
     return chosen.hash_rows(seeds.first).to_numpy(), chosen.hash_rows(seeds.second).to_numpy()
 
@@ -86,18 +122,3 @@ def split_of(place: Place) -> Place:
 def row_in_split(place: Place) -> Place:
     """The row number, counted from 0 within the split, in a place."""
     return place & np.uint64((1 << _ROW_BITS) - 1)
-
-
-def cut_prints(prints: Prints, buckets: int) -> list[Prints]:
-    """Cut prints by key hash into `buckets` parts, so that equal keys of both sides meet in one part.
-
-    >>> parts = cut_prints(np.array([(2**63, 0, 0, 0, 1), (5, 0, 0, 0, 2)], PRINT), 2)
-    >>> [part["place"].tolist() for part in parts]
-    [[2], [1]]
-    """
-    if buckets == 1:
-        return [prints]
-    numbers = ((prints["key"] >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(np.uint16)
-    order = np.argsort(numbers, kind="stable")
-    borders = np.searchsorted(numbers[order], np.arange(1, buckets))
-    return np.split(prints[order], borders)

@@ -29,7 +29,7 @@ class PrintStore:
 
     def add(self, side: str, bucket: int, prints: Prints) -> None:
         """Keep prints; those of one bucket stay in the order they came."""
-        if not len(prints):
+        if not prints.size:
             return
         self._parts[side, bucket].append(prints)
         self._held += prints.nbytes

@@ -19,7 +19,7 @@ from driftline.tables.header import check_headers
 from driftline.tables.matching import Matches, Wanted, match_keyed, match_multisets, match_positions
 from driftline.tables.options import DiffOptions
 from driftline.tables.ordering import RowChunk, join_chunks, kinds_series, order_values
-from driftline.tables.prints import PRINT, Prints, Seeds, as_frame, column_name, cut_prints, make_prints, row_in_split
+from driftline.tables.prints import Prints, Seeds, as_frame, column_name, join_prints, make_prints, row_in_split
 from driftline.tables.problems import Problem, Side, missing_key_problem, width_problem
 from driftline.tables.rules import comparison_columns, key_cell_is_missing
 
@@ -85,8 +85,14 @@ def print_split(split: Split, number: int, plan: TablePlan) -> PrintedSplit:
         return PrintedSplit(number, parsed.records, (), parsed.sound, parsed.width_mismatch)
     frame = as_frame(parsed.table)
     keys, others = plan.print_columns
-    prints = make_prints(frame, key_columns=keys, other_columns=others, split=number, seeds=plan.seeds)
-    parts = cut_prints(prints, plan.buckets) if keys else [prints]
+    parts = make_prints(
+        frame,
+        key_columns=keys,
+        other_columns=others,
+        split=number,
+        seeds=plan.seeds,
+        buckets=plan.buckets if keys else 1,
+    )
     return PrintedSplit(number, frame.height, parts, missing_key=_first_missing_key(frame, plan.options))
 
 
@@ -106,16 +112,12 @@ def _first_missing_key(frame: pl.DataFrame, options: DiffOptions) -> tuple[int, 
 
 def match_bucket(a: Sequence[Prints], b: Sequence[Prints], plan: TablePlan) -> Matches:
     """Match the prints of one bucket; positional buckets are runs of rows."""
-    prints_a, prints_b = _concatenated(a), _concatenated(b)
+    prints_a, prints_b = join_prints(a), join_prints(b)
     if plan.options.ignore_row_order:
         return match_multisets(prints_a, prints_b)
     if plan.options.mode == "keyed":
         return match_keyed(prints_a, prints_b, emit_unchanged=plan.options.emit_unchanged)
     return match_positions(prints_a, prints_b, emit_unchanged=plan.options.emit_unchanged)
-
-
-def _concatenated(parts: Sequence[Prints]) -> Prints:
-    return np.concatenate(parts) if len(parts) else np.empty(0, PRINT)
 
 
 def pick_rows(split: Split, wanted: Wanted, rows_before: int, plan: TablePlan) -> RowChunk:
