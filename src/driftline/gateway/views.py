@@ -44,7 +44,8 @@ class View:
         was_visible = bool(earlier) and self._sees(delta.table, earlier[-1])
         is_visible = after is not None and self._sees(delta.table, after)
         if self._has_whole_story(delta.table, earlier):
-            if is_visible or self._is_known_delete(delta, earlier):
+            died = after is not None and not after.live
+            if is_visible or (died and delta.op == "DELETE" and earlier):
                 return [record.body]
             return [self._tombstone(delta, record)] if was_visible else []
         if is_visible:
@@ -68,9 +69,6 @@ class View:
             elif moment.live or not seen:
                 return False
         return True
-
-    def _is_known_delete(self, delta: WireDelta, earlier: list[Moment]) -> bool:
-        return delta.op == "DELETE" and bool(earlier)
 
     def _merged(self, delta: WireDelta, record: Record, row: IndexedRow, *, entering: bool) -> list[bytes]:
         present = row.fold.state()

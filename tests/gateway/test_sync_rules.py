@@ -1,0 +1,228 @@
+"""Sync rules on merged rows: a caller ends at the merged state of exactly the rows it may see."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.deltas import ColumnDelta, RowDelta, merge
+from driftline.errors import GatewayError
+from driftline.gateway.auth import Caller
+from driftline.gateway.log import Appended
+from driftline.gateway.pull import read_page, start_of
+from driftline.gateway.push import parse_push
+from driftline.gateway.row_index import RowIndex
+from driftline.gateway.rules import SyncRules, parse_rules
+from driftline.gateway.sqlite_log import SqliteLog
+from driftline.gateway.views import View
+from gateway.running import GATEWAY, Server, delta
+
+MINE = {"name": "mine", "tables": ["todos"], "filters": [{"column": "owner", "op": "eq", "value": "jwt:sub"}]}
+
+
+def rules(*buckets: Any) -> dict[str, Any]:
+    return {"version": 1, "buckets": list(buckets)}
+
+
+def ops(deltas: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(each["op"], each["rowId"]) for each in deltas]
+
+
+def test_sparse_updates_deletes_and_leaving_rows(server: Server) -> None:
+    admin, alice, bob = server.client("ops", role="admin"), server.client("alice"), server.client("bob")
+    assert admin.admin("sync-rules", rules(MINE)).json() == {"buckets": 1}
+    insert = delta(row="1", op="INSERT", owner="alice", title="A")
+    sparse = delta(row="1", title="B")
+    alice.push(insert, sparse, delta(row="2", op="INSERT", owner="bob", title="secret"))
+    found, cursor = alice.pull_all()
+    assert found == [insert, sparse]  # as they are, with their ids
+    assert ops(bob.pull_all()[0]) == [("INSERT", "2")]
+
+    # The row leaves: a DELETE for alice, the whole row for bob.
+    alice.push(delta(row="1", owner="bob"))
+    found, cursor = alice.pull_all(cursor=cursor)
+    assert ops(found) == [("DELETE", "1")]
+    state = merge(RowDelta.from_wire(each) for each in bob.pull_all()[0])
+    assert state["todos", "1"].columns == {"owner": "bob", "title": "B"}
+
+    # Hidden changes are hidden, the row comes back whole, and a real DELETE arrives.
+    alice.push(delta(row="1", title="C"))
+    assert alice.pull_all(cursor=cursor)[0] == []
+    alice.push(delta(row="1", owner="alice"))
+    found, cursor = alice.pull_all(cursor=cursor)
+    assert [each["columns"] for each in found] == [
+        [{"column": "owner", "value": "alice"}, {"column": "title", "value": "C"}]
+    ]
+    alice.push(delta(row="1", op="DELETE"), delta(row="2", op="DELETE"))
+    assert ops(alice.pull_all(cursor=cursor)[0]) == [("DELETE", "1")]
+    everything = [RowDelta.from_wire(each) for each in alice.pull_all()[0]]
+    assert not merge(everything)["todos", "1"].live
+    assert all(each.has_own_id() for each in everything)
+    assert ("todos", "2") not in merge(everything)
+
+
+def test_admins_see_everything_and_rules_can_go(server: Server) -> None:
+    admin, alice = server.client("ops", role="admin"), server.client("alice")
+    alice.push(delta(row="1", owner="bob"), delta(row="2", table="other", owner="alice"))
+    admin.admin("sync-rules", rules(MINE))
+    cursor = alice.pull(since="0").json()["cursor"]
+    assert alice.pull_all()[0] == []
+    assert len(admin.pull_all()[0]) == 2
+    assert admin.admin("sync-rules", method="DELETE").json() == {"buckets": 0}
+    assert alice.pull(cursor=cursor).json()["code"] == "MUST_REFETCH"  # it was made under other rules
+    assert len(alice.pull_all()[0]) == 2
+
+
+def test_claims_and_operators(server: Server) -> None:
+    admin = server.client("ops", role="admin")
+    bucket = {
+        "name": "team",
+        "tables": ["todos"],
+        "filters": [{"column": "team", "op": "in", "value": "jwt:teams"}, {"column": "level", "op": "lte", "value": 3}],
+    }
+    admin.admin("sync-rules", rules(bucket, {"name": "public", "tables": ["news"]}))
+    rows = [
+        delta("ops", row="red-low", team="red", level=1),
+        delta("ops", row="red-high", team="red", level=4),
+        delta("ops", row="blue-low", team="blue", level=3),
+        delta("ops", row="no-level", team="red"),
+        delta("ops", row="text-level", team="red", level="1"),
+        delta("ops", table="news", row="n"),
+    ]
+    assert admin.push(*rows).status_code == 200
+    seen = lambda **claims: [each["rowId"] for each in server.client("c", **claims).pull_all()[0]]  # noqa: E731
+    assert seen(teams=["red", "blue"]) == ["red-low", "blue-low", "n"]
+    assert seen(teams="red") == ["red-low", "n"]
+    assert seen() == ["n"]
+
+
+@pytest.mark.parametrize(
+    ("op", "wanted", "matching"),
+    [
+        ("eq", 2, [2, 2.0]),
+        ("neq", 2, [1, 3, "2", None, True]),
+        ("in", [1, "2"], [1, "2"]),
+        ("gt", 1, [2, 2.0, 3]),
+        ("lt", 2, [1]),
+        ("gte", 2, [2, 2.0, 3]),
+        ("lte", 2, [1, 2, 2.0]),
+        ("gt", "1", ["2"]),
+        ("eq", None, [None]),
+        ("eq", True, [True]),
+    ],
+)
+def test_filters(op: str, wanted: Any, matching: list[Any]) -> None:
+    bucket = {"name": "b", "tables": ["t"], "filters": [{"column": "c", "op": op, "value": wanted}]}
+    parsed = parse_rules(json.dumps(rules(bucket)).encode())
+    values = [1, 2, 2.0, 3, "2", None, True]
+    found = [value for value in values if parsed.sees("t", {"c": value}, {})]
+    assert [repr(value) for value in found] == [repr(value) for value in matching]
+    assert not parsed.sees("t", {}, {})
+    assert not parsed.sees("u", {"c": wanted}, {})
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"[]",
+        b'{"version":1}',
+        b'{"version":"1","buckets":[]}',
+        json.dumps(rules({"name": "a", "tables": []})).encode(),
+        json.dumps(rules({"name": "a", "tables": ["no table"]})).encode(),
+        json.dumps(rules(MINE, MINE)).encode(),
+        json.dumps(rules({**MINE, "extra": 1})).encode(),
+        json.dumps(rules({**MINE, "filters": [{"column": "c", "op": "like", "value": 1}]})).encode(),
+        json.dumps(rules({**MINE, "filters": [{"column": "_c", "op": "eq", "value": 1}]})).encode(),
+        json.dumps(rules({**MINE, "filters": [{"column": "c", "op": "in", "value": 1}]})).encode(),
+    ],
+)
+def test_malformed_rules(bad: bytes, shared_server: Server) -> None:
+    with pytest.raises(GatewayError):
+        parse_rules(bad)
+    answer = shared_server.client(role="admin").http.post(f"/admin/sync-rules/{GATEWAY}", content=bad)
+    assert (answer.status_code, answer.json()["code"]) == (400, "VALIDATION_ERROR")
+
+
+owners = st.sampled_from(["alice", "bob"])
+changes = st.tuples(
+    st.sampled_from(["INSERT", "UPDATE", "UPDATE", "UPDATE", "DELETE"]),
+    st.sampled_from(["1", "2"]),
+    st.integers(0, 6),  # few moments, so that late arrivals and ties are common
+    owners,
+    st.dictionaries(st.sampled_from(["owner", "x", "y"]), owners, max_size=3),
+)
+
+
+class Log:
+    """A gateway's log without its server."""
+
+    def __init__(self, directory: str) -> None:
+        self.log = SqliteLog(Path(directory) / "log")
+        self.index = RowIndex(self.log)
+        self.rules: SyncRules = parse_rules(json.dumps(rules(MINE)).encode())
+        self.base = 1 << 40  # fixed, because ids (and so ties) depend on it
+
+    def push(self, change: Any) -> list[RowDelta]:
+        op, row, moment, client, columns = change
+        entries = [] if op == "DELETE" else [ColumnDelta(name, value) for name, value in columns.items()]
+        made = RowDelta.make(
+            op=op, table="todos", row_id=row, client_id=client, columns=entries, hlc=self.base + moment
+        )
+        body = json.dumps({"clientId": client, "deltas": [made.to_wire()]}).encode()
+        [result] = self.log.append([parse_push(body).entries])
+        # A DELETE has the id of an INSERT without columns; the second of the two is refused.
+        return [made] if isinstance(result, Appended) else []
+
+    def pull(self, cursor: Any, limit: int) -> Any:
+        query = {"since": "0"} if cursor is None else {"cursor": cursor.encode()}
+        start = start_of(query, self.log, 1)
+        upto = self.index.catch_up(self.rules, 1)
+        return read_page(self.log, start, limit, View(self.index, self.rules, {"sub": "alice"}, GATEWAY), upto)
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(changes, st.booleans(), st.integers(1, 3)), max_size=14))
+def test_every_caller_converges_to_the_visible_merged_rows(steps: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        gateway = Log(directory)
+        accepted: list[RowDelta] = []
+        received: list[RowDelta] = []
+        cursor = None
+        for change, pulls, limit in [*steps, (None, True, 1)]:
+            if change is not None:
+                accepted += gateway.push(change)
+            while pulls:
+                page = gateway.pull(cursor, limit)
+                received += [RowDelta.from_wire(json.loads(body)) for body in page.deltas]
+                cursor, pulls = page.cursor, page.has_more
+        expected = visible(accepted)
+        assert {key[1]: state.columns for key, state in merge(received).items() if state.live} == expected
+        afresh, start = [], None
+        while True:
+            page = gateway.pull(start, 2)
+            afresh += [RowDelta.from_wire(json.loads(body)) for body in page.deltas]
+            start = page.cursor
+            if not page.has_more:
+                break
+        assert {key[1]: state.columns for key, state in merge(afresh).items() if state.live} == expected
+        gateway.log.close()
+
+
+def visible(deltas: list[RowDelta]) -> dict[str, Any]:
+    return {
+        key[1]: state.columns
+        for key, state in merge(deltas).items()
+        if state.live and state.columns.get("owner") == "alice"
+    }
+
+
+def test_callers_are_plain_records() -> None:
+    assert Caller("alice", GATEWAY).role == "client"
+    assert not Caller("alice", GATEWAY).is_admin
