@@ -126,6 +126,7 @@ def test_reviving_reaches_into_answers() -> None:
         ({"table": "t", "columns": [], "key": "id"}, "key of a table schema is a list"),
         ({"table": "t", "columns": [], "primary": []}, "has no member 'primary'"),
         ({"columns": []}, "table name None"),
+        ({"table": {}, "columns": []}, "table name {}"),
         ([], "a table schema is an object"),
     ],
 )

@@ -15,14 +15,18 @@ _GATEWAY_ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _CONTROL_OR_SURROGATE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-@lru_cache(maxsize=4096)
 def check_table_name(name: str) -> str:
     """The name, or an error that says what table names look like."""
-    if not isinstance(name, str) or not _TABLE_NAME.fullmatch(name):
+    if not isinstance(name, str) or not _is_table_name(name):
         raise DeltaError(
             f"table name {shorten(name)} is not valid: a letter, then up to 63 letters, digits or _", field="table"
         )
     return name
+
+
+@lru_cache(maxsize=4096)
+def _is_table_name(name: str) -> bool:
+    return _TABLE_NAME.fullmatch(name) is not None
 
 
 def check_gateway_id(name: str) -> str:

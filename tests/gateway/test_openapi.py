@@ -1,0 +1,51 @@
+"""The OpenAPI document is true: schemathesis makes requests from it and holds the answers against it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from driftline.gateway.openapi import openapi_document
+from driftline.gateway.settings import GatewaySettings
+from gateway.running import GATEWAY, Server, token
+
+schema = schemathesis.openapi.from_dict(openapi_document(GatewaySettings(gateway=GATEWAY, data=Path("data"))))
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+]
+
+
+@schema.parametrize()
+@settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)
+def test_answers_are_as_documented(case: Any, shared_server: Server) -> None:
+    claims = {"role": "admin", "exp": int(time.time()) + 600}
+    case.call_and_validate(
+        base_url=shared_server.url, headers={"Authorization": f"Bearer {token(**claims)}"}, checks=CHECKS
+    )
+
+
+def test_the_served_document_is_this_one(shared_server: Server) -> None:
+    served = shared_server.client().http.get("/openapi.json").json()
+    assert served == json.loads(json.dumps(schema.raw_schema))
+
+
+@pytest.mark.parametrize("path", ["/sync/{gw}/push", "/sync/{gw}/pull", "/admin/schema/{gw}", "/metrics"])
+def test_the_document_names_every_route(path: str) -> None:
+    assert path in schema.raw_schema["paths"]
