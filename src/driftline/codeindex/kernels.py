@@ -123,10 +123,17 @@ def classify_file(rows: Iterable[tuple[int, bytes]]) -> tuple[FileChange | None,
     parsed: dict[int, list[Row]] = {BEFORE: [], AFTER: []}
     for side, payload in rows:
         parsed[side].append(parse_payload(payload))
+    if _surely_the_same(parsed[BEFORE], parsed[AFTER]):
+        return None, {}
     before, after = file_table(parsed[BEFORE]), file_table(parsed[AFTER])
     changes = changed_files(before, after, detect_renames=False)
     ids = {side: {text for row in found if (text := id_text(row["id"]))} for side, found in parsed.items()}
     return (changes[0] if changes else None), ids
+
+
+def _surely_the_same(before: list[Row], after: list[Row]) -> bool:
+    """One row a side with the same hash, as most files have: no need to look closer."""
+    return len(before) == len(after) == 1 and bool(before[0]["hash"]) and before[0]["hash"] == after[0]["hash"]
 
 
 def pair_renames(changes: Iterable[FileChange]) -> list[FileChange]:

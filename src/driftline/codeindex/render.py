@@ -77,7 +77,7 @@ def pruned_lines(pruned: Pruned) -> Iterator[str]:
         yield f"{verb} {name}"
     for name in pruned.orphans:
         yield f"{verb} orphan {name}"
-    yield f"{pruned.kept} diffs stay"
+    yield "1 diff stays" if pruned.kept == 1 else f"{pruned.kept} diffs stay"
 
 
 def _count_text(counts: dict[str, int]) -> str:
