@@ -258,7 +258,12 @@ def process_is_alive(holder: dict[str, Any]) -> bool:
     if holder.get("host", socket.gethostname()) != socket.gethostname():
         return True
     pid = holder.get("pid")
-    if not isinstance(pid, int) or pid <= 0:
+    return isinstance(pid, int) and process_runs(pid)
+
+
+def process_runs(pid: int) -> bool:
+    """Whether a process of this machine runs."""
+    if pid <= 0:
         return False
     try:
         os.kill(pid, 0)

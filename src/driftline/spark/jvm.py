@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from driftline.errors import EngineError
+from driftline.files import process_runs
 from driftline.spark.class_archive import ClassArchive, archive_for
 from driftline.spark.java import Java, find_java
 
@@ -125,18 +126,8 @@ def remove_abandoned_scratch() -> None:
     """Remove scratch directories whose owners were killed."""
     for directory in Path(tempfile.gettempdir()).glob(f"{_SCRATCH_PREFIX}*-*"):
         owner = directory.name.removeprefix(_SCRATCH_PREFIX).partition("-")[0]
-        if owner.isdigit() and not _runs(int(owner)):
+        if owner.isdigit() and not process_runs(int(owner)):
             shutil.rmtree(directory, ignore_errors=True)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _command(java: Java, memory: str, short_job: bool, archive: ClassArchive, scratch: Path) -> list[str]:
