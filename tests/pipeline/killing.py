@@ -62,7 +62,7 @@ def watch(used: set[str], writer: int) -> None:
     guarded(records.RecordStore, "keep_stage", lambda store, record: record.stage)
     guarded(outputs.Outputs, "commit", lambda own: sorted(str(place) for place in own._places.values()))
     guarded(load_chain.LoadChain, "keep", lambda chain, entry: f"{chain.directory} {entry.label} {entry.finished}")
-    guarded(loading, "flush", lambda lake, table, batch, **options: f"{table} {options['sequence']}")
+    guarded(loading, "commit_ingested", lambda plan, files, application: f"{plan.columns.keys()} {application}")
     guarded(loading, "register", lambda lake, schema: schema.table)
 
 

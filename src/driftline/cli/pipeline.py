@@ -51,6 +51,21 @@ def pipeline() -> None:
     """Run a declared pipeline: compare, load the lake, compact, deliver."""
 
 
+_PLAN_EPILOG = """\b
+Examples:
+  driftline pipeline plan nightly.toml
+  driftline pipeline plan nightly.toml --format json
+"""
+_STATUS_EPILOG = """\b
+Examples:
+  driftline pipeline status nightly.toml
+  driftline pipeline status nightly.toml --format json
+"""
+_INIT_EPILOG = """\b
+Examples:
+  driftline pipeline init
+  driftline pipeline init nightly.toml
+"""
 _RUN_EPILOG = """\b
 Examples:
   driftline pipeline run nightly.toml
@@ -111,9 +126,7 @@ def run(
     return record.exit_code
 
 
-@pipeline.command(
-    epilog="\b\nExamples:\n  driftline pipeline plan nightly.toml\n  driftline pipeline plan nightly.toml --format json\n"
-)
+@pipeline.command(epilog=_PLAN_EPILOG)
 @_FILE
 @_FORMAT
 def plan(file: str, format_name: str) -> int:
@@ -141,9 +154,7 @@ def plan(file: str, format_name: str) -> int:
     return 0
 
 
-@pipeline.command(
-    epilog="\b\nExamples:\n  driftline pipeline status nightly.toml\n  driftline pipeline status nightly.toml --format json\n"
-)
+@pipeline.command(epilog=_STATUS_EPILOG)
 @_FILE
 @_FORMAT
 def status(file: str, format_name: str) -> int:
@@ -165,7 +176,7 @@ def status(file: str, format_name: str) -> int:
     return {"done": 0, "exceeded": 1, "failed": ERROR, "cancelled": CANCELLED}.get(last["result"], ERROR)
 
 
-@pipeline.command(epilog="\b\nExamples:\n  driftline pipeline init\n  driftline pipeline init nightly.toml\n")
+@pipeline.command(epilog=_INIT_EPILOG)
 @click.argument("file", metavar="FILE", default="pipeline.toml")
 def init(file: str) -> int:
     """Write a commented template to FILE (pipeline.toml); an existing file is left alone."""

@@ -37,6 +37,7 @@ class Extraction:
     client_id: str
     start: int
     schema: TableSchema
+    reading: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # gives the cells of an event their types
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +172,9 @@ def _deltas(plan: IngestPlan, lines: LineRange, first: int) -> Iterator[RowDelta
         how = plan.extraction
         events = (_event(line, lines) for line in lines.lines())
         data = (event for event in events if event.get("type") not in _FRAME)
+        typed = data if how.reading is None else map(how.reading, data)
         yield from from_events(
-            data, table=how.table, client_id=how.client_id, start=how.start + first, schema=how.schema
+            typed, table=how.table, client_id=how.client_id, start=how.start + first, schema=how.schema
         )
         return
     for position, line in enumerate(lines.lines()):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from importlib import import_module
 from typing import Any, BinaryIO
 
+from driftline.changesets import Changeset, Patchset, Table
 from driftline.pipeline.declaration import TableFlow
 from driftline.pipeline.typed_rows import Row
 
@@ -16,11 +16,9 @@ def write_changeset(
     out: BinaryIO, kind: str, flow: TableFlow, header: Sequence[str], events: Iterable[dict[str, Any]]
 ) -> int:
     """Write the changes of one pair of snapshots; how many there are."""
-    # By name: the room of changesets is not needed for pipelines that write none.
-    room: Any = import_module("driftline.changesets")
     columns = [(name, SQL_TYPES[flow.columns.get(name, "string")]) for name in header]
-    table = room.Table(flow.name, columns=columns, primary_key=list(flow.key))
-    changes = room.Changeset() if kind == "changeset" else room.Patchset()
+    table = Table(flow.name, columns=columns, primary_key=list(flow.key))
+    changes = Changeset() if kind == "changeset" else Patchset()
     count = 0
     for event in events:
         _add(changes, table, event, header)
@@ -29,7 +27,7 @@ def write_changeset(
     return count
 
 
-def _add(changes: Any, table: Any, event: dict[str, Any], header: Sequence[str]) -> None:
+def _add(changes: Any, table: Table, event: dict[str, Any], header: Sequence[str]) -> None:
     if event["type"] == "added":
         changes.insert(table, _values(event["row"], header))
     elif event["type"] == "removed":

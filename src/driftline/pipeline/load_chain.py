@@ -1,8 +1,8 @@
 """Which snapshots of a table the lake holds: one entry a snapshot, and the load that is under way.
 
-A load is written down here before its first delta is flushed (with its timestamps, its flush sequence and a copy of
-its events) and ticked off when its last one is in. So a load that was killed goes on as it began, and a snapshot
-that changed after it was loaded can be corrected: the events that went in before are known.
+A load is written down here before its first delta is committed (with its timestamps, the name of its transaction and a
+copy of its events) and ticked off when its last one is in. So a load that was killed goes on as it began, and a
+snapshot that changed after it was loaded can be corrected: the events that went in before are known.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from backports import zstd
 
+from driftline.canonical import sha256_hex
 from driftline.deltas.clock import COUNTER_BITS, MAX_HLC
 from driftline.errors import PipelineError
 from driftline.files import read_lines, write_atomically
@@ -34,11 +35,16 @@ class Load:
     source: str
     start: int
     revision: int
-    sequence: int
     by_comparison: bool = False  # its rows were found by comparing the whole snapshot with the lake
     events: tuple[str, ...] = ()
     finished: bool = False
     deltas: int = 0
+    pieces: int = 0
+
+    def transaction(self, piece: int) -> str:
+        """The application transaction under which a piece of this revision is committed to the lake."""
+        content = sha256_hex(f"{self.snapshot} {self.source} {self.previous_revision}")[:12]
+        return f"load:{self.label}:{self.revision}:{content}:{piece}"
 
     @property
     def first_hlc(self) -> int:
@@ -76,9 +82,9 @@ class LoadChain:
             self.loads.append(load)
         self._write()
 
-    def finish(self, load: Load, deltas: int) -> Load:
+    def finish(self, load: Load, deltas: int, pieces: int) -> Load:
         """Tick a load off."""
-        done = replace(load, finished=True, deltas=deltas)
+        done = replace(load, finished=True, deltas=deltas, pieces=pieces)
         self.keep(done)
         return done
 

@@ -8,30 +8,45 @@ under later timestamps of the same snapshot.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from driftline.deltas import ColumnDelta, ColumnSchema, RowDelta, TableSchema, from_events
+from driftline.deltas import ColumnDelta, ColumnSchema, RowDelta, TableSchema
 from driftline.deltas.extraction import as_json
 from driftline.deltas.from_events import row_id_of
+from driftline.errors import PipelineError
 from driftline.files import read_lines
-from driftline.lake import Lake, flush, flushed_sequence, register
+from driftline.lake import Lake, register, registered
+from driftline.lake.delta_tables import files_of, transaction_version
+from driftline.lake.delta_tables import load as load_table
+from driftline.lake.flushing import append_deltas
+from driftline.lake.ingesting import (
+    Extraction,
+    Scheduler,
+    commit_ingested,
+    inferred_schema,
+    plan_ingest,
+    survey,
+)
+from driftline.lake.line_ranges import LineRange, line_ranges
 from driftline.pipeline.load_chain import Load, LoadChain
-from driftline.pipeline.typed_rows import Types, infer_type, typed_event
+from driftline.pipeline.typed_rows import Types, typed_event
 from driftline.progress import Tracker
 
-FLUSH_DELTAS = 200_000  # deltas of one commit; more than fit into memory come in several
+CORRECTIONS_PER_COMMIT = 200_000
 
 Event = dict[str, Any]
 Rows = dict[str, Any]
+Work = list[tuple[LineRange, int]]
 
 
 @dataclass(frozen=True)
 class LoadJob:
-    """What is loaded: a table's events (from nothing for the first snapshot) and where they go."""
+    """What is loaded: a table's events (from nothing for the first snapshot), how, and where they go."""
 
     lake: Lake
     table: str
@@ -40,6 +55,8 @@ class LoadJob:
     key: tuple[str, ...]
     types: Types
     events: Path
+    is_text: bool
+    scheduler: Scheduler
 
     def read_events(self) -> Iterator[Event]:
         """The data events with typed rows."""
@@ -61,31 +78,41 @@ def load_snapshot(job: LoadJob, chain: LoadChain, wanted: Load, tracker: Tracker
     """Bring the lake to a snapshot; what is already in is not written again."""
     known = chain.find(wanted.label)
     load = known if known is not None and _same(known, wanted) else _begin(job, chain, wanted, known)
-    register(job.lake, table_schema(job))
-    return chain.finish(load, _flush(job, load, _deltas(job, chain, load), tracker))
+    schema = table_schema(job)
+    register(job.lake, schema)
+    write = _correct if load.revision > 0 or load.by_comparison else _ingest
+    return chain.finish(load, *write(job, chain, load, schema, tracker))
 
 
-def holds(lake: Lake, table: str, gateway: str, load: Load) -> bool:
+def holds(lake: Lake, table: str, load: Load) -> bool:
     """Whether the lake has what a load put there."""
     if load.deltas == 0:
         return True
-    sequence = flushed_sequence(lake, table, gateway)
-    return sequence is not None and sequence >= load.sequence + (load.deltas - 1) // FLUSH_DELTAS
+    deltas = load_table(lake, table, "deltas")
+    return transaction_version(deltas, load.transaction(load.pieces - 1)) is not None
+
+
+def refuse_unknown_content(lake: Lake, table: str) -> None:
+    """A table that somebody else filled cannot be brought to a snapshot by differences."""
+    deltas = load_table(lake, table, "deltas")
+    if deltas is not None and files_of(deltas):
+        raise PipelineError(
+            f"the lake already holds deltas of {table} that this pipeline's state does not know: restore the state "
+            "directory, or name another lake",
+            code="unknown_lake",
+        )
 
 
 def table_schema(job: LoadJob) -> TableSchema:
-    """The schema of the table in the lake: declared types, for typed sources the types of the first values."""
-    first = json.loads(next(iter(read_lines(job.events))))
-    names = first["columns_b"]
-    guessed: dict[str, Any] = dict(job.types)
-    if set(names) - set(guessed):
-        for event in islice(job.read_events(), 1000):
-            row = event.get("row") or event.get("after") or {}
-            for name, value in row.items():
-                if value is not None:
-                    guessed.setdefault(name, infer_type(value))
-    columns = [ColumnSchema(name, guessed.get(name, "string")) for name in names]
-    return TableSchema(job.table, columns, job.key)
+    """The schema of the table in the lake: declared types; for typed sources the rest is seen from their values."""
+    names = json.loads(next(iter(read_lines(job.events))))["columns_b"]
+    known = registered(job.lake, job.table)
+    types: dict[str, Any] = {column.name: column.type for column in known.columns} if known else {}
+    if known is None and not job.is_text:
+        seen = inferred_schema(job.table, map(survey, line_ranges(job.events)), job.key)
+        types = {column.name: column.type for column in seen.columns}
+    types.update(job.types)
+    return TableSchema(job.table, [ColumnSchema(name, types.get(name, "string")) for name in names], job.key)
 
 
 def _same(known: Load, wanted: Load) -> bool:
@@ -100,22 +127,19 @@ def _same(known: Load, wanted: Load) -> bool:
 
 
 def _begin(job: LoadJob, chain: LoadChain, wanted: Load, known: Load | None) -> Load:
-    """Write the load down before its first delta: its place in time, its sequence and its events."""
+    """Write the load down before its first delta: its place in time and its events."""
     revision = 0 if known is None else known.revision + 1
-    last = flushed_sequence(job.lake, job.table, job.gateway) or 0
     kept: tuple[str, ...] = known.events if known else ()
     if wanted.previous is not None:  # the first snapshot is compared with the lake itself when it changes
         kept = (*kept, chain.copy_events(wanted.label, revision, job.events))
-    start = known.start if known else wanted.start
     load = Load(
         wanted.label,
         wanted.snapshot,
         wanted.previous,
         wanted.previous_revision,
         wanted.source,
-        start,
+        known.start if known else wanted.start,
         revision,
-        last + 1,
         by_comparison=wanted.previous is None and bool(chain.loads),
         events=kept,
     )
@@ -123,23 +147,67 @@ def _begin(job: LoadJob, chain: LoadChain, wanted: Load, known: Load | None) -> 
     return load
 
 
-def _deltas(job: LoadJob, chain: LoadChain, load: Load) -> Iterator[RowDelta]:
-    if load.revision == 0 and not load.by_comparison:
-        return from_events(job.read_events(), table=job.table, client_id=job.client_id, start=load.first_hlc)
+def _ingest(job: LoadJob, chain: LoadChain, load: Load, schema: TableSchema, tracker: Tracker) -> tuple[int, int]:
+    """The events become deltas in tasks; one commit takes them all."""
+    reading = partial(typed_event, types=dict(job.types)) if job.types else None
+    extraction = Extraction(job.table, job.client_id, load.first_hlc, schema, reading)
+    plan = plan_ingest(job.lake, [job.table], job.gateway, extraction)
+    work, events = _numbered(line_ranges(job.events))
+    application = load.transaction(0)
+    if transaction_version(load_table(job.lake, job.table, "deltas"), application) is None:
+        with tracker.phase("deltas", total=events, unit="rows"):
+            written = []
+            for file in job.scheduler(plan, work):
+                written.append(file)
+                tracker.advance(file.deltas)
+            commit_ingested(plan, written, application)
+    return _committed(job, events, application)
+
+
+def _committed(job: LoadJob, events: int, application: str) -> tuple[int, int]:
+    # Cells that differ as text and not as values make an event and no delta; then there may be no commit.
+    done = transaction_version(load_table(job.lake, job.table, "deltas"), application) is not None
+    return (events, 1) if done else (0, 0)
+
+
+def _numbered(ranges: Sequence[LineRange]) -> tuple[Work, int]:
+    """Ranges of lines with the number of events before each; the first line is the schema, the last one the stats."""
+    work: Work = []
+    before = -1
+    for lines in ranges:
+        work.append((lines, max(before, 0)))
+        before += _count_lines(lines)
+    return work, before - 1
+
+
+def _count_lines(lines: LineRange) -> int:
+    with open(lines.path, "rb") as file:
+        file.seek(lines.start)
+        return file.read(lines.stop - lines.start).count(b"\n")
+
+
+def _correct(job: LoadJob, chain: LoadChain, load: Load, schema: TableSchema, tracker: Tracker) -> tuple[int, int]:
+    """Whole rows are set anew, in pieces; pieces that a killed run had committed are recognised."""
     rows = corrected_rows(job, chain, load)
     chain.keep_touched(load.label, {**chain.touched(load.label), **rows})
-    return _setting(job, rows, load.first_hlc)
+    deltas = _setting(job, rows, load.first_hlc)
+    total, pieces = 0, 0
+    with tracker.phase("corrections", total=len(rows), unit="rows"):
+        while batch := list(islice(deltas, CORRECTIONS_PER_COMMIT)):
+            append_deltas(job.lake, job.table, batch, job.gateway, {load.transaction(pieces): 1})
+            total, pieces = total + len(batch), pieces + 1
+            tracker.advance(len(batch))
+    return total, pieces
 
 
 def corrected_rows(job: LoadJob, chain: LoadChain, load: Load) -> Rows:
     """Every row that may be other than the lake has it, as the snapshot has it now; None where it has none."""
     if load.by_comparison or load.previous is None:
         return _differing_from_lake(job, chain, load)
-    before_it = chain.touched(load.previous)
     rows: Rows = {}
     for event in typed_events(chain.events_of(load), job.types):
         rows.setdefault(row_id_of(event), event.get("before", event["row"] if event["type"] == "removed" else None))
-    rows.update(before_it)
+    rows.update(chain.touched(load.previous))
     for event in job.read_events():
         rows[row_id_of(event)] = None if event["type"] == "removed" else event.get("row", event.get("after"))
     return rows
@@ -169,15 +237,3 @@ def _setting(job: LoadJob, rows: Rows, start: int) -> Iterator[RowDelta]:
             columns=columns,
             hlc=start + place,
         )
-
-
-def _flush(job: LoadJob, load: Load, deltas: Iterator[RowDelta], tracker: Tracker) -> int:
-    """Commit the deltas in pieces; pieces that a killed run had committed are recognised by their sequence."""
-    total, piece = 0, 0
-    with tracker.phase("deltas", unit="rows"):
-        while batch := list(islice(deltas, FLUSH_DELTAS)):
-            sequence = load.sequence + piece
-            flush(job.lake, job.table, batch, gateway_id=job.gateway, sequence=sequence, check_ids=False)
-            total, piece = total + len(batch), piece + 1
-            tracker.advance(len(batch))
-    return total

@@ -14,9 +14,11 @@ from driftline.deltas.clock import COUNTER_BITS, physical_ms
 from driftline.errors import PipelineError
 from driftline.files import read_lines
 from driftline.lake import Lake, compact
+from driftline.lake.ingesting import Scheduler, ingest_locally
 from driftline.pipeline.declaration import Pipeline, StateTarget, TableFlow
+from driftline.pipeline.headers import header_of, is_text
 from driftline.pipeline.load_chain import Load, LoadChain
-from driftline.pipeline.loading import LoadJob, holds, is_loaded, load_snapshot, typed_events
+from driftline.pipeline.loading import LoadJob, holds, is_loaded, load_snapshot, refuse_unknown_content, typed_events
 from driftline.pipeline.moments import moment_of
 from driftline.pipeline.snapshots import Snapshot, fill, find_snapshots, start_of_day
 from driftline.pipeline.stages import Outcome, Stage
@@ -196,8 +198,10 @@ def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, bench: Workbench) 
 def _load(plan: TablePlan, before: Snapshot | None, snapshot: Snapshot, bench: Workbench) -> Outcome:
     chain, lake = plan.chain(), plan.lake()
     assert plan.pipeline.lake is not None
-    if before is None and chain.last is not None and not holds(lake, plan.flow.name, plan.pipeline.name, chain.last):
+    if before is None and chain.last is not None and not holds(lake, plan.flow.name, chain.last):
         chain.clear()  # another lake, or none any more
+    if before is None and not chain.loads:
+        refuse_unknown_content(lake, plan.flow.name)
     wanted = _wanted(plan, chain, before, snapshot, bench)
     if not is_loaded(chain, wanted):
         _refuse_what_cannot_be_mended(plan, chain, wanted)
@@ -213,11 +217,13 @@ def _load(plan: TablePlan, before: Snapshot | None, snapshot: Snapshot, bench: W
                 plan.flow.key,
                 plan.flow.columns,
                 events,
+                is_text(snapshot),
+                _ingest_scheduler(bench),
             )
             load_snapshot(job, chain, wanted, bench.tracker)
     load = chain.find(wanted.label)
     assert load is not None
-    facts = {"label": load.label, "revision": load.revision, "snapshot": load.snapshot, "sequence": load.sequence}
+    facts = {"label": load.label, "revision": load.revision, "snapshot": load.snapshot}
     return Outcome({"deltas": load.deltas}, facts)
 
 
@@ -228,14 +234,14 @@ def _wanted(plan: TablePlan, chain: LoadChain, before: Snapshot | None, snapshot
     if before is None:
         known = chain.find_content(content) if is_pair else None
         label = known.label if known else (f"content-{content[-12:]}" if is_pair else snapshot.label)
-        return Load(label, content, None, 0, "", _start(chain, snapshot), 0, 0)
+        return Load(label, content, None, 0, "", _start(chain, snapshot), 0)
     previous_content = bench.print_of(before.path)
     label = f"after-{previous_content[-12:]}" if is_pair else snapshot.label
     previous = chain.find_content(previous_content) if is_pair else chain.find(before.label)
     if previous is None:
         raise PipelineError(f"{plan.flow.name}: {before.label} is not in the lake yet", code="missing_load")
     events = next(record for name, record in bench.needed.items() if name.endswith("/diff"))
-    return Load(label, content, previous.label, previous.revision, events.digest, _start(chain, snapshot), 0, 0)
+    return Load(label, content, previous.label, previous.revision, events.digest, _start(chain, snapshot), 0)
 
 
 def _start(chain: LoadChain, snapshot: Snapshot) -> int:
@@ -267,7 +273,7 @@ def _refuse_what_cannot_be_mended(plan: TablePlan, chain: LoadChain, wanted: Loa
 
 def _whole_snapshot(plan: TablePlan, snapshot: Snapshot, bench: Workbench, scratch: Path, events: Path) -> None:
     """The first snapshot as events: everything was added to an empty table."""
-    nothing = scratch / ("nothing.csv" if _is_text(snapshot) else "nothing.parquet")
+    nothing = scratch / ("nothing.csv" if is_text(snapshot) else "nothing.parquet")
     _write_empty(snapshot, plan.flow, nothing)
     job = DiffJob(
         str(nothing), snapshot.given, _options(plan.flow), bench.engine.memory, bench.engine.master, bench.tracker
@@ -275,15 +281,7 @@ def _whole_snapshot(plan: TablePlan, snapshot: Snapshot, bench: Workbench, scrat
     _run_diff(bench, job, events)
 
 
-def _is_text(snapshot: Snapshot) -> bool:
-    from driftline.pipeline.headers import is_text
-
-    return is_text(snapshot)
-
-
 def _write_empty(snapshot: Snapshot, flow: TableFlow, target: Path) -> None:
-    from driftline.pipeline.headers import header_of
-
     names = header_of(snapshot, flow.delimiter)
     if target.suffix == ".csv":
         with open(target, "w", encoding="utf-8", newline="") as out:
@@ -313,7 +311,7 @@ def _is_still_loaded(plan: TablePlan, bench: Workbench, facts: Mapping[str, Any]
     load = plan.chain().find(facts["label"])
     if load is None or not load.finished or (load.revision, load.snapshot) != (facts["revision"], facts["snapshot"]):
         return False
-    return holds(plan.lake(), plan.flow.name, plan.pipeline.name, load)
+    return holds(plan.lake(), plan.flow.name, load)
 
 
 def _compact(plan: TablePlan, bench: Workbench) -> Outcome:
@@ -327,6 +325,14 @@ def _is_still_compacted(plan: TablePlan, bench: Workbench, facts: Mapping[str, A
 
     snapshot = newest_snapshot(plan.lake(), plan.flow.name)
     return snapshot is not None and snapshot.deltas_version >= facts["deltas_version"]
+
+
+def _ingest_scheduler(bench: Workbench) -> Scheduler:
+    if not bench.engine.is_spark:
+        return ingest_locally
+    from driftline.spark.lake_ingest import ingest_on_spark
+
+    return partial(ingest_on_spark, bench.engine.session())
 
 
 def _fold_engine(bench: Workbench) -> Any:

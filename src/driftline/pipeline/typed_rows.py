@@ -36,15 +36,6 @@ def typed_event(event: Mapping[str, Any], types: Types) -> dict[str, Any]:
     return typed
 
 
-def infer_type(value: Any) -> ColumnType:
-    """The lake's type for a value of a typed source."""
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    return "json" if isinstance(value, dict | list) else "string"
-
-
 def _typed(name: str, value: Any, kind: ColumnType | None) -> Any:
     if kind is None or kind == "string" or not isinstance(value, str):
         return value
