@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +38,8 @@ class Compiler:
         self._root = root
         check_references(document, root)
         self._nodes = reachable(document, root)
+        # Set anywhere, both flags may meet: then an empty string can be a missing member.
+        self.drops_empty_strings = self._is_set("empty-string-as-null") and self._is_set("allow-null-as-missing")
         self.has_conditions = any(f"{EXTENSION_PREFIX}when" in node.extensions for node in self._nodes)
         state, self.located, self.problems = self._ignores()
         settings = read_rules(self._document_settings())
@@ -46,6 +49,10 @@ class Compiler:
     def _document_settings(self) -> dict[str, Extension]:
         settings = document_extensions(self.document, self._root)
         return {name: Extension(value, f"/{name}") for name, value in settings.items()}
+
+    def _is_set(self, name: str) -> bool:
+        full = EXTENSION_PREFIX + name
+        return full in self._document_settings() or any(full in node.extensions for node in self._nodes)
 
     def _ignores(self) -> tuple[Any, Any, list[Problem]]:
         """Global ignores of the root, of the document and of everything below: `$` is always the payload."""
@@ -96,50 +103,73 @@ class Compiler:
         for problem in plan.rules.problems:
             run.warn_once((problem.rule, problem.pointer), path, problem.message, problem.rule)
 
-    def comparer(self, plan: NodePlan) -> Compare:
-        """The comparer of a plan: condition, then choices, then the rules of the node."""
+    def comparers(self, plan: NodePlan) -> tuple[Compare, Compare]:
+        """The comparer of a plan: condition, then choices, then the rules of the node; and its short cut for objects."""
         if plan.condition is not None:
             compare = _conditional(plan, plan.condition)
         elif plan.rules.strategy == "ignore" or plan.removed_by is not None:
             compare = _ignoring(plan)
         elif plan.choices:
             compare = choice_comparer(plan)
+        elif plan.rules.strategy == "exists":
+            compare = _traced(plan, _present)
         else:
-            compare = _traced(plan, self._node_comparer(plan))
-        return _announcing(plan, compare) if plan.rules.problems else compare
+            node, objects = self._node_comparer(plan)
+            compare = _traced(plan, node)
+            if compare is node and not plan.rules.problems:
+                return compare, objects
+        compare = _announcing(plan, compare) if plan.rules.problems else compare
+        return compare, compare
 
-    def _node_comparer(self, plan: NodePlan) -> Compare:
-        if plan.rules.strategy == "exists":
-            return _present
-        leaf, containers = leaf_comparer(plan), self.containers(plan)
+    def _node_comparer(self, plan: NodePlan) -> tuple[Compare, Compare]:
+        leaf = leaf_comparer(plan)
+        objects = self._lazily(plan, object_comparer, dict)
+        arrays = self._lazily(plan, array_comparer, list)
 
         def compare(old: Any, new: Any, run: Run, path: Path) -> None:
             kind = type(old)
-            if (kind is dict or kind is list) and kind is type(new):
-                containers(old, new, run, path)
+            if kind is dict and type(new) is dict:
+                objects[0](old, new, run, path)
+            elif kind is list and type(new) is list:
+                arrays[0](old, new, run, path)
             else:
                 leaf(old, new, run, path)
 
-        return compare
+        return compare, lambda old, new, run, path: objects[0](old, new, run, path)
 
-    def containers(self, plan: NodePlan) -> Compare:
-        """Compares two objects or two arrays; what is needed is compiled when it is met."""
-        built: dict[type, Compare] = {}
+    def _lazily(self, plan: NodePlan, build: Callable[[NodePlan], Compare], kind: type) -> list[Compare]:
+        """A place for a comparer that is compiled when a payload first needs it."""
+
+        def first(old: Any, new: Any, run: Run, path: Path) -> None:
+            place[0] = self._guarded(plan, build(plan), kind)
+            if kind is dict and plan.compare_objects is not plan.compare:
+                plan.compare_objects = place[0]
+            place[0](old, new, run, path)
+
+        place: list[Compare] = [first]
+        return place
+
+    def _guarded(self, plan: NodePlan, comparer: Compare, kind: type) -> Compare:
+        """The comparer of a container, behind what the schema has against containers here."""
         types = plan.node.types
+        is_wrong = types is not None and self.checks_types and not admits(types, kind())
+        if not is_wrong and plan.rules.cast is None:
+            return comparer
 
         def compare(old: Any, new: Any, run: Run, path: Path) -> None:
-            kind = type(old)
-            comparer = built.get(kind)
-            if comparer is None:
-                comparer = built[kind] = (object_comparer if kind is dict else array_comparer)(plan)
-            if types is not None and self.checks_types and not admits(types, old):
-                run.schema_mismatch(path, old, new, [OLD, NEW], expectation(types))
+            if is_wrong:
+                run.schema_mismatch(path, old, new, [OLD, NEW], expectation(types or frozenset()))
             if plan.rules.cast is not None:
                 message = "The cast failed (not a scalar); the raw values are compared"
                 run.warn("RULE_ERROR", path, message, plan.rules.text("cast"))
             comparer(old, new, run, path)
 
         return compare
+
+    def containers(self, plan: NodePlan, old: Any, new: Any, run: Run, path: Path) -> None:
+        """Compare two objects or two arrays that did not come as such."""
+        build = object_comparer if type(old) is dict else array_comparer
+        self._guarded(plan, build(plan), type(old))(old, new, run, path)
 
     @cached_property
     def fields_in_schema(self) -> int:

@@ -37,7 +37,7 @@ class _Query(NamedTuple):
 class IgnoreState:
     """Which paths are how far matched at one place of a payload; states are shared and remembered."""
 
-    __slots__ = ("_known", "_positions", "_queries", "names", "removed_by")
+    __slots__ = ("_known", "_positions", "_queries", "names", "removed_by", "removes_others")
 
     def __init__(self, queries: tuple[_Query, ...], positions: frozenset[tuple[int, int]], known: dict[Any, Any]):
         self._queries = queries
@@ -47,6 +47,10 @@ class IgnoreState:
         self.names = frozenset(
             name for query, at in positions if at < len(queries[query].steps)
             for name in queries[query].steps[at].names if name is not _ANY
+        )  # fmt: skip
+        self.removes_others = any(
+            at + 1 == len(queries[query].steps) and _ANY in queries[query].steps[at].names
+            for query, at in positions if at < len(queries[query].steps)
         )  # fmt: skip
 
     def step(self, name: str | None) -> IgnoreState:

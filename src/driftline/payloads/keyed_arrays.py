@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from driftline.payloads.keys import KeyPath
-from driftline.payloads.paths import KeyStep, Path
+from driftline.payloads.paths import Path
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
 from driftline.payloads.surplus import tell_unpaired
@@ -22,7 +22,10 @@ Items = Callable[[list[Any], list[Any], Run, Path], None]
 
 
 class _Side:
-    """The items of one side by key, in their order, and those without a key."""
+    """The items of one side by key, in their order, and those without a key.
+
+    `values` holds the key values of a token, unless the token is the only value itself.
+    """
 
     __slots__ = ("by_key", "duplicates", "keyless", "values")
 
@@ -36,29 +39,33 @@ class _Side:
 def keyed_items(plan: NodePlan) -> Items:
     """Compares the items of two keyed arrays, in Old's order, then what only New has."""
     paths = plan.rules.array_key
-    read_key = _key_reader(plan)
+    read_key, quick_name = _key_reader(plan, paths), _quick_name(plan)
     item = plan.item()
     rules = plan.rules
 
     def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:
-        before, after = _gather(old, OLD, read_key, run), _gather(new, NEW, read_key, run)
+        before = _gather(old, OLD, read_key, quick_name, run)
+        after = _gather(new, NEW, read_key, quick_name, run)
         for side, found in ((OLD, before), (NEW, after)):
             if found.duplicates:
                 _settle_duplicates(plan, side, found, run, path)
-        partners = after.by_key
+        partners, values_of = after.by_key, before.values.get
         lost: Unpaired = []
         for token, left in before.by_key.items():
             right = partners.get(token, MISSING)
-            place = (path, KeyStep(tuple(zip(paths, before.values[token], strict=True))))
+            place = (path, (paths, values_of(token) or (token,)))
             if right is not MISSING:
-                item.compare(left, right, run, place)
+                if type(left) is dict and type(right) is dict:
+                    item.compare_objects(left, right, run, place)
+                else:
+                    item.compare(left, right, run, place)
             elif rules.ignore_missing:
                 lost.append((place, left))
             else:
                 # Not allowed: told at once, between the differences of its neighbours.
                 tell_unpaired(rules, OLD, [(place, left)], run, path)
         extra: Unpaired = [
-            ((path, KeyStep(tuple(zip(paths, after.values[token], strict=True)))), right)
+            ((path, (paths, after.values.get(token) or (token,))), right)
             for token, right in partners.items()
             if token not in before.by_key
         ]
@@ -72,28 +79,36 @@ def keyed_items(plan: NodePlan) -> Items:
     return compare
 
 
-def _gather(items: list[Any], side: int, read_key: KeyReader, run: Run) -> _Side:
+def _gather(items: list[Any], side: int, read_key: KeyReader, quick_name: str | None, run: Run) -> _Side:
     found = _Side()
-    by_key, values = found.by_key, found.values
+    by_key = found.by_key
     for index, item in enumerate(items):
         if not index % STEPS_BETWEEN_CLOCK_LOOKS:
             run.look_at_clock()
-        key = read_key(item, side, run)
-        if key is None:
-            found.keyless.append(index)
-        elif key[0] in by_key:
-            found.duplicates.setdefault(key[0], [by_key[key[0]]]).append(item)
-        else:
-            by_key[key[0]] = item
-            values[key[0]] = key[1]
+        if quick_name is not None and type(item) is dict:
+            value = item.get(quick_name)
+            if type(value) is str and value not in by_key:
+                by_key[value] = item
+                continue
+        _take(found, index, item, read_key(item, side, run))
     return found
 
 
-def _key_reader(plan: NodePlan) -> KeyReader:
+def _take(found: _Side, index: int, item: Any, key: Key | None) -> None:
+    if key is None:
+        found.keyless.append(index)
+    elif key[0] in found.by_key:
+        found.duplicates.setdefault(key[0], [found.by_key[key[0]]]).append(item)
+    else:
+        found.by_key[key[0]] = item
+        found.values[key[0]] = key[1]
+
+
+def _quick_name(plan: NodePlan) -> str | None:
+    """The key field whose raw text is its key, where there is one."""
     paths = plan.rules.array_key
-    if len(paths) == 1 and len(paths[0]) == 1 and _is_raw(plan, paths[0][0]):
-        return _quick_reader(plan, paths[0][0])
-    return _full_reader(plan, paths)
+    is_simple = len(paths) == 1 and len(paths[0]) == 1 and _is_raw(plan, paths[0][0])
+    return paths[0][0] if is_simple else None
 
 
 def _is_raw(plan: NodePlan, name: str) -> bool:
@@ -107,20 +122,7 @@ def _is_raw(plan: NodePlan, name: str) -> bool:
     return not (is_touched or key.condition or key.choices or key.empty_as_null or key.removed_by)
 
 
-def _quick_reader(plan: NodePlan, name: str) -> KeyReader:
-    full = _full_reader(plan, ((name,),))
-
-    def read(item: Any, side: int, run: Run) -> Key | None:
-        if type(item) is dict:
-            value = item.get(name)
-            if type(value) is str:
-                return value, (value,)
-        return full(item, side, run)
-
-    return read
-
-
-def _full_reader(plan: NodePlan, paths: tuple[KeyPath, ...]) -> KeyReader:
+def _key_reader(plan: NodePlan, paths: tuple[KeyPath, ...]) -> KeyReader:
     item_plan = plan.item()
     is_single = len(paths) == 1
 
@@ -142,7 +144,7 @@ def _settle_duplicates(plan: NodePlan, side: int, found: _Side, run: Run, path: 
     handling = plan.rules.duplicates
     rule = plan.rules.text("duplicate-handling")
     for token, items in found.duplicates.items():
-        place = (path, KeyStep(tuple(zip(plan.rules.array_key, found.values[token], strict=True))))
+        place = (path, (plan.rules.array_key, found.values.get(token) or (token,)))
         message = f"{SIDE_NAMES[side].capitalize()} has {len(items)} items with the same key"
         if handling == "error":
             old, new = (items, None) if side == OLD else (None, items)

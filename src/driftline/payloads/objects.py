@@ -1,7 +1,7 @@
 """Objects: members in Old's order, then what only New has.
 
-Two loops with one meaning for a pair of members (`compare_members`): a quick one for objects whose members keep their
-names on both sides, and a general one for aliases and for ignores that differ between the sides.
+Two loops with one meaning for a pair of members (`compare_members`): a quick one for objects whose members have the
+same names on both sides, and a general one for ambiguous aliases and for ignores that differ between the sides.
 """
 
 from __future__ import annotations
@@ -21,9 +21,17 @@ _NO_TYPES: frozenset[type] = frozenset()
 def object_comparer(plan: NodePlan) -> Compare:
     """Compares two objects member by member."""
     quick = {name: quick_types(plan.member(name)) for name in _known_names(plan)}
-    is_uniform = not plan.aliases and plan.states[OLD] is plan.states[NEW] and not plan.compiler.located
-    comparer = _same_names(plan, quick) if is_uniform else _renamed(plan, quick)
-    return _owning(plan, comparer) if plan.compiler.has_conditions else comparer
+    if plan.compiler.located or plan.states[OLD] is not plan.states[NEW] or not _renames_plainly(plan):
+        return _renamed(plan, quick)
+    return _renaming(plan, quick) if plan.aliases else _same_names(plan, quick, _required_check(plan))
+
+
+def _renames_plainly(plan: NodePlan) -> bool:
+    """Whether each alias holds in any case and the global ignores see both of its names alike."""
+    return all(
+        plan.member(name).condition is None and plan.states[OLD].step(raw) is plan.states[NEW].step(name)
+        for raw, name in plan.aliases.items()
+    )
 
 
 def quick_types(plan: NodePlan) -> frozenset[type]:
@@ -40,36 +48,48 @@ def quick_types(plan: NodePlan) -> frozenset[type]:
         return _NO_TYPES
     checked = plan.compiler.checks_types and rules.strategy != "exists"
     types = surely_admitted(plan.node.types) if checked else LEAF_TYPES
-    if plan.null_as_missing:
-        types = types - ({type(None), str} if plan.empty_as_null else {type(None)})
-    return types
+    return types - {type(None)} if plan.null_as_missing else types
 
 
 def _known_names(plan: NodePlan) -> set[str]:
     return {*plan.node.properties, *plan.states[OLD].names, *plan.states[NEW].names}
 
 
-def _same_names(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Compare:
+def _same_names(plan: NodePlan, quick: dict[str, frozenset[type]], checks_required: bool) -> Compare:
     plans = {name: plan.member(name) for name in quick}
-    # Without patterns all other names share one plan: the empty name is as good as any.
+    # Without patterns all other names share one plan.
     unnamed = plan.member(_unknown_name(plan)) if not plan.node.patterns else None
     others = quick_types(unnamed) if unnamed is not None else _NO_TYPES
     types_of, plan_of = quick.get, plans.get
-    check_required = _required_check(plan)
+    direct_of = {name: child if _needs_no_pairing(child) else None for name, child in plans.items()}.get
+    other = unnamed if unnamed is not None and _needs_no_pairing(unnamed) else None
     required = frozenset(plan.node.required)
+    tracks_owner = plan.compiler.has_conditions
+    # Where an empty string can be a missing member, empty values take the slow way.
+    keeps_empty = not plan.compiler.drops_empty_strings
 
     def compare(old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
         run.enter()
+        if tracks_owner:
+            run.owners.append((plan, old, new))
         value_of = new.get
         same = paired = 0
         for name, left in old.items():
             right = value_of(name, MISSING)
             kind = type(left)
-            if kind in types_of(name, others) and left == right and kind is type(right):
+            if kind in types_of(name, others) and left == right and kind is type(right) and (left or keeps_empty):
                 same += 1
                 continue
             if right is not MISSING:
                 paired += 1
+                child = direct_of(name, other)
+                if child is not None and left is not None and right is not None:
+                    if kind is dict and type(right) is dict:
+                        child.compare_objects(left, right, run, (path, name))
+                        continue
+                    if keeps_empty or (left != "" and right != ""):
+                        child.compare(left, right, run, (path, name))
+                        continue
             compare_members(plan_of(name) or unnamed or plan.member(name), name, left, right, run, path)
         run.checked += same
         if same + paired != len(new):
@@ -78,11 +98,34 @@ def _same_names(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Compare:
                     compare_members(plan_of(name) or unnamed or plan.member(name), name, MISSING, right, run, path)
         elif not old:
             run.checked += 1
-        if check_required and not (old.keys() >= required and new.keys() >= required):
+        if checks_required and not (old.keys() >= required and new.keys() >= required):
             _check_required(plan, old, new, old, new, run, path)
-        run.depth -= 1
+        run.leave(tracks_owner)
 
     return compare
+
+
+def _renaming(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Compare:
+    """Renames Old's members first; both names of an alias in Old are left to the general way."""
+    aliases, new_name = plan.aliases, plan.aliases.get
+    same_names, otherwise = _same_names(plan, quick, False), _renamed(plan, quick)
+    checks_required = _required_check(plan)
+
+    def compare(old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
+        renamed = {new_name(raw, raw): value for raw, value in old.items()}
+        if len(renamed) != len(old) or any(raw in old and name in old for raw, name in aliases.items()):
+            otherwise(old, new, run, path)
+            return
+        same_names(renamed, new, run, path)
+        if checks_required:
+            _check_required(plan, renamed, new, old, new, run, path)
+
+    return compare
+
+
+def _needs_no_pairing(plan: NodePlan) -> bool:
+    """Whether two values other than null and empty strings can be compared at once: nothing ignores them."""
+    return not (plan.removed_by or plan.condition or plan.rules.strategy == "ignore")
 
 
 def _unknown_name(plan: NodePlan) -> str:
@@ -95,9 +138,13 @@ def _unknown_name(plan: NodePlan) -> str:
 def _renamed(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Compare:
     types_of = quick.get
     check_required = _required_check(plan)
+    tracks_owner = plan.compiler.has_conditions
+    keeps_empty = not plan.compiler.drops_empty_strings
 
     def compare(old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
         run.enter()
+        if tracks_owner:
+            run.owners.append((plan, old, new))
         before = sift(plan, old, OLD, run, decide=True)
         after = sift(plan, new, NEW, run)
         _tell_removed(before.removed, after.removed, run, path)
@@ -108,7 +155,7 @@ def _renamed(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Compare:
         for name, left in before.members.items():
             right = rights.get(name, MISSING)
             kind = type(left)
-            if kind in types_of(name, _NO_TYPES) and left == right and kind is type(right) and name not in plan.aliases:
+            if kind in types_of(name, _NO_TYPES) and left == right and kind is type(right) and (left or keeps_empty):
                 run.checked += 1
                 continue
             child = plan.member(name, before.renamed.get(name))
@@ -120,7 +167,7 @@ def _renamed(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Compare:
             run.checked += 1
         if check_required:
             _check_required(plan, before.members, rights, old, new, run, path)
-        run.depth -= 1
+        run.leave(tracks_owner)
 
     return compare
 
@@ -137,7 +184,8 @@ def compare_members(plan: NodePlan, name: str, old: Any, new: Any, run: Run, pat
     """One member of both sides; either may be `MISSING`."""
     if plan.removed_by is not None:
         run.ignored += union_leaf_count(old, new)
-        run.note((path, name), plan.removed_by, "ignored")
+        if run.trace is not None:
+            run.note((path, name), plan.removed_by, "ignored")
         return
     if plan.condition is not None:
         plan = plan.decided(plan.condition.decide(run, (path, name), plan.rules))
@@ -202,12 +250,3 @@ def _check_required(
         lacking = [side for side in lacking if child.states[side].removed_by is None]
         if lacking:
             run.schema_mismatch(path, raw_old, raw_new, lacking, f"the required member {name} is missing")
-
-
-def _owning(plan: NodePlan, comparer: Compare) -> Compare:
-    def compare(old: Any, new: Any, run: Run, path: Path) -> None:
-        run.owners.append((plan, old, new))
-        comparer(old, new, run, path)
-        run.owners.pop()
-
-    return compare

@@ -1,32 +1,28 @@
 """Paths as RFC 9535 queries, kept as linked steps until somebody needs the text.
 
-A path is None (the root) or `(parent, step)`; a step is a member name, an array index or a `KeyStep`.
+A path is None (the root) or `(parent, step)`; a step is a member name, an array index, or the key paths of a keyed
+array with the values of an item.
 
 >>> render(((None, "odd name"), 0))
 "$['odd name'][0]"
->>> render((None, KeyStep(((("sku",), "it's"), (("no",), 2)))))
+>>> render((None, ((("sku",), ("no",)), ("it's", 2))))
 "$[?(@.sku=='it\\\\'s' && @.no==2)]"
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from driftline.payloads.casts import to_string
 from driftline.payloads.keys import KeyPath
 
+KeyStep = tuple[tuple[KeyPath, ...], tuple[Any, ...]]
 Path = Any  # None | tuple[Path, str | int | KeyStep]; recursive types cost more than they tell
 
 _SHORTHAND = re.compile("[A-Za-z_\u0080-\ud7ff\ue000-\U0010ffff][0-9A-Za-z_\u0080-\ud7ff\ue000-\U0010ffff]*")
 _ESCAPED = re.compile("['\\\\\x00-\x1f\ud800-\udfff]")
 _SHORT_ESCAPES = {"'": "\\'", "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-class KeyStep(NamedTuple):
-    """An item of a keyed array: its key paths with their values."""
-
-    parts: tuple[tuple[KeyPath, Any], ...]
 
 
 def render(path: Path) -> str:
@@ -44,7 +40,8 @@ def _step_text(step: str | int | KeyStep) -> str:
         return _member_text(step)
     if isinstance(step, int):
         return f"[{step}]"
-    tests = (f"@{''.join(map(_member_text, path))}=={_literal(value)}" for path, value in step.parts)
+    pairs = zip(*step, strict=True)
+    tests = (f"@{''.join(map(_member_text, path))}=={_literal(value)}" for path, value in pairs)
     return f"[?({' && '.join(tests)})]"
 
 

@@ -28,7 +28,7 @@ def exact_number(text: str) -> float:
     (0.1, 0.12345678901234567890)
     """
     number = float(text)
-    if len(text) <= 15 and math.isfinite(number):
+    if (len(text) <= 15 or repr(number) == text) and math.isfinite(number):
         return number
     written = WrittenNumber(text)
     return number if math.isfinite(number) and decimal_of(number) == decimal_of(written) else written

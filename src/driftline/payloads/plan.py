@@ -52,9 +52,8 @@ class NodePlan:
     """A schema node in its context; `compare` is built at its first use."""
 
     __slots__ = (
-        "_by_name", "_children", "_patterns", "aliases", "choices", "compare", "compiler", "condition", "context",
-        "empty_as_null", "fragments", "inherited", "node", "null_as_missing", "removed_by", "rules", "states",
-        "variant",
+        "_by_name", "_children", "_patterns", "aliases", "choices", "compare", "compare_objects", "compiler",
+        "condition", "context", "empty_as_null", "fragments", "inherited", "node", "null_as_missing", "removed_by", "rules", "states", "variant",
     )  # fmt: skip
 
     def __init__(self, compiler: Compiler, fragments: Fragments, context: Context, variant: Variant) -> None:
@@ -76,9 +75,10 @@ class NodePlan:
         self._by_name: dict[str, NodePlan] = {}
         self._patterns: list[tuple[SafePattern, Fragments]] | None = None
         self.compare: Compare = self._first_compare
+        self.compare_objects: Compare = self._first_compare
 
     def _first_compare(self, old: Any, new: Any, run: Run, path: Path) -> None:
-        self.compare = self.compiler.comparer(self)
+        self.compare, self.compare_objects = self.compiler.comparers(self)
         self.compare(old, new, run, path)
 
     def _extensions(self) -> Extensions:

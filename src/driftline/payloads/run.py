@@ -68,8 +68,14 @@ class Run:
                 details={"reason": "max_depth", "limit": self.max_depth},
             )
         self.steps += 1
-        if not self.steps % STEPS_BETWEEN_CLOCK_LOOKS:
+        if not self.steps & (STEPS_BETWEEN_CLOCK_LOOKS - 1):
             self.look_at_clock()
+
+    def leave(self, is_owner: bool) -> None:
+        """Back out of a container."""
+        self.depth -= 1
+        if is_owner:
+            self.owners.pop()
 
     def look_at_clock(self) -> None:
         """Raise `TIMEOUT` once the time is up; cooperative, so it works in threads and Spark tasks."""

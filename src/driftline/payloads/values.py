@@ -26,6 +26,7 @@ _KINDS: Final[dict[type, str]] = {
     dict: "object",
     list: "array",
 }
+_CONTAINERS: Final = frozenset({dict, list})
 _MESSAGE_LIMIT = 200
 # Wide enough for every number that can be parsed; the default context would round at 28 digits.
 _EXACT = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
@@ -154,6 +155,8 @@ def leaf_count(value: Any) -> int:
 
 def union_leaf_count(old: Any, new: Any) -> int:
     """How many distinct leaf places two values have together; either may be `MISSING`."""
+    if type(old) not in _CONTAINERS and type(new) not in _CONTAINERS:
+        return 1
     count = 0
     waiting = [(old, new)]
     while waiting:

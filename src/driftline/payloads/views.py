@@ -31,11 +31,12 @@ def sift(plan: NodePlan, value: dict[str, Any], side: int, run: Run, *, decide: 
     """Global ignores on the raw names, then aliases (on Old's side)."""
     value = run.pruned[side].get(id(value), value)
     state = plan.states[side]
+    removes_any = state.removes_others
     renames = _renames(plan, value, run, decide) if side == OLD and plan.aliases else {}
     sifted = Sifted({}, {}, {}, [])
     for raw, item in value.items():
         name = renames.get(raw, raw)
-        rule = state.step(raw).removed_by
+        rule = state.step(raw).removed_by if removes_any or raw in state.names else None
         if rule is not None:
             sifted.removed[name] = (item, rule)
         elif name != raw and name in value and state.step(name).removed_by is None:

@@ -1,0 +1,81 @@
+"""Payload comparison: single pairs, long arrays, the size limit, batches and the service."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import data_payloads
+from benchmarks.contest import DATA, PEERS_PYTHON, ROOT, Contender, Row, hold
+
+HERE = ROOT / "benchmarks" / "peers"
+
+
+def run(full: bool) -> list[Row]:
+    """All payload cases; `full` uses the sizes of the bars."""
+    DATA.mkdir(parents=True, exist_ok=True)
+    items = 20_000 if full else 1_000
+    rows = _pair_rows(full)
+    rows += _array_rows(items, full)
+    rows += _limit_rows(50 if full else 5)
+    return rows
+
+
+def _pair_rows(full: bool) -> list[Row]:
+    old = data_payloads.invoice()
+    paths = _write_pair("invoice", old, data_payloads.counterpart(old))
+    seconds = 3 if full else 1
+    rows = hold("pair of 10 KB, 40 keyed items, all rules", [_ours("invoice", paths, seconds), _deepdiff("invoice", paths, seconds)])
+    return rows + hold("the same, parse and report included", [_ours("text", paths, seconds)])
+
+
+def _array_rows(items: int, full: bool) -> list[Row]:
+    rows: list[Row] = []
+    for case, tolerated in (("keyed", False), ("unordered", True)):
+        # A quarter of the items first: time must grow with them.
+        for count in (items // 4, items):
+            paths = _write_pair(f"{case}-{count}", *data_payloads.long_arrays(count, tolerated=tolerated))
+            contenders = [_ours(case, paths, 1)]
+            if count == items and case == "keyed" or not full:
+                contenders.append(_deepdiff(case, paths, 0))
+            rows += hold(f"{case} array of {count:,} items", contenders, rounds=3 if full else 1)
+    return rows
+
+
+def _limit_rows(megabytes: int) -> list[Row]:
+    """Payloads just below the size limit."""
+    count = megabytes * 3700
+    old, new = data_payloads.long_arrays(count, tolerated=False)
+    paths = _write_pair("limit", old, new)
+    return hold(f"pair of {paths[0].stat().st_size / 2**20:.0f} MB each, strict", [_ours("limit", paths, 0)], rounds=1)
+
+
+def _write_pair(name: str, old: Any, new: Any) -> tuple[Path, Path]:
+    paths = (DATA / f"payload-{name}-old.json", DATA / f"payload-{name}-new.json")
+    for path, value in zip(paths, (old, new), strict=True):
+        path.write_text(json.dumps(value, separators=(",", ":")))
+    return paths
+
+
+def _ours(case: str, paths: tuple[Path, Path], seconds: float) -> Contender:
+    command = [sys.executable, str(HERE / "payloads_driftline.py"), case, *map(str, paths), str(seconds)]
+    return Contender("driftline", call=partial(_figures, command))
+
+
+def _deepdiff(case: str, paths: tuple[Path, Path], seconds: float) -> Contender:
+    command = [str(PEERS_PYTHON), str(HERE / "payloads_deepdiff.py"), case, *map(str, paths), str(seconds)]
+    return Contender("deepdiff", call=partial(_figures, command))
+
+
+def _figures(command: list[str]) -> dict[str, float]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
