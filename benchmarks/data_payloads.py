@@ -37,7 +37,11 @@ INVOICE_SCHEMA: dict[str, Any] = {
         "legacyId": {"type": "string", "x-migration-alias": "old_invoice_id"},
         "total": {"type": "number", "x-migration-precision": 0.01},
         "status": {"type": "string", "x-migration-enum-map": {"PAID": "paid", "OPEN": "open"}},
-        "createdAt": {"type": "string", "x-migration-datetime-format": "ISO8601", "x-migration-datetime-tolerance": "5s"},
+        "createdAt": {
+            "type": "string",
+            "x-migration-datetime-format": "ISO8601",
+            "x-migration-datetime-tolerance": "5s",
+        },
         "orderNumber": {"type": "string", "x-migration-pattern": "^ORD-[A-Z]{2}-\\d{6}$"},
         "description": {"type": "string", "x-migration-strategy": "lenient"},
         "version": {"x-migration-cast": "int"},
@@ -74,8 +78,9 @@ INVOICE_SCHEMA: dict[str, Any] = {
         },
     },
 }
-KEYED_SCHEMA = {"type": "array", "x-migration-array-mode": "keyed", "x-migration-array-key": "sku", "items": ITEM_SCHEMA}
-UNORDERED_SCHEMA = {"type": "array", "x-migration-array-mode": "unordered", "items": ITEM_SCHEMA}
+_ARRAY = {"type": "array", "x-migration-global-ignores": ["$..updatedAt"], "items": ITEM_SCHEMA}
+KEYED_SCHEMA = {**_ARRAY, "x-migration-array-mode": "keyed", "x-migration-array-key": "sku"}
+UNORDERED_SCHEMA = {**_ARRAY, "x-migration-array-mode": "unordered"}
 
 
 def item(number: int, chance: random.Random) -> dict[str, Any]:

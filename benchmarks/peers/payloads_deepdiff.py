@@ -9,26 +9,30 @@ from pathlib import Path
 from typing import Any
 
 from deepdiff import DeepDiff
-from deepdiff.helper import CannotCompare
 
 
-def same_sku(left: Any, right: Any, level: Any = None) -> bool:
-    try:
-        return left["sku"] == right["sku"]
-    except (KeyError, TypeError):
-        raise CannotCompare from None
-
-
-COMMON: dict[str, Any] = {
-    "exclude_regex_paths": [r"\['updatedAt'\]", r"\['metadata'\]", r"^root\['(debug|requestId|session|notes)'\]"],
-    "math_epsilon": 0.01,
-    "ignore_string_case": True,
-    "ignore_numeric_type_changes": True,
-}
+# Epsilons have no effect inside `ignore_order`, so numbers are rounded. Fields whose rules deepdiff does not know
+# (aliases, enum maps, patterns, dates, casts, subsets) are left out, which is in its favour.
+NO_COUNTERPART = "id|legacyId|old_invoice_id|status|createdAt|orderNumber|description|version|rebate|labels|customer|currency"
 MODES: dict[str, dict[str, Any]] = {
-    "invoice": {**COMMON, "ignore_order": True, "iterable_compare_func": same_sku},
-    "keyed": {"group_by": "sku", "math_epsilon": 0.001, "exclude_regex_paths": [r"\['updatedAt'\]"]},
-    "unordered": {"ignore_order": True, "math_epsilon": 0.001, "exclude_regex_paths": [r"\['updatedAt'\]"]},
+    "invoice": {
+        "exclude_regex_paths": [
+            r"\['updatedAt'\]",
+            r"\['metadata'\]",
+            rf"^root\['({NO_COUNTERPART}|debug|requestId|session|notes)'\]",
+        ],
+        "ignore_order": True,
+        "significant_digits": 1,
+        "ignore_string_case": True,
+        "ignore_numeric_type_changes": True,
+    },
+    "keyed": {"group_by": "sku", "significant_digits": 2, "exclude_regex_paths": [r"\['updatedAt'\]"]},
+    "unordered": {
+        "ignore_order": True,
+        "significant_digits": 2,
+        "ignore_string_case": True,
+        "exclude_regex_paths": [r"\['updatedAt'\]"],
+    },
 }
 
 
@@ -38,11 +42,11 @@ def main() -> None:
     best, end = float("inf"), time.perf_counter() + float(seconds)
     while True:
         started = time.perf_counter()
-        DeepDiff(old, new, **MODES[case])
+        found = DeepDiff(old, new, **MODES[case])
         best = min(best, time.perf_counter() - started)
         if time.perf_counter() >= end:
             break
-    print(json.dumps({"wall_s": best}))
+    print(json.dumps({"wall_s": best, "found": sum(map(len, found.values()))}))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from benchmarks.data_payloads import INVOICE_SCHEMA, KEYED_SCHEMA, UNORDERED_SCHEMA
+
 from driftline import payloads
 
 SCHEMAS = {"invoice": INVOICE_SCHEMA, "text": INVOICE_SCHEMA, "keyed": KEYED_SCHEMA, "unordered": UNORDERED_SCHEMA}
@@ -29,7 +30,7 @@ def main() -> None:
         if time.perf_counter() >= end:
             break
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"wall_s": best, "per_s": 1 / best, "peak_mb": peak}))
+    print(json.dumps({"wall_s": best, "per_s": 1 / best, "peak_mb": peak, "found": len(report.diffs)}))
 
 
 if __name__ == "__main__":

@@ -60,6 +60,8 @@ def test_every_path_selects_its_node(old, new, schema):
     plan = payloads.compile(schema, LOOSE | {"max_payload_size_mb": 1})
     report = plan.compare({"r": old, "a": 1}, {"r": new, "id": 1})
     views = normalised(plan, {"r": old, "a": 1}, {"r": new, "id": 1})
+    if "x-migration-when" in json.dumps(schema):
+        views += [{"r": old, "a": 1}, {"r": new, "id": 1}]  # a rule that falls away leaves the raw name
     for entry in [*report.diffs, *report.warnings]:
         query = RFC_9535.compile(entry.path)
         assert any(query.findall(view) for view in views), entry

@@ -11,7 +11,7 @@ from driftline.payloads.choices import Seen, choice_comparer, choose
 from driftline.payloads.conditions import Condition, parse_condition
 from driftline.payloads.config import EngineConfig
 from driftline.payloads.ignores import start_state
-from driftline.payloads.leaves import leaf_comparer
+from driftline.payloads.leaves import leaf_comparer, quick_leaf
 from driftline.payloads.objects import object_comparer
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, Context, Extensions, NodePlan, Variant
@@ -23,6 +23,7 @@ from driftline.payloads.type_checks import admits, expectation
 from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
 
 _PLAIN = Variant()
+_WHEN = f"{EXTENSION_PREFIX}when"
 
 
 class Compiler:
@@ -34,13 +35,15 @@ class Compiler:
         self.checks_types = config.strict_schema_validation or config.trace_rule_application
         self.inherited_sets: dict[tuple[tuple[str, str], ...], Extensions] = {(): {}}
         self._plans: dict[Any, NodePlan] = {}
+        self.softness: dict[NodePlan, bool] = {}
+        self.soft_members: dict[NodePlan, int] = {}
         self._defaulted: dict[int, tuple[str, ...]] = {}
         self._root = root
         check_references(document, root)
         self._nodes = reachable(document, root)
         # Set anywhere, both flags may meet: then an empty string can be a missing member.
         self.drops_empty_strings = self._is_set("empty-string-as-null") and self._is_set("allow-null-as-missing")
-        self.has_conditions = any(f"{EXTENSION_PREFIX}when" in node.extensions for node in self._nodes)
+        self.tracks_owners = any("@" in str(node.extensions.get(_WHEN)) for node in self._nodes)
         state, self.located, self.problems = self._ignores()
         settings = read_rules(self._document_settings())
         flags = (settings.null_as_missing is True, settings.empty_as_null is True)
@@ -104,7 +107,7 @@ class Compiler:
             run.warn_once((problem.rule, problem.pointer), path, problem.message, problem.rule)
 
     def comparers(self, plan: NodePlan) -> tuple[Compare, Compare]:
-        """The comparer of a plan: condition, then choices, then the rules of the node; and its short cut for objects."""
+        """The comparer of a plan (condition, choices, then the rules of the node) and its short cut for objects."""
         if plan.condition is not None:
             compare = _conditional(plan, plan.condition)
         elif plan.rules.strategy == "ignore" or plan.removed_by is not None:
@@ -135,7 +138,7 @@ class Compiler:
             else:
                 leaf(old, new, run, path)
 
-        return compare, lambda old, new, run, path: objects[0](old, new, run, path)
+        return quick_leaf(plan, compare), lambda old, new, run, path: objects[0](old, new, run, path)
 
     def _lazily(self, plan: NodePlan, build: Callable[[NodePlan], Compare], kind: type) -> list[Compare]:
         """A place for a comparer that is compiled when a payload first needs it."""

@@ -87,7 +87,8 @@ def _gather(items: list[Any], side: int, read_key: KeyReader, quick_name: str | 
             run.look_at_clock()
         if quick_name is not None and type(item) is dict:
             value = item.get(quick_name)
-            if type(value) is str and value not in by_key:
+            # An empty string can stand for null, which is no key.
+            if type(value) is str and value and value not in by_key:
                 by_key[value] = item
                 continue
         _take(found, index, item, read_key(item, side, run))
@@ -112,14 +113,14 @@ def _quick_name(plan: NodePlan) -> str | None:
 
 
 def _is_raw(plan: NodePlan, name: str) -> bool:
-    """Whether the key field is the same raw as normalised."""
+    """Whether the key field is the same raw as normalised (but for an empty string)."""
     item = plan.item()
     if item.aliases or item.condition or item.choices or plan.compiler.located:
         return False
     key = item.member(name)
     rules = key.rules
     is_touched = rules.enum_map is not None or rules.cast or rules.default is not MISSING or rules.strategy == "ignore"
-    return not (is_touched or key.condition or key.choices or key.empty_as_null or key.removed_by)
+    return not (is_touched or key.condition or key.choices or key.removed_by)
 
 
 def _key_reader(plan: NodePlan, paths: tuple[KeyPath, ...]) -> KeyReader:

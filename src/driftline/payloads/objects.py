@@ -10,7 +10,7 @@ from typing import Any
 
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, NodePlan
-from driftline.payloads.run import Run
+from driftline.payloads.run import CLOCK_MASK, Run
 from driftline.payloads.type_checks import LEAF_TYPES, surely_admitted
 from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
 from driftline.payloads.views import is_absent, sift
@@ -63,13 +63,17 @@ def _same_names(plan: NodePlan, quick: dict[str, frozenset[type]], checks_requir
     types_of, plan_of = quick.get, plans.get
     direct_of = {name: child if _needs_no_pairing(child) else None for name, child in plans.items()}.get
     other = unnamed if unnamed is not None and _needs_no_pairing(unnamed) else None
+    dropped = frozenset(name for name, child in plans.items() if _is_dropped(child))
     required = frozenset(plan.node.required)
-    tracks_owner = plan.compiler.has_conditions
+    tracks_owner = plan.compiler.tracks_owners
     # Where an empty string can be a missing member, empty values take the slow way.
     keeps_empty = not plan.compiler.drops_empty_strings
 
     def compare(old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
-        run.enter()
+        depth = run.depth = run.depth + 1
+        run.steps = steps = run.steps + 1
+        if depth > run.max_depth or not steps & CLOCK_MASK:
+            run.check_limits()
         if tracks_owner:
             run.owners.append((plan, old, new))
         value_of = new.get
@@ -77,11 +81,15 @@ def _same_names(plan: NodePlan, quick: dict[str, frozenset[type]], checks_requir
         for name, left in old.items():
             right = value_of(name, MISSING)
             kind = type(left)
-            if kind in types_of(name, others) and left == right and kind is type(right) and (left or keeps_empty):
+            is_same = kind in types_of(name, others) and left == right and kind is type(right)
+            if is_same and (left or keeps_empty or kind is not str):
                 same += 1
                 continue
             if right is not MISSING:
                 paired += 1
+                if name in dropped:
+                    run.ignored += union_leaf_count(left, right)
+                    continue
                 child = direct_of(name, other)
                 if child is not None and left is not None and right is not None:
                     if kind is dict and type(right) is dict:
@@ -100,7 +108,9 @@ def _same_names(plan: NodePlan, quick: dict[str, frozenset[type]], checks_requir
             run.checked += 1
         if checks_required and not (old.keys() >= required and new.keys() >= required):
             _check_required(plan, old, new, old, new, run, path)
-        run.leave(tracks_owner)
+        run.depth -= 1
+        if tracks_owner:
+            run.owners.pop()
 
     return compare
 
@@ -128,6 +138,13 @@ def _needs_no_pairing(plan: NodePlan) -> bool:
     return not (plan.removed_by or plan.condition or plan.rules.strategy == "ignore")
 
 
+def _is_dropped(plan: NodePlan) -> bool:
+    """Whether a member is ignored without a condition, and nobody wants to hear of it."""
+    if plan.compiler.config.trace_rule_application or plan.condition is not None:
+        return False
+    return plan.removed_by is not None or plan.rules.strategy == "ignore"
+
+
 def _unknown_name(plan: NodePlan) -> str:
     name = ""
     while name in plan.node.properties or name in plan.states[OLD].names:
@@ -138,7 +155,7 @@ def _unknown_name(plan: NodePlan) -> str:
 def _renamed(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Compare:
     types_of = quick.get
     check_required = _required_check(plan)
-    tracks_owner = plan.compiler.has_conditions
+    tracks_owner = plan.compiler.tracks_owners
     keeps_empty = not plan.compiler.drops_empty_strings
 
     def compare(old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
@@ -155,7 +172,8 @@ def _renamed(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Compare:
         for name, left in before.members.items():
             right = rights.get(name, MISSING)
             kind = type(left)
-            if kind in types_of(name, _NO_TYPES) and left == right and kind is type(right) and (left or keeps_empty):
+            is_same = kind in types_of(name, _NO_TYPES) and left == right and kind is type(right)
+            if is_same and (left or keeps_empty or kind is not str):
                 run.checked += 1
                 continue
             child = plan.member(name, before.renamed.get(name))
@@ -167,7 +185,9 @@ def _renamed(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Compare:
             run.checked += 1
         if check_required:
             _check_required(plan, before.members, rights, old, new, run, path)
-        run.leave(tracks_owner)
+        run.depth -= 1
+        if tracks_owner:
+            run.owners.pop()
 
     return compare
 

@@ -52,8 +52,9 @@ class NodePlan:
     """A schema node in its context; `compare` is built at its first use."""
 
     __slots__ = (
-        "_by_name", "_children", "_patterns", "aliases", "choices", "compare", "compare_objects", "compiler",
-        "condition", "context", "empty_as_null", "fragments", "inherited", "node", "null_as_missing", "removed_by", "rules", "states", "variant",
+        "_by_name", "_children", "_decided", "_patterns", "aliases", "choices", "compare", "compare_objects",
+        "compiler", "condition", "context", "empty_as_null", "fragments", "inherited", "node", "null_as_missing",
+        "removed_by", "rules", "states", "tokenizers", "variant",
     )  # fmt: skip
 
     def __init__(self, compiler: Compiler, fragments: Fragments, context: Context, variant: Variant) -> None:
@@ -74,6 +75,8 @@ class NodePlan:
         self._children: dict[Any, NodePlan] = {}
         self._by_name: dict[str, NodePlan] = {}
         self._patterns: list[tuple[SafePattern, Fragments]] | None = None
+        self._decided: dict[bool, NodePlan] = {}
+        self.tokenizers: dict[tuple[int, bool], Any] = {}
         self.compare: Compare = self._first_compare
         self.compare_objects: Compare = self._first_compare
 
@@ -123,7 +126,11 @@ class NodePlan:
 
     def decided(self, holds: bool) -> NodePlan:
         """This node once its condition is known."""
-        return self.compiler.plan(self.fragments, self.context, self.variant._replace(decided=holds))
+        plan = self._decided.get(holds)
+        if plan is None:
+            plan = self.compiler.plan(self.fragments, self.context, self.variant._replace(decided=holds))
+            self._decided[holds] = plan
+        return plan
 
     def chosen(self, choice: Choice, branch: int | None) -> NodePlan:
         """This node with one branch of a choice folded in (None: the choice is left out)."""

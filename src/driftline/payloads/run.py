@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from driftline.payloads.plan import NodePlan
 
 STEPS_BETWEEN_CLOCK_LOOKS = 256
+CLOCK_MASK = STEPS_BETWEEN_CLOCK_LOOKS - 1
 
 
 class StopComparisonError(Exception):
@@ -61,21 +62,19 @@ class Run:
     def enter(self) -> None:
         """One container deeper; also looks at the clock now and then."""
         self.depth += 1
+        self.steps += 1
+        if self.depth > self.max_depth or not self.steps & CLOCK_MASK:
+            self.check_limits()
+
+    def check_limits(self) -> None:
+        """Raise where the payload is too deep or the time is up."""
         if self.depth > self.max_depth:
             raise PayloadError(
                 f"the payload is nested deeper than {self.max_depth} levels (max_depth)",
                 code="MAX_DEPTH_EXCEEDED",
                 details={"reason": "max_depth", "limit": self.max_depth},
             )
-        self.steps += 1
-        if not self.steps & (STEPS_BETWEEN_CLOCK_LOOKS - 1):
-            self.look_at_clock()
-
-    def leave(self, is_owner: bool) -> None:
-        """Back out of a container."""
-        self.depth -= 1
-        if is_owner:
-            self.owners.pop()
+        self.look_at_clock()
 
     def look_at_clock(self) -> None:
         """Raise `TIMEOUT` once the time is up; cooperative, so it works in threads and Spark tasks."""

@@ -7,15 +7,20 @@ always have equal coarse tokens, and a comparison tells which of those are reall
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from driftline.payloads.patterns import PatternTimeoutError
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import Run
-from driftline.payloads.values import WrittenNumber, decimal_of
-from driftline.payloads.views import arranged, members, scalar_or_raw
+from driftline.payloads.values import MISSING, OLD, WrittenNumber, decimal_of
+from driftline.payloads.views import arranged, is_absent, members, scalar_or_raw
+
+Tokenizer = Callable[[Any, Run], Any]
 
 _ANYTHING = ("anything",)
+# Values that are their own token: Python tells them apart by type, but for booleans and numbers.
+_PLAIN: frozenset[type] = frozenset({str, int, float, type(None), type(MISSING)})
 
 
 def scalar_token(value: Any) -> Any:
@@ -34,49 +39,139 @@ def raw_token(value: Any) -> Any:
     return scalar_token(value)
 
 
-def token(plan: NodePlan, value: Any, side: int, run: Run, *, coarse: bool = False) -> Any:
-    """The token of a value under the rules of its plan."""
+def tokenizer(plan: NodePlan, side: int, *, coarse: bool = False) -> Tokenizer:
+    """The function that gives the tokens of a node's values; made once for each plan."""
+    found = plan.tokenizers.get((side, coarse))
+    if found is None:
+        plan.tokenizers[side, coarse] = lambda value, run: plan.tokenizers[side, coarse](value, run)
+        found = plan.tokenizers[side, coarse] = _made(plan, side, coarse)
+    return found
+
+
+def _made(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
     if plan.condition is not None or plan.choices:
-        return _ANYTHING if coarse else raw_token(value)
+        return (lambda value, run: _ANYTHING) if coarse else (lambda value, run: raw_token(value))
     if plan.rules.strategy == "exists":
-        return _ANYTHING
-    if type(value) is dict:
-        return _object_token(plan, value, side, run, coarse)
-    if type(value) is list:
-        return _array_token(plan, value, side, run, coarse)
-    return _leaf_token(plan, value, side, coarse)
+        return lambda value, run: _ANYTHING
+    leaf = _leaf_tokenizer(plan, side, coarse)
+    array = _array_tokenizer(plan, side, coarse)
+    object_: Tokenizer | None = None
+
+    def token(value: Any, run: Run) -> Any:
+        nonlocal object_
+        if type(value) is dict:
+            if object_ is None:
+                object_ = _object_tokenizer(plan, side, coarse)
+            return object_(value, run)
+        return array(value, run) if type(value) is list else leaf(value)
+
+    return token
 
 
-def _object_token(plan: NodePlan, value: dict[str, Any], side: int, run: Run, coarse: bool) -> Any:
+def _object_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
+    if plan.compiler.located or any(plan.member(name).condition for name in plan.aliases.values()):
+        return _general_object_tokenizer(plan, side, coarse)
+    columns = [
+        (name, _old_name(plan, name) if side == OLD else None, *_column(plan.member(name), side, coarse))
+        for name in plan.node.properties
+        if not _is_gone(plan.member(name), side)
+    ]
+    gone = [name for name in plan.states[side].names if _is_gone(plan.member(name), side)]
+    known = {*plan.node.properties, *(plan.aliases if side == OLD else ()), *gone}
+
+    def token(value: dict[str, Any], run: Run) -> Any:
+        parts: list[Any] = []
+        add, get = parts.append, value.get
+        for name, alias, plain, column in columns:
+            item = get(name, MISSING)
+            if item is MISSING and alias is not None:
+                item = get(alias, MISSING)
+            add(item if type(item) in plain else column(item, run))
+        if value.keys() <= known:
+            return ("object", tuple(parts), frozenset())
+        return ("object", tuple(parts), _other_members(plan, value, known, side, coarse, run))
+
+    return token
+
+
+def _column(plan: NodePlan, side: int, coarse: bool) -> tuple[frozenset[type], Tokenizer]:
+    """The types of members that are their own tokens, and the tokenizer for the others."""
+    inner, default = tokenizer(plan, side, coarse=coarse), plan.rules.default
+    is_plain = not (plan.rules.has_value_rules or plan.condition or plan.choices or plan.empty_as_null)
+    nothing = {type(None)} if plan.null_as_missing else set()
+    if default is MISSING and not nothing:
+        return (_PLAIN if is_plain else frozenset({type(MISSING)})), inner
+
+    def column(item: Any, run: Run) -> Any:
+        if item is MISSING or is_absent(plan, item):
+            item = default
+        return MISSING if item is MISSING else inner(item, run)
+
+    return (_PLAIN - nothing - {type(MISSING)} if is_plain else frozenset()), column
+
+
+def _other_members(
+    plan: NodePlan, value: dict[str, Any], known: set[str], side: int, coarse: bool, run: Run
+) -> frozenset[Any]:
     found = []
-    for name, item, child in members(plan, value, side, run):
-        if coarse and child.condition is not None:
-            continue  # it may be ignored for one partner and compared for another
-        found.append((name, token(child, item, side, run, coarse=coarse)))
-    return ("object", frozenset(found))
+    for name, item in value.items():
+        if name not in known:
+            child = plan.member(name)
+            if not _is_gone(child, side) and not is_absent(child, item) and not (coarse and child.condition):
+                found.append((name, tokenizer(child, side, coarse=coarse)(item, run)))
+    return frozenset(found)
 
 
-def _array_token(plan: NodePlan, value: list[Any], side: int, run: Run, coarse: bool) -> Any:
+def _old_name(plan: NodePlan, name: str) -> str | None:
+    return next((raw for raw, renamed in plan.aliases.items() if renamed == name), None)
+
+
+def _is_gone(plan: NodePlan, side: int) -> bool:
+    return plan.states[side].removed_by is not None or (plan.condition is None and plan.rules.strategy == "ignore")
+
+
+def _general_object_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
+    def token(value: dict[str, Any], run: Run) -> Any:
+        found = [
+            (name, tokenizer(child, side, coarse=coarse)(item, run))
+            for name, item, child in members(plan, value, side, run)
+            # A conditional member may be ignored for one partner and compared for another.
+            if not (coarse and child.condition is not None)
+        ]
+        return ("object", frozenset(found))
+
+    return token
+
+
+def _array_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
     rules = plan.rules
     if coarse and (rules.ignore_extra or rules.ignore_missing or rules.subset):
-        return ("array",)
-    items = [
-        token(plan.item(index), item, side, run, coarse=coarse)
-        for index, item in enumerate(arranged(plan, value, side, run))
-    ]
-    if rules.array_mode == "strict" and not rules.subset:
-        return ("array", tuple(items))
-    return ("array", frozenset(Counter(items).items()))
+        return lambda value, run: ("array",)
+    keeps_order = rules.array_mode == "strict" and not rules.subset
+
+    def token(value: list[Any], run: Run) -> Any:
+        items = [
+            tokenizer(plan.item(index), side, coarse=coarse)(item, run)
+            for index, item in enumerate(arranged(plan, value, side, run))
+        ]
+        return ("array", tuple(items) if keeps_order else frozenset(Counter(items).items()))
+
+    return token
 
 
-def _leaf_token(plan: NodePlan, value: Any, side: int, coarse: bool) -> Any:
+def _leaf_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Callable[[Any], Any]:
     rules = plan.rules
-    value = scalar_or_raw(plan, value, side)
-    if isinstance(value, str):
-        return _text_token(plan, value, coarse)
-    if coarse and rules.precision is not None and isinstance(value, int | float) and type(value) is not bool:
-        return ("number",)
-    return scalar_token(value)
+    has_tolerance = coarse and rules.precision is not None
+
+    def token(value: Any) -> Any:
+        value = scalar_or_raw(plan, value, side)
+        if isinstance(value, str):
+            return _text_token(plan, value, coarse)
+        if has_tolerance and isinstance(value, int | float) and type(value) is not bool:
+            return ("number",)
+        return scalar_token(value)
+
+    return token if rules.has_value_rules or plan.empty_as_null else scalar_token
 
 
 def _text_token(plan: NodePlan, text: str, coarse: bool) -> Any:
@@ -96,3 +191,32 @@ def _text_token(plan: NodePlan, text: str, coarse: bool) -> Any:
         moment = rules.parse_time(text)
         return text if moment is None else ("moment", moment.nanoseconds)
     return text.lower() if rules.case_insensitive else text
+
+
+def is_soft(plan: NodePlan) -> bool:
+    """Whether values with different full tokens can be equal here: a tolerance, a condition or a choice decides."""
+    known = plan.compiler.softness.get(plan)
+    if known is None:
+        plan.compiler.softness[plan] = False  # a recursive schema asks for itself: the others decide
+        known = plan.compiler.softness[plan] = _is_soft(plan)
+    return known
+
+
+def _is_soft(plan: NodePlan) -> bool:
+    rules, node = plan.rules, plan.node
+    if plan.condition is not None or plan.choices:
+        return True
+    if rules.precision is not None or rules.pattern is not None or rules.parse_time is not None:
+        return True
+    if rules.ignore_extra or rules.ignore_missing or rules.subset or node.patterns or node.additional:
+        return True
+    children = [plan.member(name) for name in node.properties]
+    return any(map(is_soft, children)) or (bool(node.items) and is_soft(plan.item())) or bool(node.prefix_items)
+
+
+def soft_members(plan: NodePlan) -> int:
+    """How many members of an object are soft."""
+    known = plan.compiler.soft_members.get(plan)
+    if known is None:
+        known = plan.compiler.soft_members[plan] = sum(is_soft(plan.member(name)) for name in plan.node.properties)
+    return known

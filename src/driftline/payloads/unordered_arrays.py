@@ -14,7 +14,7 @@ from driftline.payloads.paths import Path
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run, StopComparisonError
 from driftline.payloads.surplus import tell_unpaired
-from driftline.payloads.tokens import token
+from driftline.payloads.tokens import Tokenizer, is_soft, soft_members, tokenizer
 from driftline.payloads.values import NEW, OLD
 from driftline.payloads.views import members, settled
 
@@ -59,7 +59,8 @@ def _pair(item: NodePlan, old: Numbered, new: Numbered, run: Run) -> dict[int, i
     """Positions in Old -> positions in New."""
     partners: dict[int, int] = {}
     lefts, rights = list(range(len(old))), list(range(len(new)))
-    for step in (_pair_equal, _pair_tolerant, _pair_alike):
+    steps = (_pair_tolerant if is_soft(item) else _pair_equal, _pair_alike)
+    for step in steps:
         if not lefts or not rights:
             break
         step(item, old, new, lefts, rights, run, partners)
@@ -75,34 +76,53 @@ Pairing = dict[int, int]
 def _pair_equal(
     item: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, partners: Pairing
 ) -> None:
-    waiting: dict[Any, deque[int]] = defaultdict(deque)
-    for position in rights:
-        _look_now_and_then(position, run)
-        waiting[token(item, new[position][1], NEW, run)].append(position)
+    """Items with equal tokens."""
+    waiting = _by_token(tokenizer(item, NEW), new, rights, run)
+    token = tokenizer(item, OLD)
     for position in lefts:
         _look_now_and_then(position, run)
-        same = waiting.get(token(item, old[position][1], OLD, run))
+        same = waiting.get(token(old[position][1], run))
         if same:
             partners[position] = same.popleft()
+
+
+def _by_token(token: Tokenizer, items: Numbered, positions: list[int], run: Run) -> dict[Any, deque[int]]:
+    found: dict[Any, deque[int]] = defaultdict(deque)
+    for position in positions:
+        _look_now_and_then(position, run)
+        found[token(items[position][1], run)].append(position)
+    return found
 
 
 def _pair_tolerant(
     item: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, partners: Pairing
 ) -> None:
-    """Items whose difference a tolerance, a pattern or a condition may allow."""
-    waiting: dict[Any, list[int]] = defaultdict(list)
-    for position in rights:
-        waiting[token(item, new[position][1], NEW, run, coarse=True)].append(position)
-    groups: dict[Any, list[int]] = defaultdict(list)
-    for position in lefts:
-        coarse = token(item, old[position][1], OLD, run, coarse=True)
-        if coarse in waiting:
-            groups[coarse].append(position)
+    """Items of equal coarse tokens: the exactly equal ones first, then those whose difference a rule may allow."""
+    waiting = _by_token(tokenizer(item, NEW, coarse=True), new, rights, run)
+    groups = _by_token(tokenizer(item, OLD, coarse=True), old, lefts, run)
     for coarse, group in groups.items():
-        candidates = waiting[coarse]
-        group.sort(key=lambda position: _magnitude(old[position][1]))
-        candidates.sort(key=lambda position: _magnitude(new[position][1]))
-        _sweep(item, old, new, group, candidates, run, partners)
+        candidates = waiting.get(coarse)
+        if not candidates:
+            continue
+        if len(group) == len(candidates) == 1 and _is_surely_alike(item, old[group[0]][1]):
+            partners[group[0]] = candidates[0]
+            continue
+        _pair_equal(item, old, new, list(group), list(candidates), run, partners)
+        taken = set(partners.values()) if len(group) > 1 or group[0] in partners else set()
+        rest = sorted(
+            (position for position in group if position not in partners),
+            key=lambda position: _magnitude(old[position][1]),
+        )
+        free = sorted(
+            (position for position in candidates if position not in taken),
+            key=lambda position: _magnitude(new[position][1]),
+        )
+        _sweep(item, old, new, rest, free, run, partners)
+
+
+def _is_surely_alike(item: NodePlan, value: Any) -> bool:
+    """Whether the fields that equal coarse tokens vouch for are more than half, so that the pair stands either way."""
+    return type(value) is dict and not item.condition and not item.choices and 2 * soft_members(item) < len(value)
 
 
 def _sweep(
@@ -204,7 +224,7 @@ def _fields(item: NodePlan, value: Any, side: int, run: Run) -> dict[str, _Field
         return {}
     plan = settled(item, value, side, run)
     return {
-        name: _Field(token(child, part, side, run), token(child, part, side, run, coarse=True), part, child)
+        name: _Field(tokenizer(child, side)(part, run), tokenizer(child, side, coarse=True)(part, run), part, child)
         for name, part, child in members(plan, value, side, run)
     }
 

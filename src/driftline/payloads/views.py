@@ -90,7 +90,8 @@ def member(plan: NodePlan, value: Any, name: str, side: int, run: Run) -> tuple[
     if type(value) is not dict:
         return MISSING, plan
     plan = settled(plan, value, side, run)
-    if not plan.aliases and not run.pruned[side]:
+    is_renamed = plan.aliases and (name in plan.aliases or name in plan.aliases.values())
+    if not is_renamed and not run.pruned[side]:
         item, child = value.get(name, MISSING), plan.member(name)
         if item is not MISSING and child.states[side].removed_by is not None:
             item = MISSING
