@@ -17,21 +17,21 @@ NO_COUNTERPART = "id|legacyId|old_invoice_id|status|createdAt|orderNumber|descri
 MODES: dict[str, dict[str, Any]] = {
     "invoice": {
         "exclude_regex_paths": [
-            r"\['updatedAt'\]",
-            r"\['metadata'\]",
-            rf"^root\['({NO_COUNTERPART}|debug|requestId|session|notes)'\]",
+            r"(?i)\['updatedat'\]",
+            r"(?i)\['metadata'\]",
+            rf"(?i)^root\['({NO_COUNTERPART}|debug|requestId|session|notes)'\]",
         ],
         "ignore_order": True,
         "significant_digits": 1,
         "ignore_string_case": True,
         "ignore_numeric_type_changes": True,
     },
-    "keyed": {"group_by": "sku", "significant_digits": 2, "exclude_regex_paths": [r"\['updatedAt'\]"]},
+    "keyed": {"group_by": "sku", "significant_digits": 2, "exclude_regex_paths": [r"(?i)\['updatedat'\]"]},
     "unordered": {
         "ignore_order": True,
         "significant_digits": 2,
         "ignore_string_case": True,
-        "exclude_regex_paths": [r"\['updatedAt'\]"],
+        "exclude_regex_paths": [r"(?i)\['updatedat'\]"],
     },
 }
 
