@@ -20,6 +20,7 @@ Examples:
   driftline diff old.csv new.csv --key id
   driftline diff old.csv new.csv --key country --key city -o changes.jsonl
   driftline diff old.parquet new.parquet --key id --format summary
+  driftline diff old.csv new.csv --key id --format html -o report.html
   driftline diff old.db::users new.db::users --key id --format markdown --limit 20
   zcat new.csv.gz | driftline diff old.csv - --ignore-row-order
 
@@ -48,7 +49,7 @@ Exit codes: 0 no difference, 1 differences, 2 error.
     default="jsonl",
     show_default=True,
     metavar="NAME",
-    help="jsonl, json, csv, markdown or summary.",
+    help="jsonl, json, csv, markdown, summary or html (one self-contained page).",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N events of each kind.")

@@ -19,6 +19,7 @@ FORMATS: dict[str, str] = {
     "csv": "driftline.sinks.csv_rows:write",
     "markdown": "driftline.sinks.markdown:write",
     "summary": "driftline.sinks.summary:write",
+    "html": "driftline.sinks.html:write",
 }
 
 

@@ -1,0 +1,104 @@
+"""HTML: one self-contained page with counts, changed columns and a table of changes that can be searched.
+
+The page needs no network and no other file, so it can be mailed or kept with a build. It lists a bounded number of
+changes of each kind; the counts are always complete.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+MOST_LISTED = 2000  # of each kind; a browser stays quick with that
+
+_KINDS = ("added", "removed", "changed")
+_COUNTS = (
+    ("rows_total_compared", "on both sides"),
+    ("rows_added", "added"),
+    ("rows_removed", "removed"),
+    ("rows_changed", "changed"),
+    ("rows_unchanged", "unchanged"),
+)
+
+
+@dataclass
+class _Page:
+    """What the template shows."""
+
+    stats: dict[str, Any] = field(default_factory=dict)
+    columns: Counter[str] = field(default_factory=Counter)
+    listed: Counter[str] = field(default_factory=Counter)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    truncated: bool = False
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Take an event into account."""
+        kind = event["type"]
+        if kind == "stats":
+            self.stats = event
+            self.truncated |= bool(event.get("truncated"))
+        elif kind in _KINDS:
+            self.columns.update(event.get("delta", {}).keys())
+            self._list(kind, event)
+
+    def _list(self, kind: str, event: dict[str, Any]) -> None:
+        if self.listed[kind] >= MOST_LISTED:
+            self.truncated = True
+            return
+        self.listed[kind] += 1
+        self.rows.append({"kind": kind, "place": _place(event), "cells": list(_cells(event))})
+
+    @property
+    def counts(self) -> list[tuple[str, str, int]]:
+        """Each count with its words and the kind that colours it."""
+        return [(name.removeprefix("rows_"), words, self.stats[name]) for name, words in _COUNTS]
+
+    @property
+    def column_bars(self) -> list[tuple[str, int, float]]:
+        """Changed columns, most changed first, with their share of the most changed one."""
+        ordered = sorted(self.columns.items(), key=lambda item: (-item[1], item[0]))
+        most = ordered[0][1] if ordered else 1
+        return [(name, count, round(100 * count / most, 1)) for name, count in ordered]
+
+
+def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
+    """Write the page."""
+    page = _Page()
+    for line in lines:
+        page.note(json.loads(line))
+    templates = Environment(
+        loader=PackageLoader("driftline.sinks", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for piece in templates.get_template("diff.html").generate(page=page, kinds=_KINDS):
+        out.write(piece.encode())
+
+
+def _place(event: dict[str, Any]) -> str:
+    if "key" in event:
+        return ", ".join(_text(part) for part in event["key"].values())
+    return f"row {event['row_index']}" if "row_index" in event else ""
+
+
+def _cells(event: dict[str, Any]) -> Iterator[tuple[str, str | None, str | None]]:
+    """Column, before and after of every cell that the event is about."""
+    if event["type"] == "changed":
+        for name, cell in event["delta"].items():
+            yield name, _text(cell["from"]), _text(cell["to"])
+        return
+    shown = itertools.islice(event["row"].items(), 50)
+    for name, value in shown:
+        yield (name, _text(value), None) if event["type"] == "removed" else (name, None, _text(value))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from driftline.sinks import html
+from driftline.sinks.formats import write_events
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+QUIET_FLAGS = [
+    *["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"],
+    *["--disable-component-update", "--disable-sync", "--disable-quic"],
+]
+
+EVENTS = [
+    {"type": "schema", "columns_a": ["id", "n"], "columns_b": ["id", "n"]},
+    {
+        "type": "changed",
+        "key": {"id": "1"},
+        "changed": ["n"],
+        "before": {"id": "1", "n": "<script>alert(1)</script>"},
+        "after": {"id": "1", "n": "müller & co"},
+        "delta": {"n": {"from": "<script>alert(1)</script>", "to": "müller & co"}},
+    },
+    {"type": "added", "key": {"id": "2"}, "row": {"id": "2", "n": "two\nlines"}},
+    {"type": "removed", "key": {"id": "3"}, "row": {"id": "3", "n": ""}},
+    {
+        "type": "stats",
+        "rows_total_compared": 1,
+        "rows_added": 1,
+        "rows_removed": 1,
+        "rows_changed": 1,
+        "rows_unchanged": 0,
+    },
+]
+
+
+def lines(events: list[dict]) -> list[bytes]:
+    return [json.dumps(event, ensure_ascii=False).encode() + b"\n" for event in events]
+
+
+def page_of(events: list[dict], **options) -> str:
+    out = io.BytesIO()
+    write_events(lines(events), out, "html", **options)
+    return out.getvalue().decode()
+
+
+class Tags(HTMLParser):
+    """Collects what a page would load from elsewhere, and its scripts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.scripts = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        self.loaded += [value or "" for name, value in attrs if name in {"src", "href"}]
+
+
+def test_the_page_stands_alone_and_values_stay_values() -> None:
+    page = page_of(EVENTS)
+    tags = Tags()
+    tags.feed(page)
+    assert tags.loaded == []
+    assert tags.scripts == 1
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "müller &amp; co" in page
+    assert page == page_of(EVENTS)
+
+
+def test_long_lists_are_cut_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Not every change is listed" not in page_of(EVENTS)
+    monkeypatch.setattr(html, "MOST_LISTED", 1)
+    more = [*EVENTS[:-1], {"type": "added", "key": {"id": "4"}, "row": {"id": "4", "n": "x"}}, EVENTS[-1]]
+    page = page_of(more)
+    assert page.count('data-kind="added"') == 1
+    assert "Not every change is listed" in page
+
+
+def test_no_difference_is_said() -> None:
+    assert "Nothing changed." in page_of([EVENTS[0], {**EVENTS[-1], "rows_changed": 0}])
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed; it shows the page as people see it")
+@pytest.mark.parametrize(
+    ("address", "visible"),
+    [("", {"1", "2", "3"}), ("#q=LINES", {"2"}), ("#kind=removed&kind=changed", {"1", "3"}), ("#q=nothing", set())],
+)
+def test_searching_in_a_real_browser(tmp_path: Path, address: str, visible: set[str]) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(page_of(EVENTS), encoding="utf-8")
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    command = [CHROMIUM, *QUIET_FLAGS, profile, "--dump-dom", f"file://{page}{address}"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    rows = re.findall(r'<tr data-kind="\w+"( hidden="")?><td class="\w+">\w+</td><td>(\w+)</td>', shown)
+    assert {key for hidden, key in rows if not hidden} == visible
+    assert f"{len(visible)} of 3 listed" in shown
