@@ -65,7 +65,7 @@ class ChangeFile:
 
     def insert(self, table: Table, row: AnyRow, *, indirect: bool = False) -> None:
         """A row was inserted."""
-        self._log(table).append((None, table.row(row), indirect))
+        self._log(table).append(None, table.row(row), indirect)
 
     def insert_columns(self, table: Table, data: Any, *, indirect: bool = False) -> None:
         """Rows were inserted, given as Arrow, Polars or plain columns by name."""
@@ -146,8 +146,7 @@ class ChangeFile:
             yield from section_pieces(log.table, entries, self.marker)
 
     def _log(self, table: Table) -> EventLog:
-        log = self._log_of.get(id(table))
-        return self._new_log(table) if log is None else log
+        return self._log_of.get(id(table)) or self._new_log(table)
 
     def _new_log(self, table: Table) -> EventLog:
         log = self._logs.setdefault(table.name.lower(), EventLog(table))
@@ -166,11 +165,11 @@ class Changeset(ChangeFile):
     def update(self, table: Table, old: AnyRow, new: AnyRow, *, indirect: bool = False) -> None:
         """A row was updated; a mapping `new` may leave out columns that stay as they were."""
         before = table.row(old)
-        self._log(table).append((before, _after(table, before, new), indirect))
+        self._log(table).append(before, _after(table, before, new), indirect)
 
     def delete(self, table: Table, row: AnyRow, *, indirect: bool = False) -> None:
         """A row was deleted."""
-        self._log(table).append((table.row(row), None, indirect))
+        self._log(table).append(table.row(row), None, indirect)
 
     def update_columns(self, table: Table, before: Any, after: Any, *, indirect: bool = False) -> None:
         """Rows were updated: columns before and after, row by row beside each other."""
@@ -203,7 +202,7 @@ class Patchset(ChangeFile):
         """
         if _is_whole_row(table, old):
             before = table.row(old)
-            self._log(table).append((before, _after(table, before, new), indirect))
+            self._log(table).append(before, _after(table, before, new), indirect)
         else:
             self._update_by_key(table, table.key(old), new, indirect)
 
@@ -211,10 +210,10 @@ class Patchset(ChangeFile):
         """A row was deleted, given whole or by its key."""
         log = self._log(table)
         if _is_whole_row(table, row):
-            log.append((table.row(row), None, indirect))
+            log.append(table.row(row), None, indirect)
         else:
             log.partial = True
-            log.append((table.key(row), None, indirect))
+            log.append(table.key(row), None, indirect)
 
     def update_columns(self, table: Table, before: Any, after: Any, *, indirect: bool = False) -> None:
         """Rows were updated: columns before and after; `before` may hold the key only, `after` only what changed."""
@@ -255,7 +254,7 @@ class Patchset(ChangeFile):
         after = tuple(old if new is UNDEFINED else new for old, new in zip(key, changed, strict=True))
         log = self._log(table)
         log.partial = True
-        log.append((key, after, indirect))
+        log.append(key, after, indirect)
 
 
 def parse(data: bytes | ChangeFile, tables: Iterable[Table] = ()) -> Changeset | Patchset:

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
-from driftline.changesets.format import Row
+from driftline.changesets.format import TAG_NULL, Row
 from driftline.changesets.table import Table
 from driftline.changesets.vector_affinity import with_affinity
 from driftline.changesets.vectors import Indexes, Mask, Vector, concatenated, from_values
 
 NOWHERE = -1  # a row image that does not exist: the one before an insert, the one after a delete
-
-RowEvent = tuple[Row | None, Row | None, bool]  # before, after, indirect
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnEvents:
-    """Events of one kind from whole columns: images before and after, None for inserts and deletes."""
-
-    before: list[Vector] | None
-    after: list[Vector] | None
-    indirect: bool
-
-    @property
-    def length(self) -> int:
-        """How many events these are."""
-        return (self.before or self.after or [])[0].length
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +28,64 @@ class Events:
         return len(self.before)
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnEvents:
+    """Events of one kind from whole columns: images before and after, None for inserts and deletes."""
+
+    before: list[Vector] | None
+    after: list[Vector] | None
+    indirect: bool
+
+    @property
+    def length(self) -> int:
+        """How many events these are."""
+        return (self.before or self.after or [])[0].length
+
+    def collected(self, first_row: int) -> Events:
+        """The events as arrays; images are numbered from `first_row`."""
+        count = self.length
+        before = _numbered(count, first_row, self.before is not None)
+        after = _numbered(count, first_row + count * (self.before is not None), self.after is not None)
+        sides = [side for side in (self.before, self.after) if side is not None]
+        images = [concatenated(columns) for columns in zip(*sides, strict=True)]
+        return Events(images, before, after, np.full(count, self.indirect))
+
+
+class RowEvents:
+    """Single events: the images before and after lie in turn in one list, which costs little to append to."""
+
+    def __init__(self) -> None:
+        self.images: list[Row | None] = []
+        self.indirect: list[int] = []
+
+    def collected(self, first_row: int) -> Events:
+        """The events as arrays; images are numbered from `first_row`."""
+        befores, afters = self.images[0::2], self.images[1::2]
+        has_before, has_after = _is_there(befores), _is_there(afters)
+        if has_before is None or has_after is None:
+            rows = [image for image in self.images if image is not None]
+            there = np.array([image is not None for image in self.images]).reshape(-1, 2)
+            places = np.where(there, (first_row + np.cumsum(there) - 1).reshape(-1, 2), NOWHERE)
+            before, after = places[:, 0], places[:, 1]
+        else:
+            rows = [*(befores if has_before else ()), *(afters if has_after else ())]
+            before = _numbered(len(befores), first_row, has_before)
+            after = _numbered(len(afters), first_row + has_before * len(befores), has_after)
+        indirect = np.zeros(len(befores), dtype=bool)
+        indirect[self.indirect] = True
+        return Events([from_values(column) for column in zip(*rows, strict=True)], before, after, indirect)
+
+
+def _is_there(images: Sequence[Row | None]) -> bool | None:
+    """Whether all images exist (True) or none does (False)."""
+    missing = images.count(None)
+    return None if 0 < missing < len(images) else not missing
+
+
+def _numbered(count: int, first: int, exists: bool) -> Indexes:
+    return np.arange(first, first + count) if exists else np.full(count, NOWHERE)
+
+
 class EventLog:
     """The events of one table; cheap to append to, turned into columns at the end."""
 
@@ -51,15 +93,15 @@ class EventLog:
         self.table = table
         self.partial = False  # whether some images leave fields out (patchsets by key)
         self.aliases: list[Table] = []  # equal tables under which events came in, kept so that their ids stay theirs
-        self._chunks: list[list[RowEvent] | ColumnEvents] = []
-        self._open: list[RowEvent] | None = None
+        self._chunks: list[RowEvents | ColumnEvents] = []
+        self._open: RowEvents | None = None
 
-    def append(self, event: RowEvent) -> None:
+    def append(self, before: Row | None, after: Row | None, indirect: bool) -> None:
         """Note one event."""
-        if self._open is None:
-            self._open = []
-            self._chunks.append(self._open)
-        self._open.append(event)
+        events = self._open or self._opened()
+        if indirect:
+            events.indirect.append(len(events.images) // 2)
+        events.images += (before, after)
 
     def append_columns(self, events: ColumnEvents) -> None:
         """Note the events of whole columns."""
@@ -69,12 +111,15 @@ class EventLog:
 
     def collected(self) -> Events:
         """All events as arrays, affinities applied."""
-        parts = []
+        parts: list[Events] = []
         first_row = 0
         for chunk in self._chunks:
-            part = _from_rows(chunk, first_row) if isinstance(chunk, list) else _from_columns(chunk, first_row)
+            part = chunk.collected(first_row)
             first_row += part.images[0].length
             parts.append(part)
+        if not parts:
+            nothing = np.empty(0, dtype=np.int64)
+            return Events([Vector(0, TAG_NULL) for _ in self.table.columns], nothing, nothing, nothing.astype(bool))
         stacked = [concatenated(columns) for columns in zip(*(part.images for part in parts), strict=True)]
         return Events(
             [with_affinity(vector, kind) for vector, kind in zip(stacked, self.table.affinities, strict=True)],
@@ -83,28 +128,7 @@ class EventLog:
             np.concatenate([part.indirect for part in parts]),
         )
 
-
-def _from_rows(events: list[RowEvent], first_row: int) -> Events:
-    befores, afters, indirect = zip(*events, strict=True)
-    present = np.array([(before is not None, after is not None) for before, after in zip(befores, afters, strict=True)])
-    images = [row for row in chain.from_iterable(zip(befores, afters, strict=True)) if row is not None]
-    # Images lie in event order, the one before ahead of the one after.
-    places = first_row + np.cumsum(present.reshape(-1)) - 1
-    pointers = np.where(present, places.reshape(-1, 2), NOWHERE)
-    columns = [from_values(column) for column in zip(*images, strict=True)]
-    return Events(columns, pointers[:, 0], pointers[:, 1], np.array(indirect, dtype=bool))
-
-
-def _from_columns(events: ColumnEvents, first_row: int) -> Events:
-    count = events.length
-    rows = np.arange(first_row, first_row + count)
-    nowhere = np.full(count, NOWHERE)
-    indirect = np.full(count, events.indirect)
-    if events.before is None or events.after is None:
-        images = events.before if events.after is None else events.after
-        assert images is not None
-        return Events(
-            images, nowhere if events.before is None else rows, nowhere if events.after is None else rows, indirect
-        )
-    stacked = [concatenated(pair) for pair in zip(events.before, events.after, strict=True)]
-    return Events(stacked, rows, rows + count, indirect)
+    def _opened(self) -> RowEvents:
+        self._open = RowEvents()
+        self._chunks.append(self._open)
+        return self._open

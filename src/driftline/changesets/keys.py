@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from driftline.changesets.format import TAG_BLOB, TAG_INTEGER, TAG_NULL, TAG_REAL, TAG_TEXT
-from driftline.changesets.order import HASH_MASK, Hashes, hash_step
+from driftline.changesets.order import HASH_MASK, Hashes, hash_step, stable_order
 from driftline.changesets.records import joined_fields
 from driftline.changesets.vectors import Indexes, Mask, Vector
 
@@ -39,11 +39,13 @@ def key_numbers(key: Sequence[Vector], hashes: Hashes) -> Indexes | None:
 
     Different hashes prove different keys; only rows whose hashes meet are compared.
     """
-    ordered = np.sort(hashes)
-    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    if not len(repeated):
+    order = stable_order(hashes)
+    meets_next = hashes[order[1:]] == hashes[order[:-1]]
+    if not meets_next.any():
         return None
-    suspects = np.flatnonzero(np.isin(hashes, repeated))
+    is_suspect = np.zeros(len(hashes), dtype=bool)
+    is_suspect[order[1:][meets_next]] = is_suspect[order[:-1][meets_next]] = True
+    suspects = np.flatnonzero(is_suspect)
     texts = joined_fields([vector.take(suspects) for vector in key])
     codes = np.asarray(pc.dictionary_encode(texts).indices).astype(np.int64)
     _, first_of_code = np.unique(codes, return_index=True)

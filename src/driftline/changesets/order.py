@@ -19,6 +19,8 @@ Hashes = npt.NDArray[np.uint32]
 Indexes = npt.NDArray[np.int64]
 
 _THREE = np.uint32(3)
+_HALF = np.uint32(16)
+_LOW_HALF = np.uint32(0xFFFF)
 
 
 def hash_step(hashes: Hashes, addend: Hashes | np.uint32) -> Hashes:
@@ -59,11 +61,14 @@ def session_order(hashes: Hashes, *, event_after_last_key: bool) -> Indexes:
     count = len(hashes)
     buckets = bucket_count(count, event_after_last_key=event_after_last_key)
     sequence = _chain_sequence(count, buckets)
-    # One sort of 64-bit numbers: the bucket above, the place in the sequence below.
-    keyed = (hashes[sequence] & np.uint32(buckets - 1)).astype(np.uint64) << np.uint64(32)
-    keyed |= np.arange(count, dtype=np.uint64)
-    keyed.sort()
-    return sequence[(keyed & np.uint64(HASH_MASK)).astype(np.int64)]
+    return sequence[stable_order(hashes[sequence] & np.uint32(buckets - 1))]
+
+
+def stable_order(numbers: Hashes) -> Indexes:
+    """The order that sorts 32-bit numbers and keeps equal ones as they are; two passes of NumPy's 16-bit radix sort."""
+    order = np.argsort((numbers & _LOW_HALF).astype(np.uint16), kind="stable")
+    high = (numbers >> _HALF).astype(np.uint16)
+    return order if not high.any() else order[np.argsort(high[order], kind="stable")]
 
 
 def _chain_sequence(count: int, buckets: int) -> Indexes:

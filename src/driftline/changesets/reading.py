@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from driftline.changesets.format import (
@@ -22,7 +22,6 @@ from driftline.changesets.format import (
     UNDEFINED,
     UPDATE,
     Field,
-    Row,
     decode_text,
     decode_varint,
 )
@@ -30,7 +29,6 @@ from driftline.changesets.operations import Operation
 from driftline.changesets.table import Table
 from driftline.errors import CorruptChangesetError
 
-_WITH_LENGTH = (TAG_TEXT, TAG_BLOB)
 _MARKERS = (CHANGESET_MARKER, PATCHSET_MARKER)
 _read_integer = struct.Struct(">q").unpack_from
 _read_real = struct.Struct(">d").unpack_from
@@ -79,103 +77,130 @@ def read_headers(data: bytes, offset: int, previous: Header | None) -> Header:
 
 def read_operations(data: bytes, header: Header) -> tuple[list[Operation], int]:
     """The operations of a section and the offset behind it."""
-    offset = header.end
     operations: list[Operation] = []
-    table = header.table
-    width = table.width
-    read_changes = _PATCHSET_READERS if header.marker == PATCHSET_MARKER else _CHANGESET_READERS
-    size = len(data)
-    while offset < size:
-        reader = read_changes.get(data[offset])
-        if reader is None:
-            if data[offset] in _MARKERS:
-                break
-            raise CorruptChangesetError(f"unknown operation 0x{data[offset]:02x}", offset=offset)
-        try:
-            operation, end = reader(data, offset, table, width)
-        except (IndexError, struct.error):
-            end = size + 1
-        if end > size:
-            raise _damage(data, offset, header)
-        operations.append(operation)
-        offset = end
+    offset = header.end
+    try:
+        offset = _read_quickly(data, header, operations)
+    except (IndexError, struct.error, CorruptChangesetError, UnicodeDecodeError):
+        # The careful reader starts again and finds out what is wrong, or that it is text that is not UTF-8.
+        operations.clear()
+    while offset < len(data) and data[offset] not in _MARKERS:
+        record, offset = read_raw_record(data, offset, header)
+        operations.append(_decoded(record, header))
     return operations, offset
 
 
-def _damage(data: bytes, offset: int, header: Header) -> CorruptChangesetError:
-    """The precise error for a record that the quick reader could not read: read again with care."""
-    try:
-        read_raw_record(data, offset, header)
-    except CorruptChangesetError as error:
-        return error
-    raise AssertionError("a record was refused and then read")
+def _read_quickly(data: bytes, header: Header, operations: list[Operation]) -> int:
+    """Append operations as long as all is well; the offset behind the last one.
 
-
-def _read_row(data: bytes, offset: int, width: int) -> tuple[Row, int]:
-    """Quick reading: running over the end raises IndexError or struct.error, or gives an offset beyond it."""
-    fields: list[Field] = []
-    append = fields.append
-    for _ in range(width):
-        tag = data[offset]
-        if tag == TAG_INTEGER:
-            append(_read_integer(data, offset + 1)[0])
-            offset += 9
-        elif tag in _WITH_LENGTH:
-            length = data[offset + 1]
-            offset += 2
-            if length >= 0x80:
-                length, offset = decode_varint(data, offset - 1)
-            end = offset + length
-            append(decode_text(data[offset:end]) if tag == TAG_TEXT else data[offset:end])
-            offset = end
-        elif tag == TAG_UNDEFINED:
-            append(UNDEFINED)
-            offset += 1
-        elif tag == TAG_REAL:
-            real = _read_real(data, offset + 1)[0]
-            append(real if real == real else None)
-            offset += 9
-        elif tag == TAG_NULL:
-            append(None)
-            offset += 1
+    All fields are read in this one loop, without calls, because it is what parsing spends its time on. Running over
+    the end raises IndexError or struct.error, or gives an offset beyond it.
+    """
+    table = header.table
+    shapes = _PATCHSET_SHAPES if header.marker == PATCHSET_MARKER else _CHANGESET_SHAPES
+    plans = {kind: (range(count(table)), build) for kind, (count, build) in shapes.items()}
+    add = operations.append
+    start = header.end
+    size = len(data)
+    while start < size and data[start] in plans:
+        places, build = plans[data[start]]
+        offset = start + 2
+        fields: list[Field] = []
+        append = fields.append
+        for _ in places:
+            tag = data[offset]
+            if tag == TAG_INTEGER:
+                append(_read_integer(data, offset + 1)[0])
+                offset += 9
+            elif tag == TAG_TEXT:
+                length = data[offset + 1]
+                offset += 2
+                if length >= 0x80:
+                    length, offset = decode_varint(data, offset - 1)
+                end = offset + length
+                append(data[offset:end].decode())
+                offset = end
+            elif tag == TAG_UNDEFINED:
+                append(UNDEFINED)
+                offset += 1
+            else:
+                field, offset = _read_field(data, offset)
+                append(field)
+        if offset > size:
+            break
+        if build is _insert:
+            add(Operation(table, "insert", None, tuple(fields), data[start + 1]))
         else:
-            raise CorruptChangesetError(f"unknown type 0x{tag:02x}", offset=offset)
-    return tuple(fields), offset
+            add(build(table, fields, data[start + 1]))
+        start = offset
+    return start
 
 
-def _read_insert(data: bytes, offset: int, table: Table, width: int) -> tuple[Operation, int]:
-    new, end = _read_row(data, offset + 2, width)
-    return Operation(table, "insert", None, new, data[offset + 1]), end
+def _read_field(data: bytes, offset: int) -> tuple[Field, int]:
+    end = _field_end(data, offset)
+    return decode_field(data[offset:end]), end
 
 
-def _read_delete(data: bytes, offset: int, table: Table, width: int) -> tuple[Operation, int]:
-    old, end = _read_row(data, offset + 2, width)
-    return Operation(table, "delete", old, None, data[offset + 1]), end
+def decode_field(field: bytes) -> Field:
+    """The value of an encoded field; NaN reads as NULL, and -0.0 keeps its sign (rulings, "Format")."""
+    tag = field[0]
+    if tag == TAG_INTEGER:
+        return int(_read_integer(field, 1)[0])
+    if tag == TAG_REAL:
+        real: float = _read_real(field, 1)[0]
+        return real if real == real else None
+    if tag in (TAG_TEXT, TAG_BLOB):
+        content = field[decode_varint(field, 1)[1] :]
+        return decode_text(content) if tag == TAG_TEXT else content
+    return None if tag == TAG_NULL else UNDEFINED
 
 
-def _read_update(data: bytes, offset: int, table: Table, width: int) -> tuple[Operation, int]:
-    old, middle = _read_row(data, offset + 2, width)
-    new, end = _read_row(data, middle, width)
-    return Operation(table, "update", old, new, data[offset + 1]), end
+def _decoded(record: RawRecord, header: Header) -> Operation:
+    shapes = _PATCHSET_SHAPES if header.marker == PATCHSET_MARKER else _CHANGESET_SHAPES
+    fields = [decode_field(field) for field in (*(record.old or ()), *(record.new or ()))]
+    return shapes[record.kind][1](header.table, fields, record.indirect)
 
 
-def _read_patch_delete(data: bytes, offset: int, table: Table, width: int) -> tuple[Operation, int]:
-    key, end = _read_row(data, offset + 2, len(table.key_indexes))
-    values = iter(key)
+def _insert(table: Table, fields: list[Field], indirect: int) -> Operation:
+    return Operation(table, "insert", None, tuple(fields), indirect)
+
+
+def _delete(table: Table, fields: list[Field], indirect: int) -> Operation:
+    return Operation(table, "delete", tuple(fields), None, indirect)
+
+
+def _update(table: Table, fields: list[Field], indirect: int) -> Operation:
+    width = len(fields) // 2
+    return Operation(table, "update", tuple(fields[:width]), tuple(fields[width:]), indirect)
+
+
+def _patch_delete(table: Table, fields: list[Field], indirect: int) -> Operation:
+    values = iter(fields)
     old = tuple(next(values) if flag else UNDEFINED for flag in table.key_flags)
-    return Operation(table, "delete", old, None, data[offset + 1]), end
+    return Operation(table, "delete", old, None, indirect)
 
 
-def _read_patch_update(data: bytes, offset: int, table: Table, width: int) -> tuple[Operation, int]:
-    row, end = _read_row(data, offset + 2, width)
+def _patch_update(table: Table, fields: list[Field], indirect: int) -> Operation:
     flags = table.key_flags
-    old = tuple(field if flag else UNDEFINED for field, flag in zip(row, flags, strict=True))
-    new = tuple(UNDEFINED if flag else field for field, flag in zip(row, flags, strict=True))
-    return Operation(table, "update", old, new, data[offset + 1]), end
+    old = tuple(field if flag else UNDEFINED for field, flag in zip(fields, flags, strict=True))
+    new = tuple(UNDEFINED if flag else field for field, flag in zip(fields, flags, strict=True))
+    return Operation(table, "update", old, new, indirect)
 
 
-_CHANGESET_READERS = {INSERT: _read_insert, DELETE: _read_delete, UPDATE: _read_update}
-_PATCHSET_READERS = {INSERT: _read_insert, DELETE: _read_patch_delete, UPDATE: _read_patch_update}
+_Count = Callable[[Table], int]
+_Build = Callable[[Table, list[Field], int], Operation]
+
+# For each kind: how many fields a record has, and what is made of them.
+_CHANGESET_SHAPES: dict[int, tuple[_Count, _Build]] = {
+    INSERT: (lambda table: table.width, _insert),
+    DELETE: (lambda table: table.width, _delete),
+    UPDATE: (lambda table: 2 * table.width, _update),
+}
+_PATCHSET_SHAPES: dict[int, tuple[_Count, _Build]] = {
+    INSERT: (lambda table: table.width, _insert),
+    DELETE: (lambda table: len(table.key_indexes), _patch_delete),
+    UPDATE: (lambda table: table.width, _patch_update),
+}
 
 
 def raw_records(data: bytes) -> Iterator[tuple[Header, RawRecord]]:
