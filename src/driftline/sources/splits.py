@@ -92,6 +92,7 @@ class SplitSide:
     header: tuple[str, ...]
     splits: Sequence[Split]
     expected_rows: int
+    typed: bool = False  # cells are JSON text, see `json_cells`
 
     @property
     def size(self) -> int:

@@ -23,11 +23,12 @@ class EventShape:
 
     options: DiffOptions
     columns: tuple[str, ...]
+    typed: bool = False  # cells are JSON text already
 
     @classmethod
-    def of(cls, header_a: Sequence[str], options: DiffOptions) -> EventShape:
+    def of(cls, header_a: Sequence[str], options: DiffOptions, *, typed: bool = False) -> EventShape:
         """The shape of a diff's events."""
-        return cls(options, tuple(comparison_columns(header_a, options)))
+        return cls(options, tuple(comparison_columns(header_a, options)), typed)
 
 
 def encode_events(a: RowChunk, b: RowChunk, shape: EventShape) -> memoryview:
@@ -47,39 +48,48 @@ def encode_events(a: RowChunk, b: RowChunk, shape: EventShape) -> memoryview:
 
 
 def _row_events(kind: str, chunk: RowChunk, shape: EventShape) -> tuple[pl.Series, pl.Series]:
-    parts: list[_Part] = [f'{{"type":"{kind}",', *_place(chunk, shape), '"row":', _objects(chunk.rows), "}\n"]
+    parts: list[_Part] = [f'{{"type":"{kind}",', *_place(chunk, shape), '"row":', _objects(chunk.rows, shape), "}\n"]
     return _joined(parts, chunk.height), chunk.order
 
 
 def _changed_events(before: RowChunk, after: RowChunk, shape: EventShape) -> tuple[pl.Series, pl.Series]:
     assert before.height == after.height, "every changed row has both versions"
-    names, deltas = _changes(before.rows, after.rows, shape.columns)
+    names, deltas = _changes(before.rows, after.rows, shape)
     parts: list[_Part] = ['{"type":"changed",', *_place(before, shape), '"changed":[', names]
-    parts += ['],"before":', _objects(before.rows), ',"after":', _objects(after.rows), ',"delta":{', deltas, "}}\n"]
+    parts += [
+        '],"before":',
+        _objects(before.rows, shape),
+        ',"after":',
+        _objects(after.rows, shape),
+        ',"delta":{',
+        deltas,
+        "}}\n",
+    ]
     return _joined(parts, before.height), before.order
 
 
 def _place(chunk: RowChunk, shape: EventShape) -> list[_Part]:
     """`"key":{…},` or `"row_index":n,` or nothing."""
     if shape.options.mode == "keyed":
-        return ['"key":', _objects(chunk.rows.select([column_name(name) for name in shape.options.key_columns])), ","]
+        keys = chunk.rows.select([column_name(name) for name in shape.options.key_columns])
+        return ['"key":', _objects(keys, shape), ","]
     if shape.options.ignore_row_order:
         return []
     return ['"row_index":', chunk.order.cast(pl.String), ","]
 
 
-def _changes(before: pl.DataFrame, after: pl.DataFrame, columns: Sequence[str]) -> tuple[pl.Series, pl.Series]:
+def _changes(before: pl.DataFrame, after: pl.DataFrame, shape: EventShape) -> tuple[pl.Series, pl.Series]:
     """For each row the names of its changed columns and their deltas, both as comma-separated JSON text."""
     names: list[pl.Expr] = []
     deltas: list[pl.Expr] = []
     cells: list[pl.Series] = []
-    for number, name in enumerate(columns):
+    for number, name in enumerate(shape.columns):
         old, new = before[column_name(name)], after[column_name(name)]
         differs = cells_differ(old, new)
         if differs.any():
             label = "," + json.dumps(name, ensure_ascii=False)
             values = pl.DataFrame([old.alias(column_name("from")), new.alias(column_name("to"))])
-            cells += [differs.alias(f"differs{number}"), _objects(values).alias(f"delta{number}")]
+            cells += [differs.alias(f"differs{number}"), _objects(values, shape).alias(f"delta{number}")]
             mask = pl.col(f"differs{number}")
             names.append(_only_where(mask, pl.lit(label)))
             deltas.append(_only_where(mask, pl.concat_str(pl.lit(label + ":"), pl.col(f"delta{number}"))))
@@ -94,10 +104,19 @@ def _only_where(mask: pl.Expr, text: pl.Expr) -> pl.Expr:
     return pl.when(mask).then(text).otherwise(pl.lit(""))
 
 
-def _objects(rows: pl.DataFrame) -> pl.Series:
+def _objects(rows: pl.DataFrame, shape: EventShape) -> pl.Series:
     """Each row as a JSON object; Polars escapes strings exactly as Python's json does."""
     names = [name[1:] for name in rows.columns]
+    if shape.typed:
+        return _objects_of_json(rows, names)
     return rows.select(pl.struct(pl.all()).struct.rename_fields(names).struct.json_encode()).to_series()
+
+
+def _objects_of_json(rows: pl.DataFrame, names: Sequence[str]) -> pl.Series:
+    parts: list[_Part] = []
+    for name, cells in zip(names, rows.get_columns(), strict=True):
+        parts += [f"{',' if parts else '{'}{json.dumps(name, ensure_ascii=False)}:", cells]
+    return _joined([*parts, "}"], rows.height)
 
 
 def _joined(parts: Sequence[_Part], height: int) -> pl.Series:

@@ -104,7 +104,7 @@ def _run_kernels(a: Input, b: Input, job: DiffJob, write: Write, workspace: Work
     sizes = plan or LocalPlan.within(job.memory or default_limit())
     with ThreadPoolExecutor(sizes.threads) as pool:
         try:
-            sides = _begin_reading(a, b, sizes, pool)
+            sides = _begin_reading(a, b, sizes, workspace, pool)
             running = _import_run()(job, sizes, workspace, pool)
             matched = running.match(a, b, sides)
             write(event_line(schema_event(matched.plan.header_a, matched.plan.header_b)))
@@ -117,12 +117,14 @@ def _run_kernels(a: Input, b: Input, job: DiffJob, write: Write, workspace: Work
     return matched.stats
 
 
-def _begin_reading(a: Input, b: Input, sizes: LocalPlan, pool: ThreadPoolExecutor) -> Sides | None:
+def _begin_reading(
+    a: Input, b: Input, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor
+) -> Sides | None:
     """Lay out both sides and have their first splits parsed; None where only the exact way may decide."""
     from driftline.sources.layout import lay_out
 
-    side_a = lay_out(a, "A", sizes.split_bytes, pool)
-    side_b = lay_out(b, "B", sizes.split_bytes, pool)
+    side_a = lay_out(a, "A", sizes.split_bytes, workspace, pool)
+    side_b = lay_out(b, "B", sizes.split_bytes, workspace, pool)
     if side_a is None or side_b is None:
         return None
     side_a, left = side_a.read_ahead(pool, sizes.kept_bytes)

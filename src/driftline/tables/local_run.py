@@ -67,8 +67,8 @@ class LocalRun:
             # Only the exact way may decide about some file; A's errors come before B's.
             a = make_sound(a, "A", self.workspace, self.pool)
             b = make_sound(b, "B", self.workspace, self.pool)
-            side_a = lay_out(a, "A", self.sizes.split_bytes, self.pool)
-            side_b = lay_out(b, "B", self.sizes.split_bytes, self.pool)
+            side_a = lay_out(a, "A", self.sizes.split_bytes, self.workspace, self.pool)
+            side_b = lay_out(b, "B", self.sizes.split_bytes, self.workspace, self.pool)
             assert side_a is not None, "a rewritten file has a plain header"
             assert side_b is not None, "a rewritten file has a plain header"
             sides = side_a, side_b
@@ -77,7 +77,7 @@ class LocalRun:
         """The matches, or None if some split is not provably right."""
         rows = max(a.expected_rows, b.expected_rows)
         buckets = max(1, -(-rows // self.sizes.bucket_rows))
-        plan = TablePlan(self.job.options, a.header, b.header, new_seeds(), min(buckets, 4096))
+        plan = TablePlan(self.job.options, a.header, b.header, new_seeds(), min(buckets, 4096), a.typed)
         try:
             plan.check()
         except TableError:

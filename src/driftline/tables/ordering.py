@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from driftline.tables.json_order import json_order
 from driftline.tables.matching import RowKind
 from driftline.tables.prints import column_name
 
@@ -48,28 +49,19 @@ class RowChunk:
         )
 
 
-def order_values(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
+def order_values(frame: pl.DataFrame, columns: Sequence[str], *, typed: bool = False) -> pl.Series:
     """One text for each row that sorts, by code point, as the tuple of the given cells does.
 
     >>> order_values(pl.DataFrame({"=a": ["x", "x\\x00"], "=b": ["2", "1"]}), ["a", "b"]).is_sorted()
     True
     """
-    texts = [_order_text(frame[column_name(name)]) for name in columns]
+    cells = [frame[column_name(name)] for name in columns]
+    texts = [json_order(column) for column in cells] if typed else cells
     if len(texts) == 1:
         return texts[0]
     parts = [text.str.replace_all(_NUL, _ESCAPED_NUL, literal=True) for text in texts]
     named = pl.DataFrame([part.alias(str(number)) for number, part in enumerate(parts)])
     return named.select(pl.concat_str(pl.all(), separator=_PART_END)).to_series()
-
-
-def _order_text(cells: pl.Series) -> pl.Series:
-    """Text cells as they are; integers biased and padded, so that text order is their natural order."""
-    if cells.dtype == pl.String:
-        return cells.fill_null("")
-    if cells.dtype.is_integer():
-        biased = cells.cast(pl.Int128) + (1 << 63)
-        return biased.cast(pl.String).str.zfill(20).fill_null("")
-    return cells.cast(pl.String).fill_null("")
 
 
 def choose_bounds(samples: pl.Series, ranges: int) -> pl.Series:

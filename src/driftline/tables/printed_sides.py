@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -52,7 +53,8 @@ class PrintedSide:
         split = int(split_of(np.uint64(first.repeated)))
         record = row_in_split(np.array([first.repeated], np.uint64)).astype(np.int64)
         row = self.layout.splits[split].pick(record).to_pylist()[0]
-        key = dict(zip(plan.options.key_columns, key_parts(row, plan.options), strict=True))
+        parts = key_parts(row, plan.options)
+        key = dict(zip(plan.options.key_columns, map(json.loads, parts) if plan.typed else parts, strict=True))
         return [duplicate_key_problem(self.side, self.row_at(first.repeated), self.row_at(first.first), key)]
 
 

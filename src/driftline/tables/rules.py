@@ -25,11 +25,11 @@ def key_parts(row: Mapping[str, Cells], options: DiffOptions) -> tuple[Cells, ..
 
 def cells_differ(before: Any, after: Any) -> Any:
     """Cell equality: strict equality of values; a truth value for cells, a mask for columns."""
-    # Columns of typed sources may hold nulls, which are equal to each other.
-    compare_columns = getattr(before, "ne_missing", None)
-    return before != after if compare_columns is None else compare_columns(after)
+    return before != after
 
 
-def key_cell_is_missing(cell: Any) -> Any:
-    """Whether a key cell counts as missing: only the empty string does, white space is a value."""
+def key_cell_is_missing(cell: Any, *, typed: bool = False) -> Any:
+    """Whether a key cell counts as missing: the empty string, or null in a typed source; white space is a value."""
+    if typed:
+        return (cell == "null") | (cell == '""')
     return cell == ""

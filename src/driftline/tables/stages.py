@@ -35,6 +35,7 @@ class TablePlan:
     header_b: tuple[str, ...]
     seeds: Seeds
     buckets: int = 1
+    typed: bool = False  # cells are JSON text
 
     def check(self) -> None:
         """Raise the first header error."""
@@ -43,7 +44,7 @@ class TablePlan:
     @property
     def shape(self) -> EventShape:
         """How events look."""
-        return EventShape.of(self.header_a, self.options)
+        return EventShape.of(self.header_a, self.options, typed=self.typed)
 
     @property
     def print_columns(self) -> tuple[list[str], list[str]]:
@@ -93,21 +94,21 @@ def print_split(split: Split, number: int, plan: TablePlan) -> PrintedSplit:
         seeds=plan.seeds,
         buckets=plan.buckets if keys else 1,
     )
-    return PrintedSplit(number, frame.height, parts, missing_key=_first_missing_key(frame, plan.options))
+    return PrintedSplit(number, frame.height, parts, missing_key=_first_missing_key(frame, plan))
 
 
-def _first_missing_key(frame: pl.DataFrame, options: DiffOptions) -> tuple[int, str] | None:
+def _first_missing_key(frame: pl.DataFrame, plan: TablePlan) -> tuple[int, str] | None:
     """The first row with a missing key cell, and the first key column that misses it."""
     found = []
-    for position, name in enumerate(options.key_columns):
+    for position, name in enumerate(plan.options.key_columns):
         cells = frame[column_name(name)]
-        row = key_cell_is_missing(cells).arg_max() if frame.height else None
-        if row is not None and key_cell_is_missing(cells[row]):
+        row = key_cell_is_missing(cells, typed=plan.typed).arg_max() if frame.height else None
+        if row is not None and key_cell_is_missing(cells[row], typed=plan.typed):
             found.append((row, position))
     if not found:
         return None
     row, position = min(found)
-    return row, options.key_columns[position]
+    return row, plan.options.key_columns[position]
 
 
 def match_bucket(a: Sequence[Prints], b: Sequence[Prints], plan: TablePlan) -> Matches:
@@ -126,9 +127,9 @@ def pick_rows(split: Split, wanted: Wanted, rows_before: int, plan: TablePlan) -
     records = row_in_split(wanted["place"]).astype(np.int64)
     frame = as_frame(split.pick(records))
     if plan.options.mode == "keyed":
-        order = order_values(frame, plan.options.key_columns)
+        order = order_values(frame, plan.options.key_columns, typed=plan.typed)
     elif plan.options.ignore_row_order:
-        order = order_values(frame, plan.shape.columns)
+        order = order_values(frame, plan.shape.columns, typed=plan.typed)
     else:
         order = pl.Series(records + rows_before + FIRST_DATA_ROW, dtype=pl.UInt64)
     return RowChunk(frame, kinds_series(wanted["kind"]), order).sorted()

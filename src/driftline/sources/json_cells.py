@@ -1,0 +1,119 @@
+"""Typed columns to JSON text: one form for every source, so that values of all types compare, sort and print alike.
+
+A typed cell is the compact JSON text of its value: `1`, `1.5`, `true`, `"text"`, `null`. Dates and times are ISO 8601
+strings, decimals are numbers without trailing zeros, binary data is a hexadecimal string; NaN and the infinities,
+which JSON lacks, are the strings "NaN", "Infinity" and "-Infinity".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from driftline.errors import InputError
+
+_TIME_ZEROS = r"\.?0+$"
+
+
+def json_text(value: Any) -> str:
+    """The text of a single Python value, as SQLite and JSON Lines hold them.
+
+    >>> json_text(1), json_text("a"), json_text(float("nan")), json_text(b"\\x01")
+    ('1', '"a"', '"NaN"', '"01"')
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+    if isinstance(value, bytes):
+        return f'"{value.hex()}"'
+    if isinstance(value, float) and value == 0:
+        return "0.0"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def json_columns(table: pa.Table) -> pa.Table:
+    """An Arrow table with every column as JSON text; names stay."""
+    columns = [_json_column(pl.Series(pl.from_arrow(column)), name) for name, column in _named(table)]
+    arrays = [column.to_arrow(compat_level=pl.CompatLevel.oldest()) for column in columns]
+    return pa.Table.from_arrays(arrays, list(table.column_names))
+
+
+def _named(table: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
+    return list(zip(table.column_names, table.columns, strict=True))
+
+
+def _json_column(cells: pl.Series, name: str) -> pl.Series:
+    text = _texts(cells.alias("x"), name)
+    return text.fill_null("null")
+
+
+def _texts(cells: pl.Series, name: str) -> pl.Series:
+    kind = cells.dtype
+    if kind == pl.Null:
+        return pl.Series("x", ["null"] * len(cells), dtype=pl.String)
+    if kind.is_integer() or kind == pl.Boolean:
+        return cells.cast(pl.String)
+    if kind.is_float():
+        return _float_texts(cells.cast(pl.Float64))
+    if kind.is_decimal():
+        return cells.cast(pl.String).str.replace(r"(\..*?)0+$", "$1").str.strip_suffix(".")
+    if kind == pl.Binary:
+        return _quoted(cells.bin.encode("hex"))
+    if isinstance(kind, pl.Datetime):
+        return _quoted(_datetime_texts(cells, kind))
+    if kind in (pl.Categorical, pl.Enum):
+        return _encoded(cells.cast(pl.String))
+    if _holds_binary(kind):
+        raise InputError(
+            f"column {json.dumps(name, ensure_ascii=False)} holds binary data inside lists or structs, which has no "
+            "JSON form: convert or drop it first",
+            code="unsupported_type",
+            column=name,
+        )
+    return _encoded(cells)
+
+
+def _float_texts(cells: pl.Series) -> pl.Series:
+    x = pl.col("x")
+    texts = (
+        pl.when(x.is_nan())
+        .then(pl.lit('"NaN"'))
+        .when(x == math.inf)
+        .then(pl.lit('"Infinity"'))
+        .when(x == -math.inf)
+        .then(pl.lit('"-Infinity"'))
+        .when(x == 0)
+        .then(pl.lit("0.0"))  # also -0.0, which is equal to it
+        .otherwise(_encoded(cells))
+    )
+    return cells.to_frame().select(texts).to_series()
+
+
+def _datetime_texts(cells: pl.Series, kind: pl.Datetime) -> pl.Series:
+    """ISO 8601 with a T, in UTC where there is a zone, and no trailing zeros, so that units do not matter."""
+    in_utc = cells.dt.convert_time_zone("UTC") if kind.time_zone else cells
+    whole = in_utc.dt.strftime("%Y-%m-%dT%H:%M:%S")
+    fraction = in_utc.dt.strftime("%.9f").str.replace(_TIME_ZEROS, "")
+    return whole + fraction + ("Z" if kind.time_zone else "")
+
+
+def _quoted(texts: pl.Series) -> pl.Series:
+    return '"' + texts + '"'
+
+
+def _encoded(cells: pl.Series) -> pl.Series:
+    """As Polars writes a value inside an object: `{"x":…}` without its frame."""
+    objects = cells.to_frame("x").select(pl.struct("x").struct.json_encode()).to_series()
+    texts = objects.str.strip_prefix('{"x":').str.head(-1)
+    return texts.to_frame("x").select(pl.when(pl.lit(cells.is_not_null())).then(pl.col("x"))).to_series()
+
+
+def _holds_binary(kind: pl.DataType | type[pl.DataType]) -> bool:
+    inner = getattr(kind, "inner", None)
+    fields = getattr(kind, "fields", None)
+    if kind == pl.Binary:
+        return True
+    return (inner is not None and _holds_binary(inner)) or any(_holds_binary(field.dtype) for field in fields or ())

@@ -1,0 +1,97 @@
+"""Formats of the event stream, and the limit on events."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import driftline as dl
+from driftline.errors import DriftlineError
+from driftline.sinks.formats import FORMATS, write_events
+from driftline.sinks.limits import limit_events
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> dl.tables.api.TableDiff:
+    (tmp_path / "a.csv").write_text('id,name,note\n1,Ann,"x|y"\n2,Bob,\n3,Cy,"l1\nl2"\n4,Di,\n')
+    (tmp_path / "b.csv").write_text('id,name,note\n1,Anna,"x|z"\n3,Cy,"l1\nl3"\n4,Di,\n5,Eve,e\n6,Flo,\n')
+    return dl.diff(tmp_path / "a.csv", tmp_path / "b.csv", key="id")
+
+
+def written(result: dl.tables.api.TableDiff, name: str, **settings: object) -> str:
+    out = io.BytesIO()
+    write_events(result.lines(), out, name, **settings)
+    return out.getvalue().decode()
+
+
+def test_json_is_one_array(result: dl.tables.api.TableDiff) -> None:
+    assert json.loads(written(result, "json")) == list(result)
+    out = io.BytesIO()
+    write_events([], out, "json")
+    assert json.loads(out.getvalue()) == []
+
+
+def test_csv_has_a_row_for_each_row_version(result: dl.tables.api.TableDiff) -> None:
+    rows = list(csv.reader(io.StringIO(written(result, "csv"), newline="")))
+    assert rows[0] == ["_change", "id", "name", "note"]
+    assert [row[:2] for row in rows[1:]] == [
+        ["before", "1"],
+        ["after", "1"],
+        ["removed", "2"],
+        ["before", "3"],
+        ["after", "3"],
+        ["added", "5"],
+        ["added", "6"],
+    ]
+    assert rows[4][3] == "l1\nl2"
+
+
+def test_csv_of_a_positional_diff_names_the_row(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("v\na\n")
+    (tmp_path / "b.csv").write_text("v\nb\nc\n")
+    text = written(dl.diff(tmp_path / "a.csv", tmp_path / "b.csv"), "csv")
+    assert text == "_change,_row,v\nbefore,2,a\nafter,2,b\nadded,3,c\n"
+
+
+def test_markdown_keeps_its_table_whole(result: dl.tables.api.TableDiff) -> None:
+    lines = written(result, "markdown").splitlines()
+    assert lines[2:4] == [
+        "| changed | id=1 | name | Ann | Anna |",
+        "| changed | id=1 | note | x\\|y | x\\|z |",
+    ]
+    assert "| changed | id=3 | note | l1<br>l2 | l1<br>l3 |" in lines
+    assert "| added | 2 |" in lines
+
+
+def test_summary_counts_rows_and_columns(result: dl.tables.api.TableDiff) -> None:
+    text = written(result, "summary")
+    assert "│ added         │     2 │" in text
+    assert "1: 'Ann' → 'Anna'" in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_takes_a_diff_without_differences(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.csv").write_text("v\n")
+    same = dl.diff(tmp_path / "a.csv", tmp_path / "a.csv")
+    if FORMATS[name].startswith("driftline.sinks."):
+        assert written(same, name)
+
+
+def test_an_unknown_format_is_named(result: dl.tables.api.TableDiff) -> None:
+    with pytest.raises(DriftlineError, match='Unsupported format: "xml"'):
+        written(result, "xml")
+
+
+def test_the_limit_counts_each_kind_and_keeps_order_and_stats(result: dl.tables.api.TableDiff) -> None:
+    limited = [json.loads(line) for line in limit_events(result.lines(), 1)]
+    assert [event["type"] for event in limited] == ["schema", "changed", "removed", "added", "stats"]
+    assert limited[-1] == {**result.stats, "truncated": True}
+    assert list(limit_events(result.lines(), 2)) == list(result.lines())
+    assert [json.loads(line)["type"] for line in limit_events(result.lines(), 0)] == ["schema", "stats"]
+    assert "limited" in written(result, "markdown", limit=1)
+    assert "limited" in written(result, "summary", limit=1)

@@ -1,0 +1,207 @@
+"""`driftline diff` and `driftline conformance` as processes: exit codes, streams, files, bad input."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from driftline.cli.main import driftline
+from driftline.cli.outcome import run
+from driftline.errors import Cancelled, DriftlineError
+from driftline.progress import Tracker
+from driftline.sources.csv_splits import ByteRange
+from driftline.tables import local, spill
+from driftline.tables.engines import DiffJob
+from driftline.tables.local import LocalPlan, run_kernels
+from driftline.tables.options import check_options
+
+FIXTURES = Path(__file__).parents[1] / "conformance" / "tables"
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[str, str]:
+    (tmp_path / "a.csv").write_text("id,name\n1,Ann\n2,Bob\n")
+    (tmp_path / "b.csv").write_text("id,name\n1,Anna\n3,Cy\n")
+    return str(tmp_path / "a.csv"), str(tmp_path / "b.csv")
+
+
+def diff(*arguments: str) -> int:
+    return run(driftline, ["diff", *arguments])
+
+
+def test_exit_codes_and_streams(pair: tuple[str, str], capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert diff(*pair, "--key", "id") == 1
+    out, err = capfdbinary.readouterr()
+    assert [json.loads(line)["type"] for line in out.splitlines()] == ["schema", "changed", "removed", "added", "stats"]
+    assert err == b""
+    assert diff(pair[0], pair[0]) == 0
+    assert diff(pair[0], "missing.csv") == 2
+    out, err = capfdbinary.readouterr()
+    assert err == b"error[not_found]: no such file or directory: missing.csv\n"
+
+
+def test_the_output_file_is_whole_or_absent(pair: tuple[str, str], tmp_path: Path) -> None:
+    target = tmp_path / "out" / "diff.jsonl"
+    target.parent.mkdir()
+    assert diff(*pair, "-k", "id", "-o", str(target)) == 1
+    assert len(target.read_bytes().splitlines()) == 5
+    Path(pair[1]).write_text("id,name\n1\n")
+    assert diff(*pair, "-k", "id", "-o", str(target.with_name("other.jsonl"))) == 2
+    assert [path.name for path in target.parent.iterdir()] == ["diff.jsonl"]
+
+
+def test_column_order_delimiter_and_limit_options(
+    pair: tuple[str, str], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    Path(pair[1]).write_text("name\tid\nAnna\t1\nBob\t2\n")
+    Path(pair[0]).write_text("id\tname\n1\tAnn\n2\tBob\n3\tCy\n4\tDi\n")
+    assert diff(*pair, "-k", "id", "--ignore-column-order", "--delimiter", "tab", "--limit", "1") == 1
+    events = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    assert [event["type"] for event in events] == ["schema", "changed", "removed", "stats"]
+    assert events[-1]["rows_removed"] == 2
+    assert events[-1]["truncated"] is True
+
+
+def test_a_positional_diff_of_shuffled_rows_hints_at_keys(
+    pair: tuple[str, str], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    Path(pair[0]).write_text("id,kind,code\n1,x,\n2,x,b\n3,y,c\n")
+    Path(pair[1]).write_text("id,kind,code\n3,y,c\n1,x,\n2,x,b\n")
+    assert diff(*pair) == 1
+    err = capfdbinary.readouterr().err.decode()
+    assert "--key" in err
+    assert "(candidates: id)" in err
+    assert diff(*pair, "--ignore-row-order") == 0
+    assert capfdbinary.readouterr().err == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--mode", "bag"], "invalid_mode"),
+        (["--header-mode", "x"], "invalid_header_mode"),
+        (["--format", "xml"], "invalid_format"),
+        (["--engine", "abacus"], "invalid_engine"),
+        (["--memory", "lots"], "invalid_size"),
+        (["--memory", "1MB"], "invalid_size"),
+        (["--limit", "-1"], "usage"),
+        (["-k", "id", "--ignore-row-order"], "invalid_option_combination"),
+        (["-k", "nope"], "missing_key_column"),
+    ],
+)
+def test_bad_options_are_one_line(
+    pair: tuple[str, str], arguments: list[str], code: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert diff(*pair, *arguments) == 2
+    out, err = capfdbinary.readouterr()
+    assert out == b""
+    assert err.decode().startswith(f"error[{code}]: ")
+    assert err.count(b"\n") == 1
+
+
+def test_conformance_reports_and_exits(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(driftline, ["conformance", str(FIXTURES / "keyed_basic")]) == 0
+    assert capfd.readouterr().out == "ok   keyed_basic\n1 passed, 0 failed\n"
+    fixture = tmp_path / "bad"
+    fixture.mkdir()
+    for file in (FIXTURES / "keyed_basic").iterdir():
+        (fixture / file.name).write_bytes(file.read_bytes())
+    (fixture / "expected.jsonl").write_text("{}\n")
+    assert run(driftline, ["conformance", str(tmp_path), "--engine", "kernels"]) == 1
+    assert "FAIL bad: event 1: expected {}" in capfd.readouterr().out
+    assert run(driftline, ["conformance", str(tmp_path / "nowhere")]) == 2
+
+
+def test_small_files_need_neither_arrow_nor_polars(pair: tuple[str, str]) -> None:
+    code = (
+        "import sys\nfrom driftline.cli.main import driftline\nfrom driftline.cli.outcome import run\n"
+        f"code = run(driftline, ['diff', {pair[0]!r}, {pair[1]!r}, '-k', 'id'])\n"
+        "heavy = {'polars', 'pyarrow', 'numpy', 'pandas', 'pyspark', 'rich'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def _many_rows(tmp_path: Path, rows: int = 3000) -> DiffJob:
+    (tmp_path / "a.csv").write_text("id,v\n" + "".join(f"{n},a\n" for n in range(rows)))
+    (tmp_path / "b.csv").write_text("id,v\n" + "".join(f"{n},b\n" for n in range(rows)))
+    return DiffJob(tmp_path / "a.csv", tmp_path / "b.csv", check_options(key_columns=["id"]))
+
+
+SMALL_PIECES = LocalPlan(threads=2, split_bytes=4000, kept_bytes=0, bucket_rows=500, print_bytes=1000, chunk_bytes=0)
+
+
+def test_a_full_disk_while_spilling_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(spill, "open", full, raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    written: list[bytes] = []
+    with pytest.raises(DriftlineError, match="the disk is full") as caught:
+        run_kernels(_many_rows(tmp_path), lambda data: written.append(bytes(data)), SMALL_PIECES)
+    assert caught.value.code == "disk_full"
+    assert not written
+
+
+@pytest.mark.parametrize("change", ["grow", "shrink", "vanish"])
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    job = _many_rows(tmp_path)
+    reading = ByteRange.read
+    changed: list[str] = []
+
+    def read_and_change(self: ByteRange) -> bytes:
+        if self.start > 8000 and not changed:
+            changed.append(change)
+            _change(tmp_path / "a.csv", change)
+        return reading(self)
+
+    monkeypatch.setattr(ByteRange, "read", read_and_change)
+    written: list[bytes] = []
+    with pytest.raises(DriftlineError) as caught:
+        run_kernels(job, lambda data: written.append(bytes(data)), SMALL_PIECES)
+    assert caught.value.code == ("not_found" if change == "vanish" else "file_changed")
+    assert changed
+
+
+def _change(path: Path, change: str) -> None:
+    if change == "vanish":
+        path.unlink()
+    elif change == "grow":
+        path.write_bytes(path.read_bytes() + b"99999,x\n")
+    else:
+        os.truncate(path, 8000)
+
+
+def test_cancelling_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspaces = tmp_path / "temporary"
+    workspaces.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(workspaces))
+    job = _many_rows(tmp_path)
+    tracker = Tracker(lambda record: tracker.cancel() if record.phase == "match" else None, interval=0)
+    with pytest.raises(Cancelled):
+        run_kernels(DiffJob(job.a, job.b, job.options, tracker=tracker), lambda data: None, SMALL_PIECES)
+    assert list(workspaces.iterdir()) == []
+
+
+def test_progress_reaches_its_totals(tmp_path: Path) -> None:
+    job = _many_rows(tmp_path)
+    ended = {}
+    tracker = Tracker(lambda record: ended.update({record.phase: record.fraction}), interval=0)
+    run_kernels(DiffJob(job.a, job.b, job.options, tracker=tracker), lambda data: None, SMALL_PIECES)
+    assert ended == {"read": 1.0, "match": 1.0, "fetch": 1.0, "write": 1.0}
+
+
+def test_pieces_get_smaller_with_the_memory_limit() -> None:
+    little, much = LocalPlan.within(256 << 20), LocalPlan.within(16 << 30)
+    assert little.split_bytes < much.split_bytes
+    assert little.print_bytes + little.chunk_bytes + little.kept_bytes < 256 << 20
+    assert much.kept_bytes > local.SMALL_BYTES
