@@ -13,6 +13,7 @@ from backports import zstd
 from codeindex.caches import put, small_index
 from codeindex.index_layouts import chunk_row, file_row, manifest_of, write_index
 from driftline import codeindex
+from driftline.codeindex.row_spool import DiskSpool
 from driftline.errors import DriftlineError
 from driftline.progress import Tracker
 
@@ -257,3 +258,44 @@ def test_modes_are_ordered_before_hashing(tmp_path: Path) -> None:
     results = [diff((old, new), modes=modes) for modes in spellings]
     assert {result.diff_id for result in results} == {results[0].diff_id}
     assert results[0].summary["modes"] == ["code", "prose"]
+
+
+@pytest.mark.parametrize("layout", ["jsonl", "hot-cold"])
+def test_many_files_go_over_the_disk_with_the_same_result(
+    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renamed folder brings all chunks into the diff; only neighbours are in memory together."""
+    count = 40
+    for name, folder in (("old", "before"), ("new", "after")):
+        paths = [f"{folder}/{number}.js" for number in range(count)]
+        files = [file_row(number, path, f"h{number}") for number, path in enumerate(paths)]
+        shift = 0 if name == "old" else 10
+        chunks = [chunk_row(n, path, "x\ud83d", shift if n % 3 else 0, signature="s") for n, path in enumerate(paths)]
+        relations = [{"file": path, "relations": {"imports": [f"./{name}{n}"]}} for n, path in enumerate(paths)]
+        content = {"file_meta": files, "chunk_meta": chunks, "file_relations": relations}
+        write_index(tmp_path / name, {"code": content}, layout)
+    sides = (tmp_path / "old", tmp_path / "new")
+    expected = diff(sides)
+    assert expected.summary["modesSummary"]["code"]["files"]["renamed"] == count
+    assert expected.summary["totalEvents"] == count + 26 + 2 * count
+    for module in ("row_spool", "mode_diff"):
+        monkeypatch.setattr(f"driftline.codeindex.{module}.FILES_PER_BUCKET", 3)
+    monkeypatch.setattr("driftline.codeindex.row_spool._BUFFERED_BYTES", 1000)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    buckets: set[int] = set()
+    take = DiskSpool.take
+    monkeypatch.setattr(DiskSpool, "take", lambda spool, bucket: buckets.add(bucket) or take(spool, bucket))
+    spooled = diff(sides)
+    assert buckets == set(range(14))
+    assert spooled.events == expected.events
+    assert spooled.summary["modesSummary"] == expected.summary["modesSummary"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
+
+
+def test_the_first_events_are_the_same_however_few_are_wanted(sides: Any) -> None:
+    both = sides()
+    events = list(diff(both).events)
+    for limit in range(1, len(events) + 2):
+        result = diff(both, max_events=limit)
+        assert result.events == events[:limit]
+        assert result.summary["totalEvents"] == len(events)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from driftline.codeindex.artifacts import Artifact
 from driftline.codeindex.json_text import compact_json
+from driftline.codeindex.relations import file_imports
+from driftline.codeindex.row_spool import Spool
 from driftline.codeindex.rows import Probe, Row, selected_rows
 from driftline.progress import Tracker
 
@@ -20,11 +22,9 @@ _NEEDED_MEMBERS = (
 
 
 @dataclass(slots=True)
-class RowsByFile:
-    """Rows of the wanted files; of a file above the limit only the count is exact."""
+class Scan:
+    """What was looked at on one side; skipped rows had no file."""
 
-    rows: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
-    counts: Counter[str] = field(default_factory=Counter)
     scanned_rows: int = 0
     parsed_rows: int = 0
     skipped_rows: int = 0
@@ -63,7 +63,7 @@ class FileSelector:
 class IdSelector:
     """Wants the rows with some row numbers, to join them to rows that are already there."""
 
-    def __init__(self, wanted: dict[Any, list[Row]]) -> None:
+    def __init__(self, wanted: Collection[Any]) -> None:
         self.wanted = wanted
 
     def choose(self, probe: Probe) -> Any:
@@ -71,41 +71,68 @@ class IdSelector:
         return probe.id if isinstance(probe.id, _ID_TYPES) and probe.id in self.wanted else None
 
 
-def collect_rows(
-    hot: Artifact,
-    cold: Artifact | None,
-    wanted: Collection[str],
-    path_by_id: dict[Any, str],
-    limit: int | None,
-    tracker: Tracker,
-) -> RowsByFile:
-    """The wanted rows of one side, with their cold members joined."""
-    selector = FileSelector(wanted, path_by_id, limit)
-    result = RowsByFile()
-    for file, row in selected_rows(hot, selector, tracker):
-        result.rows[file].append(row)
-        result.parsed_rows += 1
-    if cold is not None:
-        join_cold((row for rows in result.rows.values() for row in rows), cold, tracker)
-    result.counts = selector.counts
-    result.scanned_rows, result.skipped_rows = selector.scanned, selector.skipped
-    return result
+@dataclass(slots=True)
+class SideRows:
+    """One side's rows of the wanted files, put into buckets; of a file above the limit only the count is exact."""
+
+    bucket_of: Mapping[str, int]
+    spool: Spool
+    scan: Scan
+    tracker: Tracker
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def read_chunks(self, hot: Artifact, cold: Artifact | None, path_by_id: dict[Any, str], limit: int | None) -> None:
+        """Read the chunk rows; cold rows follow the hot ones into their buckets."""
+        selector = FileSelector(self.bucket_of, path_by_id, limit)
+        buckets_of_id: dict[Any, set[int]] = defaultdict(set)
+        for file, row in selected_rows(hot, selector, self.tracker):
+            bucket = self.bucket_of[file]
+            self.spool.add(bucket, "chunk", file, row)
+            self.scan.parsed_rows += 1
+            if cold is not None and isinstance(row.get("id"), _ID_TYPES):
+                buckets_of_id[row["id"]].add(bucket)
+        self.counts = selector.counts
+        self.scan.scanned_rows += selector.scanned
+        self.scan.skipped_rows += selector.skipped
+        if cold is not None:
+            for row_id, row in selected_rows(cold, IdSelector(buckets_of_id), self.tracker):
+                for bucket in buckets_of_id[row_id]:
+                    self.spool.add(bucket, "cold", row_id, row)
+
+    def read_imports(self, artifact: Artifact) -> None:
+        """Read the imports of the wanted files."""
+        selector = FileSelector(self.bucket_of, {})
+        for file, row in selected_rows(artifact, selector, self.tracker):
+            self.spool.add(self.bucket_of[file], "imports", file, file_imports(row))
+        self.scan.skipped_rows += selector.skipped
+
+    def take(self, bucket: int) -> tuple[dict[str, list[Row]], dict[str, list[str]]]:
+        """The joined rows and the imports of a bucket, by file."""
+        rows: dict[str, list[Row]] = defaultdict(list)
+        imports: dict[str, list[str]] = defaultdict(list)
+        cold: list[tuple[Any, Row]] = []
+        for tag, key, value in self.spool.take(bucket):
+            if tag == "chunk":
+                rows[key].append(value)
+            elif tag == "imports":
+                imports[key] += value
+            else:
+                cold.append((key, value))
+        join_cold((row for found in rows.values() for row in found), cold)
+        return rows, imports
 
 
-def join_cold(rows: Iterable[Row], cold: Artifact, tracker: Tracker) -> None:
+def join_cold(rows: Iterable[Row], cold: Iterable[tuple[Any, Row]]) -> None:
     """Fill members that are missing in hot rows from the cold rows of the same `id`."""
-    by_id: dict[Any, list[Row]] = defaultdict(list)
-    for row in rows:
-        if isinstance(row.get("id"), _ID_TYPES):
-            by_id[row["id"]].append(row)
-    found: dict[Any, Row] = {}
-    for row_id, extra in selected_rows(cold, IdSelector(by_id), tracker):
+    best: dict[Any, Row] = {}
+    for row_id, extra in cold:
         # An id that is there twice: the choice must not hang on the order of the rows.
-        if row_id not in found or needed_members(extra) > needed_members(found[row_id]):
-            found[row_id] = extra
-    for row_id, extra in found.items():
-        for row in by_id[row_id]:
-            fill_members(row, extra)
+        if row_id not in best or needed_members(extra) > needed_members(best[row_id]):
+            best[row_id] = extra
+    for row in rows if best else ():
+        row_id = row.get("id")
+        if isinstance(row_id, _ID_TYPES) and row_id in best:
+            fill_members(row, best[row_id])
 
 
 def needed_members(row: Row) -> bytes:

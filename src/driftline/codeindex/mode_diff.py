@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,15 +18,15 @@ from driftline.codeindex.artifacts import (
     read_pieces,
     require_artifact,
 )
-from driftline.codeindex.chunk_rows import FileSelector, RowsByFile, collect_rows
+from driftline.codeindex.chunk_rows import Scan, SideRows
 from driftline.codeindex.events import MAX_CHANGED_FILES, MAX_CHUNKS_PER_FILE, Event, file_event, mode_limit_event
 from driftline.codeindex.fast_path import same_artifacts
 from driftline.codeindex.file_kernel import FileOutcome, FileSide, diff_file
 from driftline.codeindex.files_changed import FileChange, FileTable, changed_files, file_table
 from driftline.codeindex.options import DiffOptions
-from driftline.codeindex.relations import file_imports
 from driftline.codeindex.resolve import IndexDir
-from driftline.codeindex.rows import all_rows, selected_rows
+from driftline.codeindex.row_spool import FILES_PER_BUCKET, open_spools
+from driftline.codeindex.rows import all_rows
 from driftline.progress import Tracker
 
 
@@ -39,15 +39,6 @@ class IndexSide:
     chunk_meta: Artifact
     chunk_meta_cold: Artifact | None
     file_relations: Artifact | None
-
-
-@dataclass(slots=True)
-class Scan:
-    """What was looked at on one side; `skipped` rows had no file."""
-
-    scanned_rows: int = 0
-    parsed_rows: int = 0
-    skipped_rows: int = 0
 
 
 @dataclass(slots=True)
@@ -141,41 +132,44 @@ def _diff_chunks(
     pairs = [(change.before.file, change.path) for change in result.changes if change.before and change.after]
     if not pairs:
         return
-    with tracker.phase("scan chunks", total=before[0].chunk_meta.size + after[0].chunk_meta.size):
-        old = _side_rows(*before, {path for path, _ in pairs}, result.before_scan, options, tracker)
-        new = _side_rows(*after, {path for _, path in pairs}, result.after_scan, options, tracker)
+    total = sum(side.chunk_meta.size for side, _ in (before, after))
+    with open_spools(len(pairs)) as (old_spool, new_spool):
+        with tracker.phase("scan chunks", total=total):
+            old_buckets = {old: number // FILES_PER_BUCKET for number, (old, _) in enumerate(pairs)}
+            new_buckets = {new: number // FILES_PER_BUCKET for number, (_, new) in enumerate(pairs)}
+            old = _read_side(*before, SideRows(old_buckets, old_spool, result.before_scan, tracker), options)
+            new = _read_side(*after, SideRows(new_buckets, new_spool, result.after_scan, tracker), options)
+        with tracker.phase("compare files", total=len(pairs), unit="items"):
+            _diff_pairs(result, pairs, old, new, options, tracker)
+
+
+def _read_side(side: IndexSide, files: FileTable, rows: SideRows, options: DiffOptions) -> SideRows:
+    rows.read_chunks(side.chunk_meta, side.chunk_meta_cold, files.path_by_id, options.max_chunks_per_file)
+    if options.include_relations and side.file_relations is not None:
+        rows.read_imports(side.file_relations)
+    return rows
+
+
+def _diff_pairs(
+    result: ModeDiff,
+    pairs: list[tuple[str, str]],
+    old: SideRows,
+    new: SideRows,
+    options: DiffOptions,
+    tracker: Tracker,
+) -> None:
+    """Compare file after file in the order of events; what cannot be among the first `max_events` is only counted."""
     outcomes: dict[str, FileOutcome] = {}
-    for old_path, path in pairs:
-        outcome = diff_file(result.mode, path, old(old_path), new(path), options)
-        if outcome.events:
-            outcomes[path] = outcome
+    kept = 0
+    for start in range(0, len(pairs), FILES_PER_BUCKET):
+        (old_rows, old_imports), (new_rows, new_imports) = (side.take(start // FILES_PER_BUCKET) for side in (old, new))
+        for old_path, path in pairs[start : start + FILES_PER_BUCKET]:
+            before = FileSide(old_rows.pop(old_path, []), old.counts[old_path], old_imports.get(old_path, []))
+            after = FileSide(new_rows.pop(path, []), new.counts[path], new_imports.get(path, []))
+            outcome = diff_file(result.mode, path, before, after, options)
             result.counts.update(outcome.counts)
+            if outcome.events and kept < options.max_events:
+                outcomes[path] = outcome
+                kept += len(outcome.events)
+            tracker.advance()
     result.outcomes = outcomes
-
-
-def _side_rows(
-    side: IndexSide, files: FileTable, wanted: set[str], scan: Scan, options: DiffOptions, tracker: Tracker
-) -> Callable[[str], FileSide]:
-    """Read one side's rows of the wanted files; the kernel's input for a path."""
-    rows = collect_rows(
-        side.chunk_meta, side.chunk_meta_cold, wanted, files.path_by_id, options.max_chunks_per_file, tracker
-    )
-    imports = _imports_by_file(side, wanted, scan, tracker) if options.include_relations else {}
-    _note(scan, rows)
-    return lambda path: FileSide(rows.rows.pop(path, []), rows.counts[path], imports.get(path, []))
-
-
-def _imports_by_file(side: IndexSide, wanted: set[str], scan: Scan, tracker: Tracker) -> dict[str, list[str]]:
-    imports: dict[str, list[str]] = defaultdict(list)
-    if side.file_relations is not None:
-        selector = FileSelector(wanted, {})
-        for file, row in selected_rows(side.file_relations, selector, tracker):
-            imports[file] += file_imports(row)
-        scan.skipped_rows += selector.skipped
-    return imports
-
-
-def _note(scan: Scan, rows: RowsByFile) -> None:
-    scan.scanned_rows += rows.scanned_rows
-    scan.parsed_rows += rows.parsed_rows
-    scan.skipped_rows += rows.skipped_rows
