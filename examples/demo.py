@@ -1,4 +1,4 @@
-"""`make demo`: what changed in a customer table between two nights."""
+"""`make demo`: what changed in a customer table between two nights, then a whole pipeline on a small shop."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.table import Table
 ROOT = Path(__file__).parent.parent
 MONDAY, TUESDAY = "examples/customers/monday.csv", "examples/customers/tuesday.csv"
 OUTPUT = Path("out/customers.jsonl")
+SHOP, SHOP_ROWS = Path("out/shop"), 6000
 SHOWN = 6
 
 console = Console(highlight=False)
@@ -24,6 +25,10 @@ def main() -> None:
     run(["diff", MONDAY, TUESDAY, "--key", "id", "-o", str(OUTPUT)])
     show_first_events()
     console.print(f"\nAll events: [bold]{OUTPUT}[/bold] (one JSON object a line)")
+    console.rule("The whole story: a shop's three days through a pipeline")
+    tell_the_story()
+    console.print(f"\nAll of it lies in [bold]{SHOP}[/bold]; the pipeline is [bold]{SHOP}/retail.toml[/bold]")
+    console.print("The full cut:  [bold].venv/bin/python examples/retail/story.py[/bold]")
     console.print("Next: [bold]make test[/bold], or [bold].venv/bin/driftline diff --help[/bold]")
 
 
@@ -31,6 +36,15 @@ def run(arguments: list[str]) -> None:
     console.print(f"[bold cyan]$ driftline {' '.join(arguments)}[/bold cyan]")
     done = subprocess.run([sys.executable, "-m", "driftline", *arguments], cwd=ROOT, check=False)
     if done.returncode not in (0, 1):
+        sys.exit(done.returncode)
+
+
+def tell_the_story() -> None:
+    """A small cut of `examples/retail`: compare, load, compact, time travel, SQLite."""
+    story = [sys.executable, "examples/retail/story.py", "--rows", str(SHOP_ROWS), "--dir", str(SHOP)]
+    sys.stdout.flush()
+    done = subprocess.run(story, cwd=ROOT, check=False)
+    if done.returncode:
         sys.exit(done.returncode)
 
 

@@ -13,7 +13,9 @@ from deepdiff import DeepDiff
 
 # Epsilons have no effect inside `ignore_order`, so numbers are rounded. Fields whose rules deepdiff does not know
 # (aliases, enum maps, patterns, dates, casts, subsets) are left out, which is in its favour.
-NO_COUNTERPART = "id|legacyId|old_invoice_id|status|createdAt|orderNumber|description|version|rebate|labels|customer|currency"
+NO_COUNTERPART = (
+    "id|legacyId|old_invoice_id|status|createdAt|orderNumber|description|version|rebate|labels|customer|currency"
+)
 MODES: dict[str, dict[str, Any]] = {
     "invoice": {
         "exclude_regex_paths": [

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from pipeline.shop import SOURCE
+
+ROOT = Path(__file__).parents[2]
+STORY = ROOT / "examples/retail/story.py"
+
+
+def tell(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, STORY, "--rows", "3000", "--dir", directory, *options],
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_story_ends_with_day_three(tmp_path: Path) -> None:
+    first = tell(tmp_path / "retail")
+    assert first.returncode == 0, first.stderr
+    assert "shop.db equals day three" in first.stdout
+    assert "lake as of 2026-03-02: " in first.stdout
+    again = tell(tmp_path / "retail")
+    assert again.returncode == 0, again.stderr
+    assert " done " not in again.stdout.partition("\n\n")[2].partition("order ")[0].replace("retail: done", "")
+
+
+def test_the_data_is_the_same_every_time(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        subprocess.run(
+            [sys.executable, ROOT / "examples/retail/make_data.py", tmp_path / name, "--rows", "500"], check=True
+        )
+    files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))
+    assert len(files) == 10
+    for file in files:
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
