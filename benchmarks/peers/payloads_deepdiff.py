@@ -10,7 +10,6 @@ from typing import Any
 
 from deepdiff import DeepDiff
 
-
 # Epsilons have no effect inside `ignore_order`, so numbers are rounded. Fields whose rules deepdiff does not know
 # (aliases, enum maps, patterns, dates, casts, subsets) are left out, which is in its favour.
 NO_COUNTERPART = (

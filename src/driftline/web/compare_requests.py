@@ -1,0 +1,127 @@
+"""Requests of the compare service as bytes: what they hold, and the plan and payloads they name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from driftline.errors import PayloadError
+from driftline.payloads import PayloadPlan
+from driftline.payloads import compile as compile_schema
+from driftline.payloads.config import BYTES_PER_MB
+from driftline.payloads.payload_text import parse_json
+
+
+class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The input contract of §2.1, with `root`."""
+
+    old_json: msgspec.Raw
+    new_json: msgspec.Raw
+    schema_fragment: msgspec.Raw
+    config: dict[str, Any] | None = None
+    root: str | None = None
+
+
+class BatchHeader(msgspec.Struct, forbid_unknown_fields=True):
+    """The first line of a batch: one schema, or several by endpoint."""
+
+    schema_fragment: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    schemas: dict[str, msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
+    config: dict[str, Any] | None = None
+    root: str | None = None
+
+
+class BatchPair(msgspec.Struct, forbid_unknown_fields=True):
+    """A further line of a batch."""
+
+    old: msgspec.Raw
+    new: msgspec.Raw
+    id: msgspec.Raw = msgspec.Raw(b"null")
+    endpoint: str | None = None
+
+
+_request = msgspec.json.Decoder(CompareRequest).decode
+_header = msgspec.json.Decoder(BatchHeader).decode
+_pair = msgspec.json.Decoder(BatchPair).decode
+
+PlanOf = Callable[[str | None], PayloadPlan]
+
+
+def answer_request(body: bytes, limit_mb: float) -> bytes:
+    """The report of one request; raises `PayloadError`."""
+    request: CompareRequest = _decoded(_request, body, "the request")
+    plan = _plan(request.schema_fragment, _limited(request.config, limit_mb), request.root)
+    return plan.compare(bytes(request.old_json), bytes(request.new_json)).to_json()
+
+
+def open_batch(line: bytes, limit_mb: float) -> PlanOf:
+    """The plans that a batch's first line declares, by endpoint."""
+    header: BatchHeader = _decoded(_header, line, "the first line")
+    config = _limited(header.config, limit_mb)
+    if isinstance(header.schemas, dict):
+        plans = {name: _plan(schema, config, header.root) for name, schema in header.schemas.items()}
+        return lambda endpoint: _chosen(plans, endpoint)
+    if isinstance(header.schema_fragment, msgspec.UnsetType):
+        raise PayloadError(
+            "the first line needs schema_fragment or schemas", details={"reason": "no schema", "line": 1, "column": 1}
+        )
+    plan = _plan(header.schema_fragment, config, header.root)
+    return lambda endpoint: plan
+
+
+def answer_pair(line: bytes, plan_of: PlanOf) -> tuple[bytes, bytes]:
+    """The id and the report of one line, both as JSON; raises `PayloadError`."""
+    pair: BatchPair = _decoded(_pair, line, "the line")
+    report = plan_of(pair.endpoint).compare(bytes(pair.old), bytes(pair.new))
+    return bytes(pair.id), report.to_json()
+
+
+def id_of(line: bytes) -> bytes:
+    """The id of a line that failed, as far as it can be read."""
+    try:
+        return msgspec.json.encode(json.loads(line).get("id"))
+    except (ValueError, AttributeError, RecursionError):
+        return b"null"
+
+
+def _chosen(plans: dict[str, PayloadPlan], endpoint: str | None) -> PayloadPlan:
+    plan = plans.get(endpoint or "")
+    if plan is None:
+        raise PayloadError(f"no schema for the endpoint {endpoint!r}", details={"reason": "unknown endpoint"})
+    return plan
+
+
+def _limited(config: dict[str, Any] | None, limit_mb: float) -> dict[str, Any]:
+    """The caller's settings, never looser in size than the server's own."""
+    settings = dict(config or {})
+    wanted = settings.get("max_payload_size_mb", limit_mb)
+    if isinstance(wanted, int | float) and not isinstance(wanted, bool):
+        settings["max_payload_size_mb"] = min(wanted, limit_mb)
+    return settings
+
+
+def _plan(schema: msgspec.Raw, config: dict[str, Any], root: str | None) -> PayloadPlan:
+    content: Any = bytes(schema)
+    if content[:1] == b'"':
+        content = msgspec.json.decode(content)  # YAML or JSON as text
+    return compile_schema(content, config, root)
+
+
+def _decoded(decode: Callable[[bytes], Any], data: bytes, what: str) -> Any:
+    try:
+        return decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        parse_json(data, what)  # says line and column where it is not JSON at all
+        raise PayloadError(f"{what} is not valid: {error}", details={"reason": str(error)}) from None
+
+
+def too_large(size: int, limit: int) -> PayloadError:
+    """A body or line beyond the server's limit."""
+    return PayloadError(
+        f"the body has more than {limit / BYTES_PER_MB:g} MB",
+        code="PAYLOAD_TOO_LARGE",
+        details={"bytes": size, "limit_bytes": limit},
+    )

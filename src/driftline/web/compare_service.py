@@ -1,0 +1,195 @@
+"""The compare service over HTTP: stateless, one pair or a stream of pairs, with limits.
+
+Plain ASGI, because a comparison takes a fraction of a millisecond and a framework's request objects would not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from driftline.errors import PayloadError
+from driftline.payloads import error_response
+from driftline.payloads.config import BYTES_PER_MB
+from driftline.payloads.report import encode
+from driftline.web.answers import JSON_TYPE, Headers, send_bytes, send_json
+from driftline.web.compare_openapi import compare_document
+from driftline.web.compare_requests import PlanOf, answer_pair, answer_request, id_of, open_batch, too_large
+from driftline.web.openapi_page import openapi_page
+
+NDJSON_TYPE = b"application/x-ndjson"
+_THREAD_BYTES = 256 * 1024  # larger bodies are compared in a thread, so that others are answered meanwhile
+_JSON_FRAME_BYTES = 1 << 20  # room for the schema and the names around two payloads
+
+Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class CompareLimits:
+    """What one server process takes."""
+
+    payload_mb: float = 50
+    max_in_flight: int = 64
+
+    @property
+    def body_bytes(self) -> int:
+        """Both payloads of a request, and what stands around them."""
+        return int(2 * self.payload_mb * BYTES_PER_MB) + _JSON_FRAME_BYTES
+
+
+class ClientGoneError(Exception):
+    """The caller hung up."""
+
+
+class CompareService:
+    """An ASGI application; its only state is the number of requests under way."""
+
+    paths = frozenset(
+        {"/v1/compare", "/v1/compare/batch", "/v1/compare/openapi.json", "/v1/compare/docs", "/v1/compare/health"}
+    )
+
+    def __init__(self, limits: CompareLimits | None = None, *, is_alone: bool = True) -> None:
+        self.limits = limits or CompareLimits()
+        self._in_flight = 0
+        self._document = encode(compare_document())
+        self._routes: dict[str, tuple[str, Handler]] = {
+            "/v1/compare": ("POST", self._single),
+            "/v1/compare/batch": ("POST", self._batch),
+            "/v1/compare/openapi.json": ("GET", self._openapi),
+            "/v1/compare/docs": ("GET", self._docs),
+            "/v1/compare/health": ("GET", self._health),
+        }
+        if is_alone:
+            self.paths = self.paths | {"/openapi.json", "/docs", "/health"}
+            for name in ("openapi.json", "docs", "health"):
+                self._routes[f"/{name}"] = self._routes[f"/v1/compare/{name}"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        method, handler = self._routes[scope["path"]]
+        if scope["method"] != method and not (method == "GET" and scope["method"] == "HEAD"):
+            await _refuse(send, 405, "METHOD_NOT_ALLOWED", f"use {method}", [(b"allow", method.encode())])
+            return
+        if method == "GET":
+            await handler(scope, receive, send)
+            return
+        if self._in_flight >= self.limits.max_in_flight:
+            await _refuse(send, 503, "OVERLOADED", "too many requests under way: try again", [(b"retry-after", b"1")])
+            return
+        self._in_flight += 1
+        try:
+            await handler(scope, receive, send)
+        except ClientGoneError:
+            pass
+        except PayloadError as error:
+            await send_json(send, 413 if error.code == "PAYLOAD_TOO_LARGE" else 422, error_response(error))
+        finally:
+            self._in_flight -= 1
+
+    async def _single(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await self._body(scope, receive)
+        if len(body) < _THREAD_BYTES:
+            report = answer_request(body, self.limits.payload_mb)
+        else:
+            report = await asyncio.to_thread(answer_request, body, self.limits.payload_mb)
+        await send_bytes(send, 200, report, JSON_TYPE)
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        limit = self.limits.body_bytes
+        for name, value in scope["headers"]:
+            if name == b"content-length" and value.isdigit() and int(value) > limit:
+                raise too_large(int(value), limit)
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in _chunks(receive):
+            size += len(chunk)
+            if size > limit:
+                raise too_large(size, limit)
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    async def _batch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        lines = _lines(_chunks(receive), self.limits.body_bytes)
+        first: list[bytes | None] = await anext(lines, [b""])
+        if first[0] is None:
+            raise too_large(self.limits.body_bytes, self.limits.body_bytes)
+        plan_of = open_batch(first[0], self.limits.payload_mb)
+        head: Headers = [(b"content-type", NDJSON_TYPE)]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await self._answer_lines(first[1:], plan_of, send)
+        async for group in lines:
+            await self._answer_lines(group, plan_of, send)
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _answer_lines(self, lines: list[bytes | None], plan_of: PlanOf, send: Send) -> None:
+        if sum(len(line or b"") for line in lines) < _THREAD_BYTES:
+            answers = [self._answer_line(line, plan_of) for line in lines]
+        else:
+            answers = await asyncio.to_thread(lambda: [self._answer_line(line, plan_of) for line in lines])
+        if answers:
+            await send({"type": "http.response.body", "body": b"".join(answers), "more_body": True})
+            await asyncio.sleep(0)  # others may have waited
+
+    def _answer_line(self, line: bytes | None, plan_of: PlanOf) -> bytes:
+        """One line of the answer: a report, or the error of this pair alone."""
+        if line is not None and not line.strip():
+            return b""
+        try:
+            if line is None:
+                raise too_large(self.limits.body_bytes, self.limits.body_bytes)
+            identity, report = answer_pair(line, plan_of)
+            return b'{"id":%b,"report":%b}\n' % (identity, report)
+        except PayloadError as error:
+            identity = id_of(line) if line is not None else b"null"
+            return b'{"id":%b,%b\n' % (identity, encode(error_response(error))[1:])
+
+    async def _openapi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_bytes(send, 200, self._document, JSON_TYPE)
+
+    async def _docs(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_bytes(send, 200, openapi_page(compare_document()), b"text/html; charset=utf-8")
+
+    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, {"status": "ok"})
+
+
+async def _refuse(send: Send, status: int, code: str, message: str, headers: Headers) -> None:
+    error = PayloadError(message, code=code)
+    await send_json(send, status, error_response(error), headers)
+
+
+async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
+    while True:
+        message: Any = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        body = message.get("body", b"")
+        if body:
+            yield body
+        if not message.get("more_body", False):
+            return
+
+
+async def _lines(chunks: AsyncIterator[bytes], limit: int) -> AsyncIterator[list[bytes | None]]:
+    """Groups of whole lines as they arrive; None stands for a line beyond the limit, which is not kept."""
+    rest: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        head, *tail = chunk.split(b"\n")
+        rest.append(head)
+        size += len(head)
+        if size > limit:
+            rest = [b""]  # remembers only that it was too long
+        if not tail:
+            continue
+        whole: list[bytes | None] = [b"".join(rest) if size <= limit else None, *tail[:-1]]
+        rest, size = [tail[-1]], len(tail[-1])
+        yield whole
+    if size > limit:
+        yield [None]
+    elif size:
+        yield [b"".join(rest)]
