@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("driftline.cli.compare:compare", "Decide whether two JSON payloads are equivalent."),
     "payloads": ("driftline.cli.payloads:payloads", "Check the schemas that payload comparisons use."),
     "conformance": ("driftline.cli.conformance:conformance", "Run folders of table-diff fixtures and report."),
+    "changeset": ("driftline.cli.changeset:changeset", "Read, combine, apply and make SQLite changesets."),
     "serve": ("driftline.cli.serve:serve", "Serve payload comparisons and row deltas over HTTP."),
     "push": ("driftline.cli.sync:push", "Send row deltas to a gateway."),
     "pull": ("driftline.cli.sync:pull", "Fetch row deltas from a gateway."),
