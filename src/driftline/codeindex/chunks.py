@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from driftline.canonical import canonical_json, utf16_sort_key
 from driftline.codeindex.values import Number, member, number_or_none, text_or_empty
@@ -13,8 +14,7 @@ from driftline.codeindex.values import Number, member, number_or_none, text_or_e
 Verdict = Literal["added", "removed", "modified", "moved"]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """Where a chunk is in its file."""
 
     start: Number | None
@@ -27,8 +27,7 @@ class Span:
         return {"start": self.start, "end": self.end, "startLine": self.start_line, "endLine": self.end_line}
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """The members of a `chunk_meta` row that a diff looks at."""
 
     chunk_id: str | None
@@ -45,8 +44,7 @@ class Chunk:
         return {"range": self.span.to_dict(), "signature": self.signature}
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkPair:
+class ChunkPair(msgspec.Struct, frozen=True):
     """A chunk on both sides, or on the one side where it is."""
 
     before: Chunk | None

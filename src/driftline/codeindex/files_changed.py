@@ -7,14 +7,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
+
 from driftline.canonical import canonical_json, utf16_sort_key, utf16_sorted
 from driftline.codeindex.values import Number, number_or_none, text_or_none
 
 ChangeKind = Literal["added", "removed", "modified", "renamed"]
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
+class FileEntry(msgspec.Struct, frozen=True):
     """One row of `file_meta` without its row number, which means nothing outside of its build."""
 
     file: str
@@ -42,8 +43,7 @@ class FileTable:
     skipped_rows: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FileChange:
+class FileChange(msgspec.Struct, frozen=True):
     """What happened to one file; `path` is its place in the order of events."""
 
     kind: ChangeKind

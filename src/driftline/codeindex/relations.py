@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from driftline.canonical import utf16_sort_key
 from driftline.codeindex.chunks import Chunk, ChunkPair
@@ -13,8 +14,7 @@ from driftline.codeindex.values import member, text_or_empty
 EDGE_TYPES = ("imports", "calls", "usageLinks")
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True):
     """A relation as it is known across builds; what it resolved to is left out, for it changes with every edit."""
 
     type: str
@@ -22,8 +22,7 @@ class Edge:
     extra: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class EdgeChange:
+class EdgeChange(msgspec.Struct, frozen=True):
     """An edge that came or went, seen from the after side's key."""
 
     added: bool

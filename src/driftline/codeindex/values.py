@@ -28,6 +28,8 @@ def text_or_none(value: Any) -> str | None:
 
 def number_or_none(value: Any) -> Number | None:
     """A number, whole where it can be, so that `1.0` and `1` are the same; None for anything else."""
+    if type(value) is int:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return int(value) if isinstance(value, int) or value.is_integer() else value
