@@ -13,13 +13,14 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
 from driftline.errors import EngineError, TableError
-from driftline.sources.csv_layout import lay_out, make_sound
 from driftline.sources.csv_quotes import record_ends
 from driftline.sources.inputs import Input
+from driftline.sources.layout import lay_out, make_sound
 from driftline.sources.splits import CsvSplit, Split, SplitSide
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import Write, join_parts
@@ -52,7 +53,14 @@ if TYPE_CHECKING:
 
 SHARED_FOLDER_VARIABLE = "DRIFTLINE_SHARED_DIR"
 _LONG_JOB_BYTES = 1 << 30  # from here on the full JIT earns its start-up time
-_SESSION_CONFIG = {"spark.sql.adaptive.enabled": "false", "spark.shuffle.compress": "false"}
+_SESSION_CONFIG = {
+    "spark.sql.adaptive.enabled": "false",
+    # Prints are hashes, which nothing compresses.
+    "spark.shuffle.compress": "false",
+    # A few rows with large blobs: compiling code for them takes longer than it saves.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,9 @@ def _early_layouts(a: Input, b: Input, sizes: SparkPlan) -> Iterator[Future[Layo
         yield None
         return
     with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor() as pool:
-        yield beside.submit(_lay_out, a, b, sizes, pool)
+        layouts = beside.submit(_lay_out, a, b, sizes, pool)
+        beside.submit(import_module, "pandas")  # pyspark imports it before its first mapInArrow
+        yield layouts
 
 
 def _lay_out(a: Input, b: Input, sizes: SparkPlan, pool: Executor) -> Layouts | None:

@@ -1,0 +1,150 @@
+"""The tasks of a Spark diff without Spark: any cut and any order of parcels gives the bytes of plain Python."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.errors import DriftlineError
+from driftline.sources.csv_exact import read_records
+from driftline.sources.inputs import open_input
+from driftline.sources.layout import lay_out
+from driftline.sources.workspace import Workspace
+from driftline.spark import table_diff_tasks
+from driftline.spark.ordered_files import OrderedPart, join_parts, write_part
+from driftline.spark.parcels import Parcel, pack, unpack
+from driftline.spark.table_diff import _sided
+from driftline.spark.table_diff_bounds import row_bounds, sampled_bounds
+from driftline.spark.table_diff_facts import gather
+from driftline.spark.table_diff_tasks import TaskPlan, encode_task, match_task, pick_task, print_task
+from driftline.tables.events import event_line
+from driftline.tables.options import DiffOptions, check_options
+from driftline.tables.prints import new_seeds
+from driftline.tables.problems import raise_first
+from driftline.tables.reference import diff_records
+from driftline.tables.stages import TablePlan
+
+CELLS = ["", "a", "b", "é", "a,b", "l\nm", "c\r\nd", "\\", "\U0001f600", 'q"']
+rows = st.lists(st.tuples(st.sampled_from("123456789"), st.sampled_from(CELLS)), max_size=14)
+
+
+def shuffled(task, parcels: list[Parcel], chance: random.Random) -> list[Parcel]:
+    """What a shuffle does: parcels of one target meet in one task, in any order."""
+    targets = defaultdict(list)
+    for parcel in parcels:
+        targets[parcel.target].append(parcel)
+    results: list[Parcel] = []
+    for target in chance.sample(sorted(targets), len(targets)):
+        group = chance.sample(targets[target], len(targets[target]))
+        results += unpack(task(pack(group)))
+    return results
+
+
+def run_tasks(folder: Path, options: DiffOptions, split_bytes: int, buckets: int, ranges: int, seed: int) -> bytes:
+    """The whole way of the data, with a shuffle in memory."""
+    with Workspace() as workspace:
+        a, b = (
+            lay_out(open_input(folder / name, workspace), side, split_bytes)
+            for name, side in (("a.csv", "A"), ("b.csv", "B"))
+        )
+        assert a is not None
+        assert b is not None
+        plan = TablePlan(options, a.header, b.header, new_seeds(), buckets)
+        bounds = sampled_bounds(a, b, plan, ranges)
+        splits = _sided(a, b, [0] * len(a.splits), [0] * len(b.splits))
+        if options.mode == "positional" and not options.ignore_row_order:
+            counts = [split.read().records for split in (*a.splits, *b.splits)]
+            cut = len(a.splits)
+            before = [[sum(part[:n]) for n in range(len(part) + 1)] for part in (counts[:cut], counts[cut:])]
+            splits, bounds = _sided(a, b, *before), row_bounds(max(before[0][-1], before[1][-1]), ranges)
+        tasks = TaskPlan(plan, splits, bounds, 3, str(workspace.folder))
+        chance = random.Random(seed)
+        numbers = pa.RecordBatch.from_arrays([pa.array(range(len(splits)), pa.int64())], names=["id"])
+        parcels = list(unpack(print_task(tasks)(iter([numbers]))))
+        for task in (match_task(tasks), pick_task(tasks), encode_task(tasks)):
+            parcels = shuffled(task, parcels, chance)
+        findings = gather([parcel._asdict() for parcel in parcels], workspace.new_file("spool"))
+        findings.raise_error()
+        sides = findings.side("A", a), findings.side("B", b)
+        raise_first(
+            [
+                *sides[0].problems,
+                *sides[1].problems,
+                *sides[0].duplicates([bucket.duplicate_a for bucket in findings.buckets], plan),
+                *sides[1].duplicates([bucket.duplicate_b for bucket in findings.buckets], plan),
+            ]
+        )
+        out: list[bytes] = []
+        join_parts(findings.parts, lambda data: out.append(bytes(data)))
+        return b"".join(out) + event_line(findings.stats.to_event())
+
+
+@pytest.mark.parametrize("options", [{"key_columns": ["id"]}, {}, {"ignore_row_order": True}, {"key_columns": ["v"]}])
+@settings(max_examples=25)
+@given(a=rows, b=rows, cut=st.tuples(st.integers(4, 40), st.integers(1, 4), st.integers(1, 4), st.integers(0, 9)))
+def test_any_cut_and_any_order(options: dict, a: list, b: list, cut: tuple[int, int, int, int]) -> None:
+    checked = check_options(**options, emit_unchanged=cut[3] % 2 == 1 and not options.get("ignore_row_order"))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        contents = [_csv(side) for side in (a, b)]
+        for file, content in zip(("a.csv", "b.csv"), contents, strict=True):
+            (folder / file).write_bytes(content)
+        table_diff_tasks._ENCODE_BYTES, limit = 40, table_diff_tasks._ENCODE_BYTES
+        try:
+            got: bytes | str = run_tasks(folder, checked, *cut)
+        except DriftlineError as error:
+            got = f"{error.code}: {error.message}"
+        finally:
+            table_diff_tasks._ENCODE_BYTES = limit
+    assert got == _plainly(*contents, checked)
+
+
+def test_parts_are_joined_by_range_and_a_lost_one_is_told(tmp_path: Path) -> None:
+    parts = [write_part(str(tmp_path), 2, [b"c"]), write_part(str(tmp_path), 1, [b"a", memoryview(b"b")])]
+    write_part(str(tmp_path), 1, [b"the file of a failed attempt"])
+    out: list[bytes] = []
+    join_parts(parts, lambda data: out.append(bytes(data)))
+    assert b"".join(out) == b"abc"
+    with pytest.raises(DriftlineError, match="cut short"):
+        join_parts([OrderedPart(1, parts[0].path, 0, 5)], out.append)
+
+
+def test_a_missing_file_is_a_fact_that_names_it(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("id,v\n1,x\n")
+    with Workspace() as workspace:
+        layouts = [lay_out(open_input(tmp_path / name, workspace), "A", 100) for name in ("a.csv", "b.csv")]
+    a, b = layouts
+    assert a is not None
+    assert b is not None
+    options = check_options(key_columns=["id"])
+    plan = TablePlan(options, a.header, b.header, new_seeds(), 1)
+    tasks = TaskPlan(plan, _sided(a, b, [0], [0]), sampled_bounds(a, b, plan, 1), 3, None)
+    (tmp_path / "b.csv").unlink()
+    numbers = pa.RecordBatch.from_arrays([pa.array([0, 1], pa.int64())], names=["id"])
+    findings = gather(
+        [parcel._asdict() for parcel in unpack(print_task(tasks)(iter([numbers]))) if parcel.kind == "fact"], tmp_path
+    )
+    with pytest.raises(DriftlineError, match=r"b\.csv is not visible to Spark's workers") as caught:
+        findings.raise_error()
+    assert caught.value.code == "not_visible_to_workers"
+
+
+def _csv(table: list[tuple[str, str]]) -> bytes:
+    lines = [",".join(f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row) for row in [("id", "v"), *table]]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _plainly(a: bytes, b: bytes, options: DiffOptions) -> bytes | str:
+    try:
+        events = list(diff_records(read_records(a, side="A"), read_records(b, side="B"), options))
+    except DriftlineError as error:
+        return f"{error.code}: {error.message}"
+    return b"".join(map(event_line, events[1:]))
