@@ -65,11 +65,11 @@ class ChangeFile:
 
     def insert(self, table: Table, row: AnyRow, *, indirect: bool = False) -> None:
         """A row was inserted."""
-        self._log(table).append(None, table.row(row), indirect)
+        self.log_of(table).append(None, table.row(row), indirect)
 
     def insert_columns(self, table: Table, data: Any, *, indirect: bool = False) -> None:
         """Rows were inserted, given as Arrow, Polars or plain columns by name."""
-        self._log(table).append_columns(ColumnEvents(None, image_columns(table, data), indirect))
+        self.log_of(table).append_columns(ColumnEvents(None, image_columns(table, data), indirect))
 
     def __bytes__(self) -> bytes:
         return b"".join(self.pieces())
@@ -145,7 +145,8 @@ class ChangeFile:
             entries = consolidated(log.table, log.collected(), partial=log.partial)
             yield from section_pieces(log.table, entries, self.marker)
 
-    def _log(self, table: Table) -> EventLog:
+    def log_of(self, table: Table) -> EventLog:
+        """The log that takes this table's events."""
         return self._log_of.get(id(table)) or self._new_log(table)
 
     def _new_log(self, table: Table) -> EventLog:
@@ -165,19 +166,19 @@ class Changeset(ChangeFile):
     def update(self, table: Table, old: AnyRow, new: AnyRow, *, indirect: bool = False) -> None:
         """A row was updated; a mapping `new` may leave out columns that stay as they were."""
         before = table.row(old)
-        self._log(table).append(before, _after(table, before, new), indirect)
+        self.log_of(table).append(before, _after(table, before, new), indirect)
 
     def delete(self, table: Table, row: AnyRow, *, indirect: bool = False) -> None:
         """A row was deleted."""
-        self._log(table).append(table.row(row), None, indirect)
+        self.log_of(table).append(table.row(row), None, indirect)
 
     def update_columns(self, table: Table, before: Any, after: Any, *, indirect: bool = False) -> None:
         """Rows were updated: columns before and after, row by row beside each other."""
-        _append_updates(self._log(table), image_columns(table, before), image_columns(table, after), indirect)
+        _append_updates(self.log_of(table), image_columns(table, before), image_columns(table, after), indirect)
 
     def delete_columns(self, table: Table, data: Any, *, indirect: bool = False) -> None:
         """Rows were deleted, given as columns."""
-        self._log(table).append_columns(ColumnEvents(image_columns(table, data), None, indirect))
+        self.log_of(table).append_columns(ColumnEvents(image_columns(table, data), None, indirect))
 
     def invert(self) -> Changeset:
         """The changeset that undoes this one."""
@@ -202,13 +203,13 @@ class Patchset(ChangeFile):
         """
         if _is_whole_row(table, old):
             before = table.row(old)
-            self._log(table).append(before, _after(table, before, new), indirect)
+            self.log_of(table).append(before, _after(table, before, new), indirect)
         else:
             self._update_by_key(table, table.key(old), new, indirect)
 
     def delete(self, table: Table, row: Any, *, indirect: bool = False) -> None:
         """A row was deleted, given whole or by its key."""
-        log = self._log(table)
+        log = self.log_of(table)
         if _is_whole_row(table, row):
             log.append(table.row(row), None, indirect)
         else:
@@ -218,14 +219,14 @@ class Patchset(ChangeFile):
     def update_columns(self, table: Table, before: Any, after: Any, *, indirect: bool = False) -> None:
         """Rows were updated: columns before and after; `before` may hold the key only, `after` only what changed."""
         old, new = image_columns(table, before, whole=False), image_columns(table, after, whole=False)
-        log = self._log(table)
+        log = self.log_of(table)
         log.partial = log.partial or _leaves_fields_out([*old, *new])
         _append_updates(log, old, new, indirect)
 
     def delete_columns(self, table: Table, data: Any, *, indirect: bool = False) -> None:
         """Rows were deleted, given as columns; the key columns are enough."""
         images = image_columns(table, data, whole=False)
-        log = self._log(table)
+        log = self.log_of(table)
         log.partial = log.partial or _leaves_fields_out(images)
         log.append_columns(ColumnEvents(images, None, indirect))
 
@@ -252,7 +253,7 @@ class Patchset(ChangeFile):
                 f"table {table.name}: a change of key needs the whole old and new row", code="key_change"
             )
         after = tuple(old if new is UNDEFINED else new for old, new in zip(key, changed, strict=True))
-        log = self._log(table)
+        log = self.log_of(table)
         log.partial = True
         log.append(key, after, indirect)
 

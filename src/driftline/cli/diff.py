@@ -11,6 +11,7 @@ import click
 
 from driftline.cli.outcome import DIFFERENT, SAME
 from driftline.cli.terminal import progress_bar, say
+from driftline.errors import OptionError
 from driftline.tables.engines import DiffJob, choose_engine, find_engine
 from driftline.tables.options import check_options
 from driftline.tables.stats import Stats
@@ -22,6 +23,7 @@ Examples:
   driftline diff old.parquet new.parquet --key id --format summary
   driftline diff old.csv new.csv --key id --format html -o report.html
   driftline diff old.db::users new.db::users --key id --format markdown --limit 20
+  driftline diff old.csv new.csv --key id --format changeset --table users -o changes.bin
   zcat new.csv.gz | driftline diff old.csv - --ignore-row-order
 
 A side is a CSV, TSV, Parquet or JSONL file (CSV, TSV and JSONL also as .gz or .zst), a folder or a quoted glob of
@@ -49,7 +51,15 @@ Exit codes: 0 no difference, 1 differences, 2 error.
     default="jsonl",
     show_default=True,
     metavar="NAME",
-    help="jsonl, json, csv, markdown, summary or html (one self-contained page).",
+    help="jsonl, json, csv, markdown, summary or html (one self-contained page); changeset or patchset for SQLite.",
+)
+@click.option("--table", metavar="NAME", help="Name of the table in a changeset or patchset.")
+@click.option(
+    "--column-type",
+    "column_types",
+    multiple=True,
+    metavar="COL=TYPE",
+    help="Declared SQLite type of a column in a changeset; others are inferred and shown. May be repeated.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N events of each kind.")
@@ -60,6 +70,8 @@ def diff(
     b: str,
     *,
     format_name: str,
+    table: str | None,
+    column_types: tuple[str, ...],
     output: str | None,
     limit: int | None,
     memory: str | None,
@@ -74,6 +86,7 @@ def diff(
 
     options = check_options(**_table_rules(**rules))
     find_format(format_name)
+    settings = _changeset_settings(format_name, table, column_types, limit)
     with progress_bar(show=progress) as tracker:
         job = DiffJob(a, b, options, memory=memory_limit(memory), master=master, tracker=tracker)
         name, reason = choose_engine(engine, job)
@@ -84,7 +97,7 @@ def diff(
             if format_name == "jsonl" and limit is None:
                 stats = run(job, out.write)
             else:
-                stats = _run_and_format(run, job, out, format_name, limit)
+                stats = _run_and_format(run, job, out, format_name, limit, settings)
     _hint_at_keys(job, stats)
     return DIFFERENT if stats.any_difference else SAME
 
@@ -109,7 +122,25 @@ def _open_output(path: str | None) -> Iterator[BinaryIO]:
             yield out
 
 
-def _run_and_format(run: Any, job: DiffJob, out: BinaryIO, format_name: str, limit: int | None) -> Stats:
+def _changeset_settings(
+    format_name: str, table: str | None, column_types: tuple[str, ...], limit: int | None
+) -> dict[str, Any]:
+    """What the formats for SQLite need to know; refused for the others."""
+    if format_name not in ("changeset", "patchset"):
+        if table or column_types:
+            raise OptionError("--table and --column-type belong to --format changeset or patchset")
+        return {}
+    if not table or limit is not None:
+        raise OptionError(f"--format {format_name} needs --table NAME and takes no --limit")
+    types = dict(pair.rpartition("=")[::2] for pair in column_types)
+    if "" in types or "" in types.values():
+        raise OptionError("--column-type is COL=TYPE, such as age=INTEGER")
+    return {"table": table, "types": types, "notice": lambda line: click.echo(line, err=True)}
+
+
+def _run_and_format(
+    run: Any, job: DiffJob, out: BinaryIO, format_name: str, limit: int | None, settings: dict[str, Any]
+) -> Stats:
     import tempfile
 
     from driftline.sinks.formats import write_events
@@ -117,7 +148,7 @@ def _run_and_format(run: Any, job: DiffJob, out: BinaryIO, format_name: str, lim
     with tempfile.TemporaryFile() as stream:
         stats: Stats = run(job, stream.write)
         stream.seek(0)
-        write_events(stream, out, format_name, limit=limit)
+        write_events(stream, out, format_name, limit=limit, **settings)
     return stats
 
 

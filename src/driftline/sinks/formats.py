@@ -20,6 +20,8 @@ FORMATS: dict[str, str] = {
     "markdown": "driftline.sinks.markdown:write",
     "summary": "driftline.sinks.summary:write",
     "html": "driftline.sinks.html:write",
+    "changeset": "driftline.changesets.from_events:write_changeset",
+    "patchset": "driftline.changesets.from_events:write_patchset",
 }
 
 
