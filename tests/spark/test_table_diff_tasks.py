@@ -51,7 +51,7 @@ def run_tasks(folder: Path, options: DiffOptions, split_bytes: int, buckets: int
     """The whole way of the data, with a shuffle in memory."""
     with Workspace() as workspace:
         a, b = (
-            lay_out(open_input(folder / name, workspace), side, split_bytes)
+            lay_out(open_input(folder / name, workspace), side, split_bytes, workspace)
             for name, side in (("a.csv", "A"), ("b.csv", "B"))
         )
         assert a is not None
@@ -120,7 +120,7 @@ def test_a_missing_file_is_a_fact_that_names_it(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text("id,v\n1,x\n")
     with Workspace() as workspace:
-        layouts = [lay_out(open_input(tmp_path / name, workspace), "A", 100) for name in ("a.csv", "b.csv")]
+        layouts = [lay_out(open_input(tmp_path / name, workspace), "A", 100, workspace) for name in ("a.csv", "b.csv")]
     a, b = layouts
     assert a is not None
     assert b is not None

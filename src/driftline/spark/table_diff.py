@@ -92,7 +92,7 @@ def run(job: DiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
         a, b = map(_with_absolute_paths, open_sides(job, workspace))
         size = a.size + b.size
         with (
-            _early_layouts(a, b, sizes) as layouts,
+            _early_layouts(a, b, sizes, workspace) as layouts,
             open_session(job.master, short_job=size < _LONG_JOB_BYTES, config=_SESSION_CONFIG) as spark,
         ):
             running = SparkRun(job, spark, workspace, sizes)
@@ -115,21 +115,23 @@ def _with_absolute_paths(source: Input) -> Input:
 
 
 @contextmanager
-def _early_layouts(a: Input, b: Input, sizes: SparkPlan) -> Iterator[Future[Layouts | None] | None]:
+def _early_layouts(
+    a: Input, b: Input, sizes: SparkPlan, workspace: Workspace
+) -> Iterator[Future[Layouts | None] | None]:
     """Lay the splits out while Spark starts."""
     if a.size + b.size > sizes.plan_on_spark_bytes:
         yield None
         return
     with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor() as pool:
-        layouts = beside.submit(_lay_out, a, b, sizes, pool)
+        layouts = beside.submit(_lay_out, a, b, sizes, workspace, pool)
         beside.submit(import_module, "pandas")  # pyspark imports it before its first mapInArrow
         yield layouts
 
 
-def _lay_out(a: Input, b: Input, sizes: SparkPlan, pool: Executor) -> Layouts | None:
+def _lay_out(a: Input, b: Input, sizes: SparkPlan, workspace: Workspace, pool: Executor) -> Layouts | None:
     """The splits of both sides, or None if a header must be read the exact way."""
-    side_a = lay_out(a, "A", sizes.split_bytes, pool)
-    side_b = lay_out(b, "B", sizes.split_bytes, pool)
+    side_a = lay_out(a, "A", sizes.split_bytes, workspace, pool)
+    side_b = lay_out(b, "B", sizes.split_bytes, workspace, pool)
     return None if side_a is None or side_b is None else (side_a, side_b)
 
 
@@ -165,9 +167,9 @@ class SparkRun:
 
     def _lay_out(self, a: Input, b: Input) -> Layouts | None:
         if a.size + b.size > self.sizes.plan_on_spark_bytes:
-            return _lay_out(a, b, self.sizes, cast(Executor, self._pool("plan")))
+            return _lay_out(a, b, self.sizes, self.workspace, cast(Executor, self._pool("plan")))
         with ThreadPoolExecutor() as pool:
-            return _lay_out(a, b, self.sizes, pool)
+            return _lay_out(a, b, self.sizes, self.workspace, pool)
 
     def _make_sound(self, a: Input, b: Input) -> tuple[Input, Input]:
         folder = str(self.workspace.folder) if self.shares_storage else None
@@ -177,7 +179,7 @@ class SparkRun:
     def _diff_layouts(self, a: SplitSide, b: SplitSide) -> Done | None:
         """The events, or None if some split is not provably right."""
         buckets = self.sizes.buckets(max(a.expected_rows, b.expected_rows))
-        plan = TablePlan(self.job.options, a.header, b.header, new_seeds(), buckets)
+        plan = TablePlan(self.job.options, a.header, b.header, new_seeds(), buckets, a.typed)
         try:
             plan.check()
         except TableError:

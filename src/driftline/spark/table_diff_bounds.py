@@ -35,7 +35,7 @@ def row_bounds(rows: int, ranges: int) -> pl.Series:
 def sampled_bounds(a: SplitSide, b: SplitSide, plan: TablePlan, ranges: int) -> pl.Series:
     """Bounds for rows that are ordered by their cells."""
     columns = plan.options.key_columns or plan.shape.columns
-    samples = [order_values(as_frame(table), columns) for side in (a, b) for table in _samples(side)]
+    samples = [order_values(as_frame(table), columns, typed=plan.typed) for side in (a, b) for table in _samples(side)]
     if ranges == 1 or not samples:
         return pl.Series([], dtype=pl.String)
     return choose_bounds(pl.concat(samples), ranges)
