@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from driftline.lake.parquet_files import DataFile
 
-ROWS_PER_RANGE = 400_000
+ROWS_PER_RANGE = 150_000
 _STATISTICS_LIMIT = 64  # other tools cut strings here: a longer bound is only a prefix
 
 Bounds = tuple[str, str]
