@@ -74,6 +74,14 @@ def test_refusals_are_error_responses(server, body, status, code):
     assert "Traceback" not in answer.text
 
 
+def test_lone_surrogates_are_compared(server):
+    body = b'{"old_json": {"a": "\\ud800"}, "new_json": {"a": "\\ud801"}, "schema_fragment": {}, "config": null}'
+    answer = server.post("/v1/compare", content=body)
+    assert (answer.status_code, [entry["path"] for entry in answer.json()["diffs"]]) == (200, ["$.a"])
+    lines = b'{"schema_fragment": {}}\n{"id": "x", "old": "\\ud800", "new": "\\ud800"}'
+    assert server.post("/v1/compare/batch", content=lines).json()["report"]["is_match"] is True
+
+
 def test_invalid_json_is_told_with_line_and_column(server):
     details = server.post("/v1/compare", content=b'{"old_json": 1,\n "new_json": }').json()["error"]["details"]
     assert (details["line"], details["column"]) == (2, 14)

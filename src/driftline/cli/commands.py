@@ -14,6 +14,7 @@ import click
 COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("driftline.cli.diff:diff", "Find what changed between two tables."),
     "compare": ("driftline.cli.compare:compare", "Decide whether two JSON payloads are equivalent."),
+    "compare-batch": ("driftline.cli.compare_batch:compare_batch", "Compare many pairs of payloads, also on Spark."),
     "payloads": ("driftline.cli.payloads:payloads", "Check the schemas that payload comparisons use."),
     "conformance": ("driftline.cli.conformance:conformance", "Run folders of table-diff fixtures and report."),
     "changeset": ("driftline.cli.changeset:changeset", "Read, combine, apply and make SQLite changesets."),

@@ -91,10 +91,9 @@ def _rendered(report: Report, format_name: str, name: str, output: str | None) -
         return junit_xml(report, name)
     if format_name == "text":
         return _as_text(report, is_terminal=output is None and sys.stdout.isatty())
-    import msgspec
+    from driftline.payloads.report import indented
 
-    # Re-indents the text itself, so that numbers stay as they are written.
-    return msgspec.json.format(report.to_json(), indent=2) + b"\n"
+    return indented(report.to_json()) + b"\n"
 
 
 def _as_text(report: Report, *, is_terminal: bool) -> bytes:

@@ -58,9 +58,18 @@ class PayloadPlan:
     def compare(self, old: Any, new: Any) -> Report:
         """Compare one pair: JSON text, bytes or parsed values; raises `PayloadError`."""
         started = time.monotonic()
-        run = Run(self.config, self._compiler.root, (None, None), started + self.config.timeout_seconds)
         try:
-            run.roots = (read_payload(old, OLD, self.config), read_payload(new, NEW, self.config))
+            pair = (read_payload(old, OLD, self.config), read_payload(new, NEW, self.config))
+        except PayloadError as error:
+            run = Run(self.config, self._compiler.root, (None, None), started)
+            raise self._cut_short(error, run, started) from None
+        return self.compare_values(*pair, started=started)
+
+    def compare_values(self, old: Any, new: Any, *, started: float | None = None) -> Report:
+        """Compare two parsed values whose size is known to be within the limit."""
+        started = time.monotonic() if started is None else started
+        run = Run(self.config, self._compiler.root, (old, new), started + self.config.timeout_seconds)
+        try:
             self._walk(run)
         except StopComparisonError:
             pass

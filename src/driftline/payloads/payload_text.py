@@ -14,6 +14,7 @@ import msgspec
 
 from driftline.errors import PayloadError
 from driftline.payloads.config import BYTES_PER_MB, EngineConfig
+from driftline.payloads.report import encode
 from driftline.payloads.values import SIDE_NAMES, WrittenNumber, decimal_of
 
 # Up to 15 significant digits every decimal survives the way through a double.
@@ -62,6 +63,14 @@ def parse_json(data: bytes, what: str) -> Any:
         ) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
         return _parse_slowly(data, what)
+
+
+def raw_members(data: bytes, what: str) -> dict[str, msgspec.Raw]:
+    """The members of a JSON object as JSON text, also where the quick decoder gives up (lone surrogates)."""
+    value = parse_json(data, what)
+    if not isinstance(value, dict):
+        raise PayloadError(f"{what} is not an object", details={"reason": "not an object"})
+    return {name: msgspec.Raw(encode(member)) for name, member in value.items()}
 
 
 def _parse_slowly(data: bytes, what: str) -> Any:

@@ -65,6 +65,14 @@ def encode(value: Any) -> bytes:
         return _encode_slowly(value)
 
 
+def indented(data: bytes, indent: int = 2) -> bytes:
+    """JSON text with line breaks; the text itself is re-spaced, so that numbers stay as they are written."""
+    try:
+        return msgspec.json.format(data, indent=indent)
+    except msgspec.DecodeError:  # lone surrogates
+        return json.dumps(json.loads(data), indent=indent).encode()
+
+
 def _written(value: Any) -> Any:
     if isinstance(value, WrittenNumber):
         return msgspec.Raw(value.written.encode())

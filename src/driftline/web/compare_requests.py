@@ -12,7 +12,7 @@ from driftline.errors import PayloadError
 from driftline.payloads import PayloadPlan
 from driftline.payloads import compile as compile_schema
 from driftline.payloads.config import BYTES_PER_MB
-from driftline.payloads.payload_text import parse_json
+from driftline.payloads.payload_text import parse_json, raw_members
 
 
 class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -47,19 +47,21 @@ _request = msgspec.json.Decoder(CompareRequest).decode
 _header = msgspec.json.Decoder(BatchHeader).decode
 _pair = msgspec.json.Decoder(BatchPair).decode
 
+_RAW_MEMBERS = frozenset({"old_json", "new_json", "schema_fragment", "old", "new", "id"})
+
 PlanOf = Callable[[str | None], PayloadPlan]
 
 
 def answer_request(body: bytes, limit_mb: float) -> bytes:
     """The report of one request; raises `PayloadError`."""
-    request: CompareRequest = _decoded(_request, body, "the request")
+    request: CompareRequest = _decoded(_request, CompareRequest, body, "the request")
     plan = _plan(request.schema_fragment, _limited(request.config, limit_mb), request.root)
     return plan.compare(bytes(request.old_json), bytes(request.new_json)).to_json()
 
 
 def open_batch(line: bytes, limit_mb: float) -> PlanOf:
     """The plans that a batch's first line declares, by endpoint."""
-    header: BatchHeader = _decoded(_header, line, "the first line")
+    header: BatchHeader = _decoded(_header, BatchHeader, line, "the first line")
     config = _limited(header.config, limit_mb)
     if isinstance(header.schemas, dict):
         plans = {name: _plan(schema, config, header.root) for name, schema in header.schemas.items()}
@@ -74,7 +76,7 @@ def open_batch(line: bytes, limit_mb: float) -> PlanOf:
 
 def answer_pair(line: bytes, plan_of: PlanOf) -> tuple[bytes, bytes]:
     """The id and the report of one line, both as JSON; raises `PayloadError`."""
-    pair: BatchPair = _decoded(_pair, line, "the line")
+    pair: BatchPair = _decoded(_pair, BatchPair, line, "the line")
     report = plan_of(pair.endpoint).compare(bytes(pair.old), bytes(pair.new))
     return bytes(pair.id), report.to_json()
 
@@ -110,11 +112,24 @@ def _plan(schema: msgspec.Raw, config: dict[str, Any], root: str | None) -> Payl
     return compile_schema(content, config, root)
 
 
-def _decoded(decode: Callable[[bytes], Any], data: bytes, what: str) -> Any:
+def _decoded(decode: Callable[[bytes], Any], kind: type[Any], data: bytes, what: str) -> Any:
     try:
         return decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        parse_json(data, what)  # says line and column where it is not JSON at all
+        # Says line and column where it is not JSON at all; lone surrogates are read the slow way.
+        members = raw_members(data, what)
+        if "\\ud" in data.decode("utf-8", "replace").lower():
+            return _from_members(kind, members, what)
+        raise PayloadError(f"{what} is not valid: {error}", details={"reason": str(error)}) from None
+
+
+def _from_members(kind: type[Any], members: dict[str, msgspec.Raw], what: str) -> Any:
+    """A request from members that are JSON text still."""
+    raw = {name: value for name, value in members.items() if name in _RAW_MEMBERS}
+    plain = {name: parse_json(bytes(value), what) for name, value in members.items() if name not in raw}
+    try:
+        return msgspec.convert({**raw, **plain}, kind)
+    except msgspec.ValidationError as error:
         raise PayloadError(f"{what} is not valid: {error}", details={"reason": str(error)}) from None
 
 

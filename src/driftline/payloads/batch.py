@@ -1,0 +1,174 @@
+"""Batches of comparisons: scatter by id, compare range by range, join what the ranges give.
+
+A scheduler only maps functions over pieces: in this process, over processes of this machine, or on Spark. The bytes
+of the output do not depend on it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Protocol
+
+from driftline.files import atomic_write, naming_the_file, write_atomically
+from driftline.payloads.batch_job import BatchJob, splits_of
+from driftline.payloads.batch_kernels import RangeResult, compare_range, sample_keys, scatter
+from driftline.payloads.batch_records import SortKey
+from driftline.payloads.batch_totals import BatchTotals
+from driftline.payloads.report import encode, indented
+from driftline.payloads.rule_usage import rule_places
+from driftline.progress import Tracker, silent
+
+RANGE_BYTES = 64 << 20
+PROCESSES_FROM_BYTES = 64 << 20
+_SAMPLED_SPLITS = 64
+
+__all__ = ["BatchJob", "BatchTotals", "Scheduler", "local_scheduler", "run_batch"]
+
+
+class Scheduler(Protocol):
+    """Where pieces of a batch run: results come in the order of the pieces."""
+
+    def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
+        """Apply a function to each piece."""
+
+
+def run_batch(
+    job: BatchJob, output: str | os.PathLike[str], scheduler: Scheduler, tracker: Tracker | None = None
+) -> BatchTotals:
+    """Compare all pairs and write reports.jsonl, reports.parquet, aggregate.json, coverage.json and summary.json."""
+    tracker = tracker or silent()
+    target = Path(output)
+    with naming_the_file(target):
+        target.mkdir(parents=True, exist_ok=True)
+    for endpoint in job.schemas:
+        job.plan(endpoint)  # a schema that cannot be used is said before any work
+    with _workshop(target) as folder:
+        results = _run_ranges(job, folder, scheduler, tracker)
+        return _write_output(job, target, results)
+
+
+def _run_ranges(job: BatchJob, folder: str, scheduler: Scheduler, tracker: Tracker) -> list[RangeResult]:
+    splits = splits_of(job)
+    bounds = _bounds(job, scheduler)
+    spools: dict[int, list[str]] = {}
+    with tracker.phase("read", total=len(splits), unit="items"):
+        count = len(splits)
+        for found in scheduler.map(scatter, [job] * count, splits, [bounds] * count, [folder] * count):
+            tracker.advance()
+            for number, path in found:
+                spools.setdefault(number, []).append(path)
+    numbers = sorted(spools)
+    results: list[RangeResult] = []
+    with tracker.phase("compare", total=len(numbers), unit="items"):
+        lists = [spools[number] for number in numbers]
+        for result in scheduler.map(compare_range, [job] * len(numbers), numbers, lists, [folder] * len(numbers)):
+            tracker.advance()
+            results.append(result)
+    return results
+
+
+def _bounds(job: BatchJob, scheduler: Scheduler) -> list[SortKey]:
+    """Keys that cut the ids into ranges of about equal size; few enough for memory, many enough for all workers."""
+    wanted = max(job.size // RANGE_BYTES, getattr(scheduler, "workers", 1) if job.size > PROCESSES_FROM_BYTES else 1)
+    if wanted <= 1:
+        return []
+    splits = splits_of(job, max(job.size // _SAMPLED_SPLITS, 1 << 16))
+    keys = sorted(key for split in splits for key in sample_keys(job, split))
+    return [keys[len(keys) * number // wanted] for number in range(1, wanted)] if keys else []
+
+
+def _write_output(job: BatchJob, target: Path, results: list[RangeResult]) -> BatchTotals:
+    totals = BatchTotals()
+    for result in results:
+        totals.merge(result.totals)
+    with atomic_write(target / "reports.jsonl") as out:
+        for result in results:
+            with open(result.lines, "rb") as lines:
+                shutil.copyfileobj(lines, out, 4 << 20)
+    _place_tables(target / "reports.parquet", [result.table for result in results])
+    write_atomically(target / "aggregate.json", _pretty(totals.aggregate()))
+    write_atomically(target / "coverage.json", _pretty(_coverage(job, totals)))
+    write_atomically(target / "summary.json", _pretty(totals.summary()))
+    return totals
+
+
+def _place_tables(folder: Path, tables: list[str]) -> None:
+    """Put the ranges' tables side by side; an earlier run's folder goes as a whole."""
+    fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".reports-"))
+    for number, table in enumerate(tables):
+        shutil.move(table, fresh / f"part-{number:05d}.parquet")
+    fresh.chmod(0o755)
+    if folder.exists():
+        shutil.rmtree(folder)
+    fresh.rename(folder)
+
+
+def _coverage(job: BatchJob, totals: BatchTotals) -> list[dict[str, Any]]:
+    """Every rule of every schema, and the first id whose payloads have its field."""
+    rows = []
+    for endpoint in sorted(job.schemas, key=lambda name: name or ""):
+        for place in rule_places(job.schemas[endpoint], job.root):
+            seen = totals.met.get((endpoint or "", place.pointer))
+            rows.append(
+                {
+                    "endpoint": endpoint,
+                    "pointer": place.pointer,
+                    "rule": place.rule,
+                    "used": seen is not None,
+                    "first_id": seen[1] if seen is not None else None,
+                }
+            )
+    return rows
+
+
+def _pretty(value: Any) -> bytes:
+    return indented(encode(value), 1) + b"\n"
+
+
+@contextmanager
+def _workshop(target: Path) -> Iterator[str]:
+    """A folder for files in between, beside the output so that all workers see it."""
+    with naming_the_file(target):
+        folder = tempfile.mkdtemp(dir=target, prefix=".work-")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _InProcess:
+    """Runs pieces one after the other."""
+
+    workers = 1
+
+    def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
+        return map(function, *iterables)
+
+
+class _Processes:
+    """Runs pieces in processes of this machine."""
+
+    def __init__(self, pool: ProcessPoolExecutor, workers: int) -> None:
+        self._pool = pool
+        self.workers = workers
+
+    def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
+        return self._pool.map(function, *iterables)
+
+
+@contextmanager
+def local_scheduler(job: BatchJob, workers: int | None = None) -> Iterator[Scheduler]:
+    """This process for small input, all cores for more."""
+    count = workers or len(os.sched_getaffinity(0))
+    if count == 1 or job.size < PROCESSES_FROM_BYTES:
+        yield _InProcess()
+        return
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        yield _Processes(pool, count)

@@ -1,0 +1,26 @@
+"""Payload batches on Spark: the kernels of `payloads.batch_kernels`, a task for each split and each range of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from driftline.payloads.batch import Scheduler
+from driftline.progress import Tracker
+from driftline.spark.session import open_session
+from driftline.spark.task_pool import TaskPool
+
+_RANGES = 8  # enough for the cores of a small cluster; large input has more by its size
+
+
+class _SparkScheduler(TaskPool):
+    """A pool that asks for enough ranges to keep Spark busy."""
+
+    workers = _RANGES
+
+
+@contextmanager
+def spark_scheduler(master: str | None, tracker: Tracker) -> Iterator[Scheduler]:
+    """A scheduler that runs pieces as Spark tasks; input and output must be visible to all workers."""
+    with open_session(master, app_name="driftline compare-batch") as spark:
+        yield _SparkScheduler(spark, tracker, "compare on Spark")
