@@ -19,8 +19,10 @@ import msgspec
 
 from driftline.canonical import canonical_json
 from driftline.changesets.changeset import Changeset, Patchset
-from driftline.changesets.column_types import inferred_type
+from driftline.changesets.column_types import TypeVotes, type_votes
+from driftline.changesets.events import EventLog
 from driftline.changesets.format import Row, Value
+from driftline.changesets.session import single_entries
 from driftline.changesets.table import Table, plain_value
 from driftline.changesets.vectors import from_values
 from driftline.errors import ChangesetError
@@ -46,7 +48,7 @@ class EventCollector:
         self._types = {column.lower(): declared for column, declared in (types or {}).items()}
         self._wanted = columns
         self._columns: list[str] = []
-        self._key: list[str] | None = None if primary_key is None else list(primary_key)
+        self.key: list[str] | None = None if primary_key is None else list(primary_key)
         self._images: list[Row | None] = []
 
     def add(self, event: Event) -> None:
@@ -69,24 +71,41 @@ class EventCollector:
         else:
             raise ChangesetError(f"a table diff has no event of type {kind!r}", code="invalid_events")
 
-    def table(self) -> Table:
+    def add_lines(self, lines: Iterable[bytes]) -> None:
+        """Take the events of JSON lines in."""
+        decode = msgspec.json.Decoder().decode
+        for line in lines:
+            if line.strip():
+                self.add(decode(line))
+
+    def votes(self) -> list[TypeVotes]:
+        """What the values of each column are like."""
+        rows = [image for image in self._images if image is not None]
+        values = list(zip(*rows, strict=True)) or [()] * len(self._columns)
+        return [type_votes(from_values(column)) for column in values]
+
+    def table(self, votes: Sequence[TypeVotes] | None = None) -> Table:
         """The table, with declared types and, where there are none, inferred ones."""
         unknown = [name for name in self._types if name not in {column.lower() for column in self._columns}]
         if unknown:
             raise ChangesetError(f'the diff has no column "{unknown[0]}" to give a type to', code="unknown_column")
-        rows = [image for image in self._images if image is not None]
-        values = list(zip(*rows, strict=True)) or [()] * len(self._columns)
         columns = [
-            (name, self._types.get(name.lower()) or inferred_type(from_values(column)))
-            for name, column in zip(self._columns, values, strict=True)
+            (name, self._types.get(name.lower()) or vote.declared_type())
+            for name, vote in zip(self._columns, self.votes() if votes is None else votes, strict=True)
         ]
-        return Table(self._name, columns=columns, primary_key=self._key or self._columns[:1])
+        return Table(self._name, columns=columns, primary_key=self.key or self._columns[:1])
 
-    def fill(self, changes: Changeset | Patchset, table: Table) -> None:
-        """Give the events to a builder, in their order."""
-        log = changes.log_of(table)
+    def fill(self, log: EventLog) -> None:
+        """Give the events to a log, in their order."""
         for before, after in zip(self._images[0::2], self._images[1::2], strict=True):
             log.append(before, after, False)
+
+    def ends_with_update(self) -> bool:
+        """Whether the last event is an update, which is two events for a session."""
+        return bool(self._images) and None not in self._images[-2:]
+
+    def __len__(self) -> int:
+        return len(self._images) // 2
 
     def _take_columns(self, columns: list[str]) -> None:
         if self._wanted is not None and set(columns) != set(self._wanted):
@@ -97,13 +116,13 @@ class EventCollector:
         self._columns = columns if self._wanted is None else list(self._wanted)
 
     def _take_key(self, event: Event) -> None:
-        if self._key is not None:
+        if self.key is not None:
             return
         if "key" not in event:
             raise ChangesetError(
                 "a positional diff has no keys: diff with --key to make a changeset", code="key_needed"
             )
-        self._key = list(event["key"])
+        self.key = list(event["key"])
 
     def _row(self, row: Mapping[str, Any]) -> Row:
         return tuple(_sqlite_value(row.get(name)) for name in self._columns)
@@ -128,8 +147,24 @@ def from_events(
     for event in events:
         collector.add(event)
     changes = Patchset() if format == "patchset" else Changeset()
-    collector.fill(changes, table if isinstance(table, Table) else collector.table())
+    _fill(changes, collector, table if isinstance(table, Table) else collector.table())
     return changes
+
+
+def _fill(changes: Changeset | Patchset, collector: EventCollector, table: Table) -> None:
+    log = changes.log_of(table)
+    collector.fill(log)
+    if single_entries(table, log.collected()) is None:
+        raise key_collision(table)
+
+
+def key_collision(table: Table) -> ChangesetError:
+    """The error for keys that are different texts and the same values, such as 1 and 01 as integers."""
+    return ChangesetError(
+        f"table {table.name}: different keys become the same, or NULL, with these types: declare the key "
+        f"({', '.join(table.primary_key)}) as TEXT",
+        code="key_collision",
+    )
 
 
 def write_changeset(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
@@ -154,14 +189,11 @@ def _write(
     if not table:
         raise ChangesetError("a changeset needs the name of its table: give --table NAME", code="table_needed")
     collector = EventCollector(table, types=types)
-    decode = msgspec.json.Decoder().decode
-    for line in lines:
-        if line.strip():
-            collector.add(decode(line))
+    collector.add_lines(lines)
     typed = collector.table()
     if notice is not None:
         notice(describe_types(typed, types or {}))
-    collector.fill(changes, typed)
+    _fill(changes, collector, typed)
     changes.write_to(out)
 
 

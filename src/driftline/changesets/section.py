@@ -26,6 +26,11 @@ def section_pieces(table: Table, entries: Entries, marker: int) -> Iterator[byte
 
 def encoded_records(table: Table, entries: Entries, marker: int) -> pa.LargeBinaryArray:
     """The records of the entries, in their order; updates that change nothing are left out."""
+    return encoded_entries(table, entries, marker)[0]
+
+
+def encoded_entries(table: Table, entries: Entries, marker: int) -> tuple[pa.LargeBinaryArray, Indexes]:
+    """The records of the entries, in their order, and which entries they belong to."""
     has_before, has_after = entries.before != NOWHERE, entries.after != NOWHERE
     places = [np.flatnonzero(~has_before), np.flatnonzero(~has_after), np.flatnonzero(has_before & has_after)]
     arrays = []
@@ -36,11 +41,13 @@ def encoded_records(table: Table, entries: Entries, marker: int) -> pa.LargeBina
             arrays.append(records)
             kept.append(surviving)
     if not arrays:
-        return pa.array([], pa.large_binary())
+        return pa.array([], pa.large_binary()), np.empty(0, dtype=np.int64)
     if len(arrays) == 1:
-        return arrays[0]
+        return arrays[0], kept[0]
     # Each kind is in output order already; this interleaves them.
-    return pa.concat_arrays(arrays).take(pa.array(np.argsort(np.concatenate(kept), kind="stable")))
+    owners = np.concatenate(kept)
+    order = np.argsort(owners, kind="stable")
+    return pa.concat_arrays(arrays).take(pa.array(order)), owners[order]
 
 
 def _inserts(table: Table, entries: Entries, rows: Indexes, marker: int) -> tuple[pa.LargeBinaryArray, Indexes]:

@@ -44,6 +44,17 @@ class _Visits:
         return len(self.event)
 
 
+def single_entries(table: Table, events: Events) -> tuple[Entries, Hashes] | None:
+    """An entry per event in event order with the hashes of their keys, or None when a key is met twice.
+
+    For events that are ordered elsewhere, by `order.sequence_numbers`; keys must be whole and stay the same.
+    """
+    visits = _visits(table, events)
+    if visits.key is not None or len(visits) != len(events):
+        return None
+    return _entries_of_single_visits(events, visits), visits.hashes
+
+
 def consolidated(table: Table, events: Events, *, partial: bool = False) -> Entries:
     """The entries for these events in output order; `partial` when images may leave fields out."""
     visits = _visits(table, events)

@@ -96,6 +96,10 @@ def diff(
         with _open_output(output) as out:
             if format_name == "jsonl" and limit is None:
                 stats = run(job, out.write)
+            elif settings and name == "spark":
+                from driftline.spark.changesets import diff_to_changeset
+
+                stats = diff_to_changeset(run, job, out, format_name, **settings)
             else:
                 stats = _run_and_format(run, job, out, format_name, limit, settings)
     _hint_at_keys(job, stats)

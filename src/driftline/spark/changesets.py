@@ -1,0 +1,286 @@
+"""Changesets on Spark: records are encoded in tasks and put into the session's order by their sort key.
+
+The events of a table diff lie in a file of JSON lines that tasks see. A first job counts the events of each split of
+it and finds the column types; a second one encodes records, shuffles them by range of buckets, sorts each range and
+writes it as a part. The driver sees counts and part names only.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import accumulate
+from operator import or_
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from driftline.changesets.changeset import Changeset, Patchset
+from driftline.changesets.column_types import TypeVotes
+from driftline.changesets.from_events import EventCollector, describe_types
+from driftline.changesets.sorted_records import SCHEMA as RECORDS
+from driftline.changesets.sorted_records import SectionPlan, cut_by_range, encode_events, joined_range
+from driftline.errors import DriftlineError, EngineError
+from driftline.sources.workspace import Workspace
+from driftline.spark.ordered_files import OrderedPart, join_parts, write_part
+from driftline.spark.parcels import PARCEL_BYTES, SCHEMA, Parcel, pack, unpack
+from driftline.spark.session import is_local, open_session
+from driftline.spark.table_diff import SHARED_FOLDER_VARIABLE
+from driftline.spark.watching import is_connect_session, watched
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from driftline.tables.engines import DiffJob
+    from driftline.tables.stats import Stats
+
+SPLIT_BYTES = 8 << 20
+RANGE_BYTES = 48 << 20
+
+_FACT, _RECORDS = "fact", "records"
+
+
+class EventSplit(NamedTuple):
+    """Whole lines of the event file: from `start`, `size` bytes, read as `collector` says."""
+
+    path: str
+    start: int
+    size: int
+    first_event: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFacts:
+    """What the driver must know of a split."""
+
+    number: int
+    events: int
+    ends_with_update: bool
+    votes: list[TypeVotes]
+
+
+@dataclass(frozen=True)
+class Door:
+    """How events are read: the table's name, declared types, columns and key."""
+
+    table: str
+    types: Mapping[str, str]
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+
+    def collector(self) -> EventCollector:
+        """A collector that already knows the columns, for splits without the schema event."""
+        made = EventCollector(self.table, types=self.types, primary_key=self.key or None)
+        made.add({"type": "schema", "columns_b": list(self.columns)})
+        return made
+
+
+def diff_to_changeset(
+    run: Callable[[DiffJob, Callable[[Any], object]], Stats],
+    job: DiffJob,
+    out: BinaryIO,
+    format_name: str,
+    *,
+    table: str,
+    types: Mapping[str, str],
+    notice: Callable[[str], None] | None = None,
+) -> Stats:
+    """Diff on Spark and write the changes as a changeset or patchset."""
+    with Workspace(os.environ.get(SHARED_FOLDER_VARIABLE)) as workspace:
+        path = str(workspace.new_file("events"))
+        with open(path, "wb", buffering=1 << 20) as spool:
+            stats = run(job, spool.write)
+        write_changeset(path, out, format_name, job=job, workspace=workspace, table=table, types=types, notice=notice)
+    return stats
+
+
+def write_changeset(
+    path: str,
+    out: BinaryIO,
+    format_name: str,
+    *,
+    job: DiffJob,
+    workspace: Workspace,
+    table: str,
+    types: Mapping[str, str],
+    notice: Callable[[str], None] | None = None,
+    split_bytes: int = SPLIT_BYTES,
+    range_bytes: int = RANGE_BYTES,
+) -> None:
+    """Turn a file of diff events into the same bytes that the local door writes."""
+    marker = (Patchset if format_name == "patchset" else Changeset).marker
+    door = _read_door(path, table, types)
+    splits = _split_lines(path, split_bytes)
+    with open_session(job.master) as spark:
+        _check_storage(spark)
+        facts = _facts(spark, job, door, splits)
+        votes = [reduce(or_, column) for column in zip(*(fact.votes for fact in facts), strict=True)]
+        typed = door.collector().table(votes)
+        if notice is not None:
+            notice(describe_types(typed, types))
+        count = sum(fact.events for fact in facts)
+        if not count:
+            return
+        last = [fact.ends_with_update for fact in facts if fact.events][-1]
+        plan = SectionPlan.of(typed, marker, count, ends_with_update=last)
+        numbered = _numbered(splits, facts)
+        ranges = min(plan.buckets, max(1, -(-os.path.getsize(path) // range_bytes)))
+        parts = _parts(
+            spark, job, _graph(spark, door, plan, numbered, ranges, str(workspace.folder)), len(splits) + ranges
+        )
+    if any(part.size for part in parts):
+        out.write(typed.header(marker))
+    join_parts(parts, out.write)
+
+
+def _read_door(path: str, table: str, types: Mapping[str, str]) -> Door:
+    """The columns from the schema event, the key from the first event that has one."""
+    columns: tuple[str, ...] = ()
+    with open(path, "rb") as lines:
+        for line in lines:
+            event = msgspec.json.decode(line)
+            if event["type"] == "schema":
+                columns = tuple(event["columns_b"])
+            elif event["type"] != "stats":
+                probe = Door(table, types, columns, ()).collector()
+                probe.add(event)
+                if probe.key is not None:
+                    return Door(table, types, columns, tuple(probe.key))
+    return Door(table, types, columns, ())
+
+
+def _split_lines(path: str, split_bytes: int) -> list[EventSplit]:
+    """Cut the file into runs of whole lines."""
+    size = os.path.getsize(path)
+    splits: list[EventSplit] = []
+    start = 0
+    with open(path, "rb") as file:
+        while start < size:
+            file.seek(min(start + split_bytes, size))
+            file.readline()
+            end = min(file.tell(), size)
+            splits.append(EventSplit(path, start, end - start))
+            start = end
+    return splits
+
+
+def _numbered(splits: list[EventSplit], facts: list[SplitFacts]) -> list[EventSplit]:
+    before = [0, *accumulate(fact.events for fact in facts)]
+    return [split._replace(first_event=first) for split, first in zip(splits, before, strict=False)]
+
+
+def _facts(spark: SparkSession, job: DiffJob, door: Door, splits: list[EventSplit]) -> list[SplitFacts]:
+    frame = spark.range(0, len(splits), 1, len(splits)).mapInArrow(partial(_look_task, door, splits), SCHEMA)
+    rows = watched(spark, job.tracker, "column types", len(splits), frame.collect)
+    found = [_opened(bytes(row["blob"])) for row in rows]
+    return sorted(found, key=lambda fact: fact.number)
+
+
+def _graph(
+    spark: SparkSession, door: Door, plan: SectionPlan, splits: list[EventSplit], ranges: int, folder: str
+) -> DataFrame:
+    return (
+        spark.range(0, len(splits), 1, len(splits))
+        .mapInArrow(partial(_encode_task, door, plan, splits, ranges), SCHEMA)
+        .repartitionById(ranges, "target")
+        .mapInArrow(partial(_sort_task, plan, folder), SCHEMA)
+    )
+
+
+def _parts(spark: SparkSession, job: DiffJob, frame: DataFrame, tasks: int) -> list[OrderedPart]:
+    rows = watched(spark, job.tracker, "encode", tasks, frame.collect)
+    return [_opened(bytes(row["blob"])) for row in rows]
+
+
+def _look_task(door: Door, splits: list[EventSplit], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def look(number: int) -> SplitFacts:
+        collector = _collected(door, splits[number])
+        return SplitFacts(number, len(collector), collector.ends_with_update(), collector.votes())
+
+    return pack(_fact(look, number) for number in _numbers(batches))
+
+
+def _encode_task(
+    door: Door, plan: SectionPlan, splits: list[EventSplit], ranges: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    def parcels() -> Iterator[Parcel]:
+        for number in _numbers(batches):
+            split = splits[number]
+            try:
+                records = encode_events(plan, _collected(door, split), split.first_event)
+            except DriftlineError as error:
+                yield Parcel(0, _FACT, "", number, pickle.dumps(error))
+                continue
+            for target, part in cut_by_range(plan, records, ranges):
+                for blob in _blobs(part):
+                    yield Parcel(target, _RECORDS, "", number, blob)
+
+    return pack(parcels())
+
+
+def _sort_task(plan: SectionPlan, folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def parcels() -> Iterator[Parcel]:
+        ranges: defaultdict[int, list[pa.Table]] = defaultdict(list)
+        for parcel in unpack(batches):
+            if parcel.kind == _FACT:
+                yield parcel
+            else:
+                ranges[parcel.target].append(pa.ipc.open_stream(parcel.blob).read_all())
+        for number in sorted(ranges):
+            yield _fact(lambda one: write_part(folder, one, joined_range(plan, ranges.pop(one))), number)
+
+    return pack(parcels())
+
+
+def _collected(door: Door, split: EventSplit) -> EventCollector:
+    collector = door.collector()
+    with open(split.path, "rb") as file:
+        file.seek(split.start)
+        collector.add_lines(file.read(split.size).split(b"\n"))
+    return collector
+
+
+def _blobs(records: pa.Table) -> Iterator[memoryview]:
+    """Records as Arrow streams of bounded size."""
+    step = max(1, records.num_rows * PARCEL_BYTES // max(1, records.nbytes))
+    for start in range(0, records.num_rows, step):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, RECORDS) as out:
+            out.write_table(records.slice(start, step))
+        yield memoryview(sink.getvalue())
+
+
+def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    return (number for batch in batches for number in batch.column(0).to_pylist())
+
+
+def _fact(find: Callable[[int], Any], number: int) -> Parcel:
+    """What `find` finds, or the error it raises: a failed task would only be tried again."""
+    try:
+        found: Any = find(number)
+    except DriftlineError as error:
+        found = error
+    return Parcel(0, _FACT, "", number, pickle.dumps(found))
+
+
+def _opened(blob: bytes) -> Any:
+    found = pickle.loads(blob)  # noqa: S301 - written by our own tasks
+    if isinstance(found, DriftlineError):
+        raise found
+    return found
+
+
+def _check_storage(spark: SparkSession) -> None:
+    if os.environ.get(SHARED_FOLDER_VARIABLE):
+        return
+    if is_connect_session(spark) or not is_local(spark.conf.get("spark.master") or ""):
+        raise EngineError(
+            f"a changeset is put into order in files: name a folder that this machine and all workers share in "
+            f"{SHARED_FOLDER_VARIABLE}, or use --engine local",
+            code="shared_folder_needed",
+        )
