@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ import driftline
 from driftline.engine_choice import configured_master
 from driftline.errors import Cancelled, EngineError
 from driftline.spark.jvm import Jvm, end_running_jvm, running_jvm
+from driftline.spark.shipping import ship_driftline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -139,6 +141,8 @@ def _connect(target: str, app_name: str, settings: dict[str, str]) -> SparkSessi
         for key, value in settings.items():
             session.conf.set(key, value)
         session.range(1).count()
+        with tempfile.TemporaryDirectory(prefix="driftline-ship-") as folder:
+            ship_driftline(session, Path(folder))
     except Exception as error:
         raise EngineError(
             f"no Spark Connect server answers at {target}: {_first_line(error)}", code="spark_unreachable"
@@ -161,7 +165,7 @@ def _refuse_unreachable(target: str) -> None:
 
 def _classic(target: str, app_name: str, short_job: bool, memory: str, settings: dict[str, str]) -> SparkSession:
     environment = dict(_TASK_ENVIRONMENT)
-    if is_local(target):
+    if is_local(target) or _is_loopback(target):
         environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": _python_path_with_driftline()}
     jvm = running_jvm(memory=memory, short_job=short_job, environment=environment)
     _silence_pandas_warnings()
@@ -169,7 +173,9 @@ def _classic(target: str, app_name: str, short_job: bool, memory: str, settings:
     from pyspark.sql import SparkSession
 
     builder: SparkSession.Builder = SparkSession.builder
-    for key, value in {**_BASE_CONFIG, **(_LOCAL_CONFIG if is_local(target) else {}), **settings}.items():
+    near = _LOCAL_CONFIG if is_local(target) or _is_loopback(target) else {}
+    far = {} if is_local(target) else {f"spark.executorEnv.{name}": value for name, value in _TASK_ENVIRONMENT.items()}
+    for key, value in {**_BASE_CONFIG, **near, **far, **settings}.items():
         builder = builder.config(key, value)
     builder = builder.config("spark.local.dir", str(jvm.scratch)).config(
         "spark.sql.warehouse.dir", str(jvm.scratch / "warehouse")
@@ -178,9 +184,17 @@ def _classic(target: str, app_name: str, short_job: bool, memory: str, settings:
         try:
             session: SparkSession = builder.master(target).appName(app_name).getOrCreate()
         except Exception as error:
+            reason = _first_line(error)  # a Java error is asked for its words while Java is there to answer
             end_running_jvm(keep_class_list=False)
-            raise EngineError(f"Spark did not start on {target}: {_first_line(error)}", code="spark_failed") from error
+            _forget_gateway()
+            raise EngineError(f"Spark did not start on {target}: {reason}", code="spark_failed") from error
+    if not is_local(target):
+        ship_driftline(session, jvm.scratch)
     return session
+
+
+def _is_loopback(target: str) -> bool:
+    return urlsplit(target).hostname in ("127.0.0.1", "localhost")
 
 
 @contextmanager
