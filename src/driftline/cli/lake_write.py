@@ -92,7 +92,7 @@ def extract(
 
     lake = open_lake(location)
     name = choose_engine(engine, master, lambda: _size(a) + _size(b))
-    moment = None if start is None else parse_moment(start)
+    moment = None if start is None else parse_moment(start, first=True)
     options: dict[str, Any] = {"header_mode": header_mode, "diff_engine": name, "master": master, "start": moment}
     with ExitStack() as stack:
         options["tracker"] = stack.enter_context(progress_bar())
@@ -224,7 +224,7 @@ def vacuum(
         if dry_run:
             raise OptionError("--horizon cannot be tried out: leave --dry-run away")
         with fold_engine_for(lake, lake.table_name(table), engine, master) as run, progress_bar() as tracker:
-            set_horizon(lake, table, parse_moment(horizon), engine=run, tracker=tracker)
+            set_horizon(lake, table, parse_moment(horizon, first=True), engine=run, tracker=tracker)
     for path in vacuum_table(lake, table, hours=hours, dry_run=dry_run):
         click.echo(path)
     return SAME

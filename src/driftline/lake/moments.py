@@ -14,8 +14,11 @@ from driftline.errors import OptionError
 LAST_MOMENT = MAX_HLC
 
 
-def parse_moment(text: str) -> int:
-    """The hlc of a decimal number, or the last hlc of the millisecond that an ISO 8601 time names (UTC by default)."""
+def parse_moment(text: str, *, first: bool = False) -> int:
+    """The hlc of a decimal number, or the last hlc of the millisecond that an ISO 8601 time names (UTC by default).
+
+    `first` gives the first hlc of the millisecond instead, for things that begin at a moment.
+    """
     if text.isdecimal() and text.isascii():
         hlc = int(text)
         if hlc <= MAX_HLC:
@@ -31,7 +34,7 @@ def parse_moment(text: str) -> int:
     milliseconds = (aware - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000
     if milliseconds < 0:
         raise OptionError(f"{text!r} is before 1970", code="invalid_moment")
-    return make_hlc(int(milliseconds), MAX_COUNTER)
+    return make_hlc(int(milliseconds), 0 if first else MAX_COUNTER)
 
 
 def moment_text(hlc: int) -> str:
