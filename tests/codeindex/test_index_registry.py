@@ -18,6 +18,7 @@ from driftline.codeindex import DiffOptions, Keeping, KeptDiff, Registry
 from driftline.codeindex.cache_root import CacheRoot
 from driftline.codeindex.contracts import CONTRACTS, check, contract_check, schema
 from driftline.codeindex.diffing import timestamp
+from driftline.codeindex.leaks import LeakCheck
 from driftline.errors import DriftlineError
 
 ROOT = Path(__file__).parents[2]
@@ -128,6 +129,11 @@ def test_a_collision_is_an_error(cache: Path) -> None:
 
 def test_a_damaged_diff_is_computed_again(cache: Path) -> None:
     kept = keep(cache)
+    events = cache / "diffs" / kept.result.diff_id / "events.jsonl"
+    events.write_bytes(events.read_bytes()[:-9].rpartition(b"\n")[0])
+    assert not keep(cache).reused
+    events.unlink()
+    assert not keep(cache).reused
     (cache / "diffs" / kept.result.diff_id / "summary.json").write_text("{")
     with pytest.raises(DriftlineError) as caught:
         Registry(CacheRoot(cache)).load(kept.result.diff_id)
@@ -194,6 +200,15 @@ def test_a_planted_build_id_is_refused(cache: Path) -> None:
     with pytest.raises(DriftlineError, match="absolute path"):
         keep(cache)
     assert not (cache / "diffs").exists()
+
+
+def test_the_directories_of_the_run_are_known() -> None:
+    leaks = LeakCheck(["/srv2", "/builds9/x"])
+    for text in ("src/srv2/a.js", "a-/srv2x", "./srv2", "/srv"[1:]):
+        leaks.refuse({"a": [text]}, "it")
+    for text in ("f(x='/srv2')", "in /builds9/x/y", "=/srv2/a"):
+        with pytest.raises(DriftlineError):
+            leaks.refuse({"a": [text]}, "it")
 
 
 def test_operators_are_names_not_paths(cache: Path) -> None:

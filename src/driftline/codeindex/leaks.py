@@ -31,7 +31,8 @@ class LeakCheck:
         known = {str(path) for path in (*directories, Path.home(), Path.cwd())}
         known |= {os.path.realpath(path) for path in known}
         texts = sorted(re.escape(path) for path in known if len(path) >= _SHORTEST_DIRECTORY)
-        self._known = re.compile("|".join(texts)) if texts else re.compile(r"(?!)")
+        # Between boundaries: the directory `/work` is not in `src/work/a.js`.
+        self._known = re.compile(rf"(?<![\w.-])(?:{'|'.join(texts)})(?![\w-])" if texts else r"(?!)")
 
     def refuse(self, record: Any, what: str) -> None:
         """Raise if any string of `record`, a member's name included, holds an absolute path."""

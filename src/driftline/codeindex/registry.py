@@ -38,6 +38,14 @@ class StoredEvents:
     path: Path
     place: str
 
+    def count(self) -> int:
+        """How many lines the file has."""
+        try:
+            with open(self.path, "rb") as lines:
+                return sum(1 for _ in lines)
+        except OSError as error:
+            raise explain(error, self.place) from None
+
     def __iter__(self) -> Iterator[Event]:
         try:
             with open(self.path, "rb") as lines:
@@ -91,11 +99,7 @@ class Registry:
             raise IndexRefError(f"no diff {diff_id} in the registry", code="NOT_FOUND")
         inputs = self._read(diff_id, "inputs", "diff_inputs")
         summary = self._read(diff_id, "summary", "diff_summary")
-        place = f"diffs/{diff_id}/events.jsonl"
-        path = self.cache.inside(place, place)
-        if not path.exists():
-            raise IndexRefError(f"{place} does not exist", code="NOT_FOUND")
-        return IndexDiff(diff_id, inputs, summary, StoredEvents(path, place))
+        return IndexDiff(diff_id, inputs, summary, self._events(diff_id))
 
     def find(self, diff_id: str, inputs: dict[str, Any]) -> IndexDiff | None:
         """The stored diff of these inputs, None where there is none or it is damaged; a collision is an error."""
@@ -103,10 +107,12 @@ class Registry:
         if self.cache.inside(place, place).exists():
             self._refuse_collision(place, inputs)
         try:
-            return self.load(diff_id)
+            stored = self.load(diff_id)
+            whole = self._events(diff_id).count() == stored.summary["totalEvents"]
         except IndexRefError:
             # Not listed, or damaged: it is computed again and replaced.
             return None
+        return stored if whole or stored.summary["truncated"] else None
 
     def save(self, result: IndexDiff, fingerprints: dict[str, dict[str, str]], leaks: LeakCheck) -> None:
         """Persist a diff; the caller holds the lock."""
@@ -146,6 +152,13 @@ class Registry:
         content = read_object(self.cache.inside(place, place), place)
         check(contract, content, place)
         return content
+
+    def _events(self, diff_id: str) -> StoredEvents:
+        place = f"diffs/{diff_id}/events.jsonl"
+        path = self.cache.inside(place, place)
+        if not path.exists():
+            raise IndexRefError(f"{place} does not exist", code="NOT_FOUND")
+        return StoredEvents(path, place)
 
     def _refuse_collision(self, place: str, inputs: dict[str, Any]) -> None:
         try:
