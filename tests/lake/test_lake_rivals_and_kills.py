@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ import pytest
 from driftline.deltas import RowDelta
 from driftline.lake import Lake, compact, flush, register, replay, verify
 from driftline.lake.delta_tables import load, transaction_version
+from driftline.lake.local_engine import run_locally
+from driftline.lake.parquet_files import DataFile
+from driftline.lake.planning import bounded_rows
 from driftline.lake.rows import decode_state
 from driftline.lake.state import snapshot_table, state_rows
 from lake_support import SCHEMA, delta, load_lake
@@ -175,3 +179,17 @@ def test_concurrent_flushes_of_one_sequence_write_once(tmp_path: Path) -> None:
     assert sorted(results) == [0, 0, 0, 0, 0, 1]
     assert load(lake, "todos", "deltas").count() == 1
     assert transaction_version(load(lake, "todos", "deltas"), "flush:gw") == 1
+
+
+def test_deltas_beyond_the_memory_limit_wait_on_disk(tmp_path: Path) -> None:
+    everything = batches()
+    lake = load_lake(tmp_path, everything)
+    compact(lake, "todos", rows_per_range=3, engine=partial(run_locally, memory_bytes=1))
+    assert dict(state_rows(lake, "todos")) == replay([each for batch in everything for each in batch])
+    assert verify(lake, "todos", oracle=True).is_proved
+
+
+def test_large_cells_make_smaller_pieces() -> None:
+    files = [DataFile("x", size=10_000 << 20, rows=1_000_000)]
+    assert bounded_rows(150_000, files) == 6_400
+    assert bounded_rows(150_000, [DataFile("x", size=1 << 20, rows=1_000_000)]) == 150_000

@@ -149,18 +149,6 @@ def new_token() -> str:
     return attempt_token()
 
 
-def added_since(lake: Lake, table: str, part: Part, since: int, until: int) -> list[str] | None:
-    """Paths that commits after `since` up to `until` added as new data; None if the log no longer tells."""
-    paths: list[str] = []
-    for version in range(since + 1, until + 1):
-        entries = commit_entries(lake, table, part, version)
-        if entries is None:
-            return None
-        adds = (entry["add"] for entry in entries if "add" in entry)
-        paths += [add["path"] for add in adds if add.get("dataChange", True)]
-    return paths
-
-
 def _token_of(entry: Mapping[str, Any]) -> str | None:
     details = entry.get("commitInfo", {}).get("driftline", {})
     return details.get("token") if isinstance(details, dict) else None

@@ -28,6 +28,7 @@ from driftline.errors import LakeError
 
 Part = Literal["deltas", "base", "deletes", "archive"]
 
+_MERGED = "m"  # attempt tokens are hexadecimal
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -99,3 +100,13 @@ def delta_file_name(gateway_id: str, min_hlc: int, max_hlc: int, attempt: str, e
     """`{date}/{gateway}/{min}-{max}-{attempt}`, the date being the UTC day of the flush."""
     day = datetime.now(UTC).strftime("%Y-%m-%d")
     return f"{day}/{check_gateway_id(gateway_id)}/{min_hlc}-{max_hlc}-{attempt}.{extension}"
+
+
+def merged_file_name(folder: str, min_hlc: int, max_hlc: int) -> str:
+    """A delta file that replaces small ones, marked as such by its name."""
+    return f"{folder}/{min_hlc}-{max_hlc}-{_MERGED}{attempt_token()}.parquet"
+
+
+def is_merged(path: str) -> bool:
+    """Whether a delta file replaces small ones."""
+    return path.rpartition("/")[2].rpartition("-")[2].startswith(_MERGED)

@@ -18,6 +18,7 @@ from driftline.lake.columns import HLC, ROW_ID
 from driftline.lake.layout import Lake
 
 _ROW_GROUP_ROWS = 1 << 17
+_ROW_GROUP_BYTES = 128 << 20
 _COMPRESSION = "zstd"
 _LEVEL = 1
 
@@ -58,7 +59,7 @@ def write_file(lake: Lake, root: str, path: str, table: Any) -> DataFile:
             sink,
             compression=_COMPRESSION,
             compression_level=_LEVEL,
-            row_group_size=_ROW_GROUP_ROWS,
+            row_group_size=_rows_per_group(table),
             use_dictionary=_repeating_columns(table.schema),
             write_statistics=[ROW_ID, HLC],
         )
@@ -131,6 +132,12 @@ class naming_damage:  # noqa: N801 - reads as a word after `with`
 def now_ms() -> int:
     """Milliseconds since 1970, for the log."""
     return time.time_ns() // 1_000_000
+
+
+def _rows_per_group(table: Any) -> int:
+    bytes_per_row = int(table.nbytes) // max(1, table.num_rows)
+    rows: int = min(_ROW_GROUP_ROWS, _ROW_GROUP_BYTES // max(1, bytes_per_row))
+    return max(1, rows)
 
 
 def _wanted(file: Any, schema: Any) -> list[str]:

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from driftline.deltas import ColumnSchema
 from driftline.lake.columns import ROW_ID
-from driftline.lake.delta_tables import added_since, files_of, load
-from driftline.lake.layout import Lake, Part, relative
+from driftline.lake.delta_tables import files_of, load
+from driftline.lake.layout import Lake, Part, is_merged, relative
 from driftline.lake.parquet_files import DataFile, read_batches, row_group_sizes
 from driftline.lake.ranges import ROWS_PER_RANGE, Bounds, KeyRange, bounds_of, make_ranges
 from driftline.lake.registry import every_column, required, schema_of
@@ -20,6 +20,7 @@ from driftline.lake.snapshots import Pins, Snapshot, newest_snapshot, pins_of, s
 
 TARGET_FILE_BYTES = 32 << 20
 _SMALL_SHARE = 16  # neighbours below target / 16 are folded together
+_BYTES_AT_ONCE = 64 << 20  # on disk; several times as much in memory
 _SAMPLED_GROUPS = 24
 _SAMPLED_IDS = 2000  # of each sampled row group
 _ROW_ID_ONLY = pa.schema([pa.field(ROW_ID, pa.string(), nullable=False)])
@@ -67,6 +68,14 @@ class FoldPlan:
         return "archive" if self.snapshot is None else "base"
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    lake: Lake
+    table: str
+    deltas_table: Any
+    base_pins: Pins | None
+
+
 def plan_fold(
     lake: Lake,
     table: str,
@@ -90,7 +99,7 @@ def plan_fold(
     latest = as_of if snapshot_as_of is None else snapshot_as_of
     check_horizon(table, latest, horizon)
     snapshot = None if full else _usable_snapshot(lake, table, latest, schema.columns, deltas_table.version())
-    new = _new_files(lake, table, deltas_table, snapshot)
+    new = _new_files(_Reading(lake, table, deltas_table, base_pins), snapshot)
     if new is None:  # the log no longer tells what is new: fold in full
         snapshot, new = None, files_of(deltas_table)
     deltas = tuple(sorted((file for file in new if _matters(file, as_of, horizon)), key=lambda file: file.path))
@@ -113,9 +122,16 @@ def plan_fold(
     return _with_ranges(plan, rows_per_range, target_file_bytes)
 
 
+def bounded_rows(rows: int, files: Sequence[DataFile]) -> int:
+    """So many rows, or fewer where rows are large: pieces of work stay below a few hundred megabytes."""
+    total_rows, total_bytes = sum(file.rows for file in files), sum(file.size for file in files)
+    return rows if not total_bytes else max(1, min(rows, _BYTES_AT_ONCE * total_rows // total_bytes))
+
+
 def delta_work(plan: FoldPlan, rows_per_task: int) -> list[DeltaWork]:
     """The reading of a plan, cut so that no task reads many more rows than `rows_per_task`."""
     work: list[DeltaWork] = []
+    rows_per_task = bounded_rows(rows_per_task, plan.deltas)
     for file in plan.deltas:
         path = relative(plan.table, "deltas", file.path)
         if file.rows <= rows_per_task * 3 // 2:
@@ -135,7 +151,7 @@ def _with_ranges(plan: FoldPlan, rows_per_range: int, target_file_bytes: int) ->
         sample_row_ids(plan.lake, plan.table, plan.deltas),
         plan.delta_count,
         lambda file, is_base: _exact_bounds(plan, file, is_base),
-        rows_per_range,
+        bounded_rows(rows_per_range, [*base, *plan.deltas]),
         target_file_bytes // _SMALL_SHARE,
     )
     return replace(plan, ranges=ranges)
@@ -150,21 +166,18 @@ def _usable_snapshot(
     return snapshot if snapshot.covers(columns, lake, table) else None
 
 
-def _new_files(lake: Lake, table: str, deltas_table: Any, snapshot: Snapshot | None) -> list[DataFile] | None:
-    files = files_of(deltas_table)
+def _new_files(plan_for: _Reading, snapshot: Snapshot | None) -> list[DataFile] | None:
+    """The delta files that a snapshot does not fold, or None where its version of deltas is no longer known."""
+    files = files_of(plan_for.deltas_table)
     if snapshot is None:
         return files
-    paths = added_since(lake, table, "deltas", snapshot.deltas_version, deltas_table.version())
-    if paths is None:
+    then = load(plan_for.lake, plan_for.table, "deltas", snapshot.deltas_version)
+    if then is None:
         return None
-    current = {file.path: file for file in files}
-    if any(path not in current for path in paths):  # merged with others since: read what replaced them
-        then = load(lake, table, "deltas", snapshot.deltas_version)
-        if then is None:
-            return None
-        known = {file.path for file in files_of(then)}
-        return [file for file in files if file.path not in known]
-    return [current[path] for path in paths]
+    folded = {file.path for file in files_of(then)}
+    # Merged files hold what the newest snapshot had folded; for an older one they are read again, which does no harm.
+    is_newest = snapshot.pins == plan_for.base_pins
+    return [file for file in files if file.path not in folded and not (is_newest and is_merged(file.path))]
 
 
 def _matters(file: DataFile, as_of: int | None, horizon: int | None) -> bool:

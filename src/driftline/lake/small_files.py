@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from driftline.lake.columns import delta_file_schema
 from driftline.lake.delta_tables import Commit, append, files_of, load, retried
-from driftline.lake.layout import Lake, attempt_token, relative
+from driftline.lake.layout import Lake, merged_file_name, relative
 from driftline.lake.parquet_files import DataFile, read_file, write_file
 from driftline.lake.registry import every_column
 from driftline.lake.snapshots import newest_snapshot
@@ -69,4 +69,4 @@ def _merge(lake: Lake, table: str, group: list[DataFile], schema: object) -> Dat
     low = min(file.min_hlc or 0 for file in group)
     high = max(file.max_hlc or 0 for file in group)
     folder = group[0].path.rpartition("/")[0]
-    return write_file(lake, root, f"{folder}/{low}-{high}-{attempt_token()}.parquet", rows)
+    return write_file(lake, root, merged_file_name(folder, low, high), rows)

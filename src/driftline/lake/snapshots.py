@@ -37,6 +37,11 @@ class Snapshot:
     base: tuple[DataFile, ...]
     deletes: tuple[DataFile, ...]
 
+    @property
+    def pins(self) -> Pins:
+        """What its base commit pins."""
+        return self.deltas_version, self.deletes_version, self.max_hlc
+
     def covers(self, columns: Sequence[ColumnSchema], lake: Lake, table: str) -> bool:
         """Whether it can stand for the deltas it folds: no column that these deltas may set has been left out."""
         missing = {column.name for column in columns} - self.columns

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from driftline.errors import DriftlineError
 from driftline.lake.kernels import RangeJob, Result, fold_early, load_range, read_work, split_by_range
-from driftline.lake.planning import DeltaWork, FoldPlan, delta_work
+from driftline.lake.layout import relative
+from driftline.lake.planning import DeltaWork, FoldPlan, bounded_rows, delta_work
 from driftline.lake.ranges import lower_bounds
 from driftline.progress import Tracker, silent
 from driftline.spark.task_errors import error_text, raise_task_error
@@ -57,12 +58,13 @@ def run_on_spark(
 
 def bundles(work: Sequence[DeltaWork], plan: FoldPlan) -> list[list[DeltaWork]]:
     """Readings put together so that small files share a task; there is always one task."""
-    rows = {f"tables/{plan.table}/deltas/{file.path}": file.rows for file in plan.deltas}
+    rows = {relative(plan.table, "deltas", file.path): file.rows for file in plan.deltas}
+    wanted = bounded_rows(ROWS_PER_TASK, plan.deltas)
     found: list[list[DeltaWork]] = [[]]
     filled = 0
     for piece in work:
-        size = ROWS_PER_TASK if piece.row_groups else rows[piece.path]
-        if found[-1] and filled + size > ROWS_PER_TASK * 3 // 2:
+        size = wanted if piece.row_groups else rows[piece.path]
+        if found[-1] and filled + size > wanted * 3 // 2:
             found.append([])
             filled = 0
         found[-1].append(piece)
