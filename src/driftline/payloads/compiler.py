@@ -73,6 +73,7 @@ class Compiler:
 
     def plan(self, fragments: Fragments, context: Context, variant: Variant = _PLAIN) -> NodePlan:
         """The shared plan of a node in a context."""
+        fragments = self.document.canonical(fragments)
         key = (tuple(fragment.pointer for fragment in fragments), context, variant)
         plan = self._plans.get(key)
         if plan is None:

@@ -69,6 +69,7 @@ class SchemaDocument:
     def __init__(self, source: SchemaText) -> None:
         self.source = source
         self._nodes: dict[tuple[str, ...], Node] = {}
+        self._first_pointers: dict[int, str] = {}
 
     def error(self, message: str, pointer: str, **details: Any) -> PayloadError:
         """A `SCHEMA_PARSE_ERROR` with the pointer, and line and column where the schema is text."""
@@ -111,8 +112,18 @@ class SchemaDocument:
                 return fragment
         raise self.error(f"dangling $ref '#{name}'", at)
 
+    def canonical(self, fragments: Fragments) -> Fragments:
+        """Fragments under the first pointer that led to them: a YAML anchor is one schema, however often it is used."""
+        return tuple(
+            Fragment(schema, self._first_pointers.setdefault(id(schema), pointer))
+            if isinstance(schema, dict)
+            else Fragment(schema, pointer)
+            for schema, pointer in fragments
+        )
+
     def node(self, fragments: Fragments) -> Node:
         """Fold fragments (later ones win) into one node."""
+        fragments = self.canonical(fragments)
         key = tuple(dict.fromkeys(fragment.pointer for fragment in fragments))
         node = self._nodes.get(key)
         if node is None:
