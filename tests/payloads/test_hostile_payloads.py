@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from driftline.errors import PayloadError
-from driftline.payloads import compare, compile, error_response
+from driftline import payloads
+from driftline.payloads import compare, error_response
 
 
 def nested(depth, inner="1"):
@@ -118,11 +119,13 @@ def test_the_timeout_is_cooperative_and_works_in_threads():
 
 
 def test_one_plan_serves_many_threads():
-    plan = compile({"properties": {"a": {"x-migration-cast": "int"}, "b": {"items": {"properties": {"c": {}}}}}})
+    plan = payloads.compile(
+        {"properties": {"a": {"x-migration-cast": "int"}, "b": {"items": {"properties": {"c": {}}}}}}
+    )
     reports: list[bytes] = []
 
     def work():
-        for number in range(50):
+        for _ in range(50):
             reports.append(
                 plan.compare({"a": "1", "b": [{"c": 1}]}, {"a": 2, "b": [{"c": 2}]}).to_json(execution=False)
             )
