@@ -7,6 +7,7 @@ sets column k.
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,8 +25,6 @@ Ints = npt.NDArray[np.int64]
 _WORD_BITS = 64
 _HEX_DIGITS = 16
 _SIGN = 1 << 63
-_HEX_VALUES = np.zeros(256, dtype=np.uint64)
-_HEX_VALUES[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16, dtype=np.uint64)
 
 
 def mark_of(delta_id: str) -> int:
@@ -40,15 +39,15 @@ def mark_of(delta_id: str) -> int:
 def marks_of(delta_ids: Any) -> Ints:
     """`mark_of` for a string array of whole ids."""
     digits = pc.utf8_slice_codeunits(delta_ids, 0, _HEX_DIGITS)
-    raw = np.frombuffer(digits.buffers()[2] or b"", dtype=np.uint8)
-    if len(raw) < len(digits) * _HEX_DIGITS:
+    start, stop = digits.offset * _HEX_DIGITS, (digits.offset + len(digits)) * _HEX_DIGITS
+    raw = memoryview(digits.buffers()[2] or b"")[start:stop]
+    try:
+        marks = np.frombuffer(binascii.unhexlify(raw), dtype=">u8").astype(np.uint64)
+    except binascii.Error as error:
+        raise LakeError(f"a delta id is not hexadecimal: {error}", code="bad_delta_id") from error
+    if len(marks) < len(digits):
         raise LakeError("a delta id is shorter than 64 hexadecimal digits", code="bad_delta_id")
-    raw = raw[: len(digits) * _HEX_DIGITS]
-    values = _HEX_VALUES[raw].reshape(len(digits), _HEX_DIGITS)
-    total = np.zeros(len(digits), dtype=np.uint64)
-    for place in range(_HEX_DIGITS):
-        total = (total << np.uint64(4)) | values[:, place]
-    return (total ^ np.uint64(_SIGN)).view(np.int64)
+    return (marks ^ np.uint64(_SIGN)).view(np.int64)
 
 
 def stamped_schema(columns: Sequence[ColumnSchema]) -> Any:
