@@ -1,7 +1,7 @@
 """The Spark scheduler of the lake's folds: read and split deltas in tasks, shuffle by range, do the job per range.
 
-The kernels are the same functions that run locally (`driftline.lake.kernels`). Deltas travel as Arrow IPC blobs; a
-partition of the second stage is exactly one range of row ids. Tasks give back small records, never data.
+The kernels are the same functions that run locally (`driftline.lake.kernels`). Deltas travel as Arrow IPC blobs;
+all of a range of row ids meet in one partition of the second stage. Tasks give back small records, never data.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from driftline.errors import DriftlineError
 from driftline.lake.kernels import RangeJob, Result, fold_early, load_range, read_work, split_by_range
 from driftline.lake.layout import relative
 from driftline.lake.planning import DeltaWork, FoldPlan, bounded_rows, delta_work
-from driftline.lake.ranges import lower_bounds
+from driftline.lake.ranges import ROWS_PER_RANGE, lower_bounds
 from driftline.progress import Tracker, silent
 from driftline.spark.task_errors import error_text, raise_task_error
 from driftline.spark.watching import watched
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS_PER_TASK = 400_000
+_LEAST_PARTITIONS = 16
 _BLOB_BYTES = 16 << 20  # far below what one shuffled row may hold
 
 _PIECES = "range int, blob binary, error string"
@@ -47,9 +48,10 @@ def run_on_spark(
 
     work = bundles(delta_work(plan, ROWS_PER_TASK), plan)
     pieces = session.range(0, len(work), 1, len(work)).mapInArrow(partial(_split_task, plan, job, work), _PIECES)
-    by_range = pieces.repartitionById(len(plan.ranges), sf.col("range"))
+    count = _partition_count(plan, job)
+    by_range = pieces.repartitionById(count, sf.col("range") % count)
     results = by_range.mapInArrow(partial(_range_task, plan, job), _RESULTS)
-    tasks = len(work) + len(plan.ranges)
+    tasks = len(work) + count
     rows = watched(session, tracker or silent(), "fold", tasks, results.collect)
     for row in sorted(rows, key=lambda row: (row["error"] is None, row["range"])):
         raise_task_error(row["error"])
@@ -70,6 +72,14 @@ def bundles(work: Sequence[DeltaWork], plan: FoldPlan) -> list[list[DeltaWork]]:
         found[-1].append(piece)
         filled += size
     return found
+
+
+def _partition_count(plan: FoldPlan, job: RangeJob) -> int:
+    """A partition for each range; where few deltas meet many ranges, fewer, because most ranges will be empty."""
+    if job.every_range:
+        return len(plan.ranges)
+    by_deltas = 2 * -(-plan.delta_count // ROWS_PER_RANGE)
+    return min(len(plan.ranges), max(_LEAST_PARTITIONS, by_deltas))
 
 
 def _split_task(plan: FoldPlan, job: RangeJob, work: Sequence[Sequence[DeltaWork]], batches: Batches) -> Batches:
@@ -93,20 +103,19 @@ def _split_task(plan: FoldPlan, job: RangeJob, work: Sequence[Sequence[DeltaWork
 
 
 def _range_task(plan: FoldPlan, job: RangeJob, batches: Batches) -> Batches:
-    """Second stage: all blobs of one range, folded with the files that the range covers."""
-    pieces: list[Any] = []
-    indexes: set[int] = set()
+    """Second stage: all blobs of a range, folded with the files that the range covers."""
+    pieces: dict[int, list[Any]] = {}
     for batch in batches:
         for record in batch.to_pylist():
             if record["error"] is not None:
                 yield _result(record["range"], None, record["error"])
                 return
-            indexes.add(record["range"])
+            of_range = pieces.setdefault(record["range"], [])
             if record["blob"] is not None:
-                pieces.append(pa.ipc.open_stream(record["blob"]).read_all())
-    for index in indexes:
+                of_range.append(pa.ipc.open_stream(record["blob"]).read_all())
+    for index in sorted(pieces):
         try:
-            given = load_range(plan, plan.ranges[index], pieces, job.needs_originals)
+            given = load_range(plan, plan.ranges[index], pieces.pop(index), job.needs_originals)
             yield _result(index, json.dumps(job(plan, given)), None)
         except DriftlineError as error:
             yield _result(index, None, error_text(error))
