@@ -70,11 +70,11 @@ def cell(table: Path, order: str) -> str:
 
 
 def show_api(directory: Path) -> None:
-    with (directory / "out/api-report.jsonl").open(encoding="utf-8") as lines:
+    with (directory / "out/api-report/reports.jsonl").open(encoding="utf-8") as lines:
         reports = [json.loads(line) for line in lines]
-    wrong = [report for report in reports if report["result"] != "match"]
+    wrong = [line for line in reports if not line["report"]["is_match"]]
     print(f"\nAPI migration: {len(reports) - len(wrong)} of {len(reports)} answers match; the first that does not:")
-    for entry in wrong[0]["diffs"][:1]:
+    for entry in wrong[0]["report"]["diffs"][:1]:
         print(f"  {wrong[0]['id']}  {entry['path']}  {entry['type']}")
 
 

@@ -65,6 +65,7 @@ class PayloadFlow:
     pairs: str | None = None
     old: str | None = None
     new: str | None = None
+    id_name: str = "id"
     root: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     fail_if: tuple[Threshold, ...] = ()

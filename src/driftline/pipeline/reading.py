@@ -188,6 +188,7 @@ def _payloads(name: str, section: Section) -> PayloadFlow:
         pairs=section.text("pairs"),
         old=section.text("old"),
         new=section.text("new"),
+        id_name=section.text("id", "id") or "id",
         root=section.text("root"),
         config=section.data("config"),
         fail_if=_thresholds(section, PAYLOAD_COUNTS),

@@ -39,9 +39,9 @@ format = "csv"                   # jsonl, csv, parquet or sqlite
 # as_of = "2026-03-02"           # a day, a time or an hlc; now where it is missing
 
 # [payloads.orders_api]          # old and new responses of an API
-# pairs = "api/pairs.jsonl"      # {{"id": ..., "old": ..., "new": ...}} a line; or old = and new =
+# pairs = "api/pairs.jsonl"      # {{"id": ..., "old": ..., "new": ...}} a line; or old = and new = (joined by id)
 # schema = "api/schema.yaml"     # with x-migration-* rules
-# report = "out/api-report.jsonl"
+# report = "out/api-report"      # a folder: a report per pair, totals, coverage of rules
 # fail_if = ["different > 0"]
 
 # [indexes.code]                 # two builds of a code index
