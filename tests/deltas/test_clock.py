@@ -94,6 +94,13 @@ def test_walls_beyond_signed_64_bits_are_refused() -> None:
     assert make_hlc((1 << 47) - 1, MAX_COUNTER) == (1 << 63) - 1
 
 
+def test_several_timestamps_at_once_are_what_counting_gives() -> None:
+    counting, taking = (Clock(wall=lambda: 1000, last=at(1000, MAX_COUNTER - 2)) for _ in range(2))
+    assert list(taking.take(6)) == [counting.now() for _ in range(6)]
+    assert list(taking.take(0)) == []
+    assert taking.now() == counting.now()
+
+
 def test_threads_never_get_the_same_timestamp() -> None:
     clock = Clock(wall=lambda: 1000)
     found: list[list[int]] = [[] for _ in range(8)]

@@ -65,13 +65,17 @@ class Clock:
     def now(self) -> int:
         """The next timestamp."""
         with self._lock:
-            previous_wall, previous_counter = split_hlc(self._last)
-            physical = int(self._wall())
-            if physical > previous_wall:
-                self._last = make_hlc(physical)
-            else:
-                self._last = make_hlc(previous_wall, previous_counter + 1)
+            self._last = self._next()
             return self._last
+
+    def take(self, count: int) -> range:
+        """Several timestamps in a row, in one step."""
+        with self._lock:
+            first = self._next() if count else self._last
+            # Adding carries a full counter into the wall clock, as counting does.
+            taken = range(first, first + count)
+            self._last = _checked(taken[-1]) if count else self._last
+            return taken
 
     def recv(self, remote: int) -> int:
         """Step past a remote timestamp; one too far ahead is an error and leaves the clock as it was."""
@@ -82,6 +86,11 @@ class Clock:
             check_drift(remote, physical)
             self._last = _after(self._last, _checked(remote), physical)
             return self._last
+
+    def _next(self) -> int:
+        previous_wall, previous_counter = split_hlc(self._last)
+        physical = int(self._wall())
+        return make_hlc(physical) if physical > previous_wall else make_hlc(previous_wall, previous_counter + 1)
 
 
 def _after(last: int, remote: int, physical: int) -> int:
