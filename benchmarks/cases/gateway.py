@@ -32,6 +32,9 @@ def run(full: bool) -> list[Row]:
         _load(ours, "push", 1, 3, 100)
         rows.append(_row("one push of 10,000 deltas", "driftline", _best(ours, 3, "push", 1, 1, 10_000)))
         rows.append(_row("16 clients, batches of 100", "driftline", _best(ours, 3, "push", CLIENTS, 60, 100)))
+        with server(Path(place) / "flushing", ("--flush-seconds", "1")) as ours:
+            case = "16 clients, batches of 100, flushing every second"
+            rows.append(_row(case, "driftline", _best(ours, 3, "push", CLIENTS, 120, 100)))
     small, big = loaded_log(DATA / "gateway-100k", 100_000), loaded_log(DATA / f"gateway-{large}", large)
     for name, path, deltas in (("100k", small, 100_000), (f"{large // 1_000_000}M", big, pulled)):
         with server(_copied(path)) as ours:
@@ -52,13 +55,16 @@ class Ours:
         self.data, self.url, self.process, self.tokens = data, url, process, tokens
 
 
+NEVER = ("--flush-seconds", "3600", "--flush-mb", "100000")
+
+
 @contextmanager
-def server(data: Path) -> Iterator[Ours]:
+def server(data: Path, flushing: tuple[str, ...] = NEVER) -> Iterator[Ours]:
     data.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "DRIFTLINE_JWT_SECRET": SECRET, "PYTHONPATH": str(ROOT / "src")}
     options = ("--gateway", GATEWAY, "--data", str(data), "--port", "0", "--rate-limit", "0", "--log-level", "warning")
     started = subprocess.Popen(
-        driftline_command("serve", *options, "--flush-seconds", "3600", "--flush-mb", "100000"),
+        driftline_command("serve", *options, *flushing),
         env=environment,
         stderr=subprocess.PIPE,
         text=True,

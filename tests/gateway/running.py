@@ -98,6 +98,7 @@ class Server:
             env={**os.environ, "PYTHONPATH": str(SOURCE), "DRIFTLINE_JWT_SECRET": SECRET, **(environment or {})},
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -121,8 +122,8 @@ class Server:
         return Client(self.url, sub, **claims)
 
     def kill(self) -> None:
-        """No goodbye."""
-        self.process.send_signal(signal.SIGKILL)
+        """No goodbye, neither from the server nor from the processes it started."""
+        os.killpg(self.process.pid, signal.SIGKILL)
         self._gone()
 
     def stop(self, timeout: float = 15) -> int:

@@ -24,7 +24,7 @@ from driftline.gateway.log import read_all
 from driftline.gateway.push import WireDelta
 from driftline.gateway.sqlite_log import SqliteLog
 
-MAX_RANGE = 50_000  # deltas of one round, which is what is held in memory
+MAX_RANGE = 20_000  # deltas of one round, which is what is held in memory
 
 _decoder = msgspec.json.Decoder(WireDelta)
 
@@ -69,16 +69,6 @@ class Flusher:
                 self._flush_range(report)
         return report
 
-    def waiting_bytes(self) -> int:
-        """The size of what is not in the lake yet (counted up to a million deltas)."""
-        query = "SELECT sum(length(body)) FROM (SELECT body FROM log WHERE seq > ? ORDER BY seq LIMIT 1000000)"
-        return int(self._log.reader().execute(query, (self._log.counter("flushed"),)).get or 0)
-
-    def waiting_since_ms(self) -> int | None:
-        """When the oldest delta that is not in the lake arrived."""
-        oldest = self._log.read(self._log.counter("flushed"), 1)
-        return oldest[0].arrival >> 16 if oldest else None
-
     def _flush_range(self, report: FlushReport) -> None:
         done, target = self._log.counter("flushed"), self._log.counter("flushing")
         if target <= done:
@@ -107,12 +97,25 @@ class Flusher:
                 yield True
 
 
+def waiting_bytes(log: SqliteLog) -> int:
+    """The size of what is not in the lake yet (counted up to a million deltas)."""
+    query = "SELECT sum(length(body)) FROM (SELECT body FROM log WHERE seq > ? ORDER BY seq LIMIT 1000000)"
+    return int(log.reader().execute(query, (log.counter("flushed"),)).get or 0)
+
+
+def waiting_since_ms(log: SqliteLog) -> int | None:
+    """When the oldest delta that is not in the lake arrived."""
+    oldest = log.read(log.counter("flushed"), 1)
+    return oldest[0].arrival >> 16 if oldest else None
+
+
 class FlushTimer:
     """A thread that flushes when enough has gathered or the oldest delta has waited long enough."""
 
     def __init__(
         self,
-        flusher: Flusher,
+        log: SqliteLog,
+        flush: Callable[[], FlushReport],
         *,
         max_bytes: int,
         max_seconds: float,
@@ -120,7 +123,8 @@ class FlushTimer:
         failed: Callable[[DriftlineError], None],
         tick: float = 1.0,
     ) -> None:
-        self._flusher = flusher
+        self._log = log
+        self._flush = flush
         self._max_bytes = max_bytes
         self._max_seconds = max_seconds
         self._done = done
@@ -140,18 +144,18 @@ class FlushTimer:
         while not self._stop.wait(pause):
             try:
                 if self._is_due():
-                    self._done(self._flusher.flush(wait=False))
+                    self._done(self._flush())
                 pause = self._tick
             except DriftlineError as error:
                 self._failed(error)
                 pause = min(pause * 2, 60.0)
 
     def _is_due(self) -> bool:
-        oldest = self._flusher.waiting_since_ms()
+        oldest = waiting_since_ms(self._log)
         if oldest is None:
             return False
         age = time.time() - oldest / 1000
-        return age >= self._max_seconds or self._flusher.waiting_bytes() >= self._max_bytes
+        return age >= self._max_seconds or waiting_bytes(self._log) >= self._max_bytes
 
 
 def row_delta(body: bytes) -> RowDelta:

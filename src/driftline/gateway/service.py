@@ -17,7 +17,8 @@ from driftline.deltas import TableSchema
 from driftline.deltas.clock import make_hlc, physical_ms
 from driftline.errors import DeltaError, DriftlineError, GatewayError
 from driftline.gateway.auth import Caller
-from driftline.gateway.flush import Flusher, FlushReport, FlushTimer
+from driftline.gateway.flush import FlushReport, FlushTimer
+from driftline.gateway.flush_process import LOG_FILE, FlushProcess
 from driftline.gateway.group_commit import GroupCommit
 from driftline.gateway.lake_store import LakeStore
 from driftline.gateway.limits import RateLimiter
@@ -32,8 +33,6 @@ from driftline.gateway.sqlite_log import SqliteLog
 from driftline.gateway.views import View
 
 T = TypeVar("T")
-
-LOG_FILE = "log.sqlite"
 
 _CHECKPOINT_BYTES = 8 << 20
 _LARGE_BODY = 128 << 10  # larger bodies are parsed beside the event loop
@@ -65,14 +64,15 @@ class Gateway:
         self.log = SqliteLog(settings.data / LOG_FILE)
         self.index = RowIndex(self.log)
         self.store = LakeStore(settings.lake_location)
-        self.flusher = Flusher(self.log, self.store, settings.gateway, settings.data / "flush.lock")
+        self.flusher = FlushProcess(settings.data, settings.lake_location, settings.gateway)
         self.last_seen: OrderedDict[str, int] = OrderedDict()
         self._configuration: Configuration | None = None
         self._floors: Mapping[str, int] = {}
         self._commit = GroupCommit(self.log, max_pending=settings.max_pending)
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="gateway")
         self._timer = FlushTimer(
-            self.flusher,
+            self.log,
+            lambda: self.flusher.flush(wait=False),
             max_bytes=settings.flush_bytes,
             max_seconds=settings.flush_seconds,
             done=self._flushed,
@@ -147,8 +147,8 @@ class Gateway:
 
     def learn_horizons(self) -> None:
         """Look up below which hlc the lake takes no deltas any more."""
-        floors = {table: self.store.refused_before(table) for table in self.log.table_names()}
-        self._floors = {table: floor for table, floor in floors.items() if floor is not None}
+        if self.log.table_names():
+            self._floors = self.flusher.horizons()
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run blocking work beside the event loop."""
@@ -158,14 +158,15 @@ class Gateway:
         """Write what waits, flush as far as time allows, let go of everything."""
         self._commit.close()
         self._upkeep.close()
-        last_flush = threading.Thread(target=self._flush_at_end, daemon=True)
-        last_flush.start()
-        last_flush.join(flush_seconds)
-        # A flush that needs longer goes on with the same range at the next start.
-        if not last_flush.is_alive():
-            self._timer.close()
-            self._threads.shutdown()
-            self.log.close()
+        self._timer.close()
+        try:
+            if self.log.counter("flushed") < self.log.bounds().last:
+                self._flushed(self.flusher.flush(wait=False, seconds=flush_seconds))
+        except DriftlineError as error:
+            self._flush_failed(error)
+        self.flusher.close()
+        self._threads.shutdown()
+        self.log.close()
         self.metrics.close()
 
     def _read(self, caller: Caller, query: Mapping[str, str]) -> Page:
@@ -198,12 +199,6 @@ class Gateway:
         except DeltaError as error:
             raise GatewayError(error.message, code="SCHEMA_ERROR") from error
         self.log.change_document("schemas", lambda before: _with_schema(before, schema), "config")
-
-    def _flush_at_end(self) -> None:
-        try:
-            self._flushed(self.flusher.flush(wait=False))
-        except DriftlineError as error:
-            self._flush_failed(error)
 
     def _flushed(self, report: FlushReport) -> None:
         if report.deltas:
