@@ -57,13 +57,13 @@ def refused_or_harmless(answer: httpx.Response) -> None:
         assert len(answer.json()["error"]) < 500
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(body=damaged_bodies())
 def test_damaged_pushes(shared_server: Server, body: bytes) -> None:
     refused_or_harmless(client_of(shared_server).post(PUSH, content=body))
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(body=st.one_of(st.binary(max_size=200), anything.map(lambda value: json.dumps(value).encode())))
 def test_bodies_of_noise(shared_server: Server, body: bytes) -> None:
     client = client_of(shared_server)
@@ -72,14 +72,14 @@ def test_bodies_of_noise(shared_server: Server, body: bytes) -> None:
         assert client.post(f"/admin/{route}/{GATEWAY}", content=body).status_code == 400
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(query=st.dictionaries(st.sampled_from(["since", "cursor", "limit", "clientId"]), st.text(max_size=30)))
 def test_queries_of_noise(shared_server: Server, query: dict[str, str]) -> None:
     answer = client_of(shared_server).get(f"/sync/{GATEWAY}/pull", params=query)
     assert answer.status_code in (200, 400, 403, 410), answer.text
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(header=st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=60))
 def test_headers_of_noise(shared_server: Server, header: str) -> None:
     for value in (f"x{header}", f"Bearer x{header}", f"Bearer a.{header}.c"):

@@ -6,11 +6,11 @@ import asyncio
 import json
 import logging
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, TypeVar
 
 from driftline.deltas import TableSchema
@@ -37,7 +37,8 @@ T = TypeVar("T")
 _CHECKPOINT_BYTES = 8 << 20
 _LARGE_BODY = 128 << 10  # larger bodies are parsed beside the event loop
 _REMEMBERED_CLIENTS = 1000
-_SLOW_TICK_SECONDS = 30.0
+_TICK_SECONDS = 0.5
+_PRUNE_TICKS, _HORIZON_TICKS = 4, 60
 _PRUNE_STEP = 20_000  # records forgotten in one transaction, so that pushes get their turn
 _logger = logging.getLogger("driftline.gateway")
 
@@ -226,17 +227,22 @@ class _Upkeep:
         self._thread.join()
 
     def _run(self) -> None:
-        next_look = time.monotonic()
-        while not self._stop.wait(0.5):
+        for tick in count():
+            if self._stop.wait(_TICK_SECONDS):
+                return
             try:
-                if self._gateway.log.wal_bytes() > _CHECKPOINT_BYTES:
-                    self._gateway.log.checkpoint()
-                if time.monotonic() >= next_look:
-                    self._gateway.prune()
-                    self._gateway.learn_horizons()
-                    next_look = time.monotonic() + _SLOW_TICK_SECONDS
+                self._look_after(tick)
             except DriftlineError as error:
                 _logger.warning("upkeep", extra={"fields": {"code": error.code, "error": error.message}})
+
+    def _look_after(self, tick: int) -> None:
+        gateway = self._gateway
+        if gateway.log.wal_bytes() > _CHECKPOINT_BYTES:
+            gateway.log.checkpoint()
+        if tick % _PRUNE_TICKS == 0:
+            gateway.prune()
+        if tick % _HORIZON_TICKS == 0:
+            gateway.learn_horizons()
 
 
 def _with_schema(document: bytes | None, schema: TableSchema) -> bytes:
