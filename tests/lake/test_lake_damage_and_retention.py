@@ -66,13 +66,18 @@ def drop_column(path: Path) -> None:
     rewrite(path, pq.read_table(path).drop_columns(["_columns"]))
 
 
+def shorten_ids(path: Path) -> None:
+    table = pq.read_table(path)
+    rewrite(path, table.set_column(4, "_delta_id", pa.array(["A"] * table.num_rows)))
+
+
 def forge(path: Path) -> None:
     table = pq.read_table(path)
     place = table.column_names.index("title")
     rewrite(path, table.set_column(place, table.field(place), pa.array(["forged"] * table.num_rows)))
 
 
-@pytest.mark.parametrize("damage", [truncate, empty, garble, retype, drop_column])
+@pytest.mark.parametrize("damage", [truncate, empty, garble, retype, drop_column, shorten_ids])
 def test_a_damaged_delta_file_is_named(tmp_path: Path, damage: object) -> None:
     lake = load_lake(tmp_path, BATCHES[:1], {0})
     before = dict(state_rows(lake, "todos"))

@@ -6,6 +6,7 @@ anew and the sequence compared, because a fresh handle would append a second tim
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ from driftline.lake.retention import refused_before, too_old
 from driftline.lake.rows import encode_deltas
 
 _ROWS_PER_FILE = 500_000
+_HEX_ID = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ def _check_batch(table: str, batch: Sequence[RowDelta], check_ids: bool) -> None
         if delta.table != table:
             raise DeltaError(f"delta {position} is of table {delta.table!r}, not {table!r}", index=position)
         check_column_names(tuple(entry.column for entry in delta.columns))
-        if check_ids and not delta.has_own_id():
+        if not (delta.has_own_id() if check_ids else _HEX_ID.fullmatch(delta.delta_id)):
             raise wrong_id(f"the batch for {table}", position, delta)
 
 

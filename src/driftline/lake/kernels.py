@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from driftline.errors import LakeError
 from driftline.lake.columns import ROW_ID, base_file_schema, deletes_file_schema, delta_file_schema
 from driftline.lake.fold import Folded, fold, useful
 from driftline.lake.identities import check_delta_ids
@@ -67,7 +68,7 @@ def read_work(plan: FoldPlan, work: DeltaWork, job: RangeJob) -> Any:
         if job.checks_ids:
             check_delta_ids(plan.table, batch, plan.ever, work.path)
         kept = _within_moments(plan, batch)
-        pieces.append(_with_originals(stamp_deltas(kept, plan.columns), kept, originals))
+        pieces.append(_with_originals(_stamp(plan, kept, work.path), kept, originals))
     return pa.concat_tables(pieces) if pieces else _empty_deltas(plan, originals)
 
 
@@ -127,6 +128,13 @@ def _inside(table: Any, key_range: KeyRange) -> Any:
     if key_range.high is not None:
         table = table.filter(pc.less(table[ROW_ID], key_range.high))
     return table
+
+
+def _stamp(plan: FoldPlan, rows: Any, path: str) -> Any:
+    try:
+        return stamp_deltas(rows, plan.columns)
+    except LakeError as error:
+        raise LakeError(f"{path}: {error.message}", code=error.code, path=path) from error
 
 
 def _within_moments(plan: FoldPlan, batch: Any) -> Any:

@@ -39,14 +39,14 @@ def mark_of(delta_id: str) -> int:
 def marks_of(delta_ids: Any) -> Ints:
     """`mark_of` for a string array of whole ids."""
     digits = pc.utf8_slice_codeunits(delta_ids, 0, _HEX_DIGITS)
-    start, stop = digits.offset * _HEX_DIGITS, (digits.offset + len(digits)) * _HEX_DIGITS
-    raw = memoryview(digits.buffers()[2] or b"")[start:stop]
+    length = pc.sum(pc.binary_length(digits)).as_py() or 0
+    raw = memoryview(digits.buffers()[2] or b"")[:length]
+    if length != len(digits) * _HEX_DIGITS:
+        raise LakeError("a delta id is shorter than 64 hexadecimal digits", code="bad_delta_id")
     try:
         marks = np.frombuffer(binascii.unhexlify(raw), dtype=">u8").astype(np.uint64)
     except binascii.Error as error:
         raise LakeError(f"a delta id is not hexadecimal: {error}", code="bad_delta_id") from error
-    if len(marks) < len(digits):
-        raise LakeError("a delta id is shorter than 64 hexadecimal digits", code="bad_delta_id")
     return (marks ^ np.uint64(_SIGN)).view(np.int64)
 
 
