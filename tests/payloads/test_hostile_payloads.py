@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from driftline.errors import PayloadError
 from driftline import payloads
+from driftline.errors import PayloadError
 from driftline.payloads import compare, error_response
 
 

@@ -357,6 +357,36 @@ webhook = "http://127.0.0.1:{server.server_port}/hook"
         assert line.startswith("# ") or (line.rpartition(" ")[0].endswith("}") and float(line.rpartition(" ")[2]) >= 0)
 
 
+def test_a_run_that_cannot_begin_is_told_too(tmp_path: Path) -> None:
+    extra = (
+        '\n[finish]\ncommand = ["sh", "-c", "echo $DRIFTLINE_RESULT > told.txt"]\n[metrics]\nprometheus = "shop.prom"\n'
+    )
+    file = make_shop(tmp_path, PIPELINE + extra)
+    shutil.rmtree(tmp_path / "data")
+    process = start_cli(file)
+    _, words = process.communicate()
+    assert process.returncode == 2
+    assert words.startswith("error[no_snapshots]: shop.toml:7: [tables.customers] 0 snapshots match")
+    assert (tmp_path / "told.txt").read_text() == "failed\n"
+    assert 'result="failed"} 1' in (tmp_path / "shop.prom").read_text()
+
+
+def test_a_fault_in_a_stage_does_not_end_the_others(tmp_path: Path, monkeypatch) -> None:
+    from driftline.pipeline import table_stages
+
+    def broken(plan, kind, diff, bench):
+        raise RuntimeError("something nobody thought of")
+
+    monkeypatch.setattr(table_stages, "_changeset", broken)
+    text = PIPELINE.replace('key = "id"\n', 'key = "id"\npatchset = "out/{to}.patchset"\n')
+    record = run(make_shop(tmp_path, text))
+    assert record.exit_code == 2
+    fates = {stage.stage: stage for stage in record.stages}
+    assert fates["orders/2026-03-02/patchset"].problem == "internal: RuntimeError: something nobody thought of"
+    assert fates["orders/lake/compact"].result == "done"
+    assert_lake_is_the_snapshots(tmp_path)
+
+
 def test_a_hook_that_fails_is_a_warning(tmp_path: Path) -> None:
     extra = '\n[finish]\ncommand = ["sh", "-c", "echo no >&2; exit 3"]\nwebhook = "http://127.0.0.1:9/"\n'
     process = start_cli(make_shop(tmp_path, PIPELINE + extra))

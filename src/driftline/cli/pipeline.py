@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +107,7 @@ def run(
     from driftline.pipeline.metrics import write_metrics
 
     declared = load(file)
-    with progress_bar(show=progress) as tracker:
+    with progress_bar(show=progress) as tracker, _telling_a_false_start(declared):
         record = run_pipeline(
             declared,
             engine=engine or ("spark" if master else None),
@@ -190,6 +192,26 @@ def init(file: str) -> int:
     write_atomically(target, template_for(target.name).encode())
     click.echo(f"wrote {file}: edit it, then run: driftline pipeline plan {file}", err=True)
     return 0
+
+
+@contextmanager
+def _telling_a_false_start(declared: Pipeline) -> Iterator[None]:
+    """A run that cannot begin (no snapshots, a lake that is away) is told to metrics and hooks like one that failed."""
+    from driftline.errors import Cancelled, DriftlineError, LockedError
+    from driftline.pipeline.finishing import call_hooks
+    from driftline.pipeline.metrics import write_metrics
+    from driftline.pipeline.running import failed_before_start
+
+    try:
+        yield
+    except (Cancelled, LockedError):
+        raise
+    except DriftlineError:
+        record = failed_before_start(declared)
+        write_metrics(declared, record)
+        for problem in call_hooks(declared, record):
+            click.echo(f"warning: {problem}", err=True)
+        raise
 
 
 def _show_run(record: RunRecord) -> None:

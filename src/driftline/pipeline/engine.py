@@ -8,8 +8,11 @@ from typing import Any
 
 from driftline.engine_choice import configured_master
 from driftline.tables.engines import DiffJob, choose_engine
+from driftline.tables.memory import default_limit
 
 _SPARK = "spark"
+# Order comes from explicit range ids, so plans stay as they were made; blobs are compact already.
+_SESSION_CONFIG = {"spark.sql.adaptive.enabled": "false", "spark.shuffle.compress": "false"}
 
 
 class RunEngine:
@@ -18,7 +21,7 @@ class RunEngine:
     def __init__(self, wanted: str, master: str | None, *, memory: int | None, parallel: int) -> None:
         self.wanted = _SPARK if master is not None and wanted == "auto" else wanted
         self.master = master
-        self.memory = memory
+        self.memory = memory or default_limit() // parallel  # stages that run side by side share the machine
         self.parallel = parallel
         self._lock = threading.Lock()
         self._stack = ExitStack()
@@ -48,7 +51,7 @@ class RunEngine:
             if self._session is None:
                 self.used.add(_SPARK)
                 self._session = self._stack.enter_context(
-                    open_session(self.master, app_name="driftline pipeline", short_job=False, memory="1g")
+                    open_session(self.master, app_name="driftline pipeline", short_job=False, config=_SESSION_CONFIG)
                 )
             return self._session
 

@@ -112,7 +112,7 @@ class PipelineRun:
             record, kept = self._done_or_kept(stage)
         except Cancelled:
             return StageRun(stage.name, "cancelled", time.monotonic() - started)
-        except (DriftlineError, OSError, MemoryError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever fails, the other stages go on
             return StageRun(stage.name, "failed", time.monotonic() - started, problem=_words(error))
         seconds = time.monotonic() - started
         return StageRun(stage.name, "kept" if kept else "done", seconds, record.counts, record=record)
@@ -195,6 +195,11 @@ def run_pipeline(
     return record
 
 
+def failed_before_start(pipeline: Pipeline) -> RunRecord:
+    """The record of a run that could not begin, for whoever watches; it is not kept."""
+    return RunRecord(new_run_id(), pipeline.name, timestamp(), 0.0, pipeline.engine, "failed", (), (), versions())
+
+
 @contextmanager
 def locked(pipeline: Pipeline, wait_seconds: float) -> Iterator[None]:
     """Hold the pipeline's lock: two runs of one pipeline never work at the same time."""
@@ -239,4 +244,7 @@ def _words(error: BaseException) -> str:
         return f"{error.code}: {error.message}"
     if isinstance(error, MemoryError):
         return "out_of_memory: not enough memory: set a lower 'memory' in [pipeline]"
-    return f"io_error: {error}"
+    if isinstance(error, OSError):
+        return f"io_error: {error}"
+    lines = str(error).strip().splitlines() or ["no word"]
+    return f"internal: {type(error).__name__}: {lines[0][:300]}"
