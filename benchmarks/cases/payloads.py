@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import data_payloads
-from benchmarks.contest import DATA, PEERS_PYTHON, ROOT, Contender, Row, hold
+from benchmarks.contest import DATA, PEERS_PYTHON, ROOT, Contender, Row, driftline_command, hold
+from benchmarks.measure import Measurement, measure
 
 HERE = ROOT / "benchmarks" / "peers"
 
@@ -21,8 +22,10 @@ def run(full: bool) -> list[Row]:
     DATA.mkdir(parents=True, exist_ok=True)
     items = 20_000 if full else 1_000
     rows = _pair_rows(full)
-    rows += _array_rows(items, full)
+    rows += _array_rows(items)
     rows += _limit_rows(50 if full else 5)
+    rows += _service_rows(2_000 if full else 500)
+    rows += _batch_rows(1_000_000 if full else 20_000)
     return rows
 
 
@@ -35,7 +38,7 @@ def _pair_rows(full: bool) -> list[Row]:
     return rows + hold("the same, parse and report included", [_ours("text", paths, seconds)])
 
 
-def _array_rows(items: int, full: bool) -> list[Row]:
+def _array_rows(items: int) -> list[Row]:
     rows: list[Row] = []
     for case, tolerated in (("keyed", False), ("unordered", True)):
         # A quarter of the items first: time must grow with them.
@@ -44,7 +47,7 @@ def _array_rows(items: int, full: bool) -> list[Row]:
             contenders = [_ours(case, paths, 1)]
             if count == items:
                 contenders.append(_deepdiff(case, paths, 0))
-            rows += hold(f"{case} array of {count:,} items", contenders, rounds=3 if full else 1)
+            rows += hold(f"{case} array of {count:,} items", contenders, rounds=1)
     return rows
 
 
@@ -54,6 +57,48 @@ def _limit_rows(megabytes: int) -> list[Row]:
     old, new = data_payloads.long_arrays(count, tolerated=False)
     paths = _write_pair("limit", old, new)
     return hold(f"pair of {paths[0].stat().st_size / 2**20:.0f} MB each, strict", [_ours("limit", paths, 0)], rounds=1)
+
+
+def _service_rows(count: int) -> list[Row]:
+    old = data_payloads.invoice()
+    paths = _write_pair("invoice", old, data_payloads.counterpart(old))
+    rows: list[Row] = []
+    for mode, words in (("single", "10 KB pairs one by one"), ("batch", "10 KB pairs as NDJSON")):
+        command = [sys.executable, str(HERE / "payloads_service.py"), mode, *map(str, paths), str(count)]
+        rows += hold(f"service, one worker: {words}", [Contender("driftline", call=partial(_figures, command))])
+    return rows
+
+
+def _batch_rows(count: int) -> list[Row]:
+    """Pairs of 2 KB: one process, then Spark on two cores; a tiny batch tells what starting costs."""
+    schema = DATA / "payload-schema.json"
+    schema.write_text(json.dumps(data_payloads.INVOICE_SCHEMA))
+    sizes = {"few": 200, "some": max(count // 20, 2_000), "all": count}
+    for name, pairs in sizes.items():
+        path = DATA / f"payload-pairs-{pairs}.jsonl"
+        if not path.exists():
+            data_payloads.write_batch(path, pairs)
+        sizes[name] = pairs
+    engines = {"one process": ["--engine", "local", "--workers", "1"], "Spark local[2]": ["--master", "local[2]"]}
+    rows: list[Row] = []
+    rates: dict[str, float] = {}
+    for engine, options in engines.items():
+        start = _batch_run(sizes["few"], options)
+        most = sizes["some" if engine == "one process" else "all"]
+        whole = _batch_run(most, options)
+        rates[engine] = (most - sizes["few"]) / (whole.wall - start.wall)
+        figures = {"wall_s": whole.wall, "per_s": rates[engine], "peak_mb": whole.peak_mb, "start_s": start.wall}
+        if engine != "one process":
+            figures["share_of_two_cores"] = rates[engine] / (2 * rates["one process"])
+            figures["few_peak_mb"] = start.peak_mb
+        rows.append(Row(f"batch of {most:,} pairs of 2 KB", f"driftline, {engine}", figures))
+    return rows
+
+
+def _batch_run(pairs: int, options: list[str]) -> Measurement:
+    target = DATA / "payload-batch"
+    files = [str(DATA / f"payload-pairs-{pairs}.jsonl"), "--schema", str(DATA / "payload-schema.json")]
+    return measure(driftline_command("compare-batch", *files, "-o", str(target), *options), cwd=ROOT)
 
 
 def _write_pair(name: str, old: Any, new: Any) -> tuple[Path, Path]:

@@ -168,3 +168,13 @@ def test_malformed_schemas_are_parse_errors(schema):
         compare({}, {}, schema)
     assert caught.value.code == "SCHEMA_PARSE_ERROR"
     assert "reason" in caught.value.details
+
+
+@pytest.mark.parametrize(("level", "expected"), [("DEBUG", True), ("INFO", False), ("ERROR", False)])
+def test_log_level_decides_what_is_logged(caplog, level, expected):
+    schema = {"properties": {"a": {"x-migration-pattern": "("}}}
+    with caplog.at_level("DEBUG", logger="driftline.payloads"):
+        compare({"a": 1}, {"a": 1}, schema, {"log_level": level})
+    texts = [record.getMessage() for record in caplog.records]
+    assert any(text.startswith("compared") for text in texts) is expected
+    assert any("x-migration-pattern" in text for text in texts) is (level != "ERROR")

@@ -96,7 +96,7 @@ class PayloadPlan:
         error.context["partial_result"] = None
         if error.code in _PARTIAL:
             error.context["partial_result"] = self._report(run, started, is_match=None).to_dict()
-        self._log(logging.ERROR, "comparison failed: %s", error.message)
+        self._log(logging.ERROR, "comparison failed: %s", error.code)
         return error
 
     def _report(self, run: Run, started: float, *, is_match: bool | None) -> Report:
@@ -107,7 +107,7 @@ class PayloadPlan:
             "warnings_count": len(run.warnings),
             "fields_ignored": run.ignored,
         }
-        if self._log_level <= logging.INFO and LOGGER.isEnabledFor(logging.INFO):
+        if run.warnings or self._log_level == logging.DEBUG:
             self._log_details(run, is_match, summary)
         return Report(
             is_match=is_match,
@@ -139,11 +139,12 @@ class PayloadPlan:
             LOGGER.log(level, message, *arguments)
 
     def _log_details(self, run: Run, is_match: bool | None, summary: dict[str, int]) -> None:
+        for entry in run.warnings:
+            if entry.type == "RULE_ERROR":  # §6.1: a rule error is logged, and the field falls back to strict
+                self._log(logging.WARNING, "%s: %s", entry.path, entry.message)
         for entry in run.trace or ():
             self._log(logging.DEBUG, "%s %s: %s", entry.path, entry.rule, entry.outcome)
-        for entry in run.warnings:
-            self._log(logging.WARNING, "%s %s: %s", entry.path, entry.type, entry.message)
-        self._log(logging.INFO, "compared: match=%s %s", is_match, summary)
+        self._log(logging.DEBUG, "compared: match=%s %s", is_match, summary)
 
 
 def _prune(run: Run, compiler: Compiler) -> None:
@@ -185,6 +186,7 @@ def compile(  # noqa: A001 - the public name of design.md
             return plan
     document = SchemaDocument(load_schema(schema))
     plan = PayloadPlan(Compiler(document, find_root(document, root), settings))
+    LOGGER.info("compiled a schema")
     with _lock:
         _plans[key] = plan
         if len(_plans) > CACHED_PLANS:
