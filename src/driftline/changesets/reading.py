@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from driftline.changesets.format import (
@@ -80,7 +82,8 @@ def read_operations(data: bytes, header: Header) -> tuple[list[Operation], int]:
     operations: list[Operation] = []
     offset = header.end
     try:
-        offset = _read_quickly(data, header, operations)
+        with _without_garbage_collection():
+            offset = _read_quickly(data, header, operations)
     except (IndexError, struct.error, CorruptChangesetError, UnicodeDecodeError):
         # The careful reader starts again and finds out what is wrong, or that it is text that is not UTF-8.
         operations.clear()
@@ -88,6 +91,18 @@ def read_operations(data: bytes, header: Header) -> tuple[list[Operation], int]:
         record, offset = read_raw_record(data, offset, header)
         operations.append(_decoded(record, header))
     return operations, offset
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Operations refer to no containers that refer back, yet the collector would walk all of them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _read_quickly(data: bytes, header: Header, operations: list[Operation]) -> int:
