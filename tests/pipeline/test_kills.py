@@ -60,7 +60,7 @@ def test_killed_at_every_boundary(tmp_path: Path, undisturbed) -> None:
     assert_mended(tmp_path, file, undisturbed)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_killed_at_random_moments(seed: int, tmp_path: Path, undisturbed) -> None:
     file = make_shop(tmp_path)
     assert kill_again_and_again(file, "random", str(seed)) > 3

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from driftline.deltas.clock import COUNTER_BITS, physical_ms
 from driftline.errors import PipelineError
@@ -134,7 +134,11 @@ def state_stages(plan: TablePlan) -> Iterator[Stage]:
 def changeset_stages(plan: TablePlan) -> Iterator[Stage]:
     """Changesets and patchsets for each pair of snapshots."""
     flow = plan.flow
-    for kind, path in (("changeset", flow.changeset), ("patchset", flow.patchset)):
+    targets: tuple[tuple[Literal["changeset", "patchset"], str | None], ...] = (
+        ("changeset", flow.changeset),
+        ("patchset", flow.patchset),
+    )
+    for kind, path in targets:
         for before, after in plan.pairs() if path else []:
             assert path is not None
             diff = plan.name(after.label, "diff")
@@ -357,7 +361,7 @@ def _state(plan: TablePlan, target: StateTarget, bench: Workbench) -> Outcome:
     return Outcome({"rows": rows})
 
 
-def _changeset(plan: TablePlan, kind: str, diff: str, bench: Workbench) -> Outcome:
+def _changeset(plan: TablePlan, kind: Literal["changeset", "patchset"], diff: str, bench: Workbench) -> Outcome:
     from driftline.pipeline.changeset_files import write_changeset
 
     lines = read_lines(bench.made(diff, "events"))
