@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _BLANKS = " \t\n\v\f\r"
 _NUMBER = re.compile(rf"[{_BLANKS}]*[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[{_BLANKS}]*")
+_MOST_INTEGER_DIGITS = 19
+_MOST_EXACT_CHARACTERS = 15
 _TWO_TO_63 = float(1 << 63)
 
 
@@ -69,16 +71,25 @@ def apply_affinity(value: Field, affinity: Affinity) -> Field:
 
 def text_as_number(text: str) -> int | float | str:
     """The number a text looks like, or the text itself; only what stands before a NUL is looked at."""
-    visible = text.partition("\0")[0]
+    visible, nul, _ = text.partition("\0")
     if not _NUMBER.fullmatch(visible):
         return text
     digits = visible.strip(_BLANKS)
-    # Python refuses to read integers of thousands of digits; those are reals for SQLite anyway.
-    if len(digits) <= 20 and digits.lstrip("+-").isdigit():
-        number = int(digits)
+    # Python refuses to read integers of thousands of digits; those are reals for SQLite anyway, as are texts with NUL.
+    unsigned = digits.lstrip("+-")
+    if not nul and unsigned.isdigit() and len(unsigned.lstrip("0")) <= _MOST_INTEGER_DIGITS:
+        number = int(unsigned.lstrip("0") or 0) * (-1 if digits.startswith("-") else 1)
         if MIN_INTEGER <= number <= MAX_INTEGER:
             return number
-    return float(digits)
+    return text_as_real(digits)
+
+
+def text_as_real(digits: str) -> float:
+    """A number's text as a real; SQLite rounds long ones in its own way, so it is asked itself."""
+    if len(digits) <= _MOST_EXACT_CHARACTERS:
+        return float(digits)
+    (number,) = next(_sqlite().execute("SELECT CAST(? AS REAL)", (digits,)))
+    return float(number)
 
 
 def number_as_text(number: int | float) -> str:
