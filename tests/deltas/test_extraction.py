@@ -112,7 +112,7 @@ def test_a_schema_filters_columns_and_checks_no_type() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"op": "MERGE"}, {"hlc": -1}, {"hlc": 1 << 63}, {"hlc": "1"}, {"hlc": True}, {"op": "DELETE"}, {"columns": []}],
+    [{"op": "MERGE"}, {"hlc": -1}, {"hlc": 1 << 63}, {"hlc": "1"}, {"hlc": True}, {"op": "DELETE"}, {"columns": "a"}],
 )
 def test_records_are_checked_and_frozen(change: dict[str, Any]) -> None:
     good = {
@@ -125,6 +125,7 @@ def test_records_are_checked_and_frozen(change: dict[str, Any]) -> None:
         "delta_id": "x",
     }
     delta = RowDelta(**good)  # type: ignore[arg-type]
+    assert RowDelta(**{**good, "columns": [ColumnDelta("a", 1)]}) == delta  # type: ignore[arg-type]
     with pytest.raises(AttributeError):
         delta.hlc = 2  # type: ignore[misc]
     with pytest.raises(DeltaError):

@@ -14,9 +14,9 @@ import pytest
 import driftline.lake.flushing as lake_flushing
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import LakeError
-from driftline.gateway.flush import Flusher, row_delta
+from driftline.gateway.flush import Flusher
 from driftline.gateway.lake_store import LakeStore
-from driftline.gateway.push import parse_push
+from driftline.gateway.push import parse_push, stored_delta
 from driftline.gateway.sqlite_log import SqliteLog
 from driftline.lake import Lake
 from driftline.lake.envelopes import envelope_paths, read_envelope
@@ -65,7 +65,7 @@ def test_tables_with_a_schema_become_parquet_and_others_envelopes(setting: Setti
     assert sorted(setting.parquet()) == ["0", "1", "2"]
     assert setting.enveloped("free") == ["f"]
     assert setting.flusher.flush().deltas == 0
-    assert [row_delta(record.body).row_id for record in setting.log.read(0, 10)] == ["0", "1", "2", "f"]
+    assert [stored_delta(record.body).row_id for record in setting.log.read(0, 10)] == ["0", "1", "2", "f"]
 
 
 @pytest.mark.parametrize("stage", ["before files", "between file and commit", "after commit", "between tables"])

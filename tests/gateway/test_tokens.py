@@ -163,3 +163,14 @@ def test_claims_of_a_token() -> None:
     claims = jwt.decode(made.stdout.strip(), SECRET, algorithms=["HS256"])
     assert claims["exp"] - claims["iat"] == 7200
     assert (claims["sub"], claims["gw"], claims["role"], claims["teams"]) == ("a", "g", "admin", ["x"])
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_data_directory_belongs_to_one_gateway(tmp_path: Path, workers: str) -> None:
+    with running(tmp_path):
+        pass
+    words = ("serve", "--gateway", "other", "--data", str(tmp_path), "--port", "0", "--workers", workers, "--insecure")
+    ended = driftline(*words)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "this data directory belongs to gateway 'gw-1', not 'other'" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -42,7 +42,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         if type(self.hlc) is not int or not 0 <= self.hlc <= MAX_HLC:
             raise DeltaError(f"hlc is an integer from 0 to 2^63 - 1, not {shorten(self.hlc)}", field="hlc")
         if type(self.columns) is not tuple:
-            raise DeltaError("columns is a tuple of ColumnDelta", field="columns")
+            msgspec.structs.force_setattr(self, "columns", _column_tuple(self.columns))
         if self.columns and self.op == "DELETE":
             raise DeltaError("a DELETE has no columns", field="columns")
 
@@ -73,3 +73,9 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
         return self.delta_id == id_of(
             client_id=self.client_id, hlc=self.hlc, table=self.table, row_id=self.row_id, columns=self.columns
         )
+
+
+def _column_tuple(columns: Any) -> tuple[ColumnDelta, ...]:
+    if not isinstance(columns, list) or not all(isinstance(entry, ColumnDelta) for entry in columns):
+        raise DeltaError(f"columns is a sequence of ColumnDelta, not {shorten(columns)}", field="columns")
+    return tuple(columns)

@@ -16,17 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import DriftlineError
 from driftline.gateway.log import read_all
-from driftline.gateway.push import WireDelta
+from driftline.gateway.push import stored_delta
 from driftline.gateway.sqlite_log import SqliteLog
 
 MAX_RANGE = 20_000  # deltas of one round, which is what is held in memory
-
-_decoder = msgspec.json.Decoder(WireDelta)
 
 
 class DeltaStore(Protocol):
@@ -82,7 +78,7 @@ class Flusher:
     def _by_table(self, done: int, target: int) -> dict[str, list[RowDelta]]:
         found: dict[str, list[RowDelta]] = {}
         for record in read_all(self._log, done, target):
-            delta = row_delta(record.body)
+            delta = stored_delta(record.body)
             found.setdefault(delta.table, []).append(delta)
         return found
 
@@ -156,17 +152,3 @@ class FlushTimer:
             return False
         age = time.time() - oldest / 1000
         return age >= self._max_seconds or waiting_bytes(self._log) >= self._max_bytes
-
-
-def row_delta(body: bytes) -> RowDelta:
-    """The delta of a log record; it was checked when it came in."""
-    wire = _decoder.decode(body)
-    return RowDelta(
-        op=wire.op,
-        table=wire.table,
-        row_id=wire.rowId,
-        client_id=wire.clientId,
-        columns=tuple(wire.columns),
-        hlc=int(wire.hlc),
-        delta_id=wire.deltaId,
-    )

@@ -31,6 +31,7 @@ class GroupCommit:
         self._queue: deque[_Waiting] = deque()
         self._changed = threading.Condition()
         self._closing = False
+        self.is_failing = False  # whether the last try to write did not work
         self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
         self._thread.start()
 
@@ -83,10 +84,14 @@ class GroupCommit:
 
     def _write(self, batches: list[Sequence[Entry]]) -> list[Appended | DriftlineError]:
         try:
-            return self._log.append(batches)
+            results = self._log.append(batches)
+            self.is_failing = False
+            return results
         except DriftlineError as error:
+            self.is_failing = True
             return [error] * len(batches)
         except Exception as error:  # noqa: BLE001 - whatever happens, everybody who waits gets an answer
+            self.is_failing = True
             return [GatewayError(f"the log failed: {error}", code="INTERNAL_ERROR")] * len(batches)
 
 

@@ -134,9 +134,7 @@ async def health(gateway: Gateway, request: Request) -> Response:
 
 async def ready(gateway: Gateway, request: Request) -> Response:
     """Able to take pushes."""
-    await gateway.in_thread(gateway.log.bounds)
-    if gateway.pending >= gateway.settings.max_pending:
-        raise GatewayError("too much waits to be written", code="BACKPRESSURE_ERROR", retry_after=1)
+    await gateway.check_ready()
     return _json_response({"status": "ready"})
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from driftline.deltas import ColumnDelta, TableSchema
+from driftline.deltas import ColumnDelta, RowDelta, TableSchema
 from driftline.deltas.clock import check_drift
 from driftline.deltas.identity import columns_text, hash_input
 from driftline.deltas.names import check_column_names, check_table_name, shorten
@@ -57,6 +57,7 @@ class Push:
 
 
 _decoder = msgspec.json.Decoder(_Body)
+_delta_decoder = msgspec.json.Decoder(WireDelta)
 
 
 def parse_push(data: bytes) -> Push:
@@ -73,6 +74,25 @@ def parse_push(data: bytes) -> Push:
         except DeltaError as error:
             raise DeltaError(f"deltas[{index}]: {error.message}", index=index) from error
     return Push(body.clientId, body.deltas, entries, last_seen)
+
+
+def wire_delta(body: bytes) -> WireDelta:
+    """The delta of a log record, as it was pushed."""
+    return _delta_decoder.decode(body)
+
+
+def stored_delta(body: bytes) -> RowDelta:
+    """The delta of a log record; it was checked when it came in."""
+    wire = wire_delta(body)
+    return RowDelta(
+        op=wire.op,
+        table=wire.table,
+        row_id=wire.rowId,
+        client_id=wire.clientId,
+        columns=tuple(wire.columns),
+        hlc=int(wire.hlc),
+        delta_id=wire.deltaId,
+    )
 
 
 def check_authors(push: Push, client_id: str) -> None:

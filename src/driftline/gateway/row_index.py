@@ -16,6 +16,7 @@ import apsw
 from driftline.deltas.merging import RowFold, RowKey
 from driftline.deltas.row_delta import RowDelta
 from driftline.gateway.log import Record, read_all
+from driftline.gateway.push import stored_delta
 from driftline.gateway.rules import SyncRules
 from driftline.gateway.sqlite_log import SqliteLog
 
@@ -106,7 +107,7 @@ class RowIndex:
 
 
 def _fold_record(db: apsw.Connection, rows: dict[RowKey, IndexedRow], record: Record, rules: SyncRules) -> None:
-    delta = RowDelta.from_wire(json.loads(record.body))
+    delta = stored_delta(record.body)
     key = (delta.table, delta.row_id)
     if key not in rows:
         rows[key] = _load(db, key)

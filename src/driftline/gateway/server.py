@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
@@ -14,7 +15,7 @@ from multiprocessing.process import BaseProcess
 import uvicorn
 from starlette.types import ASGIApp
 
-from driftline.errors import OptionError
+from driftline.errors import DriftlineError, EngineError, OptionError
 from driftline.gateway.structured_log import log_to_stderr
 
 # A service is made inside its worker: the application, and what to call at its end.
@@ -22,6 +23,7 @@ MakeService = Callable[[], tuple[ASGIApp, Callable[[], None]]]
 
 _DRAIN_SECONDS = 4  # for requests under way; the last flush has four more, together below ten
 _KILL_SECONDS = 10
+_CANNOT_START = 3
 _logger = logging.getLogger("driftline.server")
 
 
@@ -82,20 +84,30 @@ def _supervise(make_service: MakeService, listener: socket.socket, workers: int,
         return process
 
     processes = [start() for _ in range(workers)]
+    hopeless = False
     with _ended_by_signal() as ended:
-        while not ended():
+        while not ended() and not hopeless:
             time.sleep(0.2)
             for position, process in enumerate(processes):
                 if not process.is_alive() and not ended():
                     _logger.error("worker died", extra={"fields": {"exitCode": process.exitcode}})
-                    processes[position] = start()
+                    # A worker that was killed is replaced; one that could not start would only fail again.
+                    hopeless = process.exitcode == _CANNOT_START
+                    processes[position] = process if hopeless else start()
     _end(processes)
+    if hopeless:
+        raise EngineError("a worker could not start, its reason is in the log above", code="worker_failed")
 
 
 def _worker_main(make_service: MakeService, listener: socket.socket, log_level: str) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
-    with contextlib.suppress(KeyboardInterrupt):
+    try:
         _run_worker(make_service, listener, log_level)
+    except KeyboardInterrupt:
+        return
+    except DriftlineError as error:
+        _logger.error("cannot start", extra={"fields": {"code": error.code, "error": error.message}})
+        sys.exit(_CANNOT_START)
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from driftline.deltas import TableSchema
 from driftline.deltas.clock import make_hlc, physical_ms
-from driftline.errors import DeltaError, DriftlineError, GatewayError
+from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError
 from driftline.gateway.auth import Caller
 from driftline.gateway.flush import FlushReport, FlushTimer
 from driftline.gateway.flush_process import LOG_FILE, FlushProcess
@@ -63,6 +63,7 @@ class Gateway:
         self.limiter = RateLimiter(settings.rate_limit / settings.workers)
         self.metrics = Metrics(settings.data / "metrics")
         self.log = SqliteLog(settings.data / LOG_FILE)
+        _claim(self.log, settings.gateway)
         self.index = RowIndex(self.log)
         self.store = LakeStore(settings.lake_location)
         self.flusher = FlushProcess(settings.data, settings.lake_location, settings.gateway)
@@ -96,6 +97,12 @@ class Gateway:
         appended = await self._commit.append(push.entries)
         self._count_push(push, appended, len(body))
         return push, appended
+
+    async def check_ready(self) -> None:
+        """Raise what keeps the gateway from taking pushes; a log that failed is tried once more."""
+        await self.in_thread(self.log.bounds)
+        if self._commit.is_failing or self.pending >= self.settings.max_pending:
+            await self._commit.append([])
 
     async def pull(self, caller: Caller, query: Mapping[str, str]) -> Page:
         """A page of the log, through the caller's view where rules are set."""
@@ -138,13 +145,17 @@ class Gateway:
             return 0
         before = physical_ms() - round(self.settings.retention_days * 86_400_000)
         upto = min(self.log.first_arrival_from(make_hlc(max(before, 0))) - 1, self.log.counter("flushed"))
-        configuration = self.configuration()
-        if configuration.rules is not None:
-            self.index.catch_up(configuration.rules, configuration.rules_number)
+        self.follow_rows()
         removed = 0
         while (pruned := self.log.bounds().pruned) < upto:
             removed += self.log.prune(min(pruned + _PRUNE_STEP, upto))
         return removed
+
+    def follow_rows(self) -> None:
+        """Keep the merged rows up with the log where sync rules need them."""
+        configuration = self.configuration()
+        if configuration.rules is not None:
+            self.index.catch_up(configuration.rules, configuration.rules_number)
 
     def learn_horizons(self) -> None:
         """Look up below which hlc the lake takes no deltas any more."""
@@ -239,10 +250,20 @@ class _Upkeep:
         gateway = self._gateway
         if gateway.log.wal_bytes() > _CHECKPOINT_BYTES:
             gateway.log.checkpoint()
+        gateway.follow_rows()
         if tick % _PRUNE_TICKS == 0:
             gateway.prune()
         if tick % _HORIZON_TICKS == 0:
             gateway.learn_horizons()
+
+
+def _claim(log: SqliteLog, gateway: str) -> None:
+    """A log belongs to the gateway that began it."""
+    log.change_document("gateway", lambda before: before or gateway.encode())
+    owner = (log.document("gateway") or b"").decode()
+    if owner != gateway:
+        log.close()
+        raise InputError(f"this data directory belongs to gateway {owner!r}, not {gateway!r}", code="other_gateway")
 
 
 def _with_schema(document: bytes | None, schema: TableSchema) -> bytes:

@@ -18,11 +18,9 @@ from driftline.deltas import ColumnDelta, RowDelta
 from driftline.deltas.merging import RowKey
 from driftline.deltas.row_delta import Op
 from driftline.gateway.log import Record
-from driftline.gateway.push import WireDelta
+from driftline.gateway.push import WireDelta, wire_delta
 from driftline.gateway.row_index import IndexedRow, Moment, RowIndex
 from driftline.gateway.rules import SyncRules
-
-_decoder = msgspec.json.Decoder(WireDelta)
 
 
 @dataclass(slots=True)
@@ -37,7 +35,7 @@ class View:
 
     def sent_for(self, record: Record) -> list[bytes]:
         """The deltas that tell this caller about a record; none when the row is not its business."""
-        delta = _decoder.decode(record.body)
+        delta = wire_delta(record.body)
         row = self._row((delta.table, delta.rowId))
         earlier = [moment for moment in row.history if moment.seq < record.seq]
         after = next((moment for moment in reversed(row.history) if moment.seq <= record.seq), None)
