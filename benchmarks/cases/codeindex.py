@@ -33,7 +33,10 @@ def _on_spark(files: int, plain: tuple[Path, Path], folder: Path) -> list[Row]:
     small = hold(
         f"{files:,} files a side, on Spark", [_driftline("driftline, Spark local[2]", plain, *spark)], rounds=1
     )
-    contenders = [_driftline("driftline, Spark local[2]", large, *spark), _driftline("driftline, one process", large)]
+    contenders = [
+        _driftline("driftline, Spark local[2]", large, *spark),
+        _driftline("driftline, one process", large, "--engine", "local"),
+    ]
     return small + hold(f"{files * 10:,} files a side", contenders, rounds=1)
 
 

@@ -103,7 +103,7 @@ def test_errors_keep_their_code(tmp_path: Path, spark: SparkSession) -> None:
     path = new / "index-code/chunk_meta.jsonl"
     path.write_bytes(path.read_bytes() + b"{broken\n")
     with pytest.raises(DriftlineError) as caught:
-        both_ways(old, new)
+        codeindex.diff(f"path:{old}", f"path:{new}")
     local_error = caught.value
     from driftline.spark.index_diff import mode_scheduler
 

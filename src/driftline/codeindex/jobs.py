@@ -21,7 +21,7 @@ from driftline.errors import DriftlineError
 from driftline.progress import Tracker, silent
 
 # Above this many bytes of chunk rows `--engine auto` chooses Spark.
-LOCAL_LIMIT_BYTES = 8 << 30
+LOCAL_LIMIT_BYTES = 32 << 30
 
 
 @dataclass(frozen=True, slots=True)
