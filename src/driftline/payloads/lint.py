@@ -19,6 +19,7 @@ from driftline.payloads.schema_root import components_of, find_root, reachable
 from driftline.payloads.schema_text import load_schema
 
 _NUMERIC = frozenset({"number", "integer"})
+_ANY_NAME = "*"  # of additionalProperties and patternProperties
 _OUTRANKED_BY_PATTERN = ("datetime-format", "datetime-tolerance")
 
 
@@ -76,6 +77,9 @@ def _places(document: SchemaDocument, start: Fragment) -> Iterator[_Place]:
     for node in nodes:
         for name, fragments in node.properties.items():
             names.setdefault(document.node(fragments).pointers, name)
+        for fragments in (node.additional, *((fragment,) for _, fragment in node.patterns)):
+            if fragments:
+                names.setdefault(document.node(fragments).pointers, _ANY_NAME)
     for node in nodes:
         yield _Place(node, read_rules(node.extensions), names.get(node.pointers))
 
@@ -134,8 +138,9 @@ def _needs_keyed(place: _Place) -> Iterator[tuple[str, str]]:
 
 
 def _needs_a_member(place: _Place) -> Iterator[tuple[str, str]]:
-    for name in ("alias", "default"):
-        if place.name is None and EXTENSION_PREFIX + name in place.node.extensions:
+    for name, needs_own_name in (("alias", True), ("default", False)):
+        is_member = place.name is not None and not (needs_own_name and place.name == _ANY_NAME)
+        if not is_member and EXTENSION_PREFIX + name in place.node.extensions:
             yield EXTENSION_PREFIX + name, f"{EXTENSION_PREFIX}{name} is for members of an object: it never applies"
 
 
