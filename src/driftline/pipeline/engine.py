@@ -10,6 +10,8 @@ from driftline.engine_choice import configured_master
 from driftline.tables.engines import DiffJob, choose_engine
 from driftline.tables.memory import default_limit
 
+LONG_RUN_BYTES = 1 << 30  # from here on the full JIT earns its start-up time
+
 _SPARK = "spark"
 # Order comes from explicit range ids, so plans stay as they were made; blobs are compact already.
 _SESSION_CONFIG = {"spark.sql.adaptive.enabled": "false", "spark.shuffle.compress": "false"}
@@ -23,6 +25,7 @@ class RunEngine:
         self.master = master
         self.memory = memory or default_limit() // parallel  # stages that run side by side share the machine
         self.parallel = parallel
+        self.input_bytes = 0
         self._lock = threading.Lock()
         self._stack = ExitStack()
         self._session: Any = None
@@ -51,7 +54,12 @@ class RunEngine:
             if self._session is None:
                 self.used.add(_SPARK)
                 self._session = self._stack.enter_context(
-                    open_session(self.master, app_name="driftline pipeline", short_job=False, config=_SESSION_CONFIG)
+                    open_session(
+                        self.master,
+                        app_name="driftline pipeline",
+                        short_job=self.input_bytes < LONG_RUN_BYTES,
+                        config=_SESSION_CONFIG,
+                    )
                 )
             return self._session
 

@@ -53,6 +53,7 @@ class PipelineRun:
 
     def run(self) -> None:
         """Every stage once; what fails takes down only what needs it."""
+        self.engine.input_bytes = _bytes_of({path for stage in self.stages for path in stage.sources})
         sweep_state(self.state)
         sweep(place for stage in self.stages for place in stage.outputs.values())
         waiting = list(self.stages)
@@ -228,6 +229,11 @@ def _engine(pipeline: Pipeline, engine: str | None, master: str | None) -> Itera
         yield run_engine
     finally:
         run_engine.close()
+
+
+def _bytes_of(paths: set[Path]) -> int:
+    files = [file for path in paths for file in files_below(path) if file.is_file()]
+    return sum(file.stat().st_size for file in files)
 
 
 def _result(run: PipelineRun, ignore_thresholds: bool) -> str:
