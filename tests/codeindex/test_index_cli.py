@@ -95,6 +95,15 @@ def test_errors_are_json_on_stdout_and_a_line_on_stderr(call: Any, words: tuple[
     assert call(*words)[1] == ""
 
 
+@pytest.mark.parametrize("asked", [("--json",), ("--format", "json"), ("--format=json",)])
+@pytest.mark.parametrize("wrong", [("--bogus",), ("--persist", "maybe"), ("stray",)])
+def test_wrong_usage_is_json_too(call: Any, asked: tuple[str, ...], wrong: tuple[str, ...]) -> None:
+    code, out, err = call("compute", *REFS, *wrong, *asked)
+    assert (code, json.loads(out)["ok"], json.loads(out)["code"]) == (2, False, "INVALID_REQUEST")
+    assert err.startswith("error[usage]: ")
+    assert call("compute", *REFS, *wrong)[1] == ""
+
+
 def test_the_cache_root_is_asked_for(call: Any) -> None:
     assert json.loads(call("list", "--json", root=False)[1])["code"] == "INVALID_REQUEST"
     assert json.loads(call(*REFS, "--json", root=False)[1])["code"] == "INVALID_REQUEST"

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -71,6 +72,21 @@ class _DefaultToCompute(click.Group):
         return super().parse_args(ctx, args)
 
 
+class _JsonCommand(click.Command):
+    """A command that says wrong usage as JSON too, where JSON was asked for."""
+
+    def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> click.Context:
+        """Parse the words of the command line."""
+        words = list(args)
+        try:
+            return super().make_context(info_name, args, *others, **extra)
+        except click.UsageError as error:
+            if "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words):
+                answer = {"ok": False, "code": "INVALID_REQUEST", "message": error.format_message()}
+                _print_json(answer, "--compact" in words)
+            raise
+
+
 @click.group()
 def index() -> None:
     """Work with code indexes."""
@@ -111,7 +127,7 @@ def _answers(command: Callable[..., int]) -> Callable[..., int]:
     return run
 
 
-@index_diff.command("compute", epilog=_COMPUTE_EPILOG)
+@index_diff.command("compute", cls=_JsonCommand, epilog=_COMPUTE_EPILOG)
 @click.option("--from", "from_ref", metavar="REF", help="The side before.")
 @click.option("--to", "to_ref", metavar="REF", help="The side after.")
 @click.option(
@@ -237,7 +253,7 @@ def _outcome_line(outcome: dict[str, Any]) -> str:
     return f"{outcome['repository']}: {outcome['diffId']}, {total} {'event' if total == 1 else 'events'}"
 
 
-@index_diff.command("show", epilog=_SHOW_EPILOG)
+@index_diff.command("show", cls=_JsonCommand, epilog=_SHOW_EPILOG)
 @click.option("--diff", "diff_id", metavar="ID", help="The id of a persisted diff.")
 @click.option("--events", "with_events", is_flag=True, help="With --json: the events too.")
 @_cache_root_option
@@ -252,7 +268,7 @@ def show(*, diff_id: str | None, cache_root: str | None, format_name: str, compa
     return SAME
 
 
-@index_diff.command("list", epilog=_LIST_EPILOG)
+@index_diff.command("list", cls=_JsonCommand, epilog=_LIST_EPILOG)
 @click.option("--modes", "--mode", "modes", multiple=True, metavar="CSV", help="Only diffs with all of these modes.")
 @_cache_root_option
 @_output_options
@@ -275,7 +291,7 @@ def list_diffs(*, modes: tuple[str, ...], cache_root: str | None, format_name: s
     return SAME
 
 
-@index_diff.command("prune", epilog=_PRUNE_EPILOG)
+@index_diff.command("prune", cls=_JsonCommand, epilog=_PRUNE_EPILOG)
 @click.option("--max-diffs", default="50", show_default=True, metavar="N", help="Keep the newest N.")
 @click.option("--retain-days", default="30", show_default=True, metavar="D", help="Keep diffs younger than D days.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
