@@ -100,6 +100,15 @@ def test_resolution(cache: Path) -> None:
     assert where(cache, "tag:release") == ("snapshots/snap-2/frozen/index-code", frozen)
 
 
+def test_snapshots_may_be_listed(cache: Path) -> None:
+    put(
+        cache / "snapshots/manifest.json", {"snapshots": [{"snapshotId": "snap-1"}, {"id": "snap-2", "kind": "frozen"}]}
+    )
+    assert where(cache, "snap:snap-1")[0] == "builds/b1/index-code"
+    assert where(cache, "snap:snap-2")[0] == "snapshots/snap-2/frozen/index-code"
+    assert refused(cache, "snap:snap-3") == "NOT_FOUND"
+
+
 def test_the_identity_of_a_path_is_a_hash(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(cache)
     resolved = resolve(codeindex.parse_ref("path:builds/b1/"), None, ["code"])

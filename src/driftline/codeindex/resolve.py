@@ -137,9 +137,7 @@ def _snapshot_targets(
         cache.inside("snapshots/manifest.json", "snapshots/manifest.json"), "snapshots/manifest.json"
     )
     snapshot_id = ref.value if ref.kind == "snapshot" else _tagged_snapshot(manifest, ref.value)
-    entry = _member(manifest, "snapshots").get(snapshot_id)
-    if not isinstance(entry, dict):
-        raise IndexRefError(f"snapshots/manifest.json does not list {snapshot_id}", code="NOT_FOUND")
+    entry = _snapshot_entry(manifest, snapshot_id)
     folder = f"snapshots/{snapshot_id}"
     place = f"{folder}/snapshot.json"
     snapshot = read_object(cache.inside(place, place), place)
@@ -149,6 +147,17 @@ def _snapshot_targets(
         return dict.fromkeys(modes, _target(cache, frozen, frozen)), named
     roots = _member(_member(snapshot, "pointer"), "buildRootsByMode")
     return {mode: _pointed(cache, roots, mode, place) for mode in modes}, named
+
+
+def _snapshot_entry(manifest: dict[str, Any], snapshot_id: str) -> dict[str, Any]:
+    """What the manifest says about a snapshot, in a map by id or in a list."""
+    listed = manifest.get("snapshots")
+    if isinstance(listed, list):
+        listed = {str(entry.get("snapshotId", entry.get("id"))): entry for entry in listed if isinstance(entry, dict)}
+    entry = listed.get(snapshot_id) if isinstance(listed, dict) else None
+    if entry is None:
+        raise IndexRefError(f"snapshots/manifest.json does not list {snapshot_id}", code="NOT_FOUND")
+    return entry if isinstance(entry, dict) else {}
 
 
 def _tagged_snapshot(manifest: dict[str, Any], tag: str) -> str:
