@@ -30,7 +30,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 SMALL_BYTES = 4 << 20  # both files together; plain Python is done before Polars is imported
-_KEPT_BYTES = 256 << 20  # of the files' bytes; parsed rows take about a third more
+_KEPT_BYTES = 64 << 20  # of the files' bytes: about what is parsed while Polars is imported
+_RANGE_BYTES = 12 << 20  # rows of one range of the output; encoding them takes about ten times as much
 _SHORT_SWITCH = 0.001
 _BASE_BYTES = 200 << 20  # what Python, Arrow and Polars take for themselves
 
@@ -43,7 +44,7 @@ class LocalPlan:
     split_bytes: int = 8 << 20
     kept_bytes: int = _KEPT_BYTES
     bucket_rows: int = 400_000
-    range_bytes: int = 48 << 20
+    range_bytes: int = _RANGE_BYTES
     print_bytes: int = 1 << 30
     chunk_bytes: int = 1 << 30
 
@@ -52,15 +53,15 @@ class LocalPlan:
         """Pieces that together stay within a memory limit."""
         threads = os.cpu_count() or 1
         free = max(memory - _BASE_BYTES, 64 << 20)
-        piece = min(8 << 20, free // (threads * 16))
+        piece = min(8 << 20, free // (threads * 24))
         return cls(
             threads=threads,
             split_bytes=piece,
             kept_bytes=min(_KEPT_BYTES, free // 6),
-            bucket_rows=max(10_000, min(400_000, piece // 20)),
-            range_bytes=piece * 4,
-            print_bytes=free // 3,
-            chunk_bytes=free // 6,
+            bucket_rows=max(10_000, piece // 24),
+            range_bytes=min(_RANGE_BYTES, piece),
+            print_bytes=free // 4,
+            chunk_bytes=free // 8,
         )
 
 

@@ -1,0 +1,39 @@
+"""Other tools that compare two CSV files by key; they give counts or reports, not the same ordered events."""
+
+from __future__ import annotations
+
+import sys
+
+
+def with_pandas(a: str, b: str, key: str) -> None:
+    import pandas as pd
+
+    before, after = (pd.read_csv(path, dtype=str, keep_default_na=False).set_index(key) for path in (a, b))
+    both = before.index.intersection(after.index)
+    old, new = before.loc[both], after.loc[both]
+    changed = both[(old.to_numpy() != new.to_numpy()).any(axis=1)]
+    added, removed = after.index.difference(before.index), before.index.difference(after.index)
+    print(len(added), len(removed), len(changed))
+
+
+def with_datacompy(a: str, b: str, key: str) -> None:
+    import datacompy
+    import polars as pl
+
+    before, after = (pl.read_csv(path, infer_schema=False) for path in (a, b))
+    compared = datacompy.PolarsCompare(before, after, join_columns=key)
+    print(len(compared.df2_unq_rows), len(compared.df1_unq_rows), len(compared.all_mismatch()))
+
+
+def with_csv_diff(a: str, b: str, key: str) -> None:
+    import csv_diff
+
+    with open(a, encoding="utf-8") as before, open(b, encoding="utf-8") as after:
+        found = csv_diff.compare(csv_diff.load_csv(before, key=key), csv_diff.load_csv(after, key=key))
+    print(len(found["added"]), len(found["removed"]), len(found["changed"]))
+
+
+TOOLS = {"pandas": with_pandas, "datacompy": with_datacompy, "csv-diff": with_csv_diff}
+
+if __name__ == "__main__":
+    TOOLS[sys.argv[1]](*sys.argv[2:5])
