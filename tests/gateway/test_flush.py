@@ -143,13 +143,11 @@ def test_the_server_flushes_by_age_and_by_size(tmp_path: Path, option: tuple[str
         client = server.client()
         client.push(*rows(0, 20))
         deadline = time.monotonic() + 60
-        lake = Lake(str(tmp_path / "lake"))
-        while not envelope_paths(lake, "todos"):
+        while "driftline_log_flushed_sequence 20\n" not in client.http.get("/metrics").text:
             assert time.monotonic() < deadline
             time.sleep(0.1)
+        assert envelope_paths(Lake(str(tmp_path / "lake")), "todos")
         assert len(client.pull_all()[0]) == 20  # flushed deltas are still served
-        metrics = client.http.get("/metrics").text
-        assert "driftline_log_flushed_sequence 20\n" in metrics
         assert client.push(*rows(0, 1)).json()["accepted"] == 1
 
 

@@ -187,7 +187,7 @@ class Log:
         return read_page(self.log, start, limit, View(self.index, self.rules, {"sub": "alice"}, GATEWAY), upto)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(changes, st.booleans(), st.integers(1, 3)), max_size=14))
 def test_every_caller_converges_to_the_visible_merged_rows(steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as directory:
