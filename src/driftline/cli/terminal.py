@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _QUIET_SECONDS = 2.0  # short work draws nothing
+_SHOWN_PHASES = 6  # with more of them, those that are done make room
 
 
 def stderr_console() -> Console:
@@ -73,7 +74,12 @@ class _Drawing:
             self._tasks[record.phase] = self._bar.add_task(record.phase, total=record.total, rate="", eta="")
         task = self._tasks[record.phase]
         self._bar.update(
-            task, completed=record.done, total=record.total, rate=_rate_text(record), eta=_eta_text(record)
+            task,
+            completed=record.done,
+            total=record.total,
+            rate=_rate_text(record),
+            eta=_eta_text(record),
+            visible=not record.finished or len(self._tasks) <= _SHOWN_PHASES,
         )
 
     def stop(self) -> None:
