@@ -1,1 +1,21 @@
 """Everything that imports pyspark."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from driftline.spark.dataframe_diff import DataFrameDiff as DataFrameDiff
+    from driftline.spark.dataframe_diff import diff as diff
+
+# Loaded when they are first used, so that this package can be imported without Spark.
+_LAZY = {"DataFrameDiff": "driftline.spark.dataframe_diff", "diff": "driftline.spark.dataframe_diff"}
+
+__all__ = list(_LAZY)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'driftline.spark' has no attribute {name!r}")

@@ -1,0 +1,256 @@
+"""DataFrame in, DataFrame out: the table diff for typed columns of any Spark type.
+
+    changes = driftline.spark.diff(before, after, key=["id"])
+    changes.events.where("type = 'changed'").show()
+    changes.stats.first()
+
+Meaning and names are those of `driftline.diff`. Values keep their types: `before`, `after` and `row` are structs in
+the column order of A. Both results are lazy; only the keys are checked at once, in one job, because a null, an empty
+string or a duplicate in them is an error and not an event.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from driftline.errors import TableError
+from driftline.spark.comparable import comparable
+from driftline.tables.header import check_headers
+from driftline.tables.options import DiffOptions, check_options
+from driftline.tables.rules import comparison_columns
+from driftline.tables.stages import FIRST_DATA_ROW
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+class DataFrameDiff(NamedTuple):
+    """The events in order, without schema and stats events, and one row of counts."""
+
+    events: DataFrame
+    stats: DataFrame
+
+
+class _Shape(NamedTuple):
+    """Columns by position (`c0`, `c1`, …), because Spark gives a meaning to dots, backticks and letter case."""
+
+    names: list[str]
+    kinds: list[t.DataType]
+    options: DiffOptions
+
+    @property
+    def key_positions(self) -> list[int]:
+        return [self.names.index(name) for name in self.options.key_columns]
+
+    @property
+    def compared(self) -> list[int]:
+        """Positions in comparison order."""
+        return [self.names.index(name) for name in comparison_columns(self.names, self.options)]
+
+
+def diff(
+    a: DataFrame,
+    b: DataFrame,
+    *,
+    key: Iterable[str] | str = (),
+    mode: str | None = None,
+    header_mode: str = "strict",
+    emit_unchanged: bool = False,
+    ignore_row_order: bool = False,
+) -> DataFrameDiff:
+    """Compare two DataFrames; they are read more than once, so cache what is dear to compute."""
+    options = check_options(
+        mode=mode,
+        key_columns=key,
+        header_mode=header_mode,
+        emit_unchanged=emit_unchanged,
+        ignore_row_order=ignore_row_order,
+    )
+    check_headers(a.columns, b.columns, options)
+    shape = _Shape(a.columns, [field.dataType for field in a.schema.fields], options)
+    rows_a, rows_b = _positioned(a, a.columns), _positioned(b, a.columns)
+    _check_types(shape, rows_b.schema)
+    if options.ignore_row_order:
+        return _diff_multisets(rows_a, rows_b, shape)
+    if options.mode == "positional":
+        return _diff_pairs(_numbered(rows_a, "a"), _numbered(rows_b, "b"), shape)
+    _check_keys(rows_a, rows_b, shape)
+    return _diff_pairs(_keyed(rows_a, "a", shape), _keyed(rows_b, "b", shape), shape)
+
+
+def _positioned(frame: DataFrame, names: list[str]) -> DataFrame:
+    """The columns in A's order, named by position."""
+    own = frame.toDF(*(f"c{names.index(name)}" for name in frame.columns))
+    return own.select(*(f"c{number}" for number in range(len(names))))
+
+
+def _check_types(shape: _Shape, other: t.StructType) -> None:
+    for name, kind, field in zip(shape.names, shape.kinds, other.fields, strict=True):
+        if kind.simpleString() != field.dataType.simpleString():
+            raise TableError(
+                f"Type mismatch in column {json.dumps(name, ensure_ascii=False)}: {kind.simpleString()} in A, "
+                f"{field.dataType.simpleString()} in B; cast one of them",
+                code="type_mismatch",
+                column=name,
+            )
+
+
+def _row(shape: _Shape) -> Column:
+    return f.struct(*(f"c{number}" for number in range(len(shape.names))))
+
+
+def _comparable_cells(positions: list[int], shape: _Shape) -> Column:
+    # A struct, because its null fields are equal to each other, unlike null columns in a join.
+    return f.struct(*(comparable(f.col(f"c{p}"), shape.kinds[p]).alias(f"k{p}") for p in positions))
+
+
+def _keyed(rows: DataFrame, side: str, shape: _Shape) -> DataFrame:
+    return rows.select(_comparable_cells(shape.key_positions, shape).alias("place"), _row(shape).alias(side))
+
+
+def _numbered(rows: DataFrame, side: str) -> DataFrame:
+    shape = f.struct(*rows.columns)
+    return rows.zipWithIndex("place").select((f.col("place") + FIRST_DATA_ROW).alias("place"), shape.alias(side))
+
+
+def _diff_pairs(a: DataFrame, b: DataFrame, shape: _Shape) -> DataFrameDiff:
+    """Rows that meet in the same place, by key or by position."""
+    same = f.lit(True)
+    for position in shape.compared:
+        same = same & ~_cell_differs(position, shape)
+    kind = (
+        f.when(f.col("a").isNull(), "added")
+        .when(f.col("b").isNull(), "removed")
+        .when(same, "unchanged")
+        .otherwise("changed")
+    )
+    paired = a.join(b, "place", "full_outer").withColumn("type", kind)
+    shown = paired if shape.options.emit_unchanged else paired.where("type <> 'unchanged'")
+    changed = f.col("type") == "changed"
+    place = (
+        f.col("place").alias("row_index")
+        if shape.options.mode == "positional"
+        else _named(f.coalesce("a", "b"), shape.key_positions, shape).alias("key")
+    )
+    events = shown.orderBy("place").select(
+        "type",
+        place,
+        f.when(~changed, _named(f.coalesce("a", "b"), _all(shape), shape)).alias("row"),
+        f.when(changed, _changed_names(shape)).alias("changed"),
+        f.when(changed, _named(f.col("a"), _all(shape), shape)).alias("before"),
+        f.when(changed, _named(f.col("b"), _all(shape), shape)).alias("after"),
+        f.when(changed, _delta(shape)).alias("delta"),
+    )
+    return DataFrameDiff(events, _stats(paired.select("type", f.lit(1).alias("rows"))))
+
+
+def _cell_differs(position: int, shape: _Shape) -> Column:
+    cells = (comparable(f.col(f"{side}.c{position}"), shape.kinds[position]) for side in "ab")
+    before, after = cells
+    return ~before.eqNullSafe(after)
+
+
+def _changed_names(shape: _Shape) -> Column:
+    names = (f.when(_cell_differs(p, shape), f.lit(shape.names[p])) for p in shape.compared)
+    return f.array_compact(f.array(*names))
+
+
+def _delta(shape: _Shape) -> Column:
+    """A struct with a member for every column, null where it did not change."""
+    return f.struct(
+        *(
+            f.when(
+                _cell_differs(p, shape), f.struct(f.col(f"a.c{p}").alias("from"), f.col(f"b.c{p}").alias("to"))
+            ).alias(shape.names[p])
+            for p in shape.compared
+        )
+    )
+
+
+def _named(row: Column, positions: list[int], shape: _Shape) -> Column:
+    return f.struct(*(row[f"c{position}"].alias(shape.names[position]) for position in positions))
+
+
+def _all(shape: _Shape) -> list[int]:
+    return list(range(len(shape.names)))
+
+
+def _diff_multisets(a: DataFrame, b: DataFrame, shape: _Shape) -> DataFrameDiff:
+    """Equal rows meet one to one; what is left over on either side was removed or added."""
+    joined = _counted(a, "a", shape).join(_counted(b, "b", shape), "place", "full_outer")
+    counts = joined.select(
+        "place",
+        f.coalesce("a", "b").alias("row"),
+        f.coalesce("rows_a", f.lit(0)).alias("rows_a"),
+        f.coalesce("rows_b", f.lit(0)).alias("rows_b"),
+    )
+    kinds = counts.select(
+        "place",
+        "row",
+        f.explode(
+            f.array(
+                f.struct(f.lit("removed").alias("type"), f.greatest(f.lit(0), f.expr("rows_a - rows_b")).alias("rows")),
+                f.struct(f.lit("added").alias("type"), f.greatest(f.lit(0), f.expr("rows_b - rows_a")).alias("rows")),
+                f.struct(f.lit("unchanged").alias("type"), f.least("rows_a", "rows_b").alias("rows")),
+            )
+        ).alias("kind"),
+    ).select("place", "row", "kind.type", "kind.rows")
+    surplus = kinds.where("type <> 'unchanged' and rows > 0")
+    repeated = surplus.select("place", "type", "row", f.explode(f.expr("sequence(1, rows)")).alias("nth"))
+    events = repeated.orderBy("place", f.col("type").desc()).select(
+        "type", _named(f.col("row"), _all(shape), shape).alias("row")
+    )
+    return DataFrameDiff(events, _stats(kinds.select("type", "rows")))
+
+
+def _counted(rows: DataFrame, side: str, shape: _Shape) -> DataFrame:
+    placed = rows.select(_comparable_cells(shape.compared, shape).alias("place"), _row(shape).alias("row"))
+    return placed.groupBy("place").agg(f.first("row").alias(side), f.count("*").alias(f"rows_{side}"))
+
+
+def _stats(kinds: DataFrame) -> DataFrame:
+    def total(*names: str) -> Column:
+        return f.coalesce(f.sum(f.when(f.col("type").isin(*names), f.col("rows"))), f.lit(0))
+
+    return kinds.agg(
+        total("changed", "unchanged").alias("rows_total_compared"),
+        *(total(name).alias(f"rows_{name}") for name in ("added", "removed", "changed", "unchanged")),
+    )
+
+
+def _check_keys(a: DataFrame, b: DataFrame, shape: _Shape) -> None:
+    """Raise for the first missing key value or duplicate key, A before B, missing before duplicate."""
+    keys = _key_cells(a, "A", shape).unionAll(_key_cells(b, "B", shape))
+    counted = keys.groupBy("side", "missing", "place").agg(f.count("*").alias("rows"), f.first("text").alias("text"))
+    problems = counted.where("missing is not null or rows > 1").orderBy(
+        "side", f.col("missing").asc_nulls_last(), "place"
+    )
+    for problem in problems.limit(1).collect():
+        if problem["missing"] is not None:
+            name = json.dumps(shape.names[problem["missing"]], ensure_ascii=False)
+            message = f"Missing key value in {problem['side']}: column {name} of {problem['text']}"
+            raise TableError(message, code="missing_key_value", side=problem["side"])
+        message = f"Duplicate key in {problem['side']}: {problem['text']} ({problem['rows']} rows)"
+        raise TableError(message, code="duplicate_key", side=problem["side"])
+
+
+def _key_cells(rows: DataFrame, side: str, shape: _Shape) -> DataFrame:
+    missing = (f.when(_is_missing(p, shape), f.lit(p)) for p in shape.key_positions)
+    named = f.struct(*(f.col(f"c{p}").alias(shape.names[p]) for p in shape.key_positions))
+    return rows.select(
+        f.lit(side).alias("side"),
+        f.coalesce(*missing).alias("missing"),
+        _comparable_cells(shape.key_positions, shape).alias("place"),
+        f.to_json(named, {"ignoreNullFields": "false"}).alias("text"),
+    )
+
+
+def _is_missing(position: int, shape: _Shape) -> Column:
+    cell = f.col(f"c{position}")
+    is_text = isinstance(shape.kinds[position], t.StringType)
+    return cell.isNull() | (cell == "") if is_text else cell.isNull()

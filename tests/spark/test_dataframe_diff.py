@@ -1,0 +1,127 @@
+"""DataFrame in, DataFrame out: every Spark type, every mode, against plain Python."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from decimal import Decimal
+
+import pytest
+
+import driftline.spark
+from driftline.errors import TableError
+
+pytestmark = pytest.mark.spark
+
+# For each type a value, an equal one that is built differently, and another one.
+TYPES = {
+    "boolean": ("true", "not false", "false"),
+    "decimal(20,4)": ("12345678901234.5670", "12345678901234.567", "12345678901234.5671"),
+    "double": ("double('NaN')", "double('NaN')", "1.5D"),
+    "float": ("float(0.0)", "float('-0.0')", "float(0.1)"),
+    "binary": ("X'00FF'", "X'00ff'", "X'00FE'"),
+    "date": ("date'2026-01-31'", "date'2026-01-31'", "date'2026-02-01'"),
+    "timestamp": ("timestamp'2026-01-01 00:00:00Z'", "timestamp'2026-01-01 01:00:00+01:00'", "null"),
+    "timestamp_ntz": ("timestamp_ntz'2026-01-01 00:00:00.1'", "timestamp_ntz'2026-01-01 00:00:00.100'", "null"),
+    "interval day to second": ("interval '1' day", "interval '24' hour", "interval '25' hour"),
+    "array<int>": ("array(1, null)", "array(1, null)", "array(null, 1)"),
+    "map<string,array<int>>": (
+        "map('a', array(1), 'b', null)",
+        "map('b', null, 'a', array(1))",
+        "map('a', array(2), 'b', null)",
+    ),
+    "struct<x:int,y:map<int,int>>": (
+        "named_struct('x', 1, 'y', map(1, 2, 3, 4))",
+        "named_struct('x', 1, 'y', map(3, 4, 1, 2))",
+        "null",
+    ),
+    "array<map<int,int>>": ("array(map(1, 2, 3, 4))", "array(map(3, 4, 1, 2))", "array(map(1, 2))"),
+    "variant": ('parse_json(\'{"a": 1, "b": [1]}\')', 'parse_json(\'{"b":[1],"a":1}\')', "parse_json('1')"),
+    "string": ("'é'", "concat('', 'é')", "'e'"),
+}
+
+
+def test_every_type_is_compared_by_value_and_kept(spark) -> None:
+    def frame(which: int):
+        cells = ", ".join(f"cast({texts[which]} as {kind}) `v {kind}`" for kind, texts in TYPES.items())
+        return spark.sql(f"select 1 id, {cells}")
+
+    assert driftline.spark.diff(frame(0), frame(1), key="id").events.count() == 0
+    events, stats = driftline.spark.diff(frame(0), frame(2), key="id")
+    (event,) = events.collect()
+    assert event["type"] == "changed"
+    assert event["key"]["id"] == 1
+    assert event["changed"] == [f"v {kind}" for kind in TYPES]
+    assert event["before"]["v decimal(20,4)"] == Decimal("12345678901234.5670")
+    assert event["delta"]["v binary"]["to"] == b"\x00\xfe"
+    assert event["after"]["v struct<x:int,y:map<int,int>>"] is None
+    kinds = {field.name: field.dataType for field in events.schema["before"].dataType.fields}
+    assert kinds["v variant"].simpleString() == "variant"
+    assert [tuple(row) for row in stats.collect()] == [(1, 0, 0, 1, 0)]
+
+
+@pytest.mark.parametrize("emit_unchanged", [False, True])
+def test_keyed_events_are_those_of_a_plain_loop(spark, emit_unchanged: bool) -> None:
+    chance = random.Random(3)
+    before = {(n % 5, f"k{n}"): (chance.choice([None, 1, 2]), dt.date(2026, 1, n % 28 + 1)) for n in range(120)}
+    after = {place: (chance.choice([None, 1, 2]), day) for place, (_, day) in before.items() if place[0] != 3}
+    after |= {(9, f"k{n}"): (1, dt.date(2026, 1, 1)) for n in range(7)}
+    # Names that Spark would take for a path into a struct, and names that differ in letter case alone.
+    schema = "group int, `a.b` string, Value int, value date"
+    a, b = (spark.createDataFrame([(*k, *v) for k, v in side.items()], schema) for side in (before, after))
+    events, stats = driftline.spark.diff(a, b, key=["group", "a.b"], emit_unchanged=emit_unchanged)
+    expected = []
+    for place in sorted({*before, *after}):
+        old, new = before.get(place), after.get(place)
+        kind = "added" if old is None else "removed" if new is None else "unchanged" if old == new else "changed"
+        if kind != "unchanged" or emit_unchanged:
+            expected.append((kind, place, None if kind == "changed" else (*place, *(old or new))))
+    found = [(e["type"], tuple(e["key"]), None if e["row"] is None else tuple(e["row"])) for e in events.collect()]
+    assert found == expected
+    counts = stats.first()
+    assert counts["rows_total_compared"] == len(before.keys() & after.keys())
+    assert counts["rows_changed"] == sum(before[k] != after[k] for k in before.keys() & after.keys())
+
+
+def test_positional_and_multiset(spark) -> None:
+    a = spark.createDataFrame([(1, "x"), (1, "x"), (2, None), (3, "z")], "n int, s string").coalesce(1)
+    b = spark.createDataFrame([(1, "x"), (2, None), (2, None)], "n int, s string").coalesce(1)
+    events, stats = driftline.spark.diff(a, b)
+    assert [(e["type"], e["row_index"]) for e in events.collect()] == [("changed", 3), ("removed", 5)]
+    assert tuple(stats.first()) == (3, 0, 1, 1, 2)
+    events, stats = driftline.spark.diff(a, b, ignore_row_order=True)
+    assert [(e["type"], tuple(e["row"])) for e in events.collect()] == [
+        ("removed", (1, "x")),
+        ("added", (2, None)),
+        ("removed", (3, "z")),
+    ]
+    assert tuple(stats.first()) == (2, 1, 2, 0, 2)
+
+
+def test_other_column_order(spark) -> None:
+    a, b = spark.sql("select 1 id, 2 x, 3 a"), spark.sql("select 5 a, 1 id, 4 x")
+    with pytest.raises(TableError) as caught:
+        driftline.spark.diff(a, b, key="id")
+    assert caught.value.code == "header_mismatch"
+    event = driftline.spark.diff(a, b, key="id", header_mode="sorted").events.first()
+    assert event["changed"] == ["a", "x"]
+    assert event["after"].asDict() == {"id": 1, "x": 4, "a": 5}
+
+
+@pytest.mark.parametrize(
+    ("rows_a", "rows_b", "code", "message"),
+    [
+        ("(1), (2), (1)", "(null)", "duplicate_key", 'Duplicate key in A: {"id":1} (2 rows)'),
+        ("(1)", "(2), (null), (2)", "missing_key_value", 'Missing key value in B: column "id" of {"id":null}'),
+    ],
+)
+def test_bad_keys(spark, rows_a: str, rows_b: str, code: str, message: str) -> None:
+    a, b = (spark.sql(f"select int(id) id from values {rows} as t(id)") for rows in (rows_a, rows_b))
+    with pytest.raises(TableError) as caught:
+        driftline.spark.diff(a, b, key="id")
+    assert (caught.value.code, caught.value.message) == (code, message)
+
+
+def test_types_must_be_the_same(spark) -> None:
+    with pytest.raises(TableError, match=r'Type mismatch in column "v": int in A, bigint in B; cast one of them'):
+        driftline.spark.diff(spark.sql("select 1 v"), spark.sql("select 1L v"))
