@@ -53,13 +53,13 @@ def check(schema, old, new):
     assert Counter((entry.path, entry.type) for entry in plan.compare(old, new).diffs) == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(schemas(SCRUB_RULES), PAYLOADS, PAYLOADS)
 def test_scrubbing_rules(schema, old, new):
     check(schema, old, new)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(schemas(SCRUB_RULES | {"x-migration-default": SCALARS}), PAYLOADS, PAYLOADS)
 def test_defaults(schema, old, new):
     # For any other name the default only shows beside a partner, which one side alone cannot know.
@@ -67,7 +67,7 @@ def test_defaults(schema, old, new):
     check(schema, old, new)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     schemas(SCRUB_RULES | {"x-migration-enum-map": st.sampled_from([{"A": "a", "1": "x"}, {"true": 1}])}),
     PAYLOADS,
@@ -77,7 +77,7 @@ def test_enum_maps(schema, old, new):
     check(schema, old, new)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(schemas(SCRUB_RULES), PAYLOADS)
 def test_a_payload_and_itself(schema, payload):
     check(schema, payload, payload)

@@ -16,7 +16,7 @@ from driftline.payloads.views import materialise
 from payloads.strategies import ANY_SCHEMA, PAYLOADS, SYMMETRIC_RULES, schemas
 
 RFC_9535 = JSONPathEnvironment(strict=True)
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LOOSE = {"strict_schema_validation": False}
 MIRROR = {
     "MISSING_IN_NEW": "EXTRA_IN_NEW",
@@ -107,14 +107,14 @@ WILD_SCHEMAS = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(WILD_SCHEMAS, PAYLOADS)
 def test_wild_schemas_are_refused_or_used(schema, payload):
     report = outcome({"a": payload}, {"a": payload}, schema)
     assert not isinstance(report, str) or report == "SCHEMA_PARSE_ERROR"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=60))
 def test_wild_schema_text_is_refused_or_used(text):
     report = outcome({}, {}, text)

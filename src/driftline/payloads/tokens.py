@@ -19,6 +19,7 @@ from driftline.payloads.views import arranged, is_absent, members, scalar_or_raw
 Tokenizer = Callable[[Any, Run], Any]
 
 _ANYTHING = ("anything",)
+_A_NUMBER = ("number",)
 # Values that are their own token: Python tells them apart by type, but for booleans and numbers.
 _PLAIN: frozenset[type] = frozenset({str, int, float, type(None), type(MISSING)})
 
@@ -80,16 +81,16 @@ def _object_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
     known = {*plan.node.properties, *(plan.aliases if side == OLD else ()), *gone}
 
     def token(value: dict[str, Any], run: Run) -> Any:
-        parts: list[Any] = []
+        parts: list[Any] = ["object"]
         add, get = parts.append, value.get
         for name, alias, plain, column in columns:
             item = get(name, MISSING)
             if item is MISSING and alias is not None:
                 item = get(alias, MISSING)
             add(item if type(item) in plain else column(item, run))
-        if value.keys() <= known:
-            return ("object", tuple(parts), frozenset())
-        return ("object", tuple(parts), _other_members(plan, value, known, side, coarse, run))
+        if not value.keys() <= known:
+            add(_other_members(plan, value, known, side, coarse, run))
+        return tuple(parts)
 
     return token
 
@@ -162,16 +163,34 @@ def _array_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
 def _leaf_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Callable[[Any], Any]:
     rules = plan.rules
     has_tolerance = coarse and rules.precision is not None
+    if rules.enum_map is None and rules.cast is None and not plan.empty_as_null:
+        if not rules.has_value_rules:
+            return scalar_token
+        if rules.pattern is None and rules.parse_time is None:
+            return _plain_leaf_tokenizer(rules.trim, rules.case_insensitive, has_tolerance)
 
     def token(value: Any) -> Any:
         value = scalar_or_raw(plan, value, side)
         if isinstance(value, str):
             return _text_token(plan, value, coarse)
         if has_tolerance and isinstance(value, int | float) and type(value) is not bool:
-            return ("number",)
+            return _A_NUMBER
         return scalar_token(value)
 
-    return token if rules.has_value_rules or plan.empty_as_null else scalar_token
+    return token
+
+
+def _plain_leaf_tokenizer(trims: bool, folds: bool, has_tolerance: bool) -> Callable[[Any], Any]:
+    """The quick form for fields with nothing but trimming, folding and a precision."""
+
+    def token(value: Any) -> Any:
+        kind = type(value)
+        if kind is str:
+            text = value.strip() if trims else value
+            return text.lower() if folds else text
+        return _A_NUMBER if has_tolerance and (kind is float or kind is int) else scalar_token(value)
+
+    return token
 
 
 def _text_token(plan: NodePlan, text: str, coarse: bool) -> Any:

@@ -6,8 +6,10 @@ its coarse token or its rarest fields.
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from driftline.payloads.paths import Path
@@ -22,6 +24,7 @@ Items = Callable[[list[Any], list[Any], Run, Path], None]
 Numbered = list[tuple[int, Any]]  # items with their index in the array
 Unpaired = list[tuple[Path, Any]]
 
+COLLECTOR_FROM_ITEMS = 2_000
 MAX_TRIALS = 16  # candidates of equal coarse token that one item is compared with
 MAX_POSTINGS = 32  # a field value shared by more items than this does not tell them apart
 
@@ -40,7 +43,8 @@ def unordered_items(plan: NodePlan) -> Items:
 def compare_unordered(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path: Path) -> tuple[Unpaired, Unpaired]:
     """Pair and compare the items in Old's order; what is left of either side, as far as it is not told yet."""
     item = plan.item()
-    partners = _pair(item, old, new, run)
+    with _without_collector(len(old) + len(new)):
+        partners = _pair(item, old, new, run)
     lost: Unpaired = []
     for position, (index, left) in enumerate(old):
         partner = partners.get(position)
@@ -53,6 +57,19 @@ def compare_unordered(plan: NodePlan, old: Numbered, new: Numbered, run: Run, pa
             tell_unpaired(plan.rules, OLD, [((path, index), left)], run, path)
     taken = set(partners.values())
     return lost, [((path, index), right) for position, (index, right) in enumerate(new) if position not in taken]
+
+
+@contextmanager
+def _without_collector(items: int) -> Iterator[None]:
+    """Many tokens live until the end of the pairing; looking for garbage among them again and again is not linear."""
+    pauses = items > COLLECTOR_FROM_ITEMS and gc.isenabled()
+    if pauses:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if pauses:
+            gc.enable()
 
 
 def _pair(item: NodePlan, old: Numbered, new: Numbered, run: Run) -> dict[int, int]:
@@ -98,13 +115,14 @@ def _pair_tolerant(
     item: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, partners: Pairing
 ) -> None:
     """Items of equal coarse tokens: the exactly equal ones first, then those whose difference a rule may allow."""
+    doubtful = None if item.condition or item.choices else 2 * soft_members(item)
     waiting = _by_token(tokenizer(item, NEW, coarse=True), new, rights, run)
     groups = _by_token(tokenizer(item, OLD, coarse=True), old, lefts, run)
     for coarse, group in groups.items():
         candidates = waiting.get(coarse)
         if not candidates:
             continue
-        if len(group) == len(candidates) == 1 and _is_surely_alike(item, old[group[0]][1]):
+        if len(group) == len(candidates) == 1 and _is_surely_alike(old[group[0]][1], doubtful):
             partners[group[0]] = candidates[0]
             continue
         _pair_equal(item, old, new, list(group), list(candidates), run, partners)
@@ -120,9 +138,9 @@ def _pair_tolerant(
         _sweep(item, old, new, rest, free, run, partners)
 
 
-def _is_surely_alike(item: NodePlan, value: Any) -> bool:
+def _is_surely_alike(value: Any, doubtful: int | None) -> bool:
     """Whether the fields that equal coarse tokens vouch for are more than half, so that the pair stands either way."""
-    return type(value) is dict and not item.condition and not item.choices and 2 * soft_members(item) < len(value)
+    return type(value) is dict and doubtful is not None and doubtful < len(value)
 
 
 def _sweep(
