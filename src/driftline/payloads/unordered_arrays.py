@@ -49,7 +49,9 @@ def compare_unordered(plan: NodePlan, old: Numbered, new: Numbered, run: Run, pa
     for position, (index, left) in enumerate(old):
         partner = partners.get(position)
         if partner is not None:
-            item.compare(left, new[partner][1], run, (path, index))
+            right = new[partner][1]
+            compare = item.compare_objects if type(left) is dict and type(right) is dict else item.compare
+            compare(left, right, run, (path, index))
         elif plan.rules.ignore_missing:
             lost.append(((path, index), left))
         else:
@@ -94,20 +96,22 @@ def _pair_equal(
     item: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, partners: Pairing
 ) -> None:
     """Items with equal tokens."""
-    waiting = _by_token(tokenizer(item, NEW), new, rights, run)
+    # From the end, so that the earliest of equals is the last in its list and the first to be taken.
+    waiting = _by_token(tokenizer(item, NEW), new, rights[::-1], run)
     token = tokenizer(item, OLD)
     for position in lefts:
         _look_now_and_then(position, run)
         same = waiting.get(token(old[position][1], run))
         if same:
-            partners[position] = same.popleft()
+            partners[position] = same.pop()
 
 
-def _by_token(token: Tokenizer, items: Numbered, positions: list[int], run: Run) -> dict[Any, deque[int]]:
-    found: dict[Any, deque[int]] = defaultdict(deque)
+def _by_token(token: Tokenizer, items: Numbered, positions: list[int], run: Run) -> dict[Any, list[int]]:
+    found: dict[Any, list[int]] = {}
     for position in positions:
-        _look_now_and_then(position, run)
-        found[token(items[position][1], run)].append(position)
+        if not position % STEPS_BETWEEN_CLOCK_LOOKS:
+            run.look_at_clock()
+        found.setdefault(token(items[position][1], run), []).append(position)
     return found
 
 
@@ -125,7 +129,7 @@ def _pair_tolerant(
         if len(group) == len(candidates) == 1 and _is_surely_alike(old[group[0]][1], doubtful):
             partners[group[0]] = candidates[0]
             continue
-        _pair_equal(item, old, new, list(group), list(candidates), run, partners)
+        _pair_equal(item, old, new, group, candidates, run, partners)
         taken = set(partners.values()) if len(group) > 1 or group[0] in partners else set()
         rest = sorted(
             (position for position in group if position not in partners),
