@@ -46,7 +46,7 @@ class PipelineRun:
         self.store = RecordStore(self.state)
         self.prints = PrintBook(pipeline, self.state)
         self.runs: dict[str, StageRun] = {}
-        self.exceeded: list[str] = []
+        self._exceeded: dict[str, list[str]] = {}
         self._ignore_thresholds = ignore_thresholds
         self._thorough = thorough
         self._on_stage = on_stage
@@ -97,13 +97,19 @@ class PipelineRun:
         return None
 
     def _is_over(self, name: str) -> bool:
-        return not self._ignore_thresholds and any(text.startswith(f"{name}: ") for text in self.exceeded)
+        return not self._ignore_thresholds and name in self._exceeded
+
+    @property
+    def exceeded(self) -> tuple[str, ...]:
+        """The thresholds that were exceeded, in the order of the stages."""
+        return tuple(text for stage in self.stages for text in self._exceeded.get(stage.name, ()))
 
     def _note(self, stage: Stage, run: StageRun) -> None:
         self.runs[stage.name] = run
         for threshold in stage.gate:
             if run.counts is not None and threshold.is_exceeded(run.counts):
-                self.exceeded.append(f"{stage.name}: {threshold.describe(run.counts)}")
+                words = f"{stage.name}: {threshold.describe(run.counts)}"
+                self._exceeded.setdefault(stage.name, []).append(words)
         self._on_stage(run)
 
     def _one(self, stage: Stage) -> StageRun:
@@ -189,7 +195,7 @@ def run_pipeline(
             str(run_engine),
             _result(run, ignore_thresholds),
             tuple(run.runs[stage.name] for stage in run.stages),
-            tuple(run.exceeded),
+            run.exceeded,
             versions(),
         )
         run.store.keep_run(record)
