@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 
 import apsw
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from changesets.random_work import random_value
-from driftline.changesets import Changeset, Patchset, Table
+from driftline.changesets import Changeset, Patchset, Table, write_columns
 from driftline.errors import ChangesetError
 
 TABLE = Table("t", [("v", "TEXT"), ("k", "INTEGER"), "x", ("r", "REAL"), ("n", "NUMERIC")], primary_key=["k", "x"])
@@ -211,3 +212,42 @@ def test_schema_text_is_only_create_table(text, tmp_path, monkeypatch):
     with pytest.raises(ChangesetError):
         Table.from_sql(text)
     assert list(tmp_path.iterdir()) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1 << 40), count=st.integers(1, 600), form=st.sampled_from(["changeset", "patchset"]))
+def test_a_stream_of_columns(seed, count, form):
+    rng = random.Random(seed)
+    rows = make_rows(rng, count)
+    kind = Changeset if form == "changeset" else Patchset
+    whole, chunks = kind(), []
+    while rows:
+        size = rng.randrange(1, 200)
+        part, rows = rows[:size], rows[size:]
+        verb = rng.choice(["insert", "update", "delete"])
+        after = [changed(rng, row) for row in part]
+        for old, new in zip(part, after, strict=True):
+            getattr(whole, verb)(TABLE, old, *([new] if verb == "update" else []))
+        chunks.append((verb, as_columns(part), *([as_columns(after)] if verb == "update" else [])))
+    out = io.BytesIO()
+    assert write_columns(out, TABLE, iter(chunks), format=form) == len(whole)
+    assert out.getvalue() == bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "code"),
+    [
+        ([("insert", {"id": [1, 1], "v": ["a", "b"]})], "repeated_key"),
+        ([("insert", {"id": [1], "v": ["a"]}), ("delete", {"id": [1], "v": ["a"]})], "repeated_key"),
+        ([("update", {"id": [1], "v": ["a"]}, {"id": [2], "v": ["a"]})], "repeated_key"),
+        ([("update", {"id": [1], "v": ["a"]}, {"id": [1, 2], "v": ["a", "b"]})], "row_width_mismatch"),
+        ([("merge", {"id": [1], "v": ["a"]})], "invalid_chunk"),
+    ],
+)
+def test_streams_that_are_refused(chunks, code):
+    table = Table("t", [("id", "INTEGER"), ("v", "TEXT")], ["id"])
+    out = io.BytesIO()
+    with pytest.raises(ChangesetError) as caught:
+        write_columns(out, table, chunks)
+    assert caught.value.code == code
+    assert out.getvalue() == b""

@@ -6,6 +6,7 @@ from driftline.changesets.applying import Applied, Conflict, apply, diff, rebase
 from driftline.changesets.changeset import ChangeFile, Changeset, Patchset, concat, invert, parse
 from driftline.changesets.format import UNDEFINED
 from driftline.changesets.operations import Operation
+from driftline.changesets.streaming import write_columns
 from driftline.changesets.table import Column, Table
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "invert",
     "parse",
     "rebase",
+    "write_columns",
 ]
