@@ -45,10 +45,10 @@ def main() -> None:
     with ExitStack() as stack:
         engine: Any = run_locally
         if given.engine == "spark":
-            from driftline.spark.lake_folds import fold_engine
+            from driftline.spark.lake_folds import fold_engine, session_config
             from driftline.spark.session import open_session
 
-            config = {"spark.driver.maxResultSize": "64m"}
+            config = {**session_config("local[2]"), "spark.driver.maxResultSize": "64m"}
             session = stack.enter_context(open_session("local[2]", short_job=False, config=config))
             session.range(1).count()
             engine = fold_engine(session)

@@ -114,8 +114,8 @@ def fold_engine_for(lake: Lake, table: str, engine: str, master: str | None) -> 
     if choose_engine(engine, master, lambda: table_bytes(lake, table)) == "local":
         yield run_locally
         return
-    from driftline.spark.lake_folds import fold_engine
+    from driftline.spark.lake_folds import fold_engine, session_config
     from driftline.spark.session import open_session
 
-    with open_session(master, short_job=False) as session:
+    with open_session(master, short_job=False, config=session_config(master)) as session:
         yield fold_engine(session)

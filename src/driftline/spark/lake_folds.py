@@ -19,6 +19,7 @@ from driftline.lake.layout import relative
 from driftline.lake.planning import DeltaWork, FoldPlan, bounded_rows, delta_work
 from driftline.lake.ranges import ROWS_PER_RANGE, lower_bounds
 from driftline.progress import Tracker, silent
+from driftline.spark.session import chosen_master, is_local
 from driftline.spark.task_errors import error_text, raise_task_error
 from driftline.spark.watching import watched
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS_PER_TASK = 400_000
+# Partitions are planned by range, so there is nothing to adapt; on one machine compression only costs time.
+SESSION_CONFIG = {"spark.sql.adaptive.enabled": "false"}
+LOCAL_SESSION_CONFIG = {**SESSION_CONFIG, "spark.shuffle.compress": "false"}
 _LEAST_PARTITIONS = 16
 _BLOB_BYTES = 16 << 20  # far below what one shuffled row may hold
 
@@ -38,6 +42,11 @@ Batches = Iterator[pa.RecordBatch]
 def fold_engine(session: SparkSession) -> Callable[[FoldPlan, RangeJob, Tracker | None], Iterator[Result]]:
     """The scheduler as the lake's functions take it (`compact(…, engine=fold_engine(session))`)."""
     return partial(run_on_spark, session)
+
+
+def session_config(master: str | None) -> dict[str, str]:
+    """The settings that folds want in a session of their own."""
+    return LOCAL_SESSION_CONFIG if is_local(chosen_master(master)) else SESSION_CONFIG
 
 
 def run_on_spark(
