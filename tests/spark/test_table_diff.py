@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
+import sqlite3
 import threading
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from driftline.errors import Cancelled, DriftlineError
@@ -150,6 +154,28 @@ def test_nothing_is_left_behind(spark, tmp_path: Path, monkeypatch) -> None:
     job = DiffJob(a, b, check_options(key_columns=["id"]))
     assert _run(job, SMALL) == _run(job, engine="local")
     assert list(shared.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "sqlite"])
+def test_typed_sources_give_the_bytes_of_the_local_engine(spark, tmp_path: Path, kind: str) -> None:
+    a = [{"id": n, "when": f"2026-01-{n % 28 + 1:02d}", "v": n / 7, "tag": None} for n in range(300)]
+    b = [{**row, "v": 1.5 if row["id"] % 40 == 0 else row["v"]} for row in reversed(a[5:])]
+    job = DiffJob(_typed(tmp_path, "a", kind, a), _typed(tmp_path, "b", kind, b), check_options(key_columns=["id"]))
+    assert _run(job, SparkPlan(bucket_rows=200, range_bytes=4000)) == _run(job, engine="local")
+
+
+def _typed(folder: Path, name: str, kind: str, rows: list[dict]) -> str:
+    path = folder / f"{name}.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=100)
+    elif kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        with sqlite3.connect(path) as database:
+            database.execute("create table t (id integer, day text, v real, tag text)")
+            database.executemany("insert into t values (?, ?, ?, ?)", [tuple(row.values()) for row in rows])
+        return f"{path}::t"
+    return str(path)
 
 
 def _run(job: DiffJob, sizes: SparkPlan | None = None, engine: str = "spark") -> bytes:

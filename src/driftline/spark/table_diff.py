@@ -25,7 +25,7 @@ from driftline.sources.splits import CsvSplit, Split, SplitSide
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import Write, join_parts
 from driftline.spark.parcels import SCHEMA
-from driftline.spark.session import is_local, open_session
+from driftline.spark.session import chosen_master, is_local, open_session
 from driftline.spark.table_diff_bounds import row_bounds, sampled_bounds
 from driftline.spark.table_diff_facts import Findings, gather
 from driftline.spark.table_diff_tasks import (
@@ -53,10 +53,9 @@ if TYPE_CHECKING:
 
 SHARED_FOLDER_VARIABLE = "DRIFTLINE_SHARED_DIR"
 _LONG_JOB_BYTES = 1 << 30  # from here on the full JIT earns its start-up time
+_LOCAL_CONFIG = {"spark.shuffle.compress": "false"}  # prints are hashes, which nothing compresses
 _SESSION_CONFIG = {
     "spark.sql.adaptive.enabled": "false",
-    # Prints are hashes, which nothing compresses.
-    "spark.shuffle.compress": "false",
     # A few rows with large blobs: compiling code for them takes longer than it saves.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -93,7 +92,7 @@ def run(job: DiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
         size = a.size + b.size
         with (
             _early_layouts(a, b, sizes, workspace) as layouts,
-            open_session(job.master, short_job=size < _LONG_JOB_BYTES, config=_SESSION_CONFIG) as spark,
+            open_session(job.master, short_job=size < _LONG_JOB_BYTES, config=_config(job.master)) as spark,
         ):
             running = SparkRun(job, spark, workspace, sizes)
             done = running.diff(a, b, layouts)
@@ -102,6 +101,10 @@ def run(job: DiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
                 join_parts(done.findings.parts, partial(_write_and_tell, write, job))
             write(stats_line(done.findings.stats))
     return done.findings.stats
+
+
+def _config(master: str | None) -> dict[str, str]:
+    return _SESSION_CONFIG | (_LOCAL_CONFIG if is_local(chosen_master(master)) else {})
 
 
 def _write_and_tell(write: Write, job: DiffJob, data: bytes | memoryview) -> None:
@@ -119,7 +122,7 @@ def _early_layouts(
     a: Input, b: Input, sizes: SparkPlan, workspace: Workspace
 ) -> Iterator[Future[Layouts | None] | None]:
     """Lay the splits out while Spark starts."""
-    if a.size + b.size > sizes.plan_on_spark_bytes:
+    if a.size + b.size > sizes.plan_on_spark_bytes or not _splits_in_place(a, b):
         yield None
         return
     with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor() as pool:
@@ -166,10 +169,21 @@ class SparkRun:
             assert layouts is not None, "a rewritten file has a plain header"
 
     def _lay_out(self, a: Input, b: Input) -> Layouts | None:
+        if not _splits_in_place(a, b):
+            return self._lay_out_copies(a, b)
         if a.size + b.size > self.sizes.plan_on_spark_bytes:
             return _lay_out(a, b, self.sizes, self.workspace, cast(Executor, self._pool("plan")))
         with ThreadPoolExecutor() as pool:
             return _lay_out(a, b, self.sizes, self.workspace, pool)
+
+    def _lay_out_copies(self, a: Input, b: Input) -> Layouts:
+        """Sources that are read from the start are copied into batches by a task for each side."""
+        if not self.shares_storage:
+            raise _shared_folder_needed("JSON Lines and SQLite tables are copied into batches")
+        folder, split_bytes = str(self.workspace.folder), self.sizes.split_bytes
+        copy = partial(_lay_out_in_task, split_bytes=split_bytes, folder=folder)
+        side_a, side_b = self._pool("copy").map(copy, (a, b), ("A", "B"))
+        return side_a, side_b
 
     def _make_sound(self, a: Input, b: Input) -> tuple[Input, Input]:
         folder = str(self.workspace.folder) if self.shares_storage else None
@@ -275,7 +289,7 @@ def _is_sound(split: Split) -> bool:
 
 
 def _count_rows(one: SidedSplit) -> int:
-    check_visible(one)
+    check_visible(one.split.files)
     if isinstance(one.split, CsvSplit):
         return len(record_ends(one.split.range.read()))
     return one.split.read().records
@@ -288,9 +302,24 @@ def _make_side_sound(source: Input, side: Side, folder: str | None) -> Input:
     with Workspace() as workspace:
         sound = make_sound(source, side, workspace)
     if sound != source:
-        raise EngineError(
-            f"{side} has quotes inside unquoted fields and must be rewritten for parallel reading: name a folder that "
-            f"this machine and all workers share in {SHARED_FOLDER_VARIABLE}",
-            code="shared_folder_needed",
-        )
+        raise _shared_folder_needed(f"{side} has quotes inside unquoted fields and is rewritten for parallel reading")
     return sound
+
+
+def _lay_out_in_task(source: Input, side: Side, split_bytes: int, folder: str) -> SplitSide:
+    check_visible(source.files)
+    laid_out = lay_out(source, side, split_bytes, Workspace(folder))
+    assert laid_out is not None, "typed sources have a plain header"
+    return laid_out
+
+
+def _splits_in_place(*sources: Input) -> bool:
+    """Whether workers can begin to read in the middle of the files."""
+    return all(source.kind in ("csv", "parquet") for source in sources)
+
+
+def _shared_folder_needed(reason: str) -> EngineError:
+    return EngineError(
+        f"{reason}: name a folder that this machine and all workers share in {SHARED_FOLDER_VARIABLE}",
+        code="shared_folder_needed",
+    )

@@ -5,7 +5,6 @@ Bounds decide only how evenly the work is spread; a range that turns out long is
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -18,6 +17,7 @@ from driftline.tables.prints import as_frame
 from driftline.tables.stages import FIRST_DATA_ROW, TablePlan
 
 _LOOKED_AT = 24  # splits of a side
+_TYPED_LOOKED_AT = 3  # these are read as a whole
 _SAMPLE_BYTES = 32 << 10
 _SAMPLE_ROWS = 256
 
@@ -42,15 +42,17 @@ def sampled_bounds(a: SplitSide, b: SplitSide, plan: TablePlan, ranges: int) -> 
 
 
 def _samples(side: SplitSide) -> list[pa.Table]:
-    step = max(1, len(side.splits) // _LOOKED_AT)
-    tables = [_first_rows(split) for split in side.splits[::step]]
+    looked_at = _TYPED_LOOKED_AT if side.typed else _LOOKED_AT
+    step = max(1, len(side.splits) // looked_at)
+    tables = [_first_rows(split) for split in side.splits[::step][:looked_at]]
     return [table for table in tables if table is not None and table.num_rows]
 
 
 def _first_rows(split: Split) -> pa.Table | None:
     if isinstance(split, CsvSplit):
         return _first_records(split)
-    return split.pick(np.arange(_SAMPLE_ROWS))
+    table = split.read().table
+    return None if table is None else table[: _SAMPLE_ROWS * _LOOKED_AT]
 
 
 def _first_records(split: CsvSplit) -> pa.Table | None:

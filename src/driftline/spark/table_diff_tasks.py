@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from driftline.errors import DriftlineError, InputError
+from driftline.sources.inputs import InputFile
 from driftline.sources.splits import Split
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import write_part
@@ -26,7 +27,7 @@ from driftline.spark.parcels import PARCEL_BYTES, Parcel, pack, unpack
 from driftline.tables.chunk_ranges import cut_chunks, encode_cut, range_bounds
 from driftline.tables.matching import WANTED, Duplicate, HashCollision, Wanted
 from driftline.tables.ordering import RowChunk, cut_points
-from driftline.tables.printed_sides import check_unchanged, row_blocks
+from driftline.tables.printed_sides import row_blocks
 from driftline.tables.prints import PRINT, Prints, split_of
 from driftline.tables.problems import Side
 from driftline.tables.spill import ChunkStore
@@ -120,7 +121,7 @@ def encode_task(plan: TaskPlan) -> Task:
 
 def _print(one: SidedSplit, plan: TaskPlan) -> Iterator[Parcel]:
     try:
-        check_visible(one)
+        check_visible(one.split.files)
         printed = print_split(one.split, one.number, plan.table)
     except DriftlineError as error:
         yield _fact(error, one.side, one.number)
@@ -132,10 +133,11 @@ def _print(one: SidedSplit, plan: TaskPlan) -> Iterator[Parcel]:
             yield Parcel(bucket, _PRINTS, one.side, one.number, prints[start : start + step].tobytes())
 
 
-def check_visible(one: SidedSplit) -> None:
-    """Raise if this machine does not see the very file that the driver saw."""
+def check_visible(files: Sequence[InputFile]) -> None:
+    """Raise if this machine does not see the very files that the driver saw."""
     try:
-        check_unchanged([one.split])
+        for file in files:
+            file.check_unchanged()
     except InputError as error:
         if error.code != "not_found":
             raise
@@ -197,7 +199,7 @@ def _pick(parcels: Iterable[Parcel], plan: TaskPlan) -> Iterator[Parcel]:
     for target in sorted(wanted):
         one = plan.splits[target]
         try:
-            check_visible(one)
+            check_visible(one.split.files)
             chunk = pick_rows(one.split, np.concatenate(wanted.pop(target)), one.rows_before, plan.table)
         except DriftlineError as error:
             yield _fact(error, one.side, one.number)

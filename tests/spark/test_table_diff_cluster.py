@@ -1,0 +1,140 @@
+"""The same bytes on a standalone cluster and through Spark Connect, both started from the installed package."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from driftline.spark.java import find_java
+from driftline.spark.jvm import class_path, spark_home
+from driftline.tables.engines import DiffJob, find_engine
+from driftline.tables.options import check_options
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def spark_process(folder: Path, *arguments: str, wait_for: str) -> Iterator[None]:
+    """One of Spark's own programs, running until the end of the block."""
+    log = folder / f"{arguments[0].rpartition('.')[2]}.log"
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("SPARK")},
+        "PYTHONPATH": SOURCE,
+        "PYSPARK_PYTHON": sys.executable,
+        "POLARS_MAX_THREADS": "1",
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOG_DIR": str(folder),
+        "SPARK_WORKER_DIR": str(folder),
+        "SPARK_LOCAL_DIRS": str(folder),
+    }
+    opens = [
+        f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch", "java.lang", "java.util")
+    ]
+    command = [str(find_java().executable), "-Xmx512m", *opens, "-cp", class_path(), *arguments]
+    with open(log, "wb") as out:
+        process = subprocess.Popen(command, env=environment, stdout=out, stderr=out, cwd=folder, start_new_session=True)
+    try:
+        for _ in range(1200):
+            if wait_for in log.read_text(errors="replace"):
+                break
+            assert process.poll() is None, log.read_text(errors="replace")[-2000:]
+            time.sleep(0.05)
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(30)
+
+
+@contextmanager
+def standalone(folder: Path) -> Iterator[str]:
+    port, web = free_port(), free_port()
+    address = f"spark://127.0.0.1:{port}"
+    master = ("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port))
+    worker = ("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "2", "--memory", "1g")
+    with (
+        spark_process(folder, *master, "--webui-port", str(web), wait_for="I have been elected leader"),
+        spark_process(folder, *worker, "--webui-port", "0", address, wait_for="Successfully registered with master"),
+    ):
+        yield address
+
+
+@contextmanager
+def connect_server(folder: Path) -> Iterator[str]:
+    port = free_port()
+    arguments = (
+        "org.apache.spark.deploy.SparkSubmit",
+        "--master", "local[2]",
+        "--conf", f"spark.connect.grpc.binding.port={port}",
+        "--conf", "spark.connect.grpc.binding.address=127.0.0.1",
+        "--conf", "spark.driver.bindAddress=127.0.0.1",
+        "--conf", "spark.driver.host=127.0.0.1",
+        "--conf", "spark.ui.enabled=false",
+        "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
+        "spark-internal",
+    )  # fmt: skip
+    with spark_process(folder, *arguments, wait_for="Spark Connect server started"):
+        yield f"sc://127.0.0.1:{port}"
+
+
+def diff_in_a_new_process(a: Path, b: Path, master: str, *options: str, **environment: str) -> tuple[int, bytes, str]:
+    """A process of its own, because this one has a local session already."""
+    done = subprocess.run(
+        [sys.executable, "-m", "driftline", "diff", str(a), str(b), "--key", "id", "--master", master, *options],
+        env={**os.environ, "PYTHONPATH": SOURCE, **environment},
+        capture_output=True,
+        timeout=300,
+    )
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> tuple[Path, Path]:
+    for name, shift in (("a.csv", 0), ("b.csv", 40)):
+        rows = [f'{n},"line {n % 9}\nbreak",{(n * 7 + shift // 40 * (n % 50 == 0)) % 13}' for n in range(shift, 2000)]
+        (tmp_path / name).write_text("id,note,v\n" + "\n".join(rows) + "\n")
+    return tmp_path / "a.csv", tmp_path / "b.csv"
+
+
+def expected(a: Path, b: Path) -> bytes:
+    written: list[bytes] = []
+    find_engine("local")(DiffJob(a, b, check_options(key_columns=["id"])), lambda data: written.append(bytes(data)))
+    return b"".join(written)
+
+
+def test_standalone_cluster(tmp_path: Path, tables: tuple[Path, Path]) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    with standalone(tmp_path) as master:
+        # Without a shared folder the events come as a stream, with one as files; 5" makes a file unsound.
+        assert diff_in_a_new_process(*tables, master) == (1, expected(*tables), "")
+        (tables[0]).write_text(tables[0].read_text() + '5000,5" disk,1\n')
+        code, out, err = diff_in_a_new_process(*tables, master, DRIFTLINE_SHARED_DIR=str(shared))
+        assert (code, out, err) == (1, expected(*tables), "")
+        assert list(shared.iterdir()) == []
+
+
+def test_spark_connect(tmp_path: Path, tables: tuple[Path, Path]) -> None:
+    with connect_server(tmp_path) as master:
+        assert diff_in_a_new_process(*tables, master) == (1, expected(*tables), "")
+        tables[1].write_text(tables[1].read_text() + "77,dup,1\n")
+        code, out, err = diff_in_a_new_process(*tables, master)
+        assert (code, out) == (2, b"")
+        assert err == 'error[duplicate_key]: Duplicate key in B: {"id":"77"} (rows 39 and 1962)\n'
