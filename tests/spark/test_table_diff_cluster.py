@@ -16,6 +16,7 @@ import pytest
 
 from driftline.spark.java import find_java
 from driftline.spark.jvm import class_path, spark_home
+from driftline.spark.standalone import StandaloneCluster
 from driftline.tables.engines import DiffJob, find_engine
 from driftline.tables.options import check_options
 
@@ -64,19 +65,6 @@ def spark_process(folder: Path, *arguments: str, wait_for: str) -> Iterator[None
 
 
 @contextmanager
-def standalone(folder: Path) -> Iterator[str]:
-    port, web = free_port(), free_port()
-    address = f"spark://127.0.0.1:{port}"
-    master = ("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port))
-    worker = ("org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "2", "--memory", "1g")
-    with (
-        spark_process(folder, *master, "--webui-port", str(web), wait_for="I have been elected leader"),
-        spark_process(folder, *worker, "--webui-port", "0", address, wait_for="Successfully registered with master"),
-    ):
-        yield address
-
-
-@contextmanager
 def connect_server(folder: Path) -> Iterator[str]:
     port = free_port()
     arguments = (
@@ -122,7 +110,8 @@ def expected(a: Path, b: Path) -> bytes:
 def test_standalone_cluster(tmp_path: Path, tables: tuple[Path, Path]) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
-    with standalone(tmp_path) as master:
+    with StandaloneCluster(workers=1) as cluster:
+        master = cluster.url
         # Without a shared folder the events come as a stream, with one as files; 5" makes a file unsound.
         assert diff_in_a_new_process(*tables, master) == (1, expected(*tables), "")
         (tables[0]).write_text(tables[0].read_text() + '5000,5" disk,1\n')

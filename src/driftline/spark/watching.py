@@ -98,7 +98,8 @@ def _telling_line(text: str) -> str:
     if not lines:
         return ""
     errors = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception")) and ": " in line]
-    return errors[0] if errors else lines[0]
+    causes = [line for line in errors if line.startswith("Caused by: ")]
+    return (causes[-1:] or errors[:1] or lines)[0]
 
 
 @contextmanager
