@@ -98,7 +98,7 @@ class _Run:
         self._handler = handler
         self._wanted = wanted
         self._applied = applied
-        self.last: Conflict | None = None
+        self.aborted_by: Conflict | None = None
 
     def wants(self, name: str) -> bool:
         if not self._wanted(name):
@@ -110,11 +110,10 @@ class _Run:
 
     def decide(self, reason: int, change: Any) -> int:
         conflict = _conflict(_REASONS[reason], change, self._known)
-        self.last = conflict
-        action = self._handler(conflict)
-        if action not in _ACTIONS:
-            raise OptionError(f"a conflict is answered with abort, omit or replace, not {action!r}")
+        action = _action(self._handler(conflict))
         self._applied.conflicts.append((conflict, action))
+        if action == "abort":
+            self.aborted_by = conflict
         return _ACTIONS[action]
 
 
@@ -130,9 +129,16 @@ def _row(values: tuple[Any, ...] | None) -> Row | None:
     return None if values is None else tuple(UNDEFINED if value is apsw.no_change else value for value in values)
 
 
-def _one_answer(action: str) -> Handler:
-    if action not in _ACTIONS:
-        raise OptionError(f"on_conflict is abort, omit, replace or a function, not {action!r}")
+def _action(answer: object) -> Action:
+    """An answer in words of either case, or as SQLite's constant."""
+    for name, code in _ACTIONS.items():
+        if answer == code or (isinstance(answer, str) and answer.lower() == name):
+            return name
+    raise OptionError(f"a conflict is answered with abort, omit or replace, not {answer!r}")
+
+
+def _one_answer(wanted: object) -> Handler:
+    action = _action(wanted)
 
     def answer(conflict: Conflict) -> Action:
         if action == "replace" and conflict.reason not in ("DATA", "CONFLICT"):
@@ -152,8 +158,10 @@ def _table_test(tables: Collection[str] | Callable[[str], bool] | None) -> Calla
 
 
 def _explained(error: apsw.Error, content: bytes, run: _Run) -> ChangesetError:
-    if isinstance(error, apsw.AbortError) and run.last is not None:
-        return ConflictError(f"nothing was applied: {describe(run.last)}", reason=run.last.reason, conflict=run.last)
+    # SQLite has another error code for an abort because of foreign keys, so the answer itself is looked at.
+    if run.aborted_by is not None:
+        conflict = run.aborted_by
+        return ConflictError(f"nothing was applied: {describe(conflict)}", reason=conflict.reason, conflict=conflict)
     parse(content)  # raises with the offset when the bytes are at fault
     return ChangesetError(f"the changes could not be applied: {error}", code="apply_failed")
 

@@ -13,7 +13,7 @@ import apsw
 from driftline.changesets.affinity import affinity_of, apply_affinity
 from driftline.changesets.format import UNDEFINED, Field
 from driftline.changesets.table import Column, Table
-from driftline.errors import ChangesetError
+from driftline.errors import ChangesetError, OptionError
 from driftline.files import StrPath, explain_os_error
 
 Database = StrPath | apsw.Connection
@@ -37,6 +37,8 @@ def opened(database: Database, *, write: bool = False) -> Iterator[apsw.Connecti
     if isinstance(database, apsw.Connection):
         yield database
         return
+    if not isinstance(database, str | os.PathLike):
+        raise OptionError(f"a database is a file name or an apsw.Connection, not {type(database).__name__}")
     path = os.fspath(database)
     connection = _open_file(path, write)
     try:
