@@ -42,7 +42,7 @@ def test_write_makes_the_same_bytes_as_the_lines(pair: tuple[Path, Path], tmp_pa
 
 
 def test_no_difference(pair: tuple[Path, Path]) -> None:
-    result = dl.diff(pair[0], pair[0])
+    result = dl.diff(pair[0], pair[0], key=None)
     assert not result.has_differences
     assert result.stats["rows_unchanged"] == 2
 

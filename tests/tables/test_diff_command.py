@@ -81,6 +81,16 @@ def test_a_positional_diff_of_shuffled_rows_hints_at_keys(
     assert capfdbinary.readouterr().err == b""
 
 
+def test_the_hint_has_no_candidates_for_typed_sources(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id":1}\n{"id":2}\n')
+    (tmp_path / "b.jsonl").write_text('{"id":2}\n{"id":1}\n')
+    assert diff(str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")) == 1
+    err = capfdbinary.readouterr().err.decode()
+    assert err == "hint: more than half of the rows changed; if rows have an identity, give --key COL\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

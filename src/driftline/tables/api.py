@@ -57,7 +57,7 @@ def diff(
     a: StrPath,
     b: StrPath,
     *,
-    key: Iterable[str] | str = (),
+    key: Iterable[str] | str | None = None,
     mode: str | None = None,
     header_mode: str = "strict",
     emit_unchanged: bool = False,
@@ -79,7 +79,7 @@ def diff(
     """
     options = check_options(
         mode=mode,
-        key_columns=key,
+        key_columns=() if key is None else key,
         header_mode=header_mode,
         emit_unchanged=emit_unchanged,
         ignore_row_order=ignore_row_order,

@@ -13,12 +13,14 @@ _ROWS = 10_000
 
 
 def key_candidates(job: DiffJob) -> list[str]:
-    """Names of candidate key columns, in the order of A's header; none where the input cannot be read again."""
+    """Names of candidate key columns, in the order of A's header; none for typed sources and streams."""
     if STANDARD_INPUT in (job.a, job.b):
         return []
     try:
         with Workspace() as workspace:
             sides = [open_input(given, workspace, delimiter=job.options.delimiter) for given in (job.a, job.b)]
+            if any(source.kind != "csv" for source in sides):
+                return []
             heads = [head_records(source, side, _ROWS) for source, side in zip(sides, "AB", strict=True)]
     except (InputError, StorageError):
         return []  # a hint is not worth an error
