@@ -20,7 +20,7 @@ from driftline.files import naming_the_file
 from driftline.payloads.batch_job import BatchJob, Split
 from driftline.payloads.batch_records import Record, SortKey, read_records, sort_key
 from driftline.payloads.batch_totals import BatchTotals
-from driftline.payloads.comparison import error_response
+from driftline.payloads.comparison import PayloadPlan, error_response
 from driftline.payloads.payload_text import parse_json, read_payload
 from driftline.payloads.report import Entry, Report, encode
 from driftline.payloads.rule_usage import RulePlace, is_met, rule_places
@@ -134,6 +134,7 @@ class _RangeWork:
     job: BatchJob
     totals: BatchTotals = field(default_factory=BatchTotals)
     _unmet: dict[str | None, list[RulePlace]] = field(default_factory=dict)
+    _plans: dict[str | None, PayloadPlan] = field(default_factory=dict)
 
     def do(self, pair: Record, out: BinaryIO, table: _Table) -> None:
         try:
@@ -156,7 +157,7 @@ class _RangeWork:
             raise PayloadError(pair.problem, details={"reason": pair.problem})
         if pair.old is None or pair.new is None:
             return _lonely(pair)
-        plan = self.job.plan(pair.endpoint)
+        plan = self._plans.get(pair.endpoint) or self._plans.setdefault(pair.endpoint, self.job.plan(pair.endpoint))
         old, new = read_payload(pair.old, OLD, plan.config), read_payload(pair.new, NEW, plan.config)
         self._note_met(pair, old, new)
         return plan.compare_values(old, new)
