@@ -53,7 +53,7 @@ def _array_rows(items: int) -> list[Row]:
 
 def _limit_rows(megabytes: int) -> list[Row]:
     """Payloads just below the size limit."""
-    count = megabytes * 3700
+    count = megabytes * 4700
     old, new = data_payloads.long_arrays(count, tolerated=False)
     paths = _write_pair("limit", old, new)
     return hold(f"pair of {paths[0].stat().st_size / 2**20:.0f} MB each, strict", [_ours("limit", paths, 0)], rounds=1)

@@ -13,7 +13,7 @@ from driftline.payloads.casts import CASTS, CastError, to_string
 from driftline.payloads.keys import KeyPath, SortField
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import Run
-from driftline.payloads.values import MISSING, NEW, OLD, decimal_of, kind_of
+from driftline.payloads.values import MISSING, OLD, decimal_of, kind_of
 
 _RANKS = {"null": 0, "boolean": 1, "number": 2, "string": 3, "array": 4, "object": 5}
 
@@ -187,9 +187,3 @@ def materialise(plan: NodePlan, value: Any, side: int, run: Run) -> Any:
         items = arranged(plan, value, side, run)
         return [materialise(plan.item(index), item, side, run) for index, item in enumerate(items)]
     return scalar_or_raw(plan, value, side)
-
-
-__all__ = [
-    "NEW", "OLD", "Sifted", "arranged", "is_absent", "lookup", "mapped", "materialise", "member", "members", "scalar",
-    "scalar_or_raw", "settled", "sift", "sorted_items",
-]  # fmt: skip
