@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -105,6 +106,20 @@ def expected(a: Path, b: Path) -> bytes:
     written: list[bytes] = []
     find_engine("local")(DiffJob(a, b, check_options(key_columns=["id"])), lambda data: written.append(bytes(data)))
     return b"".join(written)
+
+
+def test_conformance_command(tmp_path: Path) -> None:
+    fixtures = Path(__file__).parents[1] / "conformance" / "tables"
+    for name in ("keyed_basic", "duplicate_key_a", "bom_is_stripped"):
+        shutil.copytree(fixtures / name, tmp_path / name)
+    done = subprocess.run(
+        [sys.executable, "-m", "driftline", "conformance", str(tmp_path), "--engine", "spark", "--master", "local[2]"],
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        capture_output=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+    assert done.stdout.decode().splitlines()[-1] == "3 passed, 0 failed"
 
 
 def test_standalone_cluster(tmp_path: Path, tables: tuple[Path, Path]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import click
 
 from driftline.cli.outcome import DIFFERENT, SAME
@@ -34,12 +36,22 @@ def conformance(folder: str, engine: str, master: str | None, quiet: bool) -> in
     from driftline.tables.conformance import run_fixtures
 
     passed = failed = 0
-    for outcome in run_fixtures(folder, engine, master=master):
-        passed += outcome.passed
-        failed += not outcome.passed
-        if not outcome.passed:
-            click.echo(f"FAIL {outcome.name}: {outcome.complaint}")
-        elif not quiet:
-            click.echo(f"ok   {outcome.name}")
+    with _one_session(engine, master):
+        for outcome in run_fixtures(folder, engine, master=master):
+            passed += outcome.passed
+            failed += not outcome.passed
+            if not outcome.passed:
+                click.echo(f"FAIL {outcome.name}: {outcome.complaint}")
+            elif not quiet:
+                click.echo(f"ok   {outcome.name}")
     click.echo(f"{passed} passed, {failed} failed")
     return DIFFERENT if failed else SAME
+
+
+def _one_session(engine: str, master: str | None) -> AbstractContextManager[object]:
+    """All fixtures share one Spark session, because starting one takes seconds."""
+    if engine != "spark":
+        return nullcontext()
+    from driftline.spark.table_diff import open_diff_session
+
+    return open_diff_session(master)

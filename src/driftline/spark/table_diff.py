@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -92,7 +92,7 @@ def run(job: DiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
         size = a.size + b.size
         with (
             _early_layouts(a, b, sizes, workspace) as layouts,
-            open_session(job.master, short_job=size < _LONG_JOB_BYTES, config=_config(job.master)) as spark,
+            open_diff_session(job.master, size) as spark,
         ):
             running = SparkRun(job, spark, workspace, sizes)
             done = running.diff(a, b, layouts)
@@ -103,8 +103,10 @@ def run(job: DiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
     return done.findings.stats
 
 
-def _config(master: str | None) -> dict[str, str]:
-    return _SESSION_CONFIG | (_LOCAL_CONFIG if is_local(chosen_master(master)) else {})
+def open_diff_session(master: str | None, size: int = 0) -> AbstractContextManager[SparkSession]:
+    """A session that suits diffs of inputs of so many bytes; diffs inside the block share it."""
+    config = _SESSION_CONFIG | (_LOCAL_CONFIG if is_local(chosen_master(master)) else {})
+    return open_session(master, short_job=size < _LONG_JOB_BYTES, config=config)
 
 
 def _write_and_tell(write: Write, job: DiffJob, data: bytes | memoryview) -> None:
