@@ -136,6 +136,17 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
+def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
+    with running(tmp_path, "--workers", "2") as server:
+        workers = [int(text) for text in _children(server.process.pid)]
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait()
+        deadline = time.monotonic() + 60
+        while any(Path(f"/proc/{worker}/cmdline").exists() for worker in workers):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
 def _children(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 

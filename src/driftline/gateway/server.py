@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import multiprocessing
+import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
@@ -101,6 +103,7 @@ def _supervise(make_service: MakeService, listener: socket.socket, workers: int,
 
 def _worker_main(make_service: MakeService, listener: socket.socket, log_level: str) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         _run_worker(make_service, listener, log_level)
     except KeyboardInterrupt:
@@ -108,6 +111,14 @@ def _worker_main(make_service: MakeService, listener: socket.socket, log_level: 
     except DriftlineError as error:
         _logger.error("cannot start", extra={"fields": {"code": error.code, "error": error.message}})
         sys.exit(_CANNOT_START)
+
+
+def _end_with_parent() -> None:
+    """A supervisor that was killed leaves no workers behind."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _interrupt(number: int, frame: object) -> None:
