@@ -1,0 +1,56 @@
+"""Matching of prints: colliding hashes are noticed, duplicates are named by their rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from driftline.tables import local_run
+from driftline.tables.engines import DiffJob
+from driftline.tables.local import LocalPlan, run_kernels
+from driftline.tables.matching import Duplicate, HashCollision, match_keyed
+from driftline.tables.options import check_options
+from driftline.tables.prints import PRINT
+
+
+def prints(*rows: tuple[int, int, int, int, int]) -> np.ndarray:
+    return np.array(list(rows), PRINT)
+
+
+def test_keys_that_share_half_of_their_hash_are_a_collision_not_a_match() -> None:
+    with pytest.raises(HashCollision):
+        match_keyed(prints((1, 5, 0, 0, 0)), prints((1, 6, 0, 0, 0)))
+    with pytest.raises(HashCollision):
+        match_keyed(prints((1, 5, 0, 0, 0), (1, 6, 0, 0, 1)), prints())
+
+
+def test_either_half_of_a_row_hash_makes_a_change() -> None:
+    a = prints((1, 1, 7, 7, 0), (2, 2, 7, 7, 1), (3, 3, 7, 7, 2))
+    b = prints((1, 1, 7, 7, 0), (2, 2, 8, 7, 1), (3, 3, 7, 8, 2))
+    assert match_keyed(a, b).stats.changed == 2
+
+
+def test_duplicates_are_found_with_and_without_a_partner() -> None:
+    twice = prints((9, 9, 0, 0, 4), (1, 1, 0, 0, 5), (9, 9, 0, 0, 6), (1, 1, 0, 0, 8))
+    assert match_keyed(twice, prints()).duplicate_a == Duplicate(repeated=6, first=4)
+    assert match_keyed(twice, prints((1, 1, 0, 0, 0))).duplicate_a == Duplicate(repeated=6, first=4)
+    assert match_keyed(prints((1, 1, 0, 0, 0)), twice).duplicate_b == Duplicate(repeated=6, first=4)
+
+
+def test_a_collision_starts_the_run_again_with_other_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.csv").write_text("id,v\n1,a\n")
+    (tmp_path / "b.csv").write_text("id,v\n1,b\n")
+    matching, seeds = local_run.match_bucket, []
+
+    def collide_once(a, b, plan):
+        seeds.append(plan.seeds)
+        if len(seeds) == 1:
+            raise HashCollision
+        return matching(a, b, plan)
+
+    monkeypatch.setattr(local_run, "match_bucket", collide_once)
+    job = DiffJob(tmp_path / "a.csv", tmp_path / "b.csv", check_options(key_columns=["id"]))
+    assert run_kernels(job, lambda data: None, LocalPlan(threads=2)).changed == 1
+    assert len(set(seeds)) == 2
