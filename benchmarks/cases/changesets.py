@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from benchmarks.contest import Contender, Row, hold
 from benchmarks.data_changesets import COMPOSITE_DDL, INSERTS_DDL, Mixed, insert_rows, mixed, people, updates
-from driftline.changesets import Changeset, Patchset, Table, parse
+from driftline.changesets import Changeset, Patchset, Table, apply, parse
 
 UPDATE_COMPOSITE = "UPDATE t SET name = ?, amount = ? WHERE region = ? AND code = ?"
 DELETE_COMPOSITE = "DELETE FROM t WHERE region = ? AND code = ?"
@@ -225,8 +225,8 @@ def _apply_case(size: int, uuids: bool, filled: bool, kind: str) -> dict[str, fl
     ways: dict[str, Callable[[apsw.Connection], Any]] = {
         "SQL autocommit": statements,
         "SQL in a transaction": in_transaction,
-        "changeset": lambda connection: apsw.Changeset.apply(changeset, connection),
-        "patchset": lambda connection: apsw.Changeset.apply(patchset, connection),
+        "changeset": lambda connection: apply(changeset, connection),
+        "patchset": lambda connection: apply(patchset, connection),
     }
     best = dict.fromkeys(ways, float("inf"))
     for _ in range(3):
