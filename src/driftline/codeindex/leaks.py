@@ -31,7 +31,7 @@ class LeakCheck:
         known = {str(path) for path in (*directories, Path.home(), Path.cwd())}
         known |= {os.path.realpath(path) for path in known}
         texts = sorted(re.escape(path) for path in known if len(path) >= _SHORTEST_DIRECTORY)
-        # Between boundaries: the directory `/work` is not in `src/work/a.js`.
+        # Between boundaries: the directory `/srv` is not in `lib/srv/a.js`.
         self._known = re.compile(rf"(?<![\w.-])(?:{'|'.join(texts)})(?![\w-])" if texts else r"(?!)")
 
     def refuse(self, record: Any, what: str) -> None:

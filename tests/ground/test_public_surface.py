@@ -1,0 +1,33 @@
+"""The names that users are promised exist."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+import driftline
+
+PROMISED = {
+    "driftline": "__version__ compare diff",
+    "driftline.canonical": "canonical_json fnv1a64 sha1_hex sha256_hex",
+    "driftline.changesets": "Changeset Patchset Table apply concat invert parse rebase",
+    "driftline.codeindex": "diff parse_ref",
+    "driftline.deltas": "Clock ColumnDelta RowDelta RowState TableSchema delta_id extract merge",
+    "driftline.errors": "DriftlineError",
+    "driftline.payloads": "compile",
+    "driftline.spark": "diff",
+}
+NAMES = [(module, name) for module, names in PROMISED.items() for name in names.split()]
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES)
+def test_promised_names_are_there(module: str, name: str) -> None:
+    assert hasattr(importlib.import_module(module), name)
+
+
+def test_rooms_are_reachable_from_the_top() -> None:
+    assert driftline.deltas.Clock is importlib.import_module("driftline.deltas").Clock
+    assert "diff" in dir(driftline)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = driftline.nonsense
