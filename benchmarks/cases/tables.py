@@ -6,10 +6,11 @@ nothing: no widths, no encodings, no quoting.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from benchmarks import data_table_shapes as shapes
-from benchmarks.contest import DATA, Contender, Row, driftline_command, hold, peer_command
+from benchmarks.contest import DATA, ROOT, Contender, Row, driftline_command, hold, peer_command
 from benchmarks.data_tables import make_pair
 
 Pair = tuple[Path, Path]
@@ -70,7 +71,9 @@ def _duckdb(pair: Pair) -> Contender:
 
 
 def _polars(pair: Pair) -> Contender:
-    return Contender("Polars", peer_command("tables_polars.py", *map(str, pair), "id", _out(pair)))
+    # In driftline's own environment: datacompy keeps the peers' one on an older Polars.
+    script = ROOT / "benchmarks" / "peers" / "tables_polars.py"
+    return Contender("Polars", [sys.executable, str(script), *map(str, pair), "id", _out(pair)])
 
 
 def _tools(pair: Pair) -> list[Contender]:
