@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 _SAMPLE_SECONDS = 0.02
+_LARGEST_SHARE = 0.05  # of the time spent looking: on large processes a look is slow and holds up what is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,11 @@ class _TreeSampler(threading.Thread):
         return sum(self._cpu_by_process.values())
 
     def run(self) -> None:
-        while not self._stop_asked.wait(_SAMPLE_SECONDS):
+        pause = _SAMPLE_SECONDS
+        while not self._stop_asked.wait(pause):
+            started = time.perf_counter()
             self._sample()
+            pause = max(_SAMPLE_SECONDS, (time.perf_counter() - started) / _LARGEST_SHARE)
 
     def stop(self) -> None:
         self._stop_asked.set()

@@ -10,11 +10,17 @@ from driftline.engine_choice import configured_master
 from driftline.tables.engines import DiffJob, choose_engine
 from driftline.tables.memory import default_limit
 
-LONG_RUN_BYTES = 1 << 30  # from here on the full JIT earns its start-up time
+LONG_RUN_BYTES = 32 << 30  # the JVM only moves blobs: below this, code compiled once and quickly wins
 
 _SPARK = "spark"
 # Order comes from explicit range ids, so plans stay as they were made; blobs are compact already.
-_SESSION_CONFIG = {"spark.sql.adaptive.enabled": "false", "spark.shuffle.compress": "false"}
+_SESSION_CONFIG = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.shuffle.compress": "false",
+    # Few rows with large blobs: compiling code for them takes longer than it saves.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 class RunEngine:
