@@ -32,6 +32,7 @@ Result = TypeVar("Result")
 SMALL_BYTES = 4 << 20  # both files together; plain Python is done before Polars is imported
 _KEPT_BYTES = 64 << 20  # of the files' bytes: about what is parsed while Polars is imported
 _RANGE_BYTES = 12 << 20  # rows of one range of the output; encoding them takes about ten times as much
+_PRINT_BYTES = 192 << 20  # held as many small arrays; beyond it appending to files is faster and takes half the memory
 _SHORT_SWITCH = 0.001
 _BASE_BYTES = 200 << 20  # what Python, Arrow and Polars take for themselves
 
@@ -45,7 +46,7 @@ class LocalPlan:
     kept_bytes: int = _KEPT_BYTES
     bucket_rows: int = 400_000
     range_bytes: int = _RANGE_BYTES
-    print_bytes: int = 1 << 30
+    print_bytes: int = _PRINT_BYTES
     chunk_bytes: int = 1 << 30
 
     @classmethod
@@ -60,7 +61,7 @@ class LocalPlan:
             kept_bytes=min(_KEPT_BYTES, free // 6),
             bucket_rows=max(10_000, piece // 24),
             range_bytes=min(_RANGE_BYTES, piece),
-            print_bytes=free // 4,
+            print_bytes=min(_PRINT_BYTES, free // 4),
             chunk_bytes=free // 8,
         )
 
