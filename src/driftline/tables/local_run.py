@@ -30,6 +30,8 @@ from driftline.tables.stages import (
 )
 from driftline.tables.stats import Stats
 
+_MOST_BUCKETS = 4096
+
 
 @dataclass(frozen=True)
 class Matched:
@@ -76,8 +78,7 @@ class LocalRun:
     def _match_layouts(self, a: SplitSide, b: SplitSide) -> Matched | None:
         """The matches, or None if some split is not provably right."""
         rows = max(a.expected_rows, b.expected_rows)
-        buckets = max(1, -(-rows // self.sizes.bucket_rows))
-        plan = TablePlan(self.job.options, a.header, b.header, new_seeds(), min(buckets, 4096), a.typed)
+        plan = TablePlan(self.job.options, a.header, b.header, new_seeds(), self._bucket_count(rows), a.typed)
         try:
             plan.check()
         except TableError:
@@ -90,6 +91,12 @@ class LocalRun:
         if not (printed_a.sound and printed_b.sound):
             return None
         return self._match_prints(plan, printed_a, printed_b, store)
+
+    def _bucket_count(self, rows: int) -> int:
+        """Enough buckets of the planned size; more than one are a multiple of the threads, so that none waits idle."""
+        buckets = -(-rows // self.sizes.bucket_rows)
+        rounds = -(-buckets // self.sizes.threads)
+        return max(1, min(rounds * self.sizes.threads, _MOST_BUCKETS)) if buckets > 1 else 1
 
     def _all_sound(self, side: SplitSide) -> bool:
         results = ordered_map(self.pool, _is_sound, ((split,) for split in side.splits), self.sizes.threads * 2)
