@@ -20,7 +20,7 @@ SCHEMA = {
         "items": {"type": "array", "items": {"properties": {"x": {"x-migration-strategy": "lenient"}}}},
     }
 }
-NAMES = ["reports.jsonl", "aggregate.json", "coverage.json", "summary.json"]
+NAMES = ["reports.jsonl", "aggregate.json", "coverage.json", "summary.json", "report.html"]
 
 
 def pairs(count):

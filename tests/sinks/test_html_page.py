@@ -3,21 +3,14 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from browser import needs_browser, shown_page
 from driftline.sinks import html
 from driftline.sinks.formats import write_events
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET_FLAGS = [
-    *["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"],
-    *["--disable-component-update", "--disable-sync", "--disable-quic"],
-]
 
 EVENTS = [
     {"type": "schema", "columns_a": ["id", "n"], "columns_b": ["id", "n"]},
@@ -90,7 +83,7 @@ def test_no_difference_is_said() -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed; it shows the page as people see it")
+@needs_browser
 @pytest.mark.parametrize(
     ("address", "visible"),
     [("", {"1", "2", "3"}), ("#q=LINES", {"2"}), ("#kind=removed&kind=changed", {"1", "3"}), ("#q=nothing", set())],
@@ -98,9 +91,7 @@ def test_no_difference_is_said() -> None:
 def test_searching_in_a_real_browser(tmp_path: Path, address: str, visible: set[str]) -> None:
     page = tmp_path / "report.html"
     page.write_text(page_of(EVENTS), encoding="utf-8")
-    profile = f"--user-data-dir={tmp_path / 'profile'}"
-    command = [CHROMIUM, *QUIET_FLAGS, profile, "--dump-dom", f"file://{page}{address}"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    shown = shown_page(page, address)
     rows = re.findall(r'<tr data-kind="\w+"( hidden="")?><td class="\w+">\w+</td><td>(\w+)</td>', shown)
     assert {key for hidden, key in rows if not hidden} == visible
     assert f"{len(visible)} of 3 listed" in shown

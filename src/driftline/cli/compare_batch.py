@@ -26,7 +26,7 @@ Examples:
 
 PAIRS is JSONL (plain, .gz or .zst) or Parquet with id, endpoint (optional), old and new. With two inputs, records
 are payloads and joined by their id; one without a partner is a MISSING_PARTNER difference. DIR gets reports.jsonl and
-reports.parquet (ordered by id), aggregate.json, coverage.json and summary.json.
+reports.parquet (ordered by id), aggregate.json, coverage.json, summary.json, and report.html to look at.
 
 Exit codes: 0 all match, 1 differences or failed pairs, 2 error.
 """

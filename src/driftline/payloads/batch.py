@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from driftline.files import atomic_write, naming_the_file, write_atomically
 from driftline.payloads.batch_job import BatchJob, splits_of
 from driftline.payloads.batch_kernels import RangeResult, compare_range, sample_keys, scatter
+from driftline.payloads.batch_page import batch_page
 from driftline.payloads.batch_records import SortKey
 from driftline.payloads.batch_totals import BatchTotals
 from driftline.payloads.report import encode, indented
@@ -42,7 +43,7 @@ class Scheduler(Protocol):
 def run_batch(
     job: BatchJob, output: str | os.PathLike[str], scheduler: Scheduler, tracker: Tracker | None = None
 ) -> BatchTotals:
-    """Compare all pairs and write reports.jsonl, reports.parquet, aggregate.json, coverage.json and summary.json."""
+    """Compare all pairs and write reports (JSONL, Parquet), aggregate, coverage and summary (JSON), and a page."""
     tracker = tracker or silent()
     target = Path(output)
     with naming_the_file(target):
@@ -93,9 +94,11 @@ def _write_output(job: BatchJob, target: Path, results: list[RangeResult]) -> Ba
             with open(result.lines, "rb") as lines:
                 shutil.copyfileobj(lines, out, 4 << 20)
     _place_tables(target / "reports.parquet", [result.table for result in results])
-    write_atomically(target / "aggregate.json", _pretty(totals.aggregate()))
-    write_atomically(target / "coverage.json", _pretty(_coverage(job, totals)))
-    write_atomically(target / "summary.json", _pretty(totals.summary()))
+    summary, aggregate, coverage = totals.summary(), totals.aggregate(), _coverage(job, totals)
+    write_atomically(target / "aggregate.json", _pretty(aggregate))
+    write_atomically(target / "coverage.json", _pretty(coverage))
+    write_atomically(target / "report.html", b"".join(batch_page(summary, aggregate, coverage)))
+    write_atomically(target / "summary.json", _pretty(summary))
     return totals
 
 

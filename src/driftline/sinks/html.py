@@ -1,7 +1,6 @@
 """HTML: one self-contained page with counts, changed columns and a table of changes that can be searched.
 
-The page needs no network and no other file, so it can be mailed or kept with a build. It lists a bounded number of
-changes of each kind; the counts are always complete.
+It lists a bounded number of changes of each kind; the counts are always complete.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from driftline.sinks.pages import page_bytes
 
 MOST_LISTED = 2000  # of each kind; a browser stays quick with that
 
@@ -72,15 +71,7 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     page = _Page()
     for line in lines:
         page.note(json.loads(line))
-    templates = Environment(
-        loader=PackageLoader("driftline.sinks", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    for piece in templates.get_template("diff.html").generate(page=page, kinds=_KINDS):
-        out.write(piece.encode())
+    out.writelines(page_bytes("diff.html", page=page, kinds=_KINDS))
 
 
 def _place(event: dict[str, Any]) -> str:

@@ -1,0 +1,24 @@
+"""A real browser that shows pages, where there is one."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+_QUIET_FLAGS = [
+    *["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"],
+    *["--disable-component-update", "--disable-sync", "--disable-quic"],
+]
+
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason="Chromium is not installed; it shows the page as people see it"
+)
+
+
+def shown_page(page: Path, address: str = "") -> str:
+    """The page's elements after its scripts have run; `address` is what follows the file's name."""
+    profile = f"--user-data-dir={page.parent / 'profile'}"
+    command = [str(CHROMIUM), *_QUIET_FLAGS, profile, "--dump-dom", f"file://{page}{address}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
