@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from driftline.errors import PayloadError
+from driftline.payloads.values import kind_of
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
 BYTES_PER_MB = 1 << 20
@@ -38,7 +39,7 @@ class EngineConfig:
         if value is None:
             return _DEFAULT
         if not isinstance(value, Mapping):
-            raise _refusal(f"config must be an object, not {type(value).__name__}", "config")
+            raise _refusal(f"config must be an object, not {kind_of(value)}", "config")
         for name, given in value.items():
             _check(name, given)
         return cls(**value)

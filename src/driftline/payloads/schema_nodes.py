@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from driftline.errors import PayloadError
 from driftline.payloads.patterns import PatternError, SafePattern
 from driftline.payloads.schema_text import SchemaText, escape_pointer, unescape_pointer
+from driftline.payloads.values import kind_of
 
 JSON_TYPES = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
 EXTENSION_PREFIX = "x-migration-"
@@ -138,7 +139,7 @@ class SchemaDocument:
         if isinstance(schema, bool):
             return
         if not isinstance(schema, dict):
-            raise self.error(f"a schema must be an object, not {type(schema).__name__}", pointer)
+            raise self.error(f"a schema must be an object, not {kind_of(schema)}", pointer)
         if pointer in chain:
             raise self.error("the $ref loop never reaches a schema", pointer, loop=[*chain, pointer])
         chain = (*chain, pointer)

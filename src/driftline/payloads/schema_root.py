@@ -6,6 +6,7 @@ from typing import Any
 
 from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Fragment, Fragments, Node, SchemaDocument, children_of
 from driftline.payloads.schema_text import escape_pointer
+from driftline.payloads.values import kind_of
 
 GLOBAL_EXTENSIONS = tuple(
     EXTENSION_PREFIX + name
@@ -21,7 +22,7 @@ def find_root(document: SchemaDocument, root: str | None) -> Fragment:
     """The root schema: the `root` option, else the document itself, else the only sensible component."""
     content = document.source.content
     if not isinstance(content, dict | bool):
-        raise document.error(f"a schema must be an object, not {type(content).__name__}", "")
+        raise document.error(f"a schema must be an object, not {kind_of(content)}", "")
     if root is not None:
         return _named_root(document, root)
     if not _is_wrapped(content):
