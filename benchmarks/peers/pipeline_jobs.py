@@ -75,11 +75,11 @@ def patchset(work: Work) -> None:
     header = json.loads(work.events.open().readline())["columns_b"]
     with Workspace() as workspace, (work.out / f"{work.table}.patchset").open("wb") as out:
         write_changeset(
+            work.session,
             str(work.events),
             out,
             "patchset",
-            job=work.job,
-            workspace=workspace,
+            folder=str(workspace.folder),
             table=work.table,
             types=dict.fromkeys(header, "TEXT"),
         )

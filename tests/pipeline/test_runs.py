@@ -109,6 +109,32 @@ def test_a_snapshot_that_changed_after_it_was_loaded_is_corrected(day: str, tmp_
     assert set(results(run(file)).values()) == {"kept"}
 
 
+def test_a_correction_that_was_cut_off_between_its_commits_is_finished(tmp_path: Path, monkeypatch) -> None:
+    from driftline.pipeline import loading
+
+    file = make_shop(tmp_path)
+    run(file)
+
+    def edit(rows: dict[str, list[str]]) -> None:
+        for key in list(rows)[20:60]:
+            rows[key][1] = "renamed"
+
+    change_snapshot(tmp_path / f"data/orders-{DAYS[0]}.csv", edit)
+    monkeypatch.setattr(loading, "CORRECTIONS_PER_COMMIT", 10)
+    original, calls = loading.append_deltas, itertools.count()
+
+    def cut_off(*arguments, **options):
+        if next(calls) == 2:
+            raise RuntimeError("cut off")
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(loading, "append_deltas", cut_off)
+    assert results(run(file))[f"orders/{DAYS[0]}/deltas"] == "failed"
+    monkeypatch.setattr(loading, "append_deltas", original)
+    assert run(file).exit_code == 0
+    assert_lake_is_the_snapshots(tmp_path)
+
+
 def test_a_new_day_and_old_days_that_are_gone(tmp_path: Path) -> None:
     file = make_shop(tmp_path)
     run(file)
@@ -372,12 +398,12 @@ def test_a_run_that_cannot_begin_is_told_too(tmp_path: Path) -> None:
 
 
 def test_a_fault_in_a_stage_does_not_end_the_others(tmp_path: Path, monkeypatch) -> None:
-    from driftline.pipeline import table_stages
+    from driftline.pipeline import changeset_stages
 
     def broken(plan, kind, diff, bench):
         raise RuntimeError("something nobody thought of")
 
-    monkeypatch.setattr(table_stages, "_changeset", broken)
+    monkeypatch.setattr(changeset_stages, "_changeset", broken)
     text = PIPELINE.replace('key = "id"\n', 'key = "id"\npatchset = "out/{to}.patchset"\n')
     record = run(make_shop(tmp_path, text))
     assert record.exit_code == 2

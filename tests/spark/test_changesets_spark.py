@@ -16,8 +16,6 @@ from driftline.cli.main import driftline
 from driftline.cli.outcome import run
 from driftline.errors import ChangesetError
 from driftline.sources.workspace import Workspace
-from driftline.tables.engines import DiffJob
-from driftline.tables.options import check_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,20 +40,21 @@ def events(seed: int, count: int, last: str) -> list[dict[str, Any]]:
     return [*made, {"type": "stats"}]
 
 
-def on_spark(folder: Path, stream: list[dict[str, Any]], form: str, types: dict[str, str]) -> bytes:
+def on_spark(
+    spark: SparkSession, folder: Path, stream: list[dict[str, Any]], form: str, types: dict[str, str]
+) -> bytes:
     from driftline.spark.changesets import write_changeset
 
     path = folder / "events.jsonl"
     path.write_text("".join(json.dumps(event) + "\n" for event in stream))
-    job = DiffJob("a", "b", check_options(key_columns=["a", "b"]))
     out = io.BytesIO()
     with Workspace() as workspace:
         write_changeset(
+            spark,
             str(path),
             out,
             form,
-            job=job,
-            workspace=workspace,
+            folder=str(workspace.folder),
             table="t",
             types=types,
             split_bytes=40_000,
@@ -76,7 +75,7 @@ def on_spark(folder: Path, stream: list[dict[str, Any]], form: str, types: dict[
 def test_same_bytes_as_the_local_door(count: int, last: str, form: Any, tmp_path: Path, spark: SparkSession) -> None:
     stream = events(count, count, last)
     types = {"b": "INTEGER"} if count == 700 else {}
-    assert on_spark(tmp_path, stream, form, types) == bytes(from_events(stream, "t", format=form, types=types))
+    assert on_spark(spark, tmp_path, stream, form, types) == bytes(from_events(stream, "t", format=form, types=types))
 
 
 def test_keys_that_become_the_same(tmp_path: Path, spark: SparkSession) -> None:
@@ -88,7 +87,7 @@ def test_keys_that_become_the_same(tmp_path: Path, spark: SparkSession) -> None:
     with pytest.raises(ChangesetError, match="different keys become the same") as local:
         from_events(stream, "t", types=types)
     with pytest.raises(ChangesetError) as spread:
-        on_spark(tmp_path, stream, "changeset", types)
+        on_spark(spark, tmp_path, stream, "changeset", types)
     assert spread.value.message == local.value.message
 
 

@@ -2,43 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from driftline.changesets import Table
 from driftline.changesets.from_events import from_events
+from driftline.files import read_lines
 from driftline.pipeline.declaration import TableFlow
+from driftline.pipeline.loading import typed_events
+from driftline.pipeline.typed_rows import typed_event
+from driftline.pipeline.workbench import Workbench
 
 SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
 
 Event = dict[str, Any]
+Kind = Literal["changeset", "patchset"]
+
+
+def write_locally(out: BinaryIO, kind: Kind, flow: TableFlow, events: Path, bench: Workbench) -> int:
+    """Write the changes of one pair of snapshots; how many there are."""
+    lines = read_lines(events)
+    schema = json.loads(next(lines))
+    types = sql_types(flow, schema["columns_b"])
+    table = Table(flow.name, columns=list(types.items()), primary_key=list(flow.key))
+    counted = _Counted(schema, typed_events(map(json.loads, lines), flow.columns))
+    from_events(counted, table, format=kind).write_to(out)
+    return counted.number
+
+
+def write_on_spark(out: BinaryIO, kind: Kind, flow: TableFlow, events: Path, bench: Workbench) -> int:
+    """The same bytes; records are made and put into order in tasks."""
+    from driftline.sources.workspace import Workspace
+    from driftline.spark.changesets import write_changeset
+
+    with open(events, "rb") as lines:
+        header = json.loads(lines.readline())["columns_b"]
+    place = bench.state / "work"
+    place.mkdir(parents=True, exist_ok=True)
+    with Workspace(str(place.resolve())) as workspace:
+        return write_changeset(
+            bench.engine.session(),
+            str(events.resolve()),
+            out,
+            kind,
+            folder=str(workspace.folder),
+            table=flow.name,
+            types=sql_types(flow, header),
+            reading=partial(typed_event, types=dict(flow.columns)) if flow.columns else None,
+            tracker=bench.tracker,
+        )
+
+
+def sql_types(flow: TableFlow, header: list[str]) -> Mapping[str, str]:
+    """The declared type of every column, as SQLite calls it."""
+    return {name: SQL_TYPES[flow.columns.get(name, "string")] for name in header}
 
 
 class _Counted:
-    """Events on their way, counted."""
+    """A schema and the data events behind it on their way; the data events are counted."""
 
-    def __init__(self, events: Iterable[Event]) -> None:
+    def __init__(self, schema: Event, events: Iterator[Event]) -> None:
+        self._schema = schema
         self._events = events
         self.number = 0
 
     def __iter__(self) -> Iterator[Event]:
+        yield self._schema
         for event in self._events:
             self.number += 1
             yield event
-
-
-def write_changeset(
-    out: BinaryIO,
-    kind: Literal["changeset", "patchset"],
-    flow: TableFlow,
-    header: Sequence[str],
-    events: Iterable[Event],
-) -> int:
-    """Write the changes of one pair of snapshots; how many there are."""
-    columns = [(name, SQL_TYPES[flow.columns.get(name, "string")]) for name in header]
-    table = Table(flow.name, columns=columns, primary_key=list(flow.key))
-    counted = _Counted(events)
-    schema = {"type": "schema", "columns_a": list(header), "columns_b": list(header)}
-    changes = from_events((each for part in ([schema], counted) for each in part), table, format=kind)
-    changes.write_to(out)
-    return counted.number

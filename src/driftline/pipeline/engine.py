@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import ExitStack
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from driftline.engine_choice import configured_master
+from driftline.sources.workspace import Workspace
 from driftline.tables.engines import DiffJob, choose_engine
 from driftline.tables.memory import default_limit
 
+if TYPE_CHECKING:
+    from driftline.tables.print_shelf import PrintShelf
+
 LONG_RUN_BYTES = 32 << 30  # the JVM only moves blobs: below this, code compiled once and quickly wins
 
+SHARED_FOLDER_VARIABLE = "DRIFTLINE_SHARED_DIR"
 _SPARK = "spark"
 # Order comes from explicit range ids, so plans stay as they were made; blobs are compact already.
 _SESSION_CONFIG = {
@@ -35,6 +42,7 @@ class RunEngine:
         self._lock = threading.Lock()
         self._stack = ExitStack()
         self._session: Any = None
+        self._shelves: dict[str, PrintShelf] = {}
         self.used: set[str] = set()
 
     def choose(self, job: DiffJob) -> str:
@@ -68,6 +76,20 @@ class RunEngine:
                     )
                 )
             return self._session
+
+    def shelf(self, table: str, files: frozenset[str], scratch: Path) -> PrintShelf | None:
+        """Where the comparisons of a table leave what they parsed for each other; None if they share no files."""
+        if not files:
+            return None
+        from driftline.tables.print_shelf import PrintShelf
+
+        with self._lock:
+            if table not in self._shelves:
+                scratch.mkdir(parents=True, exist_ok=True)
+                parent = os.environ.get(SHARED_FOLDER_VARIABLE) or str(scratch.resolve())
+                workspace = self._stack.enter_context(Workspace(parent))
+                self._shelves[table] = PrintShelf(str(workspace.folder), files)
+            return self._shelves[table]
 
     def close(self) -> None:
         """End the session, if there is one."""

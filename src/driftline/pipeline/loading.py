@@ -33,6 +33,7 @@ from driftline.lake.ingesting import (
     survey,
 )
 from driftline.lake.line_ranges import LineRange, line_ranges
+from driftline.pipeline.lake_comparison import differing_rows, in_order_of_ids
 from driftline.pipeline.load_chain import Load, LoadChain
 from driftline.pipeline.typed_rows import Types, typed_event
 from driftline.progress import Tracker
@@ -57,6 +58,7 @@ class LoadJob:
     events: Path
     is_text: bool
     scheduler: Scheduler
+    scratch: Path
 
     def read_events(self) -> Iterator[Event]:
         """The data events with typed rows."""
@@ -203,7 +205,7 @@ def _correct(job: LoadJob, chain: LoadChain, load: Load, schema: TableSchema, tr
 def corrected_rows(job: LoadJob, chain: LoadChain, load: Load) -> Rows:
     """Every row that may be other than the lake has it, as the snapshot has it now; None where it has none."""
     if load.by_comparison or load.previous is None:
-        return _differing_from_lake(job, chain, load)
+        return _differing_from_lake(job, load)
     rows: Rows = {}
     for event in typed_events(chain.events_of(load), job.types):
         rows.setdefault(row_id_of(event), event.get("before", event["row"] if event["type"] == "removed" else None))
@@ -213,16 +215,13 @@ def corrected_rows(job: LoadJob, chain: LoadChain, load: Load) -> Rows:
     return rows
 
 
-def _differing_from_lake(job: LoadJob, chain: LoadChain, load: Load) -> Rows:
+def _differing_from_lake(job: LoadJob, load: Load) -> Rows:
+    """Compared with the lake as it was before this load: what a killed run had committed makes no difference."""
     from driftline.lake.state import state_rows
 
-    there = dict(state_rows(job.lake, job.table, as_of=chain.end_of(load.label)))
-    rows: Rows = {}
-    for event in job.read_events():
-        row_id = row_id_of(event)
-        if there.pop(row_id, None) != event["row"]:
-            rows[row_id] = event["row"]
-    return {**rows, **dict.fromkeys(there)}
+    there = state_rows(job.lake, job.table, as_of=load.first_hlc - 1)
+    snapshot = ((row_id_of(event), event["row"]) for event in job.read_events())
+    return dict(differing_rows(there, in_order_of_ids(snapshot, job.scratch)))
 
 
 def _setting(job: LoadJob, rows: Rows, start: int) -> Iterator[RowDelta]:

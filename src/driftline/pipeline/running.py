@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from driftline.errors import Cancelled, DriftlineError, LockedError
-from driftline.files import exclusive_lock, naming_the_file
+from driftline.files import exclusive_lock, explain_os_error, naming_the_file
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.engine import RunEngine
 from driftline.pipeline.graph import build, state_directory
@@ -75,7 +75,7 @@ class PipelineRun:
     ) -> list[Stage]:
         left = []
         for stage in waiting:
-            if not all(need in self.runs for need in stage.needs):
+            if not all(other in self.runs for other in (*stage.needs, *stage.after)):
                 left.append(stage)
             elif (hindrance := self._hindrance(stage)) is not None:
                 self._note(stage, hindrance)
@@ -120,7 +120,7 @@ class PipelineRun:
         except Cancelled:
             return StageRun(stage.name, "cancelled", time.monotonic() - started)
         except Exception as error:  # noqa: BLE001 - whatever fails, the other stages go on
-            return StageRun(stage.name, "failed", time.monotonic() - started, problem=_words(error))
+            return StageRun(stage.name, "failed", time.monotonic() - started, problem=_words(error, stage))
         seconds = time.monotonic() - started
         return StageRun(stage.name, "kept" if kept else "done", seconds, record.counts, record=record)
 
@@ -259,12 +259,13 @@ def _result(run: PipelineRun, ignore_thresholds: bool) -> str:
     return "exceeded" if run.exceeded and not ignore_thresholds else "done"
 
 
-def _words(error: BaseException) -> str:
+def _words(error: BaseException, stage: Stage) -> str:
     if isinstance(error, DriftlineError):
         return f"{error.code}: {error.message}"
     if isinstance(error, MemoryError):
         return "out_of_memory: not enough memory: set a lower 'memory' in [pipeline]"
     if isinstance(error, OSError):
-        return f"io_error: {error}"
+        explained = explain_os_error(error, f"the output of {stage.name}")
+        return f"{explained.code}: {explained.message}"
     lines = str(error).strip().splitlines() or ["no word"]
     return f"internal: {type(error).__name__}: {lines[0][:300]}"

@@ -41,8 +41,9 @@ def always_true(bench: Workbench, facts: Mapping[str, Any]) -> bool:
 class Stage:
     """One step.
 
-    `marks` tell what it reads beside plain files; `still_true` asks the world outside its files (a lake, a registry)
-    whether the result still holds.
+    `after` names stages that it rather follows than runs beside, whatever becomes of them: what they parsed waits for
+    it. `marks` tell what it reads beside plain files; `still_true` asks the world outside its files (a lake, a
+    registry) whether the result still holds.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Stage:
     gate: tuple[Threshold, ...] = ()
     marks: Callable[[], Mapping[str, Any]] = dict
     still_true: Check = always_true
+    after: tuple[str, ...] = ()
 
     @property
     def flow(self) -> str:

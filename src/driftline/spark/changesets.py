@@ -26,6 +26,7 @@ from driftline.changesets.from_events import EventCollector, describe_types
 from driftline.changesets.sorted_records import SCHEMA as RECORDS
 from driftline.changesets.sorted_records import SectionPlan, cut_by_range, encode_events, joined_range
 from driftline.errors import DriftlineError, EngineError
+from driftline.progress import Tracker, silent
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import OrderedPart, join_parts, write_part
 from driftline.spark.parcels import PARCEL_BYTES, SCHEMA, Parcel, pack, unpack
@@ -43,6 +44,9 @@ SPLIT_BYTES = 8 << 20
 RANGE_BYTES = 48 << 20
 
 _FACT, _RECORDS = "fact", "records"
+_FRAME = ("schema", "stats", "unchanged")
+
+Reading = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class EventSplit(NamedTuple):
@@ -72,6 +76,7 @@ class Door:
     types: Mapping[str, str]
     columns: tuple[str, ...]
     key: tuple[str, ...]
+    reading: Reading | None = None
 
     def collector(self) -> EventCollector:
         """A collector that already knows the columns, for splits without the schema event."""
@@ -95,50 +100,65 @@ def diff_to_changeset(
         path = str(workspace.new_file("events"))
         with open(path, "wb", buffering=1 << 20) as spool:
             stats = run(job, spool.write)
-        write_changeset(path, out, format_name, job=job, workspace=workspace, table=table, types=types, notice=notice)
+        with open_session(job.master) as spark:
+            _check_storage(spark)
+            write_changeset(
+                spark,
+                path,
+                out,
+                format_name,
+                folder=str(workspace.folder),
+                table=table,
+                types=types,
+                notice=notice,
+                tracker=job.tracker,
+            )
     return stats
 
 
 def write_changeset(
+    spark: SparkSession,
     path: str,
     out: BinaryIO,
     format_name: str,
     *,
-    job: DiffJob,
-    workspace: Workspace,
+    folder: str,
     table: str,
     types: Mapping[str, str],
+    reading: Reading | None = None,
     notice: Callable[[str], None] | None = None,
+    tracker: Tracker | None = None,
     split_bytes: int = SPLIT_BYTES,
     range_bytes: int = RANGE_BYTES,
-) -> None:
-    """Turn a file of diff events into the same bytes that the local door writes."""
+) -> int:
+    """Turn a file of diff events into the same bytes that the local door writes; the number of changes.
+
+    All workers see the file, and `folder`, where parts are put. `reading` gives the cells of an event their values.
+    """
+    tracker = tracker or silent()
     marker = (Patchset if format_name == "patchset" else Changeset).marker
-    door = _read_door(path, table, types)
+    door = _read_door(path, table, types, reading)
     splits = _split_lines(path, split_bytes)
-    with open_session(job.master) as spark:
-        _check_storage(spark)
-        facts = _facts(spark, job, door, splits)
-        votes = [reduce(or_, column) for column in zip(*(fact.votes for fact in facts), strict=True)]
-        typed = door.collector().table(votes)
-        if notice is not None:
-            notice(describe_types(typed, types))
-        count = sum(fact.events for fact in facts)
-        if not count:
-            return
-        last = [fact.ends_with_update for fact in facts if fact.events][-1]
-        plan = SectionPlan.of(typed, marker, count, ends_with_update=last)
-        numbered = _numbered(splits, facts)
-        ranges = min(plan.buckets, max(1, -(-os.path.getsize(path) // range_bytes)))
-        parts = _parts(
-            spark, job, _graph(spark, door, plan, numbered, ranges, str(workspace.folder)), len(splits) + ranges
-        )
+    facts = _facts(spark, tracker, door, splits)
+    votes = [reduce(or_, column) for column in zip(*(fact.votes for fact in facts), strict=True)]
+    typed = door.collector().table(votes)
+    if notice is not None:
+        notice(describe_types(typed, types))
+    count = sum(fact.events for fact in facts)
+    if not count:
+        return 0
+    last = [fact.ends_with_update for fact in facts if fact.events][-1]
+    plan = SectionPlan.of(typed, marker, count, ends_with_update=last)
+    numbered = _numbered(splits, facts)
+    ranges = min(plan.buckets, max(1, -(-os.path.getsize(path) // range_bytes)))
+    parts = _parts(spark, tracker, _graph(spark, door, plan, numbered, ranges, folder), len(splits) + ranges)
     if any(part.size for part in parts):
         out.write(typed.header(marker))
     join_parts(parts, out.write)
+    return count
 
 
-def _read_door(path: str, table: str, types: Mapping[str, str]) -> Door:
+def _read_door(path: str, table: str, types: Mapping[str, str], reading: Reading | None) -> Door:
     """The columns from the schema event, the key from the first event that has one."""
     columns: tuple[str, ...] = ()
     with open(path, "rb") as lines:
@@ -147,11 +167,11 @@ def _read_door(path: str, table: str, types: Mapping[str, str]) -> Door:
             if event["type"] == "schema":
                 columns = tuple(event["columns_b"])
             elif event["type"] != "stats":
-                probe = Door(table, types, columns, ()).collector()
+                probe = Door(table, types, columns, (), reading).collector()
                 probe.add(event)
                 if probe.key is not None:
-                    return Door(table, types, columns, tuple(probe.key))
-    return Door(table, types, columns, ())
+                    return Door(table, types, columns, tuple(probe.key), reading)
+    return Door(table, types, columns, (), reading)
 
 
 def _split_lines(path: str, split_bytes: int) -> list[EventSplit]:
@@ -174,9 +194,9 @@ def _numbered(splits: list[EventSplit], facts: list[SplitFacts]) -> list[EventSp
     return [split._replace(first_event=first) for split, first in zip(splits, before, strict=False)]
 
 
-def _facts(spark: SparkSession, job: DiffJob, door: Door, splits: list[EventSplit]) -> list[SplitFacts]:
+def _facts(spark: SparkSession, tracker: Tracker, door: Door, splits: list[EventSplit]) -> list[SplitFacts]:
     frame = spark.range(0, len(splits), 1, len(splits)).mapInArrow(partial(_look_task, door, splits), SCHEMA)
-    rows = watched(spark, job.tracker, "column types", len(splits), frame.collect)
+    rows = watched(spark, tracker, "column types", len(splits), frame.collect)
     found = [_opened(bytes(row["blob"])) for row in rows]
     return sorted(found, key=lambda fact: fact.number)
 
@@ -192,8 +212,8 @@ def _graph(
     )
 
 
-def _parts(spark: SparkSession, job: DiffJob, frame: DataFrame, tasks: int) -> list[OrderedPart]:
-    rows = watched(spark, job.tracker, "encode", tasks, frame.collect)
+def _parts(spark: SparkSession, tracker: Tracker, frame: DataFrame, tasks: int) -> list[OrderedPart]:
+    rows = watched(spark, tracker, "encode", tasks, frame.collect)
     return [_opened(bytes(row["blob"])) for row in rows]
 
 
@@ -241,7 +261,13 @@ def _collected(door: Door, split: EventSplit) -> EventCollector:
     collector = door.collector()
     with open(split.path, "rb") as file:
         file.seek(split.start)
-        collector.add_lines(file.read(split.size).split(b"\n"))
+        lines = file.read(split.size).split(b"\n")
+    if door.reading is None:
+        collector.add_lines(lines)
+    else:
+        for line in filter(None, lines):
+            event = msgspec.json.decode(line)
+            collector.add(event if event["type"] in _FRAME else door.reading(event))
     return collector
 
 

@@ -195,7 +195,9 @@ class SparkRun:
     def _diff_layouts(self, a: SplitSide, b: SplitSide) -> Done | None:
         """The events, or None if some split is not provably right."""
         buckets = self.sizes.buckets(max(a.expected_rows, b.expected_rows))
-        plan = TablePlan(self.job.options, a.header, b.header, new_seeds(), buckets, a.typed)
+        shelf = self.job.shelf if self.shares_storage else None
+        seeds = shelf.seeds if shelf is not None else new_seeds()
+        plan = TablePlan(self.job.options, a.header, b.header, seeds, buckets, a.typed, shelf)
         try:
             plan.check()
         except TableError:
@@ -230,7 +232,7 @@ class SparkRun:
         if not (side_a.sound and side_b.sound):
             return None
         if findings.collided:
-            return self._conclude(replace(tasks, table=replace(tasks.table, seeds=new_seeds())), a, b)
+            return self._conclude(replace(tasks, table=replace(tasks.table, seeds=new_seeds(), shelf=None)), a, b)
         duplicates_a = side_a.duplicates([bucket.duplicate_a for bucket in findings.buckets], tasks.table)
         duplicates_b = side_b.duplicates([bucket.duplicate_b for bucket in findings.buckets], tasks.table)
         raise_first([*side_a.problems, *side_b.problems, *duplicates_a, *duplicates_b])

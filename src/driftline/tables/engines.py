@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from driftline import engine_choice
 from driftline.errors import OptionError
@@ -14,6 +14,9 @@ from driftline.files import StrPath
 from driftline.progress import Tracker, silent
 from driftline.tables.options import DiffOptions
 from driftline.tables.stats import Stats
+
+if TYPE_CHECKING:
+    from driftline.tables.print_shelf import PrintShelf
 
 EngineName = Literal["auto", "local", "spark"]
 Write = Callable[[bytes | memoryview], object]
@@ -36,6 +39,7 @@ class DiffJob:
     memory: int | None = None
     master: str | None = None
     tracker: Tracker = field(default_factory=silent)
+    shelf: PrintShelf | None = None  # shared by the comparisons of one run
 
 
 class Engine(Protocol):

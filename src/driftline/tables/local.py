@@ -106,7 +106,7 @@ def _run_kernels(a: Input, b: Input, job: DiffJob, write: Write, workspace: Work
     sizes = plan or LocalPlan.within(job.memory or default_limit())
     with ThreadPoolExecutor(sizes.threads) as pool:
         try:
-            sides = _begin_reading(a, b, sizes, workspace, pool)
+            sides = _begin_reading(a, b, sizes, workspace, pool, ahead=job.shelf is None)
             running = _import_run()(job, sizes, workspace, pool)
             matched = running.match(a, b, sides)
             write(event_line(schema_event(matched.plan.header_a, matched.plan.header_b)))
@@ -120,15 +120,20 @@ def _run_kernels(a: Input, b: Input, job: DiffJob, write: Write, workspace: Work
 
 
 def _begin_reading(
-    a: Input, b: Input, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor
+    a: Input, b: Input, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor, *, ahead: bool
 ) -> Sides | None:
-    """Lay out both sides and have their first splits parsed; None where only the exact way may decide."""
+    """Lay out both sides and have their first splits parsed; None where only the exact way may decide.
+
+    Nothing is read ahead where prints may wait on a shelf, because it may not have to be read at all.
+    """
     from driftline.sources.layout import lay_out
 
     side_a = lay_out(a, "A", sizes.split_bytes, workspace, pool)
     side_b = lay_out(b, "B", sizes.split_bytes, workspace, pool)
     if side_a is None or side_b is None:
         return None
+    if not ahead:
+        return side_a, side_b
     side_a, left = side_a.read_ahead(pool, sizes.kept_bytes)
     side_b, _ = side_b.read_ahead(pool, left)
     return side_a, side_b

@@ -54,6 +54,8 @@ class LocalRun:
         self.workspace = workspace
         self.pool = pool
 
+        self._shelf = job.shelf
+
     def match(self, a: Input, b: Input, sides: tuple[SplitSide, SplitSide] | None) -> Matched:
         """Find out which rows differ, or raise the first error in the ruled order.
 
@@ -63,6 +65,7 @@ class LocalRun:
             try:
                 matched = None if sides is None else self._match_layouts(*sides)
             except HashCollision:
+                self._shelf = None
                 continue  # other seeds
             if matched is not None:
                 return matched
@@ -78,7 +81,9 @@ class LocalRun:
     def _match_layouts(self, a: SplitSide, b: SplitSide) -> Matched | None:
         """The matches, or None if some split is not provably right."""
         rows = max(a.expected_rows, b.expected_rows)
-        plan = TablePlan(self.job.options, a.header, b.header, new_seeds(), self._bucket_count(rows), a.typed)
+        seeds = self._shelf.seeds if self._shelf is not None else new_seeds()
+        buckets = self._bucket_count(rows)
+        plan = TablePlan(self.job.options, a.header, b.header, seeds, buckets, a.typed, self._shelf)
         try:
             plan.check()
         except TableError:

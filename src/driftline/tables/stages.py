@@ -19,7 +19,17 @@ from driftline.tables.header import check_headers
 from driftline.tables.matching import Matches, Wanted, match_keyed, match_multisets, match_positions
 from driftline.tables.options import DiffOptions
 from driftline.tables.ordering import RowChunk, join_chunks, kinds_series, order_values
-from driftline.tables.prints import Prints, Seeds, as_frame, column_name, join_prints, make_prints, row_in_split
+from driftline.tables.print_shelf import PrintShelf, leave_prints, take_prints
+from driftline.tables.prints import (
+    Prints,
+    Seeds,
+    as_frame,
+    column_name,
+    cut_prints,
+    join_prints,
+    make_prints,
+    row_in_split,
+)
 from driftline.tables.problems import Problem, Side, missing_key_problem, width_problem
 from driftline.tables.rules import comparison_columns, key_cell_is_missing
 
@@ -36,6 +46,7 @@ class TablePlan:
     seeds: Seeds
     buckets: int = 1
     typed: bool = False  # cells are JSON text
+    shelf: PrintShelf | None = None
 
     def check(self) -> None:
         """Raise the first header error."""
@@ -80,20 +91,29 @@ class PrintedSplit:
 
 
 def print_split(split: Split, number: int, plan: TablePlan) -> PrintedSplit:
-    """Read a split and make its prints."""
+    """Read a split and make its prints, or take those that an earlier comparison of this run left."""
+    keys, _ = plan.print_columns
+    buckets = plan.buckets if keys else 1
+    place = plan.shelf.place_for(split, number, plan.print_columns) if plan.shelf is not None else None
+    if place is None:
+        return _read_and_print(split, number, plan, buckets)
+    kept = take_prints(place)
+    if kept is None:
+        printed = _read_and_print(split, number, plan, 1)
+        if not printed.parts or printed.missing_key is not None:
+            return printed  # what is wrong with it is looked at each time
+        [kept] = printed.parts
+        leave_prints(place, kept)
+    return PrintedSplit(number, len(kept), cut_prints(kept, buckets))
+
+
+def _read_and_print(split: Split, number: int, plan: TablePlan, buckets: int) -> PrintedSplit:
     parsed = split.read()
     if parsed.table is None:
         return PrintedSplit(number, parsed.records, (), parsed.sound, parsed.width_mismatch)
     frame = as_frame(parsed.table)
     keys, others = plan.print_columns
-    parts = make_prints(
-        frame,
-        key_columns=keys,
-        other_columns=others,
-        split=number,
-        seeds=plan.seeds,
-        buckets=plan.buckets if keys else 1,
-    )
+    parts = make_prints(frame, key_columns=keys, other_columns=others, split=number, seeds=plan.seeds, buckets=buckets)
     return PrintedSplit(number, frame.height, parts, missing_key=_first_missing_key(frame, plan))
 
 

@@ -1,0 +1,83 @@
+"""The stages that compare: events for each pair of snapshots, each snapshot parsed once in a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from driftline.pipeline.snapshots import Snapshot
+from driftline.pipeline.stages import Outcome, Stage
+from driftline.pipeline.table_plan import TablePlan
+from driftline.pipeline.workbench import Workbench
+from driftline.tables.engines import DiffJob, find_engine
+from driftline.tables.stats import Stats
+
+
+def diff_stages(plan: TablePlan) -> Iterator[Stage]:
+    """Events for each pair of snapshots."""
+    flow = plan.flow
+    earlier: tuple[str, ...] = ()
+    for before, after in plan.pairs():
+        outputs = {"events": plan.state / "events" / flow.name / f"{after.label}.jsonl"}
+        if flow.events is not None:
+            role = "events" if flow.events_format == "jsonl" else "formatted"
+            outputs[role] = plan.target(flow.events, before, after)
+        yield Stage(
+            plan.name(after.label, "diff"),
+            partial(_diff, plan, before, after),
+            sources=(before.path, after.path),
+            outputs=outputs,
+            options={
+                "rules": flow.rules(),
+                "format": flow.events_format,
+                "tables": [before.table, after.table],
+                "before": before.label,
+            },
+            gate=flow.fail_if,
+            after=earlier,
+        )
+        earlier = (plan.name(after.label, "diff"),)
+
+
+def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, bench: Workbench) -> Outcome:
+    events = bench.outputs.path("events")
+    stats = compare(plan, before.given, after.given, bench, events)
+    if "formatted" in bench.stage.outputs:
+        from driftline.sinks.formats import write_events
+
+        with open(events, "rb") as lines, open(bench.outputs.path("formatted"), "wb") as out:
+            write_events(lines, out, plan.flow.events_format)
+    return Outcome(
+        {
+            "added": stats.added,
+            "removed": stats.removed,
+            "changed": stats.changed,
+            "unchanged": stats.unchanged,
+            "different": stats.added + stats.removed + stats.changed,
+            "total": stats.compared + stats.removed,
+        }
+    )
+
+
+def compare(plan: TablePlan, before: str, after: str, bench: Workbench, events: Path) -> Stats:
+    """Write the events of two files with the table's rules; what was parsed waits for the table's next comparison."""
+    job = DiffJob(
+        before,
+        after,
+        plan.diff_options(),
+        bench.engine.memory,
+        bench.engine.master,
+        bench.tracker,
+        bench.engine.shelf(plan.flow.name, shared_files(plan), bench.state / "work"),
+    )
+    engine = find_engine(bench.engine.choose(job))
+    with open(events, "wb", buffering=1 << 20) as out:
+        return engine(job, out.write)
+
+
+def shared_files(plan: TablePlan) -> frozenset[str]:
+    """The snapshots that take part in more than one comparison: those in the middle, and a first one that is loaded."""
+    shared = plan.snapshots[0 if plan.flow.deltas else 1 : -1]
+    return frozenset(os.path.abspath(snapshot.path) for snapshot in shared if snapshot.path.is_file())
