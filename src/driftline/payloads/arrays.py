@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from driftline.payloads.keyed_arrays import keyed_items
-from driftline.payloads.objects import quick_types
+from driftline.payloads.match_tests import quick_types
+from driftline.payloads.object_code import NESTED_LEVELS
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
@@ -71,18 +72,27 @@ def strict_items(plan: NodePlan) -> Items:
         if len(old) != len(new):
             _compare_lengths(plan, old, new, run, path)
         same = 0
+        sure_match = None
+        is_deep = run.depth >= run.max_depth - NESTED_LEVELS
         for index, (left, right) in enumerate(zip(old, new, strict=False)):
             if not index % STEPS_BETWEEN_CLOCK_LOOKS:
                 run.look_at_clock()
+                sure_match = None if is_deep else item.sure_match
             if has_prefix:
                 plan.item(index).compare(left, right, run, (path, index))
                 continue
             kind = type(left)
             if kind in quick and left == right and kind is type(right):
                 same += 1
+            elif sure_match is not None and kind is dict is type(right):
+                found = sure_match(left, right)
+                if found >= 0:
+                    same += found
+                else:
+                    item.compare_objects(left, right, run, (path, index))
             else:
                 item.compare(left, right, run, (path, index))
-        run.checked += same
+        run.add(same)
 
     return compare
 

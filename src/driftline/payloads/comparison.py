@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from heapq import nsmallest
+from functools import lru_cache
 from typing import Any
 
 from driftline.errors import PayloadError
@@ -116,7 +116,7 @@ class PayloadPlan:
             warnings=run.warnings,
             execution={
                 "duration_ms": round(seconds * 1000, 3),
-                "timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "timestamp": _timestamp(int(time.time())),
                 "engine_version": __version__,
             },
             coverage=self._coverage(run) if self.config.collect_statistics else None,
@@ -130,7 +130,7 @@ class PayloadPlan:
         }
         for side, name in ((OLD, "unmatched_in_old"), (NEW, "unmatched_in_new")):
             paths = run.unmatched[side]
-            coverage[name] = nsmallest(UNMATCHED_LIMIT, map(render, paths)) if paths else []
+            coverage[name] = sorted(map(render, paths))[:UNMATCHED_LIMIT] if paths else []
             coverage[f"{name}_count"] = len(paths)
         return coverage
 
@@ -145,6 +145,11 @@ class PayloadPlan:
         for entry in run.trace or ():
             self._log(logging.DEBUG, "%s %s: %s", entry.path, entry.rule, entry.outcome)
         self._log(logging.DEBUG, "compared: match=%s %s", is_match, summary)
+
+
+@lru_cache(maxsize=2)
+def _timestamp(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _prune(run: Run, compiler: Compiler) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from driftline.payloads.keys import KeyPath
+from driftline.payloads.object_code import NESTED_LEVELS
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
@@ -13,7 +14,7 @@ from driftline.payloads.surplus import tell_unpaired
 from driftline.payloads.tokens import scalar_token
 from driftline.payloads.unordered_arrays import Unpaired, compare_unordered
 from driftline.payloads.values import MISSING, NEW, OLD, SIDE_NAMES
-from driftline.payloads.views import lookup
+from driftline.payloads.views import is_raw_member, lookup
 
 # The token tells keys apart by JSON type; the values are what a path shows.
 Key = tuple[Any, tuple[Any, ...]]
@@ -49,11 +50,22 @@ def keyed_items(plan: NodePlan) -> Items:
         for side, found in ((OLD, before), (NEW, after)):
             if found.duplicates:
                 _settle_duplicates(plan, side, found, run, path)
-        partners, values_of = after.by_key, before.values.get
+        partners, values_of = after.by_key, before.values.get if before.values else None
         lost: Unpaired = []
-        for token, left in before.by_key.items():
+        tally = 0
+        is_deep = run.depth >= run.max_depth - NESTED_LEVELS
+        sure_match = None
+        for index, (token, left) in enumerate(before.by_key.items()):
+            if not index % STEPS_BETWEEN_CLOCK_LOOKS:
+                run.look_at_clock()
+                sure_match = None if is_deep else item.sure_match
             right = partners.get(token, MISSING)
-            place = (path, (paths, values_of(token) or (token,)))
+            if sure_match is not None and type(left) is dict is type(right):
+                matched = sure_match(left, right)
+                if matched >= 0:
+                    tally += matched
+                    continue
+            place = (path, (paths, (token,) if values_of is None else values_of(token) or (token,)))
             if right is not MISSING:
                 if type(left) is dict and type(right) is dict:
                     item.compare_objects(left, right, run, place)
@@ -64,9 +76,10 @@ def keyed_items(plan: NodePlan) -> Items:
             else:
                 # Not allowed: told at once, between the differences of its neighbours.
                 tell_unpaired(rules, OLD, [(place, left)], run, path)
+        run.add(tally)
         extra: Unpaired = [
-            ((path, (paths, after.values.get(token) or (token,))), right)
-            for token, right in partners.items()
+            ((path, (paths, after.values.get(token) or (token,))), partners[token])
+            for token in (partners if partners.keys() != before.by_key.keys() else ())
             if token not in before.by_key
         ]
         if before.keyless or after.keyless:
@@ -81,6 +94,9 @@ def keyed_items(plan: NodePlan) -> Items:
 
 def _gather(items: list[Any], side: int, read_key: KeyReader, quick_name: str | None, run: Run) -> _Side:
     found = _Side()
+    if quick_name is not None and (whole := _by_text(items, quick_name)) is not None:
+        found.by_key = whole
+        return found
     by_key = found.by_key
     for index, item in enumerate(items):
         if not index % STEPS_BETWEEN_CLOCK_LOOKS:
@@ -93,6 +109,18 @@ def _gather(items: list[Any], side: int, read_key: KeyReader, quick_name: str | 
                 continue
         _take(found, index, item, read_key(item, side, run))
     return found
+
+
+def _by_text(items: list[Any], name: str) -> dict[Any, Any] | None:
+    """All items by key, where each is an object with a text of its own as its key."""
+    if set(map(type, items)) != {dict}:
+        return None
+    try:
+        by_key = {item[name]: item for item in items}
+    except (KeyError, TypeError):
+        return None
+    # An empty string can stand for null, which is no key.
+    return by_key if len(by_key) == len(items) and set(map(type, by_key)) == {str} and "" not in by_key else None
 
 
 def _take(found: _Side, index: int, item: Any, key: Key | None) -> None:
@@ -108,19 +136,8 @@ def _take(found: _Side, index: int, item: Any, key: Key | None) -> None:
 def _quick_name(plan: NodePlan) -> str | None:
     """The key field whose raw text is its key, where there is one."""
     paths = plan.rules.array_key
-    is_simple = len(paths) == 1 and len(paths[0]) == 1 and _is_raw(plan, paths[0][0])
+    is_simple = len(paths) == 1 and len(paths[0]) == 1 and is_raw_member(plan.item(), paths[0][0])
     return paths[0][0] if is_simple else None
-
-
-def _is_raw(plan: NodePlan, name: str) -> bool:
-    """Whether the key field is the same raw as normalised (but for an empty string)."""
-    item = plan.item()
-    if item.aliases or item.condition or item.choices or plan.compiler.located:
-        return False
-    key = item.member(name)
-    rules = key.rules
-    is_touched = rules.enum_map is not None or rules.cast or rules.default is not MISSING or rules.strategy == "ignore"
-    return not (is_touched or key.condition or key.choices or key.removed_by)
 
 
 def _key_reader(plan: NodePlan, paths: tuple[KeyPath, ...]) -> KeyReader:

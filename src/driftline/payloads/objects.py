@@ -8,77 +8,112 @@ from __future__ import annotations
 
 from typing import Any
 
+from driftline.payloads.match_tests import quick_types
+from driftline.payloads.object_code import (
+    NESTED_LEVELS,
+    Rest,
+    has_plain_names,
+    is_ignored,
+    object_code,
+    renames_plainly,
+    sure_match,
+)
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, NodePlan
-from driftline.payloads.run import CLOCK_MASK, Run
-from driftline.payloads.type_checks import LEAF_TYPES, surely_admitted
+from driftline.payloads.run import Run
 from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
 from driftline.payloads.views import is_absent, sift
 
+OBJECTS_BEFORE_CODE = 16  # generating a function takes as long as comparing some dozens of objects
+
 _NO_TYPES: frozenset[type] = frozenset()
+_NO_NAMES: frozenset[str] = frozenset()
 
 
 def object_comparer(plan: NodePlan) -> Compare:
     """Compares two objects member by member."""
     quick = {name: quick_types(plan.member(name)) for name in _known_names(plan)}
-    if plan.compiler.located or plan.states[OLD] is not plan.states[NEW] or not _renames_plainly(plan):
+    if plan.compiler.located or plan.states[OLD] is not plan.states[NEW] or not renames_plainly(plan):
         return _renamed(plan, quick)
-    return _renaming(plan, quick) if plan.aliases else _same_names(plan, quick, _required_check(plan))
+    rest = _rest(plan, quick)
+    return _warming_up(plan, _looping(plan, rest, _renamed(plan, quick)), rest)
 
 
-def _renames_plainly(plan: NodePlan) -> bool:
-    """Whether each alias holds in any case and the global ignores see both of its names alike."""
-    return all(
-        plan.member(name).condition is None and plan.states[OLD].step(raw) is plan.states[NEW].step(name)
-        for raw, name in plan.aliases.items()
-    )
+def _warming_up(plan: NodePlan, loop: Compare, rest: Rest) -> Compare:
+    """The loop at first; a generated function once it is clear that there will be many objects."""
+    if not has_plain_names(plan):
+        return loop
+    seen, chosen = 0, loop
 
+    def compare(old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
+        nonlocal seen, chosen
+        if chosen is loop:
+            seen += 1
+            if seen > OBJECTS_BEFORE_CODE:
+                chosen = object_code(plan, rest, loop)
+                plan.sure_match = sure_match(plan, NESTED_LEVELS + 1)
+                if plan.compare_objects is compare:
+                    plan.compare_objects = chosen
+        chosen(old, new, run, path)
 
-def quick_types(plan: NodePlan) -> frozenset[type]:
-    """The scalar types for which identical values need no rule to match."""
-    rules = plan.rules
-    if plan.removed_by or plan.condition or plan.choices or rules.problems or rules.strategy == "ignore":
-        return _NO_TYPES
-    if (
-        rules.pattern
-        or rules.enum_map is not None
-        or rules.cast
-        or (rules.texts and plan.compiler.config.trace_rule_application)
-    ):
-        return _NO_TYPES
-    checked = plan.compiler.checks_types and rules.strategy != "exists"
-    types = surely_admitted(plan.node.types) if checked else LEAF_TYPES
-    return types - {type(None)} if plan.null_as_missing else types
+    return compare
 
 
 def _known_names(plan: NodePlan) -> set[str]:
     return {*plan.node.properties, *plan.states[OLD].names, *plan.states[NEW].names}
 
 
-def _same_names(plan: NodePlan, quick: dict[str, frozenset[type]], checks_required: bool) -> Compare:
+def _looping(plan: NodePlan, rest: Rest, with_both_names: Compare) -> Compare:
+    """All members by the loop; both names of an alias in Old are left to the general way."""
+    aliases = plan.aliases
+    tracks_owner = plan.compiler.tracks_owners
+
+    def compare(old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
+        if aliases and any(raw in old and name in old for raw, name in aliases.items()):
+            with_both_names(old, new, run, path)
+            return
+        run.enter()
+        if tracks_owner:
+            run.owners.append((plan, old, new))
+        rest(old, new, _NO_NAMES, (), run, path)
+        run.depth -= 1
+        if tracks_owner:
+            run.owners.pop()
+
+    return compare
+
+
+def _rest(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Rest:
+    """Compares all members but those that are known and not open."""
     plans = {name: plan.member(name) for name in quick}
-    # Without patterns all other names share one plan.
-    unnamed = plan.member(_unknown_name(plan)) if not plan.node.patterns else None
+    unnamed = plan.other_member()
     others = quick_types(unnamed) if unnamed is not None else _NO_TYPES
     types_of, plan_of = quick.get, plans.get
     direct_of = {name: child if _needs_no_pairing(child) else None for name, child in plans.items()}.get
     other = unnamed if unnamed is not None and _needs_no_pairing(unnamed) else None
-    dropped = frozenset(name for name, child in plans.items() if _is_dropped(child))
-    required = frozenset(plan.node.required)
-    tracks_owner = plan.compiler.tracks_owners
+    dropped = frozenset(name for name, child in plans.items() if is_ignored(child))
+    new_name = plan.aliases.get
+    required = frozenset(plan.node.required) if plan.compiler.checks_types else frozenset()
     # Where an empty string can be a missing member, empty values take the slow way.
     keeps_empty = not plan.compiler.drops_empty_strings
 
-    def compare(old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
-        depth = run.depth = run.depth + 1
-        run.steps = steps = run.steps + 1
-        if depth > run.max_depth or not steps & CLOCK_MASK:
-            run.check_limits()
-        if tracks_owner:
-            run.owners.append((plan, old, new))
+    def compare(
+        old: dict[str, Any],
+        new: dict[str, Any],
+        known: frozenset[str],
+        still_open: tuple[str, ...],
+        run: Run,
+        path: Path,
+    ) -> None:
+        raw_old = old
+        if plan.aliases:
+            old = {new_name(raw, raw): value for raw, value in old.items()}
         value_of = new.get
         same = paired = 0
         for name, left in old.items():
+            if name in known and name not in still_open:
+                paired += 1
+                continue
             right = value_of(name, MISSING)
             kind = type(left)
             is_same = kind in types_of(name, others) and left == right and kind is type(right)
@@ -106,29 +141,8 @@ def _same_names(plan: NodePlan, quick: dict[str, frozenset[type]], checks_requir
                     compare_members(plan_of(name) or unnamed or plan.member(name), name, MISSING, right, run, path)
         elif not old:
             run.checked += 1
-        if checks_required and not (old.keys() >= required and new.keys() >= required):
-            _check_required(plan, old, new, old, new, run, path)
-        run.depth -= 1
-        if tracks_owner:
-            run.owners.pop()
-
-    return compare
-
-
-def _renaming(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Compare:
-    """Renames Old's members first; both names of an alias in Old are left to the general way."""
-    aliases, new_name = plan.aliases, plan.aliases.get
-    same_names, otherwise = _same_names(plan, quick, False), _renamed(plan, quick)
-    checks_required = _required_check(plan)
-
-    def compare(old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
-        renamed = {new_name(raw, raw): value for raw, value in old.items()}
-        if len(renamed) != len(old) or any(raw in old and name in old for raw, name in aliases.items()):
-            otherwise(old, new, run, path)
-            return
-        same_names(renamed, new, run, path)
-        if checks_required:
-            _check_required(plan, renamed, new, old, new, run, path)
+        if required and not (old.keys() >= required and new.keys() >= required):
+            _check_required(plan, old, new, raw_old, new, run, path)
 
     return compare
 
@@ -136,20 +150,6 @@ def _renaming(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Compare:
 def _needs_no_pairing(plan: NodePlan) -> bool:
     """Whether two values other than null and empty strings can be compared at once: nothing ignores them."""
     return not (plan.removed_by or plan.condition or plan.rules.strategy == "ignore")
-
-
-def _is_dropped(plan: NodePlan) -> bool:
-    """Whether a member is ignored without a condition, and nobody wants to hear of it."""
-    if plan.compiler.config.trace_rule_application or plan.condition is not None:
-        return False
-    return plan.removed_by is not None or plan.rules.strategy == "ignore"
-
-
-def _unknown_name(plan: NodePlan) -> str:
-    name = ""
-    while name in plan.node.properties or name in plan.states[OLD].names:
-        name += "_"
-    return name
 
 
 def _renamed(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Compare:

@@ -12,6 +12,7 @@ array with the values of an item.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from driftline.payloads.casts import to_string
@@ -40,16 +41,21 @@ def _step_text(step: str | int | KeyStep) -> str:
         return _member_text(step)
     if isinstance(step, int):
         return f"[{step}]"
+    if len(step[0]) == 1:
+        return f"[?(@{''.join(map(_member_text, step[0][0]))}=={_literal(step[1][0])})]"
     pairs = zip(*step, strict=True)
     tests = (f"@{''.join(map(_member_text, path))}=={_literal(value)}" for path, value in pairs)
     return f"[?({' && '.join(tests)})]"
 
 
+@lru_cache(maxsize=4096)
 def _member_text(name: str) -> str:
     return f".{name}" if _SHORTHAND.fullmatch(name) else f"[{_quoted(name)}]"
 
 
 def _quoted(text: str) -> str:
+    if text.isprintable() and "'" not in text and "\\" not in text:
+        return f"'{text}'"
     return f"'{_ESCAPED.sub(_escape, text)}'"
 
 

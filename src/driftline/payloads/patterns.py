@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import regex
@@ -39,6 +40,11 @@ class SafePattern:
     def __init__(self, text: str, *, ignore_case: bool = False) -> None:
         self.text = text
         self._engine, self._limited = _compiled(text, ignore_case)
+
+    @property
+    def unlimited_match(self) -> Callable[[str], Any] | None:
+        """`re`'s own match, where it cannot take long."""
+        return None if self._limited else self._engine.match
 
     def match(self, value: str, seconds: float = MATCH_SECONDS) -> bool:
         """Whether the pattern matches at the start of the value (`re.match`)."""

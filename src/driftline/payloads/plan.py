@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from driftline.payloads.conditions import Condition
 
 Compare = Callable[[Any, Any, Run, Path], None]
+# A tally of the leaves of two objects that surely match, or -1.
+SureMatch = Callable[[dict[str, Any], dict[str, Any]], int]
 Extensions = Mapping[str, Extension]
 
 _WHEN = EXTENSION_PREFIX + "when"
@@ -54,7 +56,7 @@ class NodePlan:
     __slots__ = (
         "_by_name", "_children", "_decided", "_patterns", "aliases", "choices", "compare", "compare_objects",
         "compiler", "condition", "context", "empty_as_null", "fragments", "inherited", "node", "null_as_missing",
-        "removed_by", "rules", "states", "tokenizers", "variant",
+        "raw_members", "removed_by", "rules", "states", "sure_match", "tokenizers", "variant",
     )  # fmt: skip
 
     def __init__(self, compiler: Compiler, fragments: Fragments, context: Context, variant: Variant) -> None:
@@ -76,9 +78,11 @@ class NodePlan:
         self._by_name: dict[str, NodePlan] = {}
         self._patterns: list[tuple[SafePattern, Fragments]] | None = None
         self._decided: dict[bool, NodePlan] = {}
+        self.raw_members: dict[str, bool] = {}
         self.tokenizers: dict[tuple[int, bool], Any] = {}
         self.compare: Compare = self._first_compare
         self.compare_objects: Compare = self._first_compare
+        self.sure_match: SureMatch | None = None  # there once the node has met some objects
 
     def _first_compare(self, old: Any, new: Any, run: Run, path: Path) -> None:
         self.compare, self.compare_objects = self.compiler.comparers(self)
@@ -156,6 +160,15 @@ class NodePlan:
         if plan is None:
             plan = self._children[key, states] = self.compiler.plan(self._fragments_of(key), self._below(states))
         return plan
+
+    def other_member(self) -> NodePlan | None:
+        """The plan that all members without a declared name share; None where patterns tell them apart."""
+        if self.node.patterns:
+            return None
+        name = ""
+        while name in self.node.properties or name in self.states[OLD].names:
+            name += "_"
+        return self.member(name)
 
     def item(self, index: int | None = None) -> NodePlan:
         """The plan of an array item; `index` matters where the schema names leading items."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 STEPS_BETWEEN_CLOCK_LOOKS = 256
 CLOCK_MASK = STEPS_BETWEEN_CLOCK_LOOKS - 1
+IGNORED_LEAF = 1 << 32  # in a tally of leaves, see object_code
 
 
 class StopComparisonError(Exception):
@@ -58,6 +59,11 @@ class Run:
         trial.owners, trial.pruned, trial.depth = list(self.owners), self.pruned, self.depth
         trial.conditions, trial.views, trial.broken = self.conditions, self.views, self.broken
         return trial
+
+    def add(self, tally: int) -> None:
+        """Count the leaves of a tally."""
+        self.checked += tally % IGNORED_LEAF
+        self.ignored += tally // IGNORED_LEAF
 
     def enter(self) -> None:
         """One container deeper; also looks at the clock now and then."""

@@ -10,22 +10,25 @@ import gc
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
-from driftline.payloads.objects import quick_types
+from driftline.payloads.match_tests import quick_types
+from driftline.payloads.object_code import NESTED_LEVELS
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run, StopComparisonError
+from driftline.payloads.sure_pairs import Numbered, SurePairs, sure_pairs
 from driftline.payloads.surplus import tell_unpaired
 from driftline.payloads.tokens import Tokenizer, is_soft, soft_members, tokenizer
 from driftline.payloads.values import NEW, OLD
 from driftline.payloads.views import members, settled
 
 Items = Callable[[list[Any], list[Any], Run, Path], None]
-Numbered = list[tuple[int, Any]]  # items with their index in the array
 Unpaired = list[tuple[Path, Any]]
 
 COLLECTOR_FROM_ITEMS = 2_000
+QUICK_FROM_ITEMS = 16
 _ONLY_TEXT = {str}
 MAX_TRIALS = 16  # candidates of equal coarse token that one item is compared with
 MAX_POSTINGS = 32  # a field value shared by more items than this does not tell them apart
@@ -35,21 +38,56 @@ def unordered_items(plan: NodePlan) -> Items:
     """Compares two arrays as multisets."""
 
     takes_texts = str in quick_types(plan.item())
+    needs_equality = not plan.item().rules.has_value_rules
+    settle_quickly = _quick_part(plan.item())
 
     def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:
-        if takes_texts and len(old) == len(new) and _are_same_texts(old, new):
+        are_texts = takes_texts and set(map(type, old)) <= _ONLY_TEXT >= set(map(type, new))
+        if are_texts and len(old) == len(new) and sorted(old) == sorted(new):
             run.checked += len(old)
             return
-        lost, found = compare_unordered(plan, list(enumerate(old)), list(enumerate(new)), run, path)
+        if are_texts and needs_equality:
+            lost, found = _compare_texts(plan, old, new, run, path)
+        else:
+            lost, found = compare_unordered(plan, *settle_quickly(old, new, run), run, path)
         tell_unpaired(plan.rules, OLD, lost, run, path)
         tell_unpaired(plan.rules, NEW, found, run, path)
 
     return compare
 
 
-def _are_same_texts(old: list[Any], new: list[Any]) -> bool:
-    """Whether both arrays hold the same strings and nothing else."""
-    return set(map(type, old)) == _ONLY_TEXT == set(map(type, new)) and sorted(old) == sorted(new)
+def _quick_part(item: NodePlan) -> Callable[[list[Any], list[Any], Run], tuple[Numbered, Numbered]]:
+    """What is left of two arrays after the quick part, which is worth its preparation in longer arrays only."""
+
+    @cache
+    def prepared() -> SurePairs | None:
+        return sure_pairs(item)
+
+    def settle(old: list[Any], new: list[Any], run: Run) -> tuple[Numbered, Numbered]:
+        is_deep = run.depth >= run.max_depth - NESTED_LEVELS
+        quick = prepared() if len(old) >= QUICK_FROM_ITEMS and not is_deep else None
+        return quick.settle(old, new, run) if quick is not None else (list(enumerate(old)), list(enumerate(new)))
+
+    return settle
+
+
+def _compare_texts(plan: NodePlan, old: list[str], new: list[str], run: Run, path: Path) -> tuple[Unpaired, Unpaired]:
+    """The short form of `compare_unordered` for strings that match only when they are equal."""
+    waiting: dict[str, list[int]] = {}
+    for position in range(len(new) - 1, -1, -1):
+        waiting.setdefault(new[position], []).append(position)
+    lost: Unpaired = []
+    for index, text in enumerate(old):
+        same = waiting.get(text)
+        if same:
+            same.pop()
+            run.checked += 1
+        elif plan.rules.ignore_missing:
+            lost.append(((path, index), text))
+        else:
+            tell_unpaired(plan.rules, OLD, [((path, index), text)], run, path)
+    left = sorted(position for positions in waiting.values() for position in positions)
+    return lost, [((path, position), new[position]) for position in left]
 
 
 def compare_unordered(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path: Path) -> tuple[Unpaired, Unpaired]:

@@ -27,6 +27,7 @@ _KINDS: Final[dict[type, str]] = {
     list: "array",
 }
 _CONTAINERS: Final = frozenset({dict, list})
+_PLAIN_NUMBERS: Final = frozenset({int, float})
 _MESSAGE_LIMIT = 200
 # Wide enough for every number that can be parsed; the default context would round at 28 digits.
 _EXACT = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
@@ -102,6 +103,8 @@ def exact_difference(old: Any, new: Any) -> Decimal:
 
 def same_number(old: Any, new: Any) -> bool:
     """Numeric equality: 1 equals 1.0, integers of any size are exact."""
+    if type(old) in _PLAIN_NUMBERS and type(new) in _PLAIN_NUMBERS:
+        return bool(old == new)
     if isinstance(old, WrittenNumber | Decimal) or isinstance(new, WrittenNumber | Decimal):
         return decimal_of(old) == decimal_of(new)
     return bool(old == new)
@@ -131,6 +134,8 @@ def spelled(value: Any) -> str:
     """A value as JSON text for a message, cut where it is long."""
     if isinstance(value, WrittenNumber):
         return value.written
+    if type(value) is int:
+        return int.__repr__(value)
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     return text if len(text) <= _MESSAGE_LIMIT else f"{text[:_MESSAGE_LIMIT]}…"
 

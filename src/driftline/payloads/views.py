@@ -6,7 +6,7 @@ members, sort keys and key values here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from driftline.payloads.casts import CASTS, CastError, to_string
@@ -145,17 +145,45 @@ def arranged(plan: NodePlan, value: list[Any], side: int, run: Run) -> list[Any]
     item = plan.item()
     if item.states[side].removed_by is not None or (item.condition is None and item.rules.strategy == "ignore"):
         return []
-    if plan.rules.order_by:
-        value = sorted_items(value, plan.rules.order_by, lambda entry, path: lookup(item, entry, path, side, run))
-    return value
+    return sorted_items(item, value, plan.rules.order_by, side, run) if plan.rules.order_by else value
 
 
-def sorted_items(items: list[Any], order: tuple[SortField, ...], look: Callable[[Any, KeyPath], Any]) -> list[Any]:
+def sorted_items(plan: NodePlan, items: list[Any], order: tuple[SortField, ...], side: int, run: Run) -> list[Any]:
     """Items in the order of their fields: nulls first, stable, descending where asked."""
     items = list(items)
     for path, is_descending in reversed(order):
-        items.sort(key=lambda entry: _sort_key(look(entry, path), is_descending), reverse=is_descending)
+        keys = _texts(plan, items, path)
+        if keys is None:
+            keys = [_sort_key(lookup(plan, entry, path, side, run), is_descending) for entry in items]
+        places = sorted(range(len(items)), key=keys.__getitem__, reverse=is_descending)
+        items = [items[place] for place in places]
     return items
+
+
+def _texts(plan: NodePlan, items: list[Any], path: KeyPath) -> list[Any] | None:
+    """The sort keys of items whose field is a string all through and needs no rule."""
+    if len(path) != 1 or not is_raw_member(plan, path[0]) or set(map(type, items)) != {dict}:
+        return None
+    found = [entry.get(path[0]) for entry in items]
+    # An empty string may stand for null, which comes first.
+    return found if set(map(type, found)) == {str} and "" not in found else None
+
+
+def is_raw_member(plan: NodePlan, name: str) -> bool:
+    """Whether a member is the same raw as normalised (but for an empty string)."""
+    known = plan.raw_members.get(name)
+    if known is None:
+        known = plan.raw_members[name] = _is_raw_member(plan, name)
+    return known
+
+
+def _is_raw_member(plan: NodePlan, name: str) -> bool:
+    if plan.aliases or plan.condition or plan.choices or plan.compiler.located:
+        return False
+    member = plan.member(name)
+    rules = member.rules
+    is_touched = rules.enum_map is not None or rules.cast or rules.default is not MISSING or rules.strategy == "ignore"
+    return not (is_touched or member.condition or member.choices or any(state.removed_by for state in member.states))
 
 
 def _sort_key(value: Any, is_descending: bool) -> tuple[Any, ...]:

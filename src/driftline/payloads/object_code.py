@@ -1,0 +1,254 @@
+"""Objects as generated functions: the known members of a schema node, unrolled, with nothing to call for a plain match.
+
+The text of a function is made of fixed lines and numbers; names and values of the schema are only ever constants in
+its namespace. What a function cannot settle is left to the loop of `objects.py`, which decides everything that needs
+a word in the report.
+
+A function's result is a tally: checked leaves, and ignored leaves times `IGNORED_LEAF`; tallies add up as one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from driftline.payloads.match_tests import Constants, leaf_test, quick_types
+from driftline.payloads.paths import Path
+from driftline.payloads.plan import Compare, NodePlan, SureMatch
+from driftline.payloads.run import CLOCK_MASK, IGNORED_LEAF, Run
+from driftline.payloads.values import NEW, OLD, union_leaf_count
+
+# Compares what a generated function left open: the names it looked at, and those of them it could not settle.
+Rest = Callable[[dict[str, Any], dict[str, Any], frozenset[str], tuple[str, ...], Run, Path], None]
+
+NESTED_LEVELS = 2  # a difference far below is looked at once more for each level
+MAX_MEMBERS = 200  # others are left to the loop
+
+_COMPARE = """
+def compare(old, new, run, path):
+    if run.depth >= run.max_depth - {levels}{both_names}:
+        {otherwise}(old, new, run, path)
+        return
+    run.depth += 1
+    run.steps = steps = run.steps + 1
+    if not steps & {clock_mask}:
+        run.check_limits()
+    {enter_owner}
+    open_names = ()
+    absent = tally = 0
+{members}
+    settled = {count} - absent - len(open_names)
+    tally += settled
+    if settled == len(old) == len(new){all_there}:
+        if not old:
+            tally = 1
+    else:
+        {rest}(old, new, {known}, open_names, run, path)
+    run.checked += tally % {ignored_leaf}
+    run.ignored += tally // {ignored_leaf}
+    run.depth -= 1
+    {leave_owner}
+"""
+_LEAF = """
+    left = old.get({old_name})
+    right = new.get({name})
+    if not ({test}):
+        open_names += ({name},)
+"""
+_NESTED = """
+    left = old.get({old_name})
+    right = new.get({name})
+    if type(left) is dict is type(right) and (below := {sure_match}(left, right)) >= 0:
+        tally += below - 1
+    else:
+        open_names += ({name},)
+"""
+_IGNORED = """
+    if {name} in new and {old_name} in old:
+        left = old[{old_name}]
+        right = new[{name}]
+        tally += {one} - 1 if type(left) is str is type(right) else {one} * union_leaf_count(left, right) - 1
+    elif {name} in new or {old_name} in old:
+        open_names += ({name},)
+    else:
+        absent += 1
+"""
+
+_SURE_MATCH = """
+def sure_match(old, new):
+    settled = tally = 0
+{members}
+    if settled == len(old) == len(new):
+        return settled + tally if settled else 1
+    if settled < len(old) == len(new):
+        return {others}(old, new, settled, tally)
+    return -1
+"""
+_SURE_LEAF = """
+    left = old.get({old_name})
+    right = new.get({name})
+    if {test}:
+        settled += 1
+    elif {is_required} or left is not None or right is not None:
+        return -1
+"""
+_SURE_NESTED = """
+    left = old.get({old_name})
+    right = new.get({name})
+    if type(left) is dict is type(right) and (below := {sure_match}(left, right)) >= 0:
+        settled += 1
+        tally += below - 1
+    elif {is_required} or left is not None or right is not None:
+        return -1
+"""
+_SURE_IGNORED = """
+    if {name} in new and {old_name} in old:
+        left = old[{old_name}]
+        right = new[{name}]
+        settled += 1
+        tally += {one} - 1 if type(left) is str is type(right) else {one} * union_leaf_count(left, right) - 1
+"""
+
+
+class _Member(NamedTuple):
+    name: str
+    old_name: str
+    plan: NodePlan
+
+
+def object_code(plan: NodePlan, rest: Rest, otherwise: Compare) -> Compare:
+    """The generated comparer of a plan's objects; `otherwise` is for great depth and for both names of an alias."""
+    constants = Constants(plan=plan, union_leaf_count=union_leaf_count)
+    blocks: dict[str, str] = {}
+    for member in _members(plan):
+        block = _block(member, constants)
+        if block is not None:
+            blocks[member.name] = block
+    owners = plan.compiler.tracks_owners
+    source = _COMPARE.format(
+        levels=NESTED_LEVELS,
+        both_names="".join(
+            f" or ({constants.name_of(raw)} in old and {constants.name_of(name)} in old)"
+            for raw, name in plan.aliases.items()
+        ),
+        otherwise=constants.add(otherwise),
+        clock_mask=CLOCK_MASK,
+        enter_owner="run.owners.append((plan, old, new))" if owners else "",
+        members="".join(blocks.values()),
+        count=len(blocks),
+        all_there=_all_there(plan, blocks, constants),
+        rest=constants.add(rest),
+        known=constants.add(frozenset(blocks)),
+        ignored_leaf=IGNORED_LEAF,
+        leave_owner="run.owners.pop()" if owners else "",
+    )
+    compare: Compare = constants.function(source, "compare")
+    return compare
+
+
+def _all_there(plan: NodePlan, blocks: dict[str, str], constants: Constants) -> str:
+    """What must hold besides, so that no required member is missing."""
+    if not plan.node.required or not plan.compiler.checks_types:
+        return ""
+    there = f"old.keys() >= {constants.add(frozenset(plan.node.required))} <= new.keys()"
+    return f" and (not open_names or {there})" if blocks.keys() >= set(plan.node.required) else f" and {there}"
+
+
+def _members(plan: NodePlan) -> Iterator[_Member]:
+    old_names = {name: raw for raw, name in plan.aliases.items()}
+    names = dict.fromkeys([*plan.node.properties, *sorted(plan.states[OLD].names)])
+    for name in list(names)[:MAX_MEMBERS]:
+        yield _Member(name, old_names.get(name, name), plan.member(name))
+
+
+def _block(member: _Member, constants: Constants) -> str | None:
+    names = {"name": constants.name_of(member.name), "old_name": constants.name_of(member.old_name)}
+    if is_ignored(member.plan):
+        return _IGNORED.format(one=IGNORED_LEAF, **names)
+    nested = sure_match(member.plan, NESTED_LEVELS)
+    if nested is not None:
+        return _NESTED.format(sure_match=constants.add(nested), **names)
+    test = leaf_test(member.plan, constants)
+    return None if test is None else _LEAF.format(test=test, **names)
+
+
+def sure_match(plan: NodePlan, levels: int) -> SureMatch | None:
+    """A function that tallies two objects which surely match, else says -1; None where it never could."""
+    if levels == 0 or not _is_plain_object(plan):
+        return None
+    members = list(_members(plan))
+    required = frozenset(plan.node.required if plan.compiler.checks_types else ())
+    if not members or required - {member.name for member in members}:
+        return None
+    constants = Constants(union_leaf_count=union_leaf_count)
+    blocks = [_sure_block(member, required, levels, constants) for member in members]
+    others = _other_members(plan, frozenset(member.name for member in members))
+    source = _SURE_MATCH.format(members="".join(blocks), others=constants.add(others))
+    matcher: SureMatch = constants.function(source, "sure_match")
+    return matcher if any(blocks) else None
+
+
+def _sure_block(member: _Member, required: frozenset[str], levels: int, constants: Constants) -> str:
+    """The lines for one member; without any it is not counted, and an object that has it does not surely match."""
+    names = {"name": constants.name_of(member.name), "old_name": constants.name_of(member.old_name)}
+    is_required = member.name in required
+    if is_ignored(member.plan):
+        return _SURE_IGNORED.format(one=IGNORED_LEAF, **names)
+    nested = sure_match(member.plan, levels - 1)
+    if nested is not None:
+        return _SURE_NESTED.format(sure_match=constants.add(nested), is_required=is_required, **names)
+    test = leaf_test(member.plan, constants)
+    return "" if test is None else _SURE_LEAF.format(test=test, is_required=is_required, **names)
+
+
+def _other_members(plan: NodePlan, known: frozenset[str]) -> Callable[[dict[str, Any], dict[str, Any], int, int], int]:
+    """Goes on with members that the schema does not name."""
+    other = plan.other_member() if not plan.aliases else None
+    types = quick_types(other) - {type(None)} if other is not None else frozenset()
+    keeps_empty = not plan.compiler.drops_empty_strings
+
+    def tally_others(old: dict[str, Any], new: dict[str, Any], settled: int, tally: int) -> int:
+        found = 0
+        for name, left in old.items():
+            if name not in known:
+                right = new.get(name)
+                kind = type(left)
+                if kind not in types or left != right or kind is not type(right) or not (left != "" or keeps_empty):
+                    return -1
+                found += 1
+        settled += found
+        return settled + tally if settled == len(old) else -1
+
+    return tally_others
+
+
+def has_plain_names(plan: NodePlan) -> bool:
+    """Whether a member's name alone says what it is: no looked-up ignores, no alias that depends on anything."""
+    if plan.compiler.located or plan.states[OLD] is not plan.states[NEW] or not renames_plainly(plan):
+        return False
+    return not plan.aliases.keys() & (plan.node.properties.keys() | plan.states[OLD].names)
+
+
+def renames_plainly(plan: NodePlan) -> bool:
+    """Whether each alias holds in any case and the global ignores see both of its names alike."""
+    return all(
+        plan.member(name).condition is None and plan.states[OLD].step(raw) is plan.states[NEW].step(name)
+        for raw, name in plan.aliases.items()
+    )
+
+
+def is_ignored(plan: NodePlan) -> bool:
+    """Whether a member is ignored without a condition, and nobody wants to hear of it."""
+    if plan.compiler.config.trace_rule_application or plan.condition is not None:
+        return False
+    return plan.removed_by is not None or plan.rules.strategy == "ignore"
+
+
+def _is_plain_object(plan: NodePlan) -> bool:
+    """Whether objects are compared member by member here, without anything else to say."""
+    rules, types = plan.rules, plan.node.types
+    if plan.removed_by or plan.condition or plan.choices or rules.problems or rules.cast or not has_plain_names(plan):
+        return False
+    if rules.strategy in ("ignore", "exists") or (rules.texts and plan.compiler.config.trace_rule_application):
+        return False
+    return types is None or "object" in types or not plan.compiler.checks_types

@@ -1,0 +1,87 @@
+"""Unordered arrays, the quick part: items that can only match one partner, and surely do.
+
+Members without any rule must be equal in matching items. Where their values occur once on each side, nobody else can
+claim the two items, so that they are paired and compared at once; all others go the way of `unordered_arrays.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from driftline.payloads.match_tests import quick_types
+from driftline.payloads.object_code import NESTED_LEVELS, sure_match
+from driftline.payloads.plan import NodePlan, SureMatch
+from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
+from driftline.payloads.values import MISSING
+
+Numbered = list[tuple[int, Any]]  # items with their index in the array
+
+_MAX_NAMES = 8
+
+
+class SurePairs(NamedTuple):
+    """The functions for the items of one array: the values that tell them apart, and the match itself."""
+
+    identity: Callable[[Any], Any]
+    match: SureMatch
+
+    def settle(self, old: list[Any], new: list[Any], run: Run) -> tuple[Numbered, Numbered]:
+        """Count the items that surely match; what is left of both sides."""
+        partners = self._partners(old, new)
+        taken: set[int] = set()
+        lefts: Numbered = []
+        tally = 0
+        for index, left in enumerate(old):
+            if not index % STEPS_BETWEEN_CLOCK_LOOKS:
+                run.look_at_clock()
+            partner = partners.get(index)
+            found = self.match(left, new[partner]) if partner is not None else -1
+            if partner is not None and found >= 0:
+                tally += found
+                taken.add(partner)
+            else:
+                lefts.append((index, left))
+        run.add(tally)
+        return lefts, [(index, right) for index, right in enumerate(new) if index not in taken]
+
+    def _partners(self, old: list[Any], new: list[Any]) -> dict[int, int]:
+        """Indexes in Old -> the only indexes in New with the same identity."""
+        if not set(map(type, old)) == {dict} == set(map(type, new)):
+            return {}
+        try:
+            befores, afters = list(map(self.identity, old)), list(map(self.identity, new))
+            places = dict(_unique(afters))
+            pairs = ((index, places.get(value)) for index, value in _numbered_unique(befores))
+            return {index: place for index, place in pairs if place is not None}
+        except (KeyError, TypeError):  # a member is missing, or a container: a default or a rule may stand for it
+            return {}
+
+
+def _unique(identities: list[Any]) -> Iterator[tuple[Any, int]]:
+    return ((value, index) for index, value in _numbered_unique(identities))
+
+
+def _numbered_unique(identities: list[Any]) -> Iterator[tuple[int, Any]]:
+    if len(set(identities)) == len(identities):
+        return iter(enumerate(identities))
+    counts = Counter(identities)
+    return ((index, value) for index, value in enumerate(identities) if counts[value] == 1)
+
+
+def sure_pairs(item: NodePlan) -> SurePairs | None:
+    """The quick part for arrays of these items; None where it cannot be said beforehand what must be equal."""
+    match = sure_match(item, NESTED_LEVELS + 1)
+    if match is None or item.aliases:
+        return None
+    names = [name for name in item.node.properties if _must_be_equal(item.member(name))]
+    return SurePairs(itemgetter(*names[:_MAX_NAMES]), match) if names else None
+
+
+def _must_be_equal(plan: NodePlan) -> bool:
+    """Whether matching items have equal raw values here, given that they have any."""
+    rules = plan.rules
+    is_touched = rules.has_value_rules or rules.default is not MISSING or plan.empty_as_null
+    return bool(quick_types(plan)) and not is_touched and not plan.node.properties and not plan.node.items
