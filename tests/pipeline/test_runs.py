@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -438,18 +439,26 @@ def test_progress_is_told_for_each_stage(tmp_path: Path) -> None:
     }
 
 
-def test_ctrl_c_ends_with_130_and_leaves_nothing_half_written(tmp_path: Path) -> None:
-    import signal
-
-    file = make_shop(tmp_path, rows=20_000)
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_leaves_a_record_and_nothing_half_written(kind: signal.Signals, tmp_path: Path) -> None:
+    text = PIPELINE + '\n[finish]\ncommand = ["sh", "-c", "echo $DRIFTLINE_RESULT > told.txt"]\n'
+    file = make_shop(tmp_path, text, rows=20_000)
     process = start_cli(file)
-    while not (tmp_path / ".driftline/shop/lock").exists():
-        time.sleep(0.02)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
+    stages = tmp_path / ".driftline/shop/stages"
+    while not list(stages.glob("*.json")):
+        time.sleep(0.01)
+    process.send_signal(kind)
     _, words = process.communicate()
     assert process.returncode == 130, words
     assert "Traceback" not in words
+    assert "stages are done and stay done; go on with: driftline pipeline run shop.toml" in words
+    assert (tmp_path / "told.txt").read_text() == "cancelled\n"
+    kept = last_record(tmp_path)
+    fates = {stage["stage"]: stage["result"] for stage in kept["stages"]}
+    assert kept["result"] == "cancelled"
+    assert {"done", "cancelled"} == set(fates.values())
     assert not list((tmp_path / "out").rglob("*.part"))
-    assert run(file).exit_code == 0
+    again = run(file)
+    assert again.exit_code == 0
+    assert all(results(again)[stage] == "kept" for stage, fate in fates.items() if fate == "done")
     assert_lake_is_the_snapshots(tmp_path)

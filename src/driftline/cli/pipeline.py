@@ -260,6 +260,14 @@ def _explain(declared: Pipeline, record: RunRecord) -> None:
             markup=False,
             soft_wrap=True,
         )
+    if record.result == "cancelled":
+        done = sum(stage.result in ("done", "kept") for stage in record.stages)
+        console.print(
+            f"stopped: {done} of {len(record.stages)} stages are done and stay done; go on with: "
+            f"driftline pipeline run {declared.file.name}",
+            markup=False,
+            soft_wrap=True,
+        )
     if any(stage.result == "held" for stage in record.stages):
         console.print(
             "held back: look at the events, then correct the data or run again with --ignore-thresholds",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from contextlib import ExitStack
@@ -90,6 +91,11 @@ class RunEngine:
                 workspace = self._stack.enter_context(Workspace(parent))
                 self._shelves[table] = PrintShelf(str(workspace.folder), files)
             return self._shelves[table]
+
+    def abandon(self, wish: BaseException) -> None:
+        """Whoever stops the run wants out now: a session of our own ends with the tasks that still run in it."""
+        with contextlib.suppress(type(wish)):
+            self._stack.__exit__(type(wish), wish, None)
 
     def close(self) -> None:
         """End the session, if there is one."""

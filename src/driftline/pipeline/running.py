@@ -65,10 +65,22 @@ class PipelineRun:
                     done, _ = wait(running, return_when=FIRST_COMPLETED) if running else (set(), None)
                     for future in done:
                         self._note(running.pop(future), future.result())
+            except (KeyboardInterrupt, Cancelled) as wish:
+                self._stop(running, wish)
             except BaseException:
                 self.tracker.cancel()
                 raise
         self.prints.save()
+
+    def _stop(self, running: dict[Future[StageRun], Stage], wish: BaseException) -> None:
+        """Let what is under way end at its next check; what is done stays done, and the record says so."""
+        self.tracker.cancel()
+        self.engine.abandon(wish)
+        for future, stage in running.items():
+            self._note(stage, future.result())
+        for stage in self.stages:
+            if stage.name not in self.runs:
+                self._note(stage, StageRun(stage.name, "cancelled", problem="the run was stopped"))
 
     def _start_ready(
         self, waiting: list[Stage], running: dict[Future[StageRun], Stage], pool: ThreadPoolExecutor
@@ -120,6 +132,8 @@ class PipelineRun:
         except Cancelled:
             return StageRun(stage.name, "cancelled", time.monotonic() - started)
         except Exception as error:  # noqa: BLE001 - whatever fails, the other stages go on
+            if self.tracker.cancelled:  # an engine that was ended in the middle of its work
+                return StageRun(stage.name, "cancelled", time.monotonic() - started)
             return StageRun(stage.name, "failed", time.monotonic() - started, problem=_words(error, stage))
         seconds = time.monotonic() - started
         return StageRun(stage.name, "kept" if kept else "done", seconds, record.counts, record=record)
