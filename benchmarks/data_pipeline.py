@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,14 @@ NIGHTS = ("2026-03-01", "2026-03-02", "2026-03-03")
 CHANGED, ADDED, REMOVED = 0.01, 0.005, 0.005  # 2 % in all
 
 
-def write_tables(directory: Path, sizes: dict[str, int]) -> None:
+def write_tables(directory: Path, sizes: dict[str, int], nights: Sequence[str] = NIGHTS) -> None:
     """`{table}-{date}.csv` for each table and night, unless they are there."""
     directory.mkdir(parents=True, exist_ok=True)
     for number, (table, rows) in enumerate(sizes.items()):
-        if not (directory / f"{table}-{NIGHTS[-1]}.csv").exists():
+        if not (directory / f"{table}-{nights[-1]}.csv").exists():
             chance = np.random.default_rng(number)
             night = first_night(chance, rows)
-            for name in NIGHTS:
+            for name in nights:
                 night.sample(fraction=1.0, shuffle=True, seed=number).write_csv(directory / f"{table}-{name}.csv")
                 night = next_night(chance, night)
 

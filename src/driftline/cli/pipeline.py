@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from driftline.cli.outcome import CANCELLED, ERROR
-from driftline.cli.terminal import progress_bar, stderr_console, stdout_console
 
 if TYPE_CHECKING:
-    from driftline.pipeline import Pipeline, RunRecord, StageRun
+    from driftline.pipeline import Pipeline
 
 _FILE = click.argument("file", metavar="FILE")
 _FORMAT = click.option(
@@ -26,16 +24,6 @@ _FORMAT = click.option(
     show_default=True,
     help="A table for people, or JSON.",
 )
-_COLOURS = {
-    "done": "green",
-    "kept": "dim",
-    "failed": "bold red",
-    "blocked": "red",
-    "held": "yellow",
-    "cancelled": "yellow",
-}
-_SHOWN_COUNTS = ("total", "added", "removed", "changed", "deltas", "rows", "changes", "matching", "different", "errors")
-
 _EPILOG = """\b
 Examples:
   driftline pipeline init nightly.toml
@@ -102,12 +90,14 @@ def run(
     progress: bool | None,
 ) -> int:
     """Run the pipeline in FILE."""
+    from driftline.cli.pipeline_views import explain, show_run, stage_board
     from driftline.pipeline import load, run_pipeline
     from driftline.pipeline.finishing import call_hooks
+    from driftline.pipeline.graph import build
     from driftline.pipeline.metrics import write_metrics
 
     declared = load(file)
-    with progress_bar(show=progress) as tracker, _telling_a_false_start(declared):
+    with _telling_a_false_start(declared), stage_board(len(build(declared)), progress) as (tracker, on_stage):
         record = run_pipeline(
             declared,
             engine=engine or ("spark" if master else None),
@@ -116,13 +106,14 @@ def run(
             wait_seconds=wait_seconds,
             ignore_thresholds=ignore_thresholds,
             thorough=check_outputs,
+            on_stage=on_stage,
         )
     write_metrics(declared, record)
     if format_name == "json":
         print(json.dumps(record.to_dict(), ensure_ascii=False, indent=1))
     else:
-        _show_run(record)
-    _explain(declared, record)
+        show_run(record)
+    explain(declared, record)
     for problem in call_hooks(declared, record):
         click.echo(f"warning: {problem}", err=True)
     return record.exit_code
@@ -161,6 +152,7 @@ def plan(file: str, format_name: str) -> int:
 @_FORMAT
 def status(file: str, format_name: str) -> int:
     """Show the last run of the pipeline in FILE; the exit code is that run's."""
+    from driftline.cli.pipeline_views import show_table
     from driftline.pipeline import load
     from driftline.pipeline.graph import state_directory
     from driftline.pipeline.records import RecordStore
@@ -174,7 +166,7 @@ def status(file: str, format_name: str) -> int:
         print(json.dumps(last, ensure_ascii=False, indent=1))
     else:
         print(f"{last['pipeline']}: {last['result']} in {last['seconds']:.1f} s, started {last['started_at']}")
-        _print_table([(stage, stage["counts"]) for stage in last["stages"]])
+        show_table([(stage, stage["counts"]) for stage in last["stages"]])
     return {"done": 0, "exceeded": 1, "failed": ERROR, "cancelled": CANCELLED}.get(last["result"], ERROR)
 
 
@@ -212,65 +204,3 @@ def _telling_a_false_start(declared: Pipeline) -> Iterator[None]:
         for problem in call_hooks(declared, record):
             click.echo(f"warning: {problem}", err=True)
         raise
-
-
-def _show_run(record: RunRecord) -> None:
-    print(f"{record.pipeline}: {record.result} in {record.seconds:.1f} s ({record.engine})")
-    _print_table([(_as_row(stage), stage.counts) for stage in record.stages])
-
-
-def _as_row(stage: StageRun) -> dict[str, Any]:
-    return {"stage": stage.stage, "result": stage.result, "seconds": stage.seconds, "problem": stage.problem}
-
-
-def _print_table(rows: list[tuple[dict[str, Any], Any]]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("stage", no_wrap=True)
-    table.add_column("result")
-    table.add_column("seconds", justify="right")
-    table.add_column("counts")
-    for row, counts in rows:
-        colour = _COLOURS[row["result"]]
-        shown = _counts_text(counts or {}) or (row["problem"] or "")
-        table.add_row(row["stage"], f"[{colour}]{row['result']}[/]", f"{row['seconds']:.1f}", shown)
-    console = stdout_console()
-    if not sys.stdout.isatty():
-        console.width = 160
-    console.print(table)
-
-
-def _counts_text(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {counts[name]:,}" for name in _SHOWN_COUNTS if name in counts)
-
-
-def _explain(declared: Pipeline, record: RunRecord) -> None:
-    """What went wrong and how to go on, on stderr."""
-    console = stderr_console()
-    for stage in record.stages:
-        if stage.result == "failed":
-            console.print(f"error: {stage.stage}: {stage.problem}", style="red", markup=False, soft_wrap=True)
-    for text in record.exceeded:
-        console.print(f"threshold exceeded: {text}", style="yellow", markup=False, soft_wrap=True)
-    if record.result == "failed":
-        console.print(
-            f"the other results are in place; mend the cause and run again: driftline pipeline run {declared.file.name}"
-            " (only what is missing is done)",
-            markup=False,
-            soft_wrap=True,
-        )
-    if record.result == "cancelled":
-        done = sum(stage.result in ("done", "kept") for stage in record.stages)
-        console.print(
-            f"stopped: {done} of {len(record.stages)} stages are done and stay done; go on with: "
-            f"driftline pipeline run {declared.file.name}",
-            markup=False,
-            soft_wrap=True,
-        )
-    if any(stage.result == "held" for stage in record.stages):
-        console.print(
-            "held back: look at the events, then correct the data or run again with --ignore-thresholds",
-            markup=False,
-            soft_wrap=True,
-        )

@@ -68,7 +68,7 @@ class _Drawing:
         if self._bar is None:
             if time.monotonic() - self._started < _QUIET_SECONDS:
                 return
-            self._bar = _make_bar()
+            self._bar = make_bar()
             self._bar.start()
         if record.phase not in self._tasks:
             self._tasks[record.phase] = self._bar.add_task(record.phase, total=record.total, rate="", eta="")
@@ -77,8 +77,8 @@ class _Drawing:
             task,
             completed=record.done,
             total=record.total,
-            rate=_rate_text(record),
-            eta=_eta_text(record),
+            rate=rate_text(record),
+            eta=eta_text(record),
             visible=not record.finished or len(self._tasks) <= _SHOWN_PHASES,
         )
 
@@ -88,7 +88,8 @@ class _Drawing:
             self._bar.stop()
 
 
-def _make_bar() -> Bar:
+def make_bar() -> Bar:
+    """Bars with a rate and the time left, on stderr; they go when the work is done."""
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bar
 
@@ -103,7 +104,8 @@ def _make_bar() -> Bar:
     )
 
 
-def _rate_text(record: Progress) -> str:
+def rate_text(record: Progress) -> str:
+    """How fast the work goes."""
     if record.rate is None:
         return ""
     if record.unit == "bytes":
@@ -111,7 +113,8 @@ def _rate_text(record: Progress) -> str:
     return f"{record.rate:,.0f} {record.unit}/s"
 
 
-def _eta_text(record: Progress) -> str:
+def eta_text(record: Progress) -> str:
+    """How long it will still take."""
     if record.finished:
         return "done"
     if record.eta is None:

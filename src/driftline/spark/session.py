@@ -109,6 +109,7 @@ def open_session(
     except (KeyboardInterrupt, Cancelled, SystemExit):
         # Whoever cancels wants out now: the running tasks die with the JVM.
         if not is_connect(target):
+            _quieten_accumulators(session)
             end_running_jvm(keep_class_list=False)
         raise
     finally:

@@ -1,0 +1,200 @@
+"""How runs of a pipeline look: bars while it works, a table at the end, and what to do next."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from driftline.cli.terminal import eta_text, make_bar, rate_text, stderr_console, stdout_console
+from driftline.progress import Progress, Tracker
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+    from driftline.pipeline import Pipeline, RunRecord, StageRun
+
+_QUIET_SECONDS = 2.0  # a run that is over by then draws nothing
+_COLOURS = {
+    "done": "green",
+    "kept": "dim",
+    "failed": "bold red",
+    "blocked": "red",
+    "held": "yellow",
+    "cancelled": "yellow",
+}
+_MARKS = {"done": "✓", "failed": "✗", "blocked": "✗", "held": "!", "cancelled": "·"}
+
+
+class StageBoard:
+    """A bar for each stage under way, one for the whole run, and a line for each stage that has ended."""
+
+    def __init__(self, stages: int) -> None:
+        self._stages = stages
+        self._ended = 0
+        self._started = time.monotonic()
+        self._bar: Bar | None = None
+        self._whole: TaskID | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._lines: list[str] = []
+
+    def update(self, record: Progress) -> None:
+        """Draw how far a stage has come; its phase is `stage: step`."""
+        bar = self._drawn()
+        if bar is None:
+            return
+        stage, _, step = record.phase.rpartition(": ")
+        if stage not in self._tasks:
+            self._tasks[stage] = bar.add_task(stage, total=record.total, rate="", eta="")
+        words = f"{stage} [dim]{step}[/dim]"
+        bar.update(
+            self._tasks[stage],
+            description=words,
+            completed=record.done,
+            total=record.total,
+            rate=rate_text(record),
+            eta=eta_text(record),
+        )
+
+    def end_stage(self, run: StageRun) -> None:
+        """A stage has ended: its bar goes, and a line stays where something was done."""
+        self._ended += 1
+        if run.result != "kept":
+            self._lines.append(_line(run))
+        bar = self._drawn()
+        if bar is None:
+            return
+        if run.stage in self._tasks:
+            bar.remove_task(self._tasks.pop(run.stage))
+        if self._whole is not None:
+            bar.update(self._whole, completed=self._ended)
+
+    def stop(self) -> None:
+        """Leave the terminal as it was."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _drawn(self) -> Bar | None:
+        """The bars, once the run has lasted long enough to be worth them."""
+        if self._bar is None:
+            if time.monotonic() - self._started < _QUIET_SECONDS:
+                return None
+            self._bar = make_bar()
+            self._bar.start()
+            self._whole = self._bar.add_task(
+                "[bold]stages[/bold]", total=self._stages, completed=self._ended, rate="", eta=""
+            )
+        while self._lines:
+            self._bar.console.print(self._lines.pop(0))
+        return self._bar
+
+
+@contextmanager
+def stage_board(stages: int, show: bool | None) -> Iterator[tuple[Tracker, Any]]:
+    """A tracker and a listener for stages; they draw on a terminal, or where it is asked for."""
+    if not (sys.stderr.isatty() if show is None else show):
+        yield Tracker(), lambda run: None
+        return
+    board = StageBoard(stages)
+    try:
+        yield Tracker(board.update), board.end_stage
+    finally:
+        board.stop()
+
+
+def _line(run: StageRun) -> str:
+    from rich.markup import escape
+
+    words = escape(counts_text(run.counts or {}) or run.problem or "")
+    colour = _COLOURS[run.result]
+    return f"[{colour}]{_MARKS[run.result]}[/] {run.stage} [dim]{run.seconds:.1f} s[/dim] {words}"
+
+
+def show_run(record: RunRecord) -> None:
+    """The summary of a run that has just ended."""
+    print(f"{record.pipeline}: {record.result} in {record.seconds:.1f} s ({record.engine}){_tally(record)}")
+    show_table([(_as_row(stage), stage.counts) for stage in record.stages])
+
+
+def _tally(record: RunRecord) -> str:
+    kept = sum(stage.result == "kept" for stage in record.stages)
+    if kept == len(record.stages):
+        return ", nothing to do"
+    return f", {kept} of {len(record.stages)} stages were done before" if kept else ""
+
+
+def _as_row(stage: StageRun) -> dict[str, Any]:
+    return {"stage": stage.stage, "result": stage.result, "seconds": stage.seconds, "problem": stage.problem}
+
+
+def show_table(rows: list[tuple[dict[str, Any], Any]]) -> None:
+    """Stages with their results, seconds and counts, on stdout."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("stage", no_wrap=True)
+    table.add_column("result")
+    table.add_column("seconds", justify="right")
+    table.add_column("counts", overflow="fold")
+    for row, counts in rows:
+        colour = _COLOURS[row["result"]]
+        shown = counts_text(counts or {}) or (row["problem"] or "")
+        table.add_row(row["stage"], f"[{colour}]{row['result']}[/]", f"{row['seconds']:.1f}", shown)
+    console = stdout_console()
+    if not sys.stdout.isatty():
+        console.width = 160
+    console.print(table)
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """The counts of a stage as people say them.
+
+    >>> counts_text({"added": 5, "removed": 0, "changed": 9, "unchanged": 1000, "different": 14, "total": 1009})
+    '9 changed, 5 added of 1,009'
+    >>> counts_text({"deltas": 1200, "files": 3})
+    '1,200 deltas, 3 files'
+    """
+    names = ("changed", "added", "removed") if "added" in counts else tuple(name for name in counts if name != "total")
+    shown = [f"{counts[name]:,} {name}" for name in names if counts[name]]
+    words = ", ".join(shown) or ("nothing" if counts else "")
+    return f"{words} of {counts['total']:,}" if counts.get("total") else words
+
+
+def explain(declared: Pipeline, record: RunRecord) -> None:
+    """What went wrong and how to go on, on stderr; on a terminal also where the results are."""
+    console = stderr_console()
+
+    def tell(words: str, style: str | None = None) -> None:
+        console.print(words, style=style, markup=False, soft_wrap=True)
+
+    for stage in record.stages:
+        if stage.result == "failed":
+            tell(f"error: {stage.stage}: {stage.problem}", "red")
+    for text in record.exceeded:
+        tell(f"threshold exceeded: {text}", "yellow")
+    again = f"driftline pipeline run {declared.file.name}"
+    if record.result == "failed":
+        tell(f"the other results are in place; mend the cause and run again: {again} (only what is missing is done)")
+    if record.result == "cancelled":
+        done = sum(stage.result in ("done", "kept") for stage in record.stages)
+        tell(f"stopped: {done} of {len(record.stages)} stages are done and stay done; go on with: {again}")
+    if any(stage.result == "held" for stage in record.stages):
+        tell("held back: look at the events, then correct the data or run again with --ignore-thresholds")
+    if record.result == "done" and sys.stderr.isatty():
+        tell(_results(declared, record), "dim")
+
+
+def _results(declared: Pipeline, record: RunRecord) -> str:
+    """Where to look after a run that went well."""
+    places = {output.path.rpartition("/")[0] for stage in record.stages for output in _outputs(stage)}
+    visible = sorted(place or "." for place in places if not place.startswith(declared.state))
+    lake = [f"the lake {declared.lake.path}"] if declared.lake is not None else []
+    found = ", ".join([*(f"{place}/" for place in visible), *lake])
+    return f"results: {found or 'none'}; this table again: driftline pipeline status {declared.file.name}"
+
+
+def _outputs(stage: StageRun) -> Any:
+    return stage.record.outputs if stage.record is not None else ()
