@@ -39,13 +39,19 @@ def run(full: bool) -> list[Row]:
 
 
 def _folders(lake: Path) -> list[Contender]:
-    contenders = [
+    return [
         _ours("compact", lake),
+        _ours("compact", lake, "--fresh"),
         _ours("compact", lake, "--engine", "local"),
         _duckdb(lake, "by hand"),
-        _script("delta-rs MERGE (no stamps)", sys.executable, "deltars_merge.py", str(lake), f"{lake}-merge"),
+        _merge(lake, "all files at once, no stamps", "--once"),
+        _merge(lake, "all files at once, with stamps", "--once", "--stamps"),
+        _merge(lake, "file by file, no stamps"),
     ]
-    return [contender for contender in contenders if contender is not None]
+
+
+def _merge(lake: Path, name: str, *options: str) -> Contender:
+    return _script(f"delta-rs MERGE, {name}", sys.executable, "deltars_merge.py", str(lake), f"{lake}-merge", *options)
 
 
 def _driver_memory(full: bool) -> list[Row]:
@@ -138,6 +144,7 @@ def _lake(name: str, deltas: int, rows: int, *, real_ids: bool = True) -> Path:
 
 def _ours(job: str, lake: Path, *options: str) -> Contender:
     engine = "local" if "local" in options else "spark local[2]"
+    engine += ", first job of a session" if "--fresh" in options else ""
     return _script(f"driftline ({engine})", sys.executable, "lake_driftline.py", job, str(lake), *options)
 
 

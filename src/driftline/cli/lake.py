@@ -117,5 +117,5 @@ def fold_engine_for(lake: Lake, table: str, engine: str, master: str | None) -> 
     from driftline.spark.lake_folds import fold_engine, session_config
     from driftline.spark.session import open_session
 
-    with open_session(master, short_job=False, config=session_config(master)) as session:
+    with open_session(master, config=session_config(master)) as session:
         yield fold_engine(session)

@@ -67,6 +67,15 @@ def delta_file_schema(columns: Sequence[ColumnSchema]) -> Any:
     )
 
 
+def fold_schema(columns: Sequence[ColumnSchema]) -> Any:
+    """Delta files as a fold reads them: the few operations and clients stay encoded."""
+    schema = delta_file_schema(columns)
+    for name in ("_op", "_client_id"):
+        place = schema.get_field_index(name)
+        schema = schema.set(place, pa.field(name, pa.dictionary(pa.int32(), pa.string()), nullable=False))
+    return schema
+
+
 def stamps_type(columns: Sequence[ColumnSchema]) -> Any:
     """The stamps of a base row: of the row's life, of its greatest DELETE and of every column."""
     fields = [pa.field("live", STAMP), pa.field("deleted", STAMP)]

@@ -5,7 +5,8 @@ Plain functions over Arrow data. The schedulers (threads of this machine, Spark 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from driftline.errors import LakeError
-from driftline.lake.columns import ROW_ID, base_file_schema, deletes_file_schema, delta_file_schema
-from driftline.lake.fold import Folded, fold, useful
+from driftline.lake.columns import ROW_ID, base_file_schema, deletes_file_schema, delta_file_schema, fold_schema
+from driftline.lake.early_fold import fold_early
+from driftline.lake.fold import Folded, fold
 from driftline.lake.identities import check_delta_ids
 from driftline.lake.layout import Part, relative
 from driftline.lake.parquet_files import DataFile, read_batches, read_file
@@ -24,7 +26,7 @@ from driftline.lake.planning import DeltaWork, FoldPlan
 from driftline.lake.ranges import KeyRange
 from driftline.lake.stamped import stamp_deltas, stamped_schema
 
-_HOT_SHARE = 4  # fold early when rows repeat more often than this
+_ROWS_HELD = 1_500_000  # before they are folded early, so that hot rows do not fill the memory
 ORIGINAL_COLUMNS = ("_op", "_delta_id", "_columns")
 
 Result = dict[str, Any]
@@ -59,24 +61,37 @@ class RangeJob(Protocol):
         """Do it; the results are small records of plain data."""
 
 
-def read_work(plan: FoldPlan, work: DeltaWork, job: RangeJob) -> Any:
-    """The stamped deltas of a piece of reading that lie within the plan's moments."""
-    originals = job.needs_originals
-    schema = delta_file_schema(plan.ever if job.checks_ids else plan.columns)
-    pieces = []
+def split_work(
+    plan: FoldPlan, work: Iterable[DeltaWork], job: RangeJob, bounds: Sequence[str]
+) -> list[tuple[int, Any]]:
+    """Read some pieces of work; the stamped deltas of each range that has any, folded early where that pays."""
+    pieces: defaultdict[int, list[Any]] = defaultdict(list)
+    held, limit = 0, _ROWS_HELD
+    for stamped in (group for one in work for group in read_work(plan, one, job)):
+        for index, piece in split_by_range(stamped, bounds):
+            pieces[index].append(piece)
+        held += stamped.num_rows
+        if held >= limit:
+            pieces.update({index: [_joined(plan, pieces[index], job)] for index in pieces})
+            held = sum(joined.num_rows for [joined] in pieces.values())
+            limit = max(_ROWS_HELD, 2 * held)
+    return [(index, _joined(plan, pieces.pop(index), job)) for index in sorted(pieces)]
+
+
+def read_work(plan: FoldPlan, work: DeltaWork, job: RangeJob) -> Iterator[Any]:
+    """The stamped deltas of a piece of reading that lie within the plan's moments, a row group at a time."""
+    plain = job.checks_ids or job.needs_originals
+    schema = (delta_file_schema if plain else fold_schema)(plan.ever if job.checks_ids else plan.columns)
     for batch in read_batches(plan.lake, work.path, schema, work.row_groups):
         if job.checks_ids:
             check_delta_ids(plan.table, batch, plan.ever, work.path)
         kept = _within_moments(plan, batch)
-        pieces.append(_with_originals(_stamp(plan, kept, work.path), kept, originals))
-    return pa.concat_tables(pieces) if pieces else _empty_deltas(plan, originals)
+        yield _with_originals(_stamp(plan, kept, work.path), kept, job.needs_originals)
 
 
-def fold_early(plan: FoldPlan, stamped: Any) -> Any:
-    """Leave out deltas that can never matter, where row ids repeat much."""
-    if stamped.num_rows and pc.count_distinct(stamped["row_id"]).as_py() * _HOT_SHARE < stamped.num_rows:
-        return useful(plan.columns, stamped)
-    return stamped
+def _joined(plan: FoldPlan, pieces: Sequence[Any], job: RangeJob) -> Any:
+    deltas = pa.concat_tables(pieces)
+    return deltas if job.needs_originals else fold_early(plan.columns, deltas)
 
 
 def split_by_range(stamped: Any, lower_bounds: Sequence[str]) -> list[tuple[int, Any]]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from driftline.lake.kernels import RangeJob, Result, fold_early, load_range, read_work, split_by_range
-from driftline.lake.planning import FoldPlan, delta_work
+from driftline.lake.kernels import RangeJob, Result, load_range, split_work
+from driftline.lake.planning import FoldPlan, bounded_rows, delta_work
 from driftline.lake.ranges import KeyRange, lower_bounds
 from driftline.progress import Tracker, silent
 
@@ -41,21 +41,15 @@ def run_locally(
 
 def _read(plan: FoldPlan, job: RangeJob, spool: _Spool, pool: ThreadPoolExecutor, tracker: Tracker) -> None:
     bounds = lower_bounds(plan.ranges)
-    work = delta_work(plan, ROWS_PER_TASK)
-
-    def read(number: int) -> tuple[int, list[tuple[int, Any]]]:
-        stamped = read_work(plan, work[number], job)
-        rows = stamped.num_rows
-        if not job.needs_originals:
-            stamped = fold_early(plan, stamped)
-        return rows, split_by_range(stamped, bounds)
+    work = delta_work(plan, bounded_rows(ROWS_PER_TASK, plan.deltas))
 
     with tracker.phase("read deltas", total=plan.delta_count, unit="rows"):
         for start in range(0, len(work), 4):
-            for rows, pieces in pool.map(read, range(start, min(start + 4, len(work)))):
+            some = work[start : start + 4]
+            for one, pieces in zip(some, pool.map(lambda one: split_work(plan, [one], job, bounds), some), strict=True):
                 for index, piece in pieces:
                     spool.add(index, piece)
-                tracker.advance(rows)
+                tracker.advance(one.rows)
 
 
 def _run_range(plan: FoldPlan, job: RangeJob, spool: _Spool, key_range: KeyRange) -> list[Result]:

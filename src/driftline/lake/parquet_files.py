@@ -83,7 +83,7 @@ def read_file(lake: Lake, path: str, schema: Any, **options: Any) -> Any:
 def read_batches(lake: Lake, path: str, schema: Any, row_groups: Sequence[int] | None = None) -> Iterator[Any]:
     """The row groups of a Parquet file, one table each."""
     with naming_damage(path), lake.files().open_input_file(path) as source:
-        file = pq.ParquetFile(source)
+        file = pq.ParquetFile(source, read_dictionary=[field.name for field in schema if _is_dictionary(field.type)])
         wanted = _wanted(file, schema)
         for group in range(file.num_row_groups) if row_groups is None else row_groups:
             yield conform(file.read_row_group(group, columns=wanted), schema, path)
@@ -150,6 +150,8 @@ def _as_type(column: Any, field: Any, path: str) -> Any:
         return column
     if pa.types.is_struct(field.type) and pa.types.is_struct(column.type):
         return _widen(column, field.type)
+    if _is_dictionary(field.type) and _textual(column.type):
+        return column.cast(field.type.value_type).dictionary_encode()
     if _textual(column.type) and _textual(field.type):
         return column.cast(field.type)
     if pa.types.is_list(field.type) and (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
@@ -176,12 +178,16 @@ def _widen_array(array: Any, kind: Any) -> Any:
     return pa.StructArray.from_arrays(members, fields=list(kind), mask=pc.is_null(array))
 
 
+def _is_dictionary(kind: Any) -> bool:
+    return bool(pa.types.is_dictionary(kind))
+
+
 def _textual(kind: Any) -> bool:
     return bool(
         pa.types.is_string(kind)
         or pa.types.is_large_string(kind)
         or pa.types.is_string_view(kind)
-        or (pa.types.is_dictionary(kind) and _textual(kind.value_type))
+        or (_is_dictionary(kind) and _textual(kind.value_type))
     )
 
 

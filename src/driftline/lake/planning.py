@@ -20,7 +20,7 @@ from driftline.lake.snapshots import Pins, Snapshot, newest_snapshot, pins_of, s
 
 TARGET_FILE_BYTES = 32 << 20
 _SMALL_SHARE = 16  # neighbours below target / 16 are folded together
-_BYTES_AT_ONCE = 64 << 20  # on disk; several times as much in memory
+_BYTES_AT_ONCE = 64 << 20
 _SAMPLED_GROUPS = 24
 _SAMPLED_IDS = 2000  # of each sampled row group
 _ROW_ID_ONLY = pa.schema([pa.field(ROW_ID, pa.string(), nullable=False)])
@@ -28,9 +28,10 @@ _ROW_ID_ONLY = pa.schema([pa.field(ROW_ID, pa.string(), nullable=False)])
 
 @dataclass(frozen=True, slots=True)
 class DeltaWork:
-    """A piece of reading: some row groups of a delta file, or all of it."""
+    """A piece of reading: some row groups of a delta file, or all of it, and how many rows that is."""
 
     path: str
+    rows: int
     row_groups: tuple[int, ...] | None = None
 
 
@@ -122,22 +123,23 @@ def plan_fold(
     return _with_ranges(plan, rows_per_range, target_file_bytes)
 
 
-def bounded_rows(rows: int, files: Sequence[DataFile]) -> int:
-    """So many rows, or fewer where rows are large: pieces of work stay below a few hundred megabytes."""
+def bounded_rows(rows: int, files: Sequence[DataFile], at_once: int = _BYTES_AT_ONCE) -> int:
+    """So many rows, or fewer where rows are large: pieces of work stay below so many bytes of files."""
     total_rows, total_bytes = sum(file.rows for file in files), sum(file.size for file in files)
-    return rows if not total_bytes else max(1, min(rows, _BYTES_AT_ONCE * total_rows // total_bytes))
+    return rows if not total_bytes else max(1, min(rows, at_once * total_rows // total_bytes))
 
 
 def delta_work(plan: FoldPlan, rows_per_task: int) -> list[DeltaWork]:
     """The reading of a plan, cut so that no task reads many more rows than `rows_per_task`."""
     work: list[DeltaWork] = []
-    rows_per_task = bounded_rows(rows_per_task, plan.deltas)
     for file in plan.deltas:
         path = relative(plan.table, "deltas", file.path)
         if file.rows <= rows_per_task * 3 // 2:
-            work.append(DeltaWork(path))
-        else:
-            work += [DeltaWork(path, groups) for groups in _group_rows(row_group_sizes(plan.lake, path), rows_per_task)]
+            work.append(DeltaWork(path, file.rows))
+            continue
+        sizes = row_group_sizes(plan.lake, path)
+        for groups in _group_rows(sizes, rows_per_task):
+            work.append(DeltaWork(path, sum(sizes[group] for group in groups), groups))
     return work
 
 

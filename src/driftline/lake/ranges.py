@@ -29,6 +29,7 @@ class KeyRange:
     base: tuple[DataFile, ...] = ()
     deletes: tuple[DataFile, ...] = ()
     is_piece: bool = False  # of a range that was cut: it is folded even if no delta falls into it
+    deltas: int = 0  # about so many fall into it, by the sample
 
     @property
     def rows(self) -> int:
@@ -51,7 +52,9 @@ def make_ranges(
     ranges: list[KeyRange] = []
     for group in groups:
         ranges += _cut(group, sample, weight, rows_per_range)
-    return tuple(replace(each, index=index) for index, each in enumerate(ranges))
+    return tuple(
+        replace(each, index=index, deltas=round(_sampled(each, sample) * weight)) for index, each in enumerate(ranges)
+    )
 
 
 def lower_bounds(ranges: Sequence[KeyRange]) -> list[str]:
@@ -106,9 +109,19 @@ class _Group:
         (self.base if is_base else self.deletes).append(file)
 
 
-def _cut(group: KeyRange, sample: Sequence[str], weight: float, rows_per_range: int) -> list[KeyRange]:
+def _places(group: KeyRange, sample: Sequence[str]) -> tuple[int, int]:
     start = 0 if group.low is None else bisect_left(sample, group.low)
     stop = len(sample) if group.high is None else bisect_left(sample, group.high)
+    return start, stop
+
+
+def _sampled(group: KeyRange, sample: Sequence[str]) -> int:
+    start, stop = _places(group, sample)
+    return stop - start
+
+
+def _cut(group: KeyRange, sample: Sequence[str], weight: float, rows_per_range: int) -> list[KeyRange]:
+    start, stop = _places(group, sample)
     rows = (stop - start) * weight + group.rows
     pieces = max(1, round(rows / rows_per_range)) if stop > start else 1
     cuts = sorted({sample[start + (stop - start) * piece // pieces] for piece in range(1, pieces)})

@@ -24,6 +24,7 @@ Ints = npt.NDArray[np.int64]
 
 _WORD_BITS = 64
 _HEX_DIGITS = 16
+_ID_DIGITS = 64
 _SIGN = 1 << 63
 
 
@@ -38,13 +39,15 @@ def mark_of(delta_id: str) -> int:
 
 def marks_of(delta_ids: Any) -> Ints:
     """`mark_of` for a string array of whole ids."""
-    digits = pc.utf8_slice_codeunits(delta_ids, 0, _HEX_DIGITS)
-    length = pc.sum(pc.binary_length(digits)).as_py() or 0
-    raw = memoryview(digits.buffers()[2] or b"")[:length]
-    if length != len(digits) * _HEX_DIGITS:
-        raise LakeError("a delta id is shorter than 64 hexadecimal digits", code="bad_delta_id")
+    offsets = np.frombuffer(delta_ids.buffers()[1], np.int32)[delta_ids.offset : delta_ids.offset + len(delta_ids) + 1]
+    if len(delta_ids) == 0:
+        return np.empty(0, np.int64)
+    if delta_ids.null_count or bool((np.diff(offsets) != _ID_DIGITS).any()):
+        raise LakeError("a delta id is not 64 hexadecimal digits long", code="bad_delta_id")
+    text = np.frombuffer(delta_ids.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    raw = np.ascontiguousarray(text.reshape(-1, _ID_DIGITS)[:, :_HEX_DIGITS])
     try:
-        marks = np.frombuffer(binascii.unhexlify(raw), dtype=">u8").astype(np.uint64)
+        marks = np.frombuffer(binascii.unhexlify(raw.data), dtype=">u8").astype(np.uint64)
     except binascii.Error as error:
         raise LakeError(f"a delta id is not hexadecimal: {error}", code="bad_delta_id") from error
     return (marks ^ np.uint64(_SIGN)).view(np.int64)
@@ -72,7 +75,7 @@ def stamp_deltas(deltas: Any, columns: Sequence[ColumnSchema]) -> Any:
     words = presence_words(_one(table["_columns"]), [column.name for column in columns])
     arrays = [
         _one(table["_row_id"]),
-        pc.equal(_one(table["_op"]), "DELETE"),
+        _equals(_one(table["_op"]), "DELETE"),
         _one(table["_hlc"]),
         as_dictionary(_one(table["_client_id"])),
         pa.array(marks_of(_one(table["_delta_id"]))),
@@ -87,15 +90,23 @@ def presence_words(named: Any, names: Sequence[str]) -> npt.NDArray[np.uint64]:
     words = np.zeros((len(named), -(-max(len(names), 1) // _WORD_BITS)), dtype=np.uint64)
     if not names or len(named) == 0:
         return words
-    parents = pc.list_parent_indices(named).to_numpy(zero_copy_only=False)
-    found = pc.fill_null(pc.index_in(named.flatten(), value_set=pa.array(names, pa.string())), -1)
-    codes = found.to_numpy(zero_copy_only=False).astype(np.int16 if len(names) < 1 << 15 else np.int32)
-    order = np.argsort(codes, kind="stable")
-    bounds = np.searchsorted(codes[order], np.arange(len(names) + 1, dtype=codes.dtype))
-    for position in range(len(names)):
-        rows = parents[order[bounds[position] : bounds[position + 1]]]
-        words[rows, position // _WORD_BITS] |= np.uint64(1 << (position % _WORD_BITS))
+    found = pc.index_in(named.flatten(), value_set=pa.array(names, pa.string()))
+    codes = pc.fill_null(found, len(names)).to_numpy(zero_copy_only=False)
+    lengths = pc.list_value_length(named).to_numpy(zero_copy_only=False)
+    filled = np.flatnonzero(lengths)
+    starts = (np.cumsum(lengths) - lengths)[filled]
+    for word in range(words.shape[1]):
+        if len(starts):
+            words[filled, word] = np.bitwise_or.reduceat(_bits_of_word(len(names), word)[codes], starts)
     return words
+
+
+def _bits_of_word(names: int, word: int) -> npt.NDArray[np.uint64]:
+    """For each name its bit in a word, 0 if it has none there; one more for names that are not asked for."""
+    bits = np.zeros(names + 1, dtype=np.uint64)
+    for position in range(word * _WORD_BITS, min(names, (word + 1) * _WORD_BITS)):
+        bits[position] = np.uint64(1 << (position % _WORD_BITS))
+    return bits
 
 
 def present(stamped: Any, position: int) -> npt.NDArray[np.bool_]:
@@ -117,6 +128,11 @@ def as_dictionary(array: Any) -> Any:
 
 def _one(column: Any) -> Any:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _equals(array: Any, text: str) -> Any:
+    encoded = as_dictionary(array)
+    return pc.equal(encoded.dictionary, text).take(encoded.indices)
 
 
 def _word_count(columns: Sequence[ColumnSchema]) -> int:

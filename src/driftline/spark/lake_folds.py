@@ -6,6 +6,7 @@ all of a range of row ids meet in one partition of the second stage. Tasks give 
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,26 +15,30 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from driftline.errors import DriftlineError
-from driftline.lake.kernels import RangeJob, Result, fold_early, load_range, read_work, split_by_range
-from driftline.lake.layout import relative
+from driftline.lake.kernels import RangeJob, Result, load_range, split_work
 from driftline.lake.planning import DeltaWork, FoldPlan, bounded_rows, delta_work
-from driftline.lake.ranges import ROWS_PER_RANGE, lower_bounds
+from driftline.lake.ranges import lower_bounds
 from driftline.progress import Tracker, silent
+from driftline.spark.parcels import PARCEL_BYTES, Parcel, pack, unpack
+from driftline.spark.parcels import SCHEMA as PARCELS
 from driftline.spark.session import chosen_master, is_local
 from driftline.spark.task_errors import error_text, raise_task_error
 from driftline.spark.watching import watched
+from driftline.spark.workers import settle_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS_PER_TASK = 400_000
+# Large tasks: each costs a tenth of a second, and the more deltas meet in one, the more are folded before they travel.
+ROWS_PER_TASK = 2_500_000
+_BYTES_PER_TASK = 160 << 20  # of delta files
+_ROWS_PER_PARTITION = 1_000_000
+_WANTED_PARTITIONS = 8  # where there are as many ranges: so many cores have something to do
 # Partitions are planned by range, so there is nothing to adapt; on one machine compression only costs time.
 SESSION_CONFIG = {"spark.sql.adaptive.enabled": "false"}
 LOCAL_SESSION_CONFIG = {**SESSION_CONFIG, "spark.shuffle.compress": "false"}
-_LEAST_PARTITIONS = 16
-_BLOB_BYTES = 16 << 20  # far below what one shuffled row may hold
 
-_PIECES = "range int, blob binary, error string"
+_DELTAS, _MARKER, _ERROR = "deltas", "marker", "error"
 _RESULTS = "range int, result string, error string"
 
 Batches = Iterator[pa.RecordBatch]
@@ -55,73 +60,74 @@ def run_on_spark(
     """Run a job over every range of a plan; its results in the order of the ranges."""
     from pyspark.sql import functions as sf
 
-    work = bundles(delta_work(plan, ROWS_PER_TASK), plan)
-    pieces = session.range(0, len(work), 1, len(work)).mapInArrow(partial(_split_task, plan, job, work), _PIECES)
-    count = _partition_count(plan, job)
-    by_range = pieces.repartitionById(count, sf.col("range") % count)
+    rows_per_task = bounded_rows(ROWS_PER_TASK, plan.deltas, _BYTES_PER_TASK)
+    work = bundles(delta_work(plan, rows_per_task), rows_per_task)
+    count = partition_count(plan, job)
+    tasks = session.range(0, len(work), 1, len(work))
+    parcels = tasks.mapInArrow(partial(_split_task, plan, job, work, count), PARCELS)
+    by_range = parcels.repartitionById(count, sf.col("target"))
     results = by_range.mapInArrow(partial(_range_task, plan, job), _RESULTS)
-    tasks = len(work) + count
-    rows = watched(session, tracker or silent(), "fold", tasks, results.collect)
+    rows = watched(session, tracker or silent(), "fold", len(work) + count, results.collect)
     for row in sorted(rows, key=lambda row: (row["error"] is None, row["range"])):
         raise_task_error(row["error"])
         yield from json.loads(row["result"])
 
 
-def bundles(work: Sequence[DeltaWork], plan: FoldPlan) -> list[list[DeltaWork]]:
-    """Readings put together so that small files share a task; there is always one task."""
-    rows = {relative(plan.table, "deltas", file.path): file.rows for file in plan.deltas}
-    wanted = bounded_rows(ROWS_PER_TASK, plan.deltas)
-    found: list[list[DeltaWork]] = [[]]
-    filled = 0
-    for piece in work:
-        size = wanted if piece.row_groups else rows[piece.path]
-        if found[-1] and filled + size > wanted * 3 // 2:
-            found.append([])
-            filled = 0
-        found[-1].append(piece)
-        filled += size
+def bundles(work: Sequence[DeltaWork], wanted_rows: int) -> list[list[DeltaWork]]:
+    """Readings put together for tasks of about equal size, so that small files share one; there is always one task."""
+    count = max(1, round(sum(piece.rows for piece in work) / wanted_rows))
+    found: list[list[DeltaWork]] = [[] for _ in range(count)]
+    filled = [(0, number) for number in range(count)]
+    for piece in sorted(work, key=lambda piece: -piece.rows):
+        rows, number = heapq.heappop(filled)
+        found[number].append(piece)
+        heapq.heappush(filled, (rows + piece.rows, number))
     return found
 
 
-def _partition_count(plan: FoldPlan, job: RangeJob) -> int:
-    """A partition for each range; where few deltas meet many ranges, fewer, because most ranges will be empty."""
-    if job.every_range:
-        return len(plan.ranges)
-    by_deltas = 2 * -(-plan.delta_count // ROWS_PER_RANGE)
-    return min(len(plan.ranges), max(_LEAST_PARTITIONS, by_deltas))
+def partition_count(plan: FoldPlan, job: RangeJob) -> int:
+    """So many that none takes in too many rows, by what the sample says of each range; at most one for each range."""
+    touched = [each for each in plan.ranges if job.every_range or each.is_piece or each.deltas]
+    rows = sum(each.rows + each.deltas for each in touched)
+    enough = max(-(-rows // _ROWS_PER_PARTITION), min(len(touched), _WANTED_PARTITIONS))
+    return max(1, min(enough, len(plan.ranges)))
 
 
-def _split_task(plan: FoldPlan, job: RangeJob, work: Sequence[Sequence[DeltaWork]], batches: Batches) -> Batches:
+def _split_task(
+    plan: FoldPlan, job: RangeJob, work: Sequence[Sequence[DeltaWork]], count: int, batches: Batches
+) -> Batches:
     """First stage: read one bundle, split it by range, send Arrow blobs."""
-    bounds = lower_bounds(plan.ranges)
+    settle_worker()
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            if number == 0:
-                yield from _markers(plan, job)
-            try:
-                tables = [read_work(plan, piece, job) for piece in work[number]]
-                stamped = pa.concat_tables(tables) if tables else None
-                if stamped is None:
-                    continue
-                if not job.needs_originals:
-                    stamped = fold_early(plan, stamped)
-                for index, piece in split_by_range(stamped, bounds):
-                    yield from _blobs(index, piece)
-            except DriftlineError as error:
-                yield _piece(0, None, error_text(error))
+            yield from pack(_parcels(plan, job, work[number], count, with_markers=number == 0))
+
+
+def _parcels(
+    plan: FoldPlan, job: RangeJob, work: Sequence[DeltaWork], count: int, with_markers: bool
+) -> Iterator[Parcel]:
+    for each in plan.ranges if with_markers else ():
+        if each.is_piece or job.every_range:
+            yield Parcel(each.index % count, _MARKER, "", each.index, b"")
+    try:
+        for index, deltas in split_work(plan, work, job, lower_bounds(plan.ranges)):
+            for blob in _blobs(deltas):
+                yield Parcel(index % count, _DELTAS, "", index, blob)
+    except DriftlineError as error:
+        yield Parcel(0, _ERROR, "", 0, error_text(error).encode())
 
 
 def _range_task(plan: FoldPlan, job: RangeJob, batches: Batches) -> Batches:
     """Second stage: all blobs of a range, folded with the files that the range covers."""
+    settle_worker()
     pieces: dict[int, list[Any]] = {}
-    for batch in batches:
-        for record in batch.to_pylist():
-            if record["error"] is not None:
-                yield _result(record["range"], None, record["error"])
-                return
-            of_range = pieces.setdefault(record["range"], [])
-            if record["blob"] is not None:
-                of_range.append(pa.ipc.open_stream(record["blob"]).read_all())
+    for parcel in unpack(batches):
+        if parcel.kind == _ERROR:
+            yield _result(parcel.number, None, bytes(parcel.blob).decode())
+            return
+        of_range = pieces.setdefault(parcel.number, [])
+        if parcel.kind == _DELTAS:
+            of_range.append(pa.ipc.open_stream(parcel.blob).read_all())
     for index in sorted(pieces):
         try:
             given = load_range(plan, plan.ranges[index], pieces.pop(index), job.needs_originals)
@@ -130,30 +136,15 @@ def _range_task(plan: FoldPlan, job: RangeJob, batches: Batches) -> Batches:
             yield _result(index, None, error_text(error))
 
 
-def _markers(plan: FoldPlan, job: RangeJob) -> Batches:
-    for each in plan.ranges:
-        if each.is_piece or job.every_range:
-            yield _piece(each.index, None, None)
-
-
-def _blobs(index: int, piece: Any) -> Batches:
-    count = max(1, -(-piece.nbytes // _BLOB_BYTES))
-    size = -(-piece.num_rows // count)
-    for start in range(0, piece.num_rows, size):
-        part = piece.slice(start, size).unify_dictionaries().combine_chunks()
+def _blobs(deltas: Any) -> Iterator[Any]:
+    """The deltas as Arrow streams, none of them much larger than a parcel may be."""
+    size = max(1, -(-deltas.num_rows // max(1, -(-deltas.nbytes // PARCEL_BYTES))))
+    for start in range(0, deltas.num_rows, size):
+        part = deltas.slice(start, size).unify_dictionaries().combine_chunks()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, part.schema) as writer:
             writer.write_table(part)
-        yield _piece(index, sink.getvalue(), None)
-
-
-def _piece(index: int, blob: Any, error: str | None) -> pa.RecordBatch:
-    arrays = [
-        pa.array([index], pa.int32()),
-        pa.array([None if blob is None else blob.to_pybytes()], pa.binary()),
-        pa.array([error], pa.string()),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, names=["range", "blob", "error"])
+        yield sink.getvalue().to_pybytes()
 
 
 def _result(index: int, result: str | None, error: str | None) -> pa.RecordBatch:
