@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -197,13 +197,7 @@ def _apply_case(size: int, uuids: bool, filled: bool, kind: str) -> dict[str, fl
         base, fresh = ([(*row[:3], row[0]) for row in part] for part in (base, fresh))
     changed = [(row, (row[0], row[1] + "!", *row[2:])) for row in base[: size - len(fresh)]]
     table = Table("people", [("id", key), ("name", "TEXT"), ("mail", "TEXT"), "boss"], ["id"])
-    files: list[Any] = [Changeset(), Patchset()]
-    for changes in files:
-        for row in fresh:
-            changes.insert(table, row)
-        for old, new in changed:
-            changes.update(table, old, new)
-    changeset, patchset = map(bytes, files)
+    changeset, patchset = map(bytes, _both_forms(table, fresh, changed))
 
     def start() -> apsw.Connection:
         connection = apsw.Connection(":memory:")
@@ -237,29 +231,37 @@ def _apply_case(size: int, uuids: bool, filled: bool, kind: str) -> dict[str, fl
     return best
 
 
+def _both_forms(
+    table: Table, inserted: Sequence[Any], updated: Sequence[tuple[Any, Any]], deleted: Sequence[Any] = ()
+) -> tuple[Changeset, Patchset]:
+    """The same operations as a changeset and as a patchset."""
+    forms = Changeset(), Patchset()
+    for changes in forms:
+        for row in inserted:
+            changes.insert(table, row)
+        for old, new in updated:
+            changes.update(table, old, new)
+        for row in deleted:
+            changes.delete(table, row)
+    return forms
+
+
 def _sizes() -> list[Row]:
     """1,000 operations as changeset, patchset, JSON and SQL text."""
     base, fresh = people(667, uuids=True), people(333, uuids=True, first=10**7)
     table = Table("people", [("id", "TEXT"), ("name", "TEXT"), ("mail", "TEXT"), ("age", "INTEGER")], ["id"])
     changed = [(row, (*row[:3], row[3] + 1)) for row in base[:334]]
-    files: list[Any] = [Changeset(), Patchset()]
-    for changes in files:
-        for row in fresh:
-            changes.insert(table, row)
-        for old, new in changed:
-            changes.update(table, old, new)
-        for row in base[334:]:
-            changes.delete(table, row)
+    changeset, patchset = _both_forms(table, fresh, changed, base[334:])
     names = table.column_names
     records = [{"op": "insert", "table": "people", "row": dict(zip(names, row, strict=True))} for row in fresh]
     records += [{"op": "update", "table": "people", "id": new[0], "set": {"age": new[3]}} for _, new in changed]
     records += [{"op": "delete", "table": "people", "id": row[0]} for row in base[334:]]
     text = "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records)
     figures = {
-        "changeset_bytes": len(bytes(files[0])),
-        "patchset_bytes": len(bytes(files[1])),
+        "changeset_bytes": len(bytes(changeset)),
+        "patchset_bytes": len(bytes(patchset)),
         "json_bytes": len(text),
-        "sql_bytes": len(files[1].to_sql()),
+        "sql_bytes": len(patchset.to_sql()),
     }
     return [
         Row("1,000 operations (inserts, updates, deletes)", "size", {name: float(v) for name, v in figures.items()})

@@ -5,20 +5,10 @@ from __future__ import annotations
 import sys
 
 import datacompy
-from pyspark.sql import SparkSession
+from stock_session import stock_session
 
 path_a, path_b, key, out = sys.argv[1:5]
-spark = (
-    SparkSession.builder.master("local[2]")
-    .config("spark.driver.memory", "6g")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.log.level", "ERROR")
-    .config("spark.sql.shuffle.partitions", "4")
-    .getOrCreate()
-)
+spark = stock_session()
 a, b = (spark.read.csv(path, header=True, escape='"', quote='"') for path in (path_a, path_b))
 if hasattr(datacompy, "SparkSQLCompare"):
     report = datacompy.SparkSQLCompare(spark, a, b, join_columns=[key]).report()

@@ -9,23 +9,12 @@ import glob
 import shutil
 import sys
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
+from stock_session import stock_session
 
 plan, path_a, path_b, key, out = sys.argv[1:6]
-spark = (
-    SparkSession.builder.master("local[2]")
-    .config("spark.driver.memory", "6g")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.log.level", "ERROR")
-    .config("spark.sql.shuffle.partitions", "4")
-    .config("spark.sql.files.maxPartitionBytes", "64m")
-    .config("spark.sql.files.openCostInBytes", "0")
-    .getOrCreate()
-)
+spark = stock_session(spark_sql_files_maxPartitionBytes="64m", spark_sql_files_openCostInBytes="0")
 with open(path_a, encoding="utf-8-sig") as file:
     header = file.readline().strip().split(",")
 schema = ", ".join(f"`{name}` string" for name in header)
