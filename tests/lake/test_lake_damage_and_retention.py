@@ -6,8 +6,6 @@ import json
 import random
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from driftline.errors import DriftlineError, LakeError
@@ -26,6 +24,7 @@ from driftline.lake import (
 from driftline.lake.delta_tables import files_of, load
 from driftline.lake.envelopes import parse_envelope, read_envelope
 from driftline.lake.state import all_deltas, state_rows
+from lake_damage import DAMAGES, delta_files, forge
 from lake_support import SCHEMA, delta, load_lake
 
 BATCHES = [
@@ -35,49 +34,7 @@ BATCHES = [
 ]
 
 
-def delta_files(lake: Lake) -> list[Path]:
-    return sorted(Path(lake.root, "tables/todos/deltas").rglob("*.parquet"))
-
-
-def rewrite(path: Path, table: pa.Table) -> None:
-    pq.write_table(table, path)
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-30])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def garble(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[4:60] = b"\xff" * 56
-    path.write_bytes(bytes(data))
-
-
-def retype(path: Path) -> None:
-    table = pq.read_table(path)
-    rewrite(path, table.set_column(3, "_hlc", pa.array(["x"] * table.num_rows)))
-
-
-def drop_column(path: Path) -> None:
-    rewrite(path, pq.read_table(path).drop_columns(["_columns"]))
-
-
-def shorten_ids(path: Path) -> None:
-    table = pq.read_table(path)
-    rewrite(path, table.set_column(4, "_delta_id", pa.array(["A"] * table.num_rows)))
-
-
-def forge(path: Path) -> None:
-    table = pq.read_table(path)
-    place = table.column_names.index("title")
-    rewrite(path, table.set_column(place, table.field(place), pa.array(["forged"] * table.num_rows)))
-
-
-@pytest.mark.parametrize("damage", [truncate, empty, garble, retype, drop_column, shorten_ids])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_delta_file_is_named(tmp_path: Path, damage: object) -> None:
     lake = load_lake(tmp_path, BATCHES[:1], {0})
     before = dict(state_rows(lake, "todos"))

@@ -4,83 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from driftline.spark.java import find_java
-from driftline.spark.jvm import class_path, spark_home
 from driftline.spark.standalone import StandaloneCluster
 from driftline.tables.engines import DiffJob, find_engine
 from driftline.tables.options import check_options
+from spark_support import SOURCE, connect_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-SOURCE = str(Path(__file__).parents[2] / "src")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextmanager
-def spark_process(folder: Path, *arguments: str, wait_for: str) -> Iterator[None]:
-    """One of Spark's own programs, running until the end of the block."""
-    log = folder / f"{arguments[0].rpartition('.')[2]}.log"
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("SPARK")},
-        "PYTHONPATH": SOURCE,
-        "PYSPARK_PYTHON": sys.executable,
-        "POLARS_MAX_THREADS": "1",
-        "SPARK_HOME": str(spark_home()),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOG_DIR": str(folder),
-        "SPARK_WORKER_DIR": str(folder),
-        "SPARK_LOCAL_DIRS": str(folder),
-    }
-    opens = [
-        f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch", "java.lang", "java.util")
-    ]
-    command = [str(find_java().executable), "-Xmx512m", *opens, "-cp", class_path(), *arguments]
-    with open(log, "wb") as out:
-        process = subprocess.Popen(command, env=environment, stdout=out, stderr=out, cwd=folder, start_new_session=True)
-    try:
-        for _ in range(1200):
-            if wait_for in log.read_text(errors="replace"):
-                break
-            assert process.poll() is None, log.read_text(errors="replace")[-2000:]
-            time.sleep(0.05)
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
-
-
-@contextmanager
-def connect_server(folder: Path) -> Iterator[str]:
-    port = free_port()
-    arguments = (
-        "org.apache.spark.deploy.SparkSubmit",
-        "--master", "local[2]",
-        "--conf", f"spark.connect.grpc.binding.port={port}",
-        "--conf", "spark.connect.grpc.binding.address=127.0.0.1",
-        "--conf", "spark.driver.bindAddress=127.0.0.1",
-        "--conf", "spark.driver.host=127.0.0.1",
-        "--conf", "spark.ui.enabled=false",
-        "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
-        "spark-internal",
-    )  # fmt: skip
-    with spark_process(folder, *arguments, wait_for="Spark Connect server started"):
-        yield f"sc://127.0.0.1:{port}"
 
 
 def diff_in_a_new_process(a: Path, b: Path, master: str, *options: str, **environment: str) -> tuple[int, bytes, str]:

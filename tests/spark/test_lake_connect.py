@@ -1,0 +1,52 @@
+"""The lake's commands through Spark Connect: the same bytes as the local engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from driftline.lake import replay
+from driftline.lake.rows import decode_state
+from driftline.lake.state import all_deltas, snapshot_table
+from lake_damage import delta_files, truncate
+from lake_support import SCHEMA, delta, load_lake
+from spark_support import SOURCE, connect_server
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def lake_command(root: Path, *words: str) -> tuple[int, str, str]:
+    """A process of its own, because this one may have a local session already."""
+    done = subprocess.run(
+        [sys.executable, "-m", "driftline", "lake", *words, "--lake", str(root), "--table", "todos"],
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_folds_through_spark_connect(tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    rows = [delta("INSERT", f"r{n % 50}", n, title=f"t{n}", done=n % 2 == 0) for n in range(200)]
+    lake = load_lake(root, [rows, [delta("DELETE", f"r{n}", 300 + n) for n in range(9)]])
+    with connect_server(tmp_path) as master:
+        remote = ("--engine", "spark", "--master", master)
+        code, out, err = lake_command(root, "compact", *remote)
+        assert (code, json.loads(out)["deltas"], err) == (0, 209, "")
+        assert dict(decode_state(snapshot_table(lake, "todos"), SCHEMA.columns)) == replay(all_deltas(lake, "todos"))
+        state = ("materialize", "--as-of", "120")
+        assert lake_command(root, *state, *remote) == lake_command(root, *state, "--engine", "local")
+        victim = delta_files(lake)[0]
+        truncate(victim)
+        code, out, err = lake_command(root, "verify", *remote)
+        assert (code, out) == (2, "")
+        assert err.startswith("error[corrupt_file]: ")
+        assert victim.name in err
+        assert len(err.splitlines()) == 1

@@ -1,0 +1,244 @@
+"""Compaction on Spark: convergence, damage, kills and rivals; nothing is lost and nothing is folded twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.deltas import RowDelta, merge
+from driftline.errors import LakeError
+from driftline.lake import Lake, compact, flush, register, replay, verify
+from driftline.lake.delta_tables import load
+from driftline.lake.rows import decode_state
+from driftline.lake.state import snapshot_table, state_rows
+from driftline.spark.lake_folds import fold_engine
+from lake_damage import DAMAGES, delta_files, forge
+from lake_support import BATCHES, SCHEMA, delta, load_lake
+from spark_support import SOURCE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+STAGES = ["planned", "folded", "deletes committed", "base committed"]
+
+
+class KilledError(Exception):
+    """Stands for a kill at a stage boundary."""
+
+
+def some_batches(count: int) -> list[list[RowDelta]]:
+    chance = random.Random(3)
+    made: list[list[RowDelta]] = []
+    for number in range(count):
+        hlcs = [number * 100 + position for position in range(30)]
+        rows = [f"r{chance.randrange(12)}" for _ in hlcs]
+        made.append(
+            [
+                delta("DELETE", row, hlc) if chance.random() < 0.3 else delta("UPDATE", row, hlc, title=f"v{hlc}")
+                for row, hlc in zip(rows, hlcs, strict=True)
+            ]
+        )
+    return made
+
+
+def together(batches: list[list[RowDelta]]) -> list[RowDelta]:
+    return [each for batch in batches for each in batch]
+
+
+def snapshot(lake: Lake) -> dict[str, Any]:
+    return dict(decode_state(snapshot_table(lake, "todos"), SCHEMA.columns))
+
+
+@settings(max_examples=6)
+@given(batches=BATCHES, data=st.data())
+def test_one_state_whatever_the_order_and_the_generations(
+    spark: SparkSession, batches: list[list[RowDelta]], data: st.DataObject
+) -> None:
+    generations = data.draw(st.sets(st.integers(0, len(batches) - 1), max_size=2))
+    moment = data.draw(st.integers(0, 7))
+    engine = fold_engine(spark)
+    with tempfile.TemporaryDirectory() as root:
+        lake = Lake(root)
+        register(lake, SCHEMA)
+        for number, batch in enumerate(batches):
+            flush(lake, "todos", batch, gateway_id="gw", sequence=number + 1)
+            if number in generations:
+                compact(lake, "todos", engine=engine, rows_per_range=2)
+        compact(lake, "todos", engine=engine)
+        closed = {key[1]: state.columns for key, state in merge(together(batches)).items() if state.live}
+        assert snapshot(lake) == replay(together(batches)) == closed
+        assert dict(state_rows(lake, "todos", as_of=moment)) == replay(together(batches), as_of=moment)
+        assert verify(lake, "todos", engine=engine, oracle=True).is_proved
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_delta_file_is_named(spark: SparkSession, tmp_path: Path, damage: Any) -> None:
+    batches = some_batches(2)
+    lake = load_lake(tmp_path, batches[:1], {0})
+    flush(lake, "todos", batches[1], gateway_id="gw", sequence=2)
+    versions = [load(lake, "todos", part).version() for part in ("base", "deletes")]
+    files = {path for part in ("base", "deletes") for path in tmp_path.joinpath("tables/todos", part).glob("*.parquet")}
+    victim = next(path for path in delta_files(lake) if path.name.startswith("100-"))
+    whole = victim.read_bytes()
+    damage(victim)
+    with pytest.raises(LakeError, match=victim.name):
+        compact(lake, "todos", engine=fold_engine(spark))
+    assert [load(lake, "todos", part).version() for part in ("base", "deletes")] == versions
+    assert all(path.exists() for path in files)
+    victim.write_bytes(whole)
+    compact(lake, "todos", engine=fold_engine(spark))
+    assert snapshot(lake) == replay(together(batches))
+
+
+def test_verify_names_forged_deltas_and_lists_differing_rows(spark: SparkSession, tmp_path: Path) -> None:
+    lake = load_lake(tmp_path, [[delta("INSERT", "r1", 1, title="a"), delta("INSERT", "r2", 2, done=True)]], {0})
+    engine = fold_engine(spark)
+    base = next(tmp_path.joinpath("tables/todos/base").glob("*.parquet"))
+    whole = base.read_bytes()
+    forge(base)
+    proof = verify(lake, "todos", engine=engine)
+    assert (proof.is_proved, proof.differing_rows) == (False, ("r1", "r2"))
+    assert proof == verify(lake, "todos")
+    base.write_bytes(whole)
+    [victim] = delta_files(lake)
+    forge(victim)
+    with pytest.raises(LakeError, match=victim.name) as caught:
+        verify(lake, "todos", engine=engine)
+    assert caught.value.code == "bad_delta_id"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stop_at_a_stage_boundary_leaves_a_readable_lake(spark: SparkSession, tmp_path: Path, stage: str) -> None:
+    batches = some_batches(3)
+    lake = load_lake(tmp_path, batches[:2], {0})
+    engine = fold_engine(spark)
+
+    def die(reached: str) -> None:
+        if reached == stage:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        compact(lake, "todos", engine=engine, at_stage=die)
+    assert dict(state_rows(lake, "todos")) == replay(together(batches[:2]))
+    flush(lake, "todos", batches[2], gateway_id="gw", sequence=3)
+    assert compact(lake, "todos", engine=engine).is_new
+    assert snapshot(lake) == replay(together(batches))
+    assert verify(lake, "todos", engine=engine, oracle=True).is_proved
+
+
+COMPACTOR = textwrap.dedent(
+    """
+    import sys
+    from driftline.lake import Lake, compact
+    from driftline.spark.lake_folds import fold_engine
+    from driftline.spark.session import open_session
+
+    def tell(stage):
+        print(stage, flush=True)
+        if stage == sys.argv[2]:
+            sys.stdin.readline()  # the kill comes while it waits here
+
+    with open_session("local[2]") as session:
+        while True:
+            compact(Lake(sys.argv[1]), "todos", full=True, rows_per_range=3, engine=fold_engine(session), at_stage=tell)
+    """
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stage", "seconds"), [("folded", 0), ("deletes committed", 0), ("never", 0.2), ("never", 1.1)]
+)
+def test_a_killed_compactor_leaves_a_readable_lake(tmp_path: Path, stage: str, seconds: float) -> None:
+    batches = some_batches(3)
+    lake = load_lake(tmp_path, batches, {0})
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMPACTOR, str(tmp_path), stage],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.strip() == ("planned" if stage == "never" else stage):
+            break
+    time.sleep(seconds)  # with no stage to wait at, this ends anywhere in the folds that follow
+    process.kill()
+    process.communicate()
+    assert dict(state_rows(lake, "todos")) == replay(together(batches))
+    assert verify(lake, "todos", oracle=True).is_proved
+    compact(lake, "todos", full=True)
+    assert snapshot(lake) == replay(together(batches))
+    assert verify(lake, "todos", oracle=True).deltas == 90
+
+
+def test_compactors_and_flushes_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    register(lake, SCHEMA)
+    made = [
+        [delta("UPDATE", f"r{n % 7}", g * 1000 + n, client=f"g{g}", title=str(n)) for n in range(8)] for g in (1, 2)
+    ]
+    problems: list[BaseException] = []
+
+    def flusher(gateway: int) -> None:
+        for number, each in enumerate(made[gateway - 1]):
+            flush(lake, "todos", [each], gateway_id=f"g{gateway}", sequence=number + 1)
+            time.sleep(0.1)
+
+    def compactor() -> None:
+        for _ in range(3):
+            compact(lake, "todos", rows_per_range=3, engine=fold_engine(spark))
+
+    def guarded(work: Any, *arguments: Any) -> None:
+        try:
+            work(*arguments)
+        except BaseException as error:  # noqa: BLE001 - reported by the assertion below
+            problems.append(error)
+
+    threads = [
+        threading.Thread(target=guarded, args=args) for args in [(flusher, 1), (flusher, 2), (compactor,), (compactor,)]
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # A loser either folded again or said that others kept committing.
+    assert [problem for problem in problems if getattr(problem, "code", "") != "commit_conflict"] == []
+    compact(lake, "todos", engine=fold_engine(spark))
+    proof = verify(lake, "todos", engine=fold_engine(spark), oracle=True)
+    assert (proof.is_proved, proof.deltas) == (True, 16)
+    assert snapshot(lake) == replay(together(made))
+
+
+def test_the_losing_compactor_folds_again(spark: SparkSession, tmp_path: Path) -> None:
+    batches = some_batches(4)
+    lake = load_lake(tmp_path, batches[:2], {0})
+    engine = fold_engine(spark)
+    seen: list[str] = []
+
+    def rival(stage: str) -> None:
+        seen.append(stage)
+        if stage == "folded" and seen.count("folded") == 1:
+            flush(lake, "todos", batches[2], gateway_id="gw", sequence=3)
+            compact(lake, "todos", engine=engine)
+            flush(lake, "todos", batches[3], gateway_id="gw", sequence=4)
+
+    assert compact(lake, "todos", engine=engine, at_stage=rival).is_new
+    assert seen.count("folded") == 2
+    assert snapshot(lake) == replay(together(batches))
+    assert verify(lake, "todos", engine=engine, oracle=True).deltas == 120
