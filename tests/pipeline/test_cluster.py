@@ -1,35 +1,67 @@
-"""A real cluster (master and two workers on loopback) gives the same bytes as this machine, also when a worker dies."""
+"""A real cluster (master and two workers on loopback) gives the same bytes as this machine, also when a worker dies.
+
+Starting things takes longest, so both cases share one cluster and one session: the first run is left in peace, in the
+middle of the second one a worker is killed.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from driftline.spark.standalone import StandaloneCluster
-from pipeline.shop import (
-    DAYS,
-    PIPELINE,
-    lake_rows,
-    last_record,
-    make_shop,
-    output_bytes,
-    run,
-    snapshot_rows,
-    start_cli,
-)
+from pipeline.shop import DAYS, PIPELINE, SOURCE, lake_rows, last_record, make_shop, output_bytes, run, snapshot_rows
 
-# One table, two days: each Spark job costs seconds on a cluster that has just started.
-SMALL = PIPELINE.partition("[tables.orders]")[0]
+# One table, two days, no states: each Spark job costs seconds on a cluster that has just started.
+SMALL = PIPELINE.partition("[[tables.customers.state]]")[0] + 'patchset = "out/{table}-{to}.patchset"\n'
 ROWS = 2000
+SCRIPT = Path(__file__).with_name("cluster_runs.py")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What two runs on one cluster left behind."""
+
+    peaceful: Path
+    disturbed: Path
+    workers_used: list[int]
+    exit_codes: list[str]
+    was_in_the_middle: bool
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[StandaloneCluster]:
-    with StandaloneCluster(workers=2) as running:
-        yield running
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    peaceful, disturbed = (tmp_path_factory.mktemp(name) for name in ("peaceful", "disturbed"))
+    with StandaloneCluster(workers=2) as cluster:
+        process = subprocess.Popen(
+            [sys.executable, SCRIPT, cluster.url, shop(peaceful), shop(disturbed)],
+            env={**os.environ, "PYTHONPATH": SOURCE},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdin is not None
+        first = [process.stdout.readline().strip() for _ in range(2)][1:]
+        used = [number for number in (0, 1) if tasks_begun(cluster, number)]
+        before = tasks_begun(cluster, 0)
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        while tasks_begun(cluster, 0) < before + 4:
+            assert process.poll() is None
+            time.sleep(0.02)
+        cluster.kill_worker(0)
+        in_the_middle = not (disturbed / ".driftline/shop/runs").exists()
+        rest, _ = process.communicate()
+        yield Runs(peaceful, disturbed, used, [*first, *rest.split()], in_the_middle)
 
 
 @pytest.fixture(scope="module")
@@ -45,37 +77,26 @@ def shop(directory: Path) -> Path:
     return file
 
 
+def tasks_begun(cluster: StandaloneCluster, worker: int) -> int:
+    """How many tasks the executors of a worker have begun, by their logs."""
+    logs = cluster.work_directory(worker).rglob("stderr")
+    return sum(log.read_text(errors="replace").count("Running task ") for log in logs)
+
+
 def assert_same(directory: Path, local_bytes: dict[str, str]) -> None:
+    assert local_bytes
     assert output_bytes(directory) == local_bytes
     assert lake_rows(directory, "customers") == snapshot_rows(directory, "customers", DAYS[1], ("price",))
     assert last_record(directory)["engine"] == "spark"
 
 
-def test_a_cluster_gives_the_same_bytes(cluster: StandaloneCluster, tmp_path: Path, local_bytes) -> None:
-    process = start_cli(shop(tmp_path), "--master", cluster.url)
-    _, words = process.communicate()
-    assert process.returncode == 0, words
-    assert_same(tmp_path, local_bytes)
-    executors = [number for number in (0, 1) if list(cluster.work_directory(number).rglob("stderr"))]
-    assert executors == [0, 1], "both workers took part"
+def test_a_cluster_gives_the_same_bytes(runs: Runs, local_bytes: dict[str, str]) -> None:
+    assert runs.exit_codes[0] == "0"
+    assert_same(runs.peaceful, local_bytes)
+    assert runs.workers_used == [0, 1], "both workers took part"
 
 
-def test_a_worker_that_dies_in_the_middle_changes_nothing(
-    cluster: StandaloneCluster, tmp_path: Path, local_bytes
-) -> None:
-    before = tasks_begun(cluster)
-    process = start_cli(shop(tmp_path), "--master", cluster.url)
-    while tasks_begun(cluster) < before + 4:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    cluster.kill_worker(0)
-    assert process.poll() is None, "the run was over before the worker died"
-    _, words = process.communicate()
-    assert process.returncode == 0, words
-    assert_same(tmp_path, local_bytes)
-
-
-def tasks_begun(cluster: StandaloneCluster) -> int:
-    """How many tasks the executors of worker 0 have begun, by their logs."""
-    logs = cluster.work_directory(0).rglob("stderr")
-    return sum(log.read_text(errors="replace").count("Running task ") for log in logs)
+def test_a_worker_that_dies_in_the_middle_changes_nothing(runs: Runs, local_bytes: dict[str, str]) -> None:
+    assert runs.was_in_the_middle, "the run was over before the worker died"
+    assert runs.exit_codes == ["0", "0"]
+    assert_same(runs.disturbed, local_bytes)
