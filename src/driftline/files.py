@@ -262,7 +262,7 @@ def process_is_alive(holder: dict[str, Any]) -> bool:
 
 
 def process_runs(pid: int) -> bool:
-    """Whether a process of this machine runs."""
+    """Whether a process of this machine runs; one that has ended and was not waited for yet does not."""
     if pid <= 0:
         return False
     try:
@@ -271,7 +271,16 @@ def process_runs(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    return not _has_ended(pid)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process is a zombie: killed, and its parent (in a container often nobody) does not care."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False  # no such file system here
+    return status.rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
 
 
 def _release(target: Path, owner: LockOwner) -> None:

@@ -132,3 +132,15 @@ def test_processes_take_turns(tmp_path: Path) -> None:
     processes = [subprocess.Popen(command, env=environment) for _ in range(3)]
     assert [process.wait() for process in processes] == [0, 0, 0]
     assert counter.read_text() == "30"
+
+
+def test_a_killed_process_that_nobody_waited_for_loses_its_lock(tmp_path: Path) -> None:
+    path = tmp_path / "index.lock"
+    holder = subprocess.Popen(["sleep", "60"])
+    path.write_text(json.dumps({"pid": holder.pid, "host": socket.gethostname(), "lockId": "x"}))
+    with pytest.raises(LockedError):
+        files.exclusive_lock(path, scope="index").__enter__()
+    holder.kill()
+    with files.exclusive_lock(path, scope="index", wait_seconds=10):
+        os.kill(holder.pid, 0)  # it is a zombie now, and still in the table of processes
+    holder.wait()

@@ -100,3 +100,17 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(runs: Runs, local_byte
     assert runs.was_in_the_middle, "the run was over before the worker died"
     assert runs.exit_codes == ["0", "0"]
     assert_same(runs.disturbed, local_bytes)
+
+
+def test_the_script_runs_a_command_against_a_cluster_of_its_own() -> None:
+    script = Path(__file__).parents[2] / "scripts" / "local_cluster.py"
+    done = subprocess.run(
+        [sys.executable, script, "--workers", "1", "--", "sh", "-c", "echo $SPARK_MASTER; exit 3"],
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.startswith("spark://127.0.0.1:")
+    assert done.stderr == f"cluster: {done.stdout.strip()}, 1 workers\n"

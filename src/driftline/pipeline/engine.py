@@ -21,14 +21,14 @@ LONG_RUN_BYTES = 32 << 30  # the JVM only moves blobs: below this, code compiled
 
 SHARED_FOLDER_VARIABLE = "DRIFTLINE_SHARED_DIR"
 _SPARK = "spark"
-# Order comes from explicit range ids, so plans stay as they were made; blobs are compact already.
+# Order comes from explicit range ids, so plans stay as they were made.
 _SESSION_CONFIG = {
     "spark.sql.adaptive.enabled": "false",
-    "spark.shuffle.compress": "false",
     # Few rows with large blobs: compiling code for them takes longer than it saves.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+_LOCAL_CONFIG = {"spark.shuffle.compress": "false"}  # blobs are compact already, and no network is spared
 
 
 class RunEngine:
@@ -63,7 +63,7 @@ class RunEngine:
 
     def session(self) -> Any:
         """The one Spark session of the run."""
-        from driftline.spark.session import open_session
+        from driftline.spark.session import chosen_master, is_local, open_session
 
         with self._lock:
             if self._session is None:
@@ -73,7 +73,7 @@ class RunEngine:
                         self.master,
                         app_name="driftline pipeline",
                         short_job=self.input_bytes < LONG_RUN_BYTES,
-                        config=_SESSION_CONFIG,
+                        config=_SESSION_CONFIG | (_LOCAL_CONFIG if is_local(chosen_master(self.master)) else {}),
                     )
                 )
             return self._session
