@@ -168,14 +168,16 @@ def long_arrays(count: int, *, tolerated: bool, seed: int = 3) -> tuple[list[Any
 
 
 def write_batch(path: Path, pairs: int, seed: int = 4) -> None:
-    """JSONL of small pairs (about 2 KB together) with ids; one in fifty differs."""
+    """JSONL of pairs of two payloads of about 2 KB each, not in the order of their ids; one in fifty differs."""
     chance = random.Random(seed)
     templates = []
     for number in range(200):
-        old = invoice(2, seed=number + 10)
+        old = invoice(6, seed=number + 10)
         templates.append((old, counterpart(old, number, differences=number % 50 == 0)))
     texts = [(json.dumps(old, separators=(",", ":")), json.dumps(new, separators=(",", ":"))) for old, new in templates]
     with path.open("w") as out:
         for number in range(pairs):
             old, new = texts[chance.randrange(len(texts))]
-            out.write(f'{{"id":"{number:09d}","old":{old},"new":{new}}}\n')
+            # Numbers times a prime visit all others in a scattered order.
+            identity = number * 611_953 % pairs
+            out.write(f'{{"id":"{identity:09d}","old":{old},"new":{new}}}\n')

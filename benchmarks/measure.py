@@ -24,6 +24,7 @@ class Measurement:
     cpu: float
     peak_mb: float
     returncode: int
+    root_peak_mb: float = 0  # of the first process alone
 
 
 class _TreeSampler(threading.Thread):
@@ -35,6 +36,7 @@ class _TreeSampler(threading.Thread):
         self._stop_asked = threading.Event()
         self._cpu_by_process: dict[tuple[int, float], float] = {}
         self.peak = 0
+        self.root_peak = 0
 
     @property
     def cpu(self) -> float:
@@ -56,7 +58,9 @@ class _TreeSampler(threading.Thread):
             tree = [self._root, *self._root.children(recursive=True)]
         except psutil.Error:
             return
-        self.peak = max(self.peak, sum(self._look_at(process) for process in tree))
+        sizes = [self._look_at(process) for process in tree]
+        self.peak = max(self.peak, sum(sizes))
+        self.root_peak = max(self.root_peak, sizes[0])
 
     def _look_at(self, process: psutil.Process) -> int:
         try:
@@ -97,4 +101,6 @@ def measure(
     waited_for = (after.children_user - before.children_user) + (after.children_system - before.children_system)
     if process.returncode not in (0, 1):
         raise RuntimeError(f"{' '.join(map(str, command))} ended with {process.returncode}:\n{errors.decode()[-2000:]}")
-    return Measurement(wall, max(sampler.cpu, waited_for), sampler.peak / 1e6, process.returncode)
+    return Measurement(
+        wall, max(sampler.cpu, waited_for), sampler.peak / 1e6, process.returncode, sampler.root_peak / 1e6
+    )

@@ -162,6 +162,22 @@ def test_pieces_do_not_show_in_the_output(tmp_path, monkeypatch):
     assert len(list((tmp_path / "pieces" / "reports.parquet").iterdir())) > 3
 
 
+def test_partners_meet_whatever_the_pieces(tmp_path, monkeypatch):
+    sides = {"old": [{"id": number, "n": 1} for number in range(300)]}
+    sides["new"] = [{"id": number, "n": 1} for number in range(299, -1, -1)]
+    sides["new"] += [{"id": 7, "n": 1}, {"id": 7, "n": 5}]  # in the order of the input: one joins, one is alone
+    paths = {role: write_lines(tmp_path / f"{role}.jsonl", records) for role, records in sides.items()}
+    sources = tuple(open_source(paths[role], role) for role in ("old", "new"))
+    job = BatchJob(sources, {None: json.dumps(SCHEMA).encode()})
+    batch.run_batch(job, tmp_path / "whole", batch._InProcess())
+    summary = json.loads((tmp_path / "whole" / "summary.json").read_text())
+    assert (summary["pairs"], summary["matched"], summary["mismatched"]) == (302, 300, 2)
+    monkeypatch.setattr(batch, "RANGE_BYTES", 100)
+    monkeypatch.setattr(batch, "splits_of", lambda job, size=500: splits_in_pieces(job, min(size, 500)))
+    batch.run_batch(job, tmp_path / "pieces", batch._InProcess())
+    assert outputs(tmp_path / "pieces") == outputs(tmp_path / "whole")
+
+
 def splits_in_pieces(job, size):
     from driftline.payloads.batch_job import splits_of
 

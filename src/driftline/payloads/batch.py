@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from driftline.files import atomic_write, naming_the_file, write_atomically
 from driftline.payloads.batch_job import BatchJob, splits_of
-from driftline.payloads.batch_kernels import RangeResult, compare_range, sample_keys, scatter
+from driftline.payloads.batch_kernels import RangeResult, Spool, compare_range, sample_keys, scatter
 from driftline.payloads.batch_page import batch_page
 from driftline.payloads.batch_records import SortKey
 from driftline.payloads.batch_totals import BatchTotals
@@ -26,7 +26,7 @@ from driftline.payloads.report import encode, indented
 from driftline.payloads.rule_usage import rule_places
 from driftline.progress import Tracker, silent
 
-RANGE_BYTES = 64 << 20
+RANGE_BYTES = 32 << 20
 PROCESSES_FROM_BYTES = 64 << 20
 _SAMPLED_SPLITS = 64
 
@@ -58,13 +58,13 @@ def run_batch(
 def _run_ranges(job: BatchJob, folder: str, scheduler: Scheduler, tracker: Tracker) -> list[RangeResult]:
     splits = splits_of(job)
     bounds = _bounds(job, scheduler)
-    spools: dict[int, list[str]] = {}
+    spools: dict[int, list[Spool]] = {}
     with tracker.phase("read", total=len(splits), unit="items"):
         count = len(splits)
         for found in scheduler.map(scatter, [job] * count, splits, [bounds] * count, [folder] * count):
             tracker.advance()
-            for number, path in found:
-                spools.setdefault(number, []).append(path)
+            for spool in found:
+                spools.setdefault(spool.range, []).append(spool)
     numbers = sorted(spools)
     results: list[RangeResult] = []
     with tracker.phase("compare", total=len(numbers), unit="items"):

@@ -10,15 +10,16 @@ import secrets
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import groupby, zip_longest
-from typing import Any, BinaryIO
+from itertools import groupby, islice, zip_longest
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
 from driftline.errors import PayloadError
 from driftline.files import naming_the_file
-from driftline.payloads.batch_job import BatchJob, Split
-from driftline.payloads.batch_records import Record, SortKey, read_records, sort_key
+from driftline.payloads.batch_job import BatchJob, Role, Split
+from driftline.payloads.batch_records import Record, SortKey, line_record, read_lines, read_rows, sort_key
+from driftline.payloads.batch_table import ReportTable
 from driftline.payloads.batch_totals import BatchTotals
 from driftline.payloads.comparison import PayloadPlan, error_response
 from driftline.payloads.payload_text import parse_json, read_payload
@@ -27,11 +28,10 @@ from driftline.payloads.rule_usage import RulePlace, is_met, rule_places
 from driftline.payloads.values import NEW, OLD
 
 SAMPLED_RECORDS = 64
-_FLUSH_BYTES = 8 << 20
-_ROWS_PER_GROUP = 10_000
+_FLUSH_BYTES = 4 << 20  # larger blocks are slower: their memory is new each time
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Record).decode
+_decode = msgspec.msgpack.Decoder().decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,45 +44,64 @@ class RangeResult:
     totals: BatchTotals
 
 
+class Spool(NamedTuple):
+    """Records of one split for one range of ids: lines as they came, or rows as records."""
+
+    range: int
+    path: str
+    role: Role
+    is_lines: bool
+
+
 def sample_keys(job: BatchJob, split: Split) -> list[SortKey]:
     """Some keys of a split, for cutting ids into ranges."""
-    keys = []
-    for record in read_records(split, job.id_name):
-        keys.append(sort_key(record))
-        if len(keys) == SAMPLED_RECORDS:
-            break
-    return keys
+    if split.source.is_parquet:
+        records = read_rows(split, job.id_name)
+    else:
+        records = (line_record(split.source.role, line, job.id_name) for line in read_lines(split))
+    return [sort_key(record) for record in islice(records, SAMPLED_RECORDS)]
 
 
-def scatter(job: BatchJob, split: Split, bounds: list[SortKey], folder: str) -> list[tuple[int, str]]:
-    """Write the records of a split into a file for each range; (range, path) of those that have any."""
-    spool = _Spool(folder, split.number)
-    for record in read_records(split, job.id_name):
-        spool.add(bisect_right(bounds, sort_key(record)), record)
-    return spool.close()
+def scatter(job: BatchJob, split: Split, bounds: list[SortKey], folder: str) -> list[Spool]:
+    """Write the records of a split into a file for each range that has any."""
+    spooler = _Spooler(folder, split)
+    if split.source.is_parquet:
+        for record in read_rows(split, job.id_name):
+            data = _encode(record)
+            spooler.add(bisect_right(bounds, sort_key(record)), len(data).to_bytes(4, "little"), data)
+    else:
+        role, id_name = split.source.role, job.id_name
+        for line in read_lines(split):
+            # The last line of a file may lack its end.
+            end = b"" if line.endswith(b"\n") else b"\n"
+            spooler.add(bisect_right(bounds, sort_key(line_record(role, line, id_name))), line, end)
+    return spooler.close()
 
 
-class _Spool:
+class _Spooler:
     """Gathers records by range and writes them in large pieces."""
 
-    def __init__(self, folder: str, number: int) -> None:
-        self._stem = os.path.join(folder, f"split-{number:06d}-{secrets.token_hex(8)}")
+    def __init__(self, folder: str, split: Split) -> None:
+        self._stem = os.path.join(folder, f"split-{split.number:06d}-{secrets.token_hex(8)}")
+        self._source = split.source
         self._waiting: dict[int, list[bytes]] = {}
         self._size = 0
         self._paths: dict[int, str] = {}
 
-    def add(self, range_number: int, record: Record) -> None:
-        data = _encode(record)
-        pieces = self._waiting.setdefault(range_number, [])
-        pieces.append(len(data).to_bytes(4, "little"))
-        pieces.append(data)
-        self._size += len(data)
+    def add(self, range_number: int, first: bytes, second: bytes) -> None:
+        pieces = self._waiting.get(range_number)
+        if pieces is None:
+            pieces = self._waiting[range_number] = []
+        pieces.append(first)
+        pieces.append(second)
+        self._size += len(first) + len(second)
         if self._size >= _FLUSH_BYTES:
             self._flush()
 
-    def close(self) -> list[tuple[int, str]]:
+    def close(self) -> list[Spool]:
         self._flush()
-        return sorted(self._paths.items())
+        role, is_lines = self._source.role, not self._source.is_parquet
+        return [Spool(number, path, role, is_lines) for number, path in sorted(self._paths.items())]
 
     def _flush(self) -> None:
         for number, pieces in self._waiting.items():
@@ -92,39 +111,49 @@ class _Spool:
         self._waiting, self._size = {}, 0
 
 
-def _read_spool(path: str) -> Iterator[Record]:
-    with naming_the_file(path), open(path, "rb") as file:
-        data = memoryview(file.read())
+def _read_spool(spool: Spool, id_name: str) -> Iterator[Record]:
+    """The records of a spool; their payloads are views into it."""
+    with naming_the_file(spool.path), open(spool.path, "rb") as file:
+        data = file.read()
+    view = memoryview(data)
     at = 0
     while at < len(data):
-        size = int.from_bytes(data[at : at + 4], "little")
-        yield _decode(data[at + 4 : at + 4 + size])
-        at += 4 + size
+        if spool.is_lines:
+            end = data.index(b"\n", at)
+            yield line_record(spool.role, view[at:end], id_name)
+            at = end + 1
+        else:
+            end = at + 4 + int.from_bytes(view[at : at + 4], "little")
+            yield Record(*_decode(view[at + 4 : end]))
+            at = end
 
 
-def compare_range(job: BatchJob, number: int, spools: list[str], folder: str) -> RangeResult:
+def compare_range(job: BatchJob, number: int, spools: list[Spool], folder: str) -> RangeResult:
     """Compare the pairs of one range in the order of their ids."""
-    records = sorted((record for path in spools for record in _read_spool(path)), key=sort_key)
+    # The spools come in the order of the splits and sorting is stable: equal ids keep the order of the input.
+    records = [record for spool in spools for record in _read_spool(spool, job.id_name)]
+    records.sort(key=sort_key)
     stem = os.path.join(folder, f"range-{number:06d}-{secrets.token_hex(8)}")
     work = _RangeWork(job)
     lines = f"{stem}.jsonl"
-    with naming_the_file(lines), open(lines, "wb", buffering=1 << 20) as out, _Table(f"{stem}.parquet") as table:
-        for pair in _pairs(records):
+    pairs = _joined(records) if len(job.sources) > 1 else records
+    with naming_the_file(lines), open(lines, "wb", buffering=1 << 20) as out, ReportTable(f"{stem}.parquet") as table:
+        for pair in pairs:
             work.do(pair, out, table)
     return RangeResult(number, lines, f"{stem}.parquet", work.totals)
 
 
-def _pairs(records: list[Record]) -> Iterator[Record]:
+def _joined(records: list[Record]) -> Iterator[Record]:
     """Whole pairs: sides with the same id are joined in the order of the input."""
-    for _, group in groupby(records, key=lambda record: sort_key(record)[:2]):
+    for _, group in groupby(records, key=sort_key):
         members = list(group)
-        yield from (record for record in members if record.role == "pairs" or record.problem is not None)
+        yield from (record for record in members if record.problem is not None)
         olds = [record for record in members if record.role == "old" and record.problem is None]
         news = [record for record in members if record.role == "new" and record.problem is None]
         for old, new in zip_longest(olds, news):
             first = old or new
             endpoint = (new.endpoint if new is not None else None) or first.endpoint
-            yield Record("joined", first.place, first.id, endpoint, old.old if old else None, new.new if new else None)
+            yield Record("joined", first.id, endpoint, old.old if old else None, new.new if new else None)
 
 
 @dataclass(slots=True)
@@ -136,7 +165,7 @@ class _RangeWork:
     _unmet: dict[str | None, list[RulePlace]] = field(default_factory=dict)
     _plans: dict[str | None, PayloadPlan] = field(default_factory=dict)
 
-    def do(self, pair: Record, out: BinaryIO, table: _Table) -> None:
+    def do(self, pair: Record, out: BinaryIO, table: ReportTable) -> None:
         try:
             report = self._report(pair)
         except PayloadError as error:
@@ -158,7 +187,7 @@ class _RangeWork:
         if pair.old is None or pair.new is None:
             return _lonely(pair)
         plan = self._plans.get(pair.endpoint) or self._plans.setdefault(pair.endpoint, self.job.plan(pair.endpoint))
-        old, new = read_payload(pair.old, OLD, plan.config), read_payload(pair.new, NEW, plan.config)
+        old, new = read_payload(bytes(pair.old), OLD, plan.config), read_payload(bytes(pair.new), NEW, plan.config)
         self._note_met(pair, old, new)
         return plan.compare_values(old, new)
 
@@ -181,7 +210,7 @@ def _lonely(pair: Record) -> Report:
     """The report of a record whose partner is not there."""
     side = "new" if pair.new is None else "old"
     text = pair.old if pair.new is None else pair.new
-    value = parse_json(text or b"", "the record")
+    value = parse_json(bytes(text or b""), "the record")
     entry = Entry(
         path="$",
         type="MISSING_PARTNER",
@@ -193,47 +222,3 @@ def _lonely(pair: Record) -> Report:
     )
     summary = {"total_fields_checked": 0, "mismatches_found": 1, "warnings_count": 0, "fields_ignored": 0}
     return Report(False, summary, [entry], [])
-
-
-class _Table:
-    """The reports as Parquet, a row for each pair."""
-
-    def __init__(self, path: str) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        self._pa = pa
-        self._schema = pa.schema(
-            [("id", pa.string()), ("endpoint", pa.string()), ("is_match", pa.bool_()), ("mismatches", pa.int64()),
-             ("warnings", pa.int64()), ("error", pa.string()), ("report", pa.string())]
-        )  # fmt: skip
-        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
-        self._rows: list[dict[str, Any]] = []
-
-    def __enter__(self) -> _Table:
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        self._flush()
-        self._writer.close()
-
-    def add(self, pair: Record, report: Report | None, error: str | None, body: bytes) -> None:
-        """Add the row of a pair."""
-        self._rows.append(
-            {
-                "id": pair.id if isinstance(pair.id, str) or pair.id is None else encode(pair.id).decode(),
-                "endpoint": pair.endpoint,
-                "is_match": report.is_match if report is not None else None,
-                "mismatches": len(report.diffs) if report is not None else None,
-                "warnings": len(report.warnings) if report is not None else None,
-                "error": error,
-                "report": body.decode("utf-8"),
-            }
-        )
-        if len(self._rows) >= _ROWS_PER_GROUP:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._rows:
-            self._writer.write_table(self._pa.Table.from_pylist(self._rows, self._schema))
-            self._rows = []

@@ -1,7 +1,7 @@
-"""Records of a batch: a pair, or one side of it, with its id and place in the input.
+"""Records of a batch: a pair, or one side of it, with its id.
 
-Ids sort numbers before strings, numbers by value and strings by code point; what has no id comes first, in the order
-of the input.
+Ids sort numbers before strings, numbers by value and strings by code point; what has no id comes first. Records of one
+id stay in the order of the input.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from typing import Any
 import msgspec
 
 from driftline.errors import PayloadError
-from driftline.files import naming_the_file, open_bytes
+from driftline.files import compression_of, naming_the_file, open_bytes
 from driftline.payloads.batch_job import Role, Split
 from driftline.payloads.payload_text import parse_json, raw_members
 from driftline.payloads.report import encode
 
+_BUFFER_BYTES = 1 << 20
+
 
 class Record(msgspec.Struct, array_like=True):
-    """One line or row; `problem` says why it cannot be compared."""
+    """One line or row, with payloads as JSON text; `problem` says why it cannot be compared."""
 
     role: str
-    place: tuple[int, int]
     id: str | int | float | None
     endpoint: str | None = None
-    old: bytes | None = None
-    new: bytes | None = None
+    old: bytes | msgspec.Raw | None = None
+    new: bytes | msgspec.Raw | None = None
     problem: str | None = None
 
 
@@ -52,78 +53,74 @@ class _RawPair(msgspec.Struct):
 
 _decode_pair = msgspec.json.Decoder(_Pair).decode
 _decode_any = msgspec.json.Decoder().decode
-SortKey = tuple[int, Any, tuple[int, int]]
+SortKey = tuple[int, Any]
 
 
 def sort_key(record: Record) -> SortKey:
     """Where a record stands in the output."""
-    if record.id is None:
-        return (0, 0, record.place)
-    return (2, record.id, record.place) if isinstance(record.id, str) else (1, record.id, record.place)
+    identity = record.id
+    if identity is None:
+        return (0, 0)
+    return (2, identity) if isinstance(identity, str) else (1, identity)
 
 
-def read_records(split: Split, id_name: str) -> Iterator[Record]:
-    """The records of a split, in order."""
-    if split.source.is_parquet:
-        yield from _rows(split, id_name)
-        return
-    for number, line in enumerate(_lines(split)):
-        if line.strip():
-            yield _line_record(split, number, line, id_name)
-
-
-def _lines(split: Split) -> Iterator[bytes]:
-    """The lines that begin inside the split's byte range."""
-    path = split.source.path
-    if split.start == 0 and split.end == split.source.size:
-        with open_bytes(path) as stream:
-            yield from stream
-        return
-    with naming_the_file(path), open(path, "rb") as file:
-        if split.start:
-            file.seek(split.start - 1)
-            file.readline()  # the rest of a line that began before
-        while file.tell() < split.end:
-            line = file.readline()
-            if not line:
-                return
+def read_lines(split: Split) -> Iterator[bytes]:
+    """The lines of text that begin inside the split's byte range, without blank ones."""
+    for line in _all_lines(split):
+        if line and not line.isspace():
             yield line
 
 
-def _line_record(split: Split, number: int, line: bytes, id_name: str) -> Record:
-    role, place = split.source.role, (split.number, number)
+def _all_lines(split: Split) -> Iterator[bytes]:
+    path = split.source.path
+    if compression_of(path) != "plain":
+        with open_bytes(path) as stream:
+            yield from stream
+        return
+    with naming_the_file(path), open(path, "rb", buffering=_BUFFER_BYTES) as file:
+        if split.start:
+            file.seek(split.start - 1)
+            file.readline()  # the rest of a line that began before
+        place = file.tell()
+        for line in file if place < split.end else ():
+            yield line
+            place += len(line)
+            if place >= split.end:
+                return
+
+
+def line_record(role: Role, line: bytes | memoryview, id_name: str) -> Record:
+    """The record of a line; what cannot be read is a record with a problem."""
     try:
         if role == "pairs":
-            return _pair_record(place, _decode_pair(line))
-        return _side_record(role, place, _decode_any(line), line, id_name)
+            return _pair_record(_decode_pair(line))
+        return _side_record(role, _decode_any(line), msgspec.Raw(line), id_name)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _odd_line_record(role, place, line, id_name)
+        return _odd_line_record(role, bytes(line), id_name)
 
 
-def _odd_line_record(role: Role, place: tuple[int, int], line: bytes, id_name: str) -> Record:
+def _odd_line_record(role: Role, line: bytes, id_name: str) -> Record:
     """A line that the quick decoder refuses: lone surrogates are fine, what is not JSON becomes a problem."""
     try:
         if role == "pairs":
-            return _pair_record(place, msgspec.convert(raw_members(line, "the line"), _RawPair).parsed())
-        return _side_record(role, place, parse_json(line, "the line"), line, id_name)
+            return _pair_record(msgspec.convert(raw_members(line, "the line"), _RawPair).parsed())
+        return _side_record(role, parse_json(line, "the line"), line, id_name)
     except (PayloadError, msgspec.MsgspecError, ValueError) as error:
-        return Record(role, place, None, problem=str(error))
+        return Record(role, None, problem=str(error))
 
 
-def _pair_record(place: tuple[int, int], pair: _Pair) -> Record:
-    record = Record("pairs", place, _usable_id(pair.id), pair.endpoint)
-    if isinstance(pair.old, msgspec.UnsetType) or isinstance(pair.new, msgspec.UnsetType):
-        record.problem = "the line needs old and new"
-    else:
-        record.old, record.new = bytes(pair.old), bytes(pair.new)
-    return _checked(record)
+def _pair_record(pair: _Pair) -> Record:
+    old, new = pair.old, pair.new
+    if isinstance(old, msgspec.UnsetType) or isinstance(new, msgspec.UnsetType):
+        return _checked(Record("pairs", _usable_id(pair.id), pair.endpoint, problem="the line needs old and new"))
+    return _checked(Record("pairs", _usable_id(pair.id), pair.endpoint, old, new))
 
 
-def _side_record(role: str, place: tuple[int, int], value: Any, text: bytes, id_name: str) -> Record:
+def _side_record(role: str, value: Any, text: bytes | msgspec.Raw, id_name: str) -> Record:
     if not isinstance(value, dict):
-        return Record(role, place, None, problem="the line is not an object")
+        return Record(role, None, problem="the line is not an object")
     endpoint = value.get("endpoint")
-    record = Record(role, place, _usable_id(value.get(id_name)), endpoint if isinstance(endpoint, str) else None)
+    record = Record(role, _usable_id(value.get(id_name)), endpoint if isinstance(endpoint, str) else None)
     if role == "old":
         record.old = text
     else:
@@ -141,23 +138,21 @@ def _usable_id(value: Any) -> str | int | float | None:
     return value if isinstance(value, str | int | float) and not isinstance(value, bool) else None
 
 
-def _rows(split: Split, id_name: str) -> Iterator[Record]:
+def read_rows(split: Split, id_name: str) -> Iterator[Record]:
+    """The records of a range of Parquet row groups."""
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(split.source.path)
-    number = 0
     for batch in file.iter_batches(batch_size=1024, row_groups=range(split.start, split.end)):
         for row in batch.to_pylist():
-            yield _row_record(split, number, row, id_name)
-            number += 1
+            yield _row_record(split.source.role, row, id_name)
 
 
-def _row_record(split: Split, number: int, row: dict[str, Any], id_name: str) -> Record:
-    role, place = split.source.role, (split.number, number)
+def _row_record(role: Role, row: dict[str, Any], id_name: str) -> Record:
     if role != "pairs":
-        return _side_record(role, place, row, encode(row), id_name)
+        return _side_record(role, row, encode(row), id_name)
     old, new = _json_cell(row.get("old")), _json_cell(row.get("new"))
-    record = Record("pairs", place, _usable_id(row.get("id")), row.get("endpoint"), old, new)
+    record = Record("pairs", _usable_id(row.get("id")), row.get("endpoint"), old, new)
     if old is None or new is None:
         record.problem = "the row needs old and new"
     return _checked(record)

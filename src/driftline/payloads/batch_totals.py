@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from driftline.payloads.batch_records import SortKey
@@ -16,6 +17,7 @@ SAMPLE_SIZE = 5
 _ITEM = re.compile(r"\[(?:[0-9]+|\?\((?:[^'\\]|\\.|'(?:[^'\\]|\\.)*')*?\))\]")
 
 
+@lru_cache(maxsize=4096)
 def generalised(path: str) -> str:
     """A path without indexes and keys.
 
@@ -84,13 +86,20 @@ class BatchTotals:
             self.matched += 1
         else:
             self.mismatched += 1
+        if report.diffs or report.warnings:
+            self._add_entries(name, key, identity, report)
+
+    def _add_entries(self, name: str, key: SortKey, identity: Any, report: Report) -> None:
         by_group: dict[GroupKey, list[Entry]] = {}
         for entry in (*report.diffs, *report.warnings):
             rule = entry.get("rule_applied", "")
-            place = (name, generalised(entry.path), entry.severity, entry.type, rule)
+            place = (name, generalised(entry["path"]), entry["severity"], entry["type"], rule)
             by_group.setdefault(place, []).append(entry)
         for place, entries in by_group.items():
-            self.groups.setdefault(place, Group()).add(key, identity, entries)
+            group = self.groups.get(place)
+            if group is None:
+                group = self.groups[place] = Group()
+            group.add(key, identity, entries)
 
     def merge(self, other: BatchTotals) -> None:
         """Add another part."""
