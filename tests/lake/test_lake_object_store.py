@@ -1,0 +1,158 @@
+"""A lake behind an object-store URL, spoken to over HTTP on loopback.
+
+The server is moto's: it keeps objects in memory, but requests, listings, multipart uploads and conditional puts go
+through the store client of `deltalake` and over a socket, as they do with any other S3.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from driftline.errors import LakeError
+from driftline.lake import Lake, compact, flush, flush_envelopes, materialize, register, replay, vacuum, verify
+from driftline.lake.delta_tables import files_of, load
+from driftline.lake.state import all_deltas, state_rows
+from lake_support import SCHEMA, delta, load_lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("moto.server", reason="needs the package moto[server], a dev dependency")
+boto3 = pytest.importorskip("boto3", reason="needs the package moto[server], a dev dependency")
+
+BUCKET = "lakes"
+BATCHES = [
+    [delta("INSERT", f"r{n:03d}", n, title=f"t{n}", done=n % 2 == 0) for n in range(60)],
+    [delta("UPDATE", f"r{n:03d}", 100 + n, title=None) for n in range(20)]
+    + [delta("DELETE", f"r{n:03d}", 200 + n) for n in range(0, 20, 5)],
+]
+EVERYTHING = [each for batch in BATCHES for each in batch]
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[tuple[Any, dict[str, str]]]:
+    """A client of the server and the options that a lake needs to reach it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # A process of its own: calls into the store hold this interpreter while they wait for the answer.
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    options = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+    }
+    client = boto3.client(
+        "s3",
+        endpoint_url=options["AWS_ENDPOINT_URL"],
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+    try:
+        _await_port(port)
+        client.create_bucket(Bucket=BUCKET)
+        yield client, options
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _await_port(port: int) -> None:
+    for _ in range(300):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    pytest.fail("moto's server did not start")
+
+
+@pytest.fixture
+def lake(store: tuple[Any, dict[str, str]], request: pytest.FixtureRequest) -> Lake:
+    return Lake(f"s3://{BUCKET}/{request.node.name}", store[1])
+
+
+def filled(lake: Lake) -> Lake:
+    register(lake, SCHEMA)
+    for number, batch in enumerate(BATCHES):
+        flush(lake, "todos", batch, gateway_id="gw", sequence=number + 1)
+    return lake
+
+
+def test_everything_works_as_on_a_disk(lake: Lake, tmp_path: Path) -> None:
+    flush(lake, "todos", BATCHES[0], gateway_id="gw", sequence=1)  # no schema yet: an envelope
+    register(lake, SCHEMA)
+    flush_envelopes(lake, "todos")
+    assert compact(lake, "todos", rows_per_range=10, target_file_bytes=1000).is_new
+    before = {file.path for file in files_of(load(lake, "todos", "base"))}
+    flush(lake, "todos", BATCHES[1], gateway_id="gw", sequence=2)
+    assert flush(lake, "todos", BATCHES[1], gateway_id="gw", sequence=2).was_done_before
+    assert compact(lake, "todos", rows_per_range=10, target_file_bytes=1000).deltas_folded == len(BATCHES[1])
+    after = {file.path for file in files_of(load(lake, "todos", "base"))}
+    assert before & after, "files of ranges that nothing touched stay"
+    assert before - after
+    assert lake.tables() == ["todos"]
+    assert sorted(all_deltas(lake, "todos"), key=lambda each: each.hlc) == EVERYTHING
+    for moment in (10, 110, 400):
+        assert dict(state_rows(lake, "todos", as_of=moment)) == replay(EVERYTHING, as_of=moment)
+    assert len(vacuum(lake, "todos", hours=0)) > 1
+    assert verify(lake, "todos", oracle=True).is_proved
+    assert written(lake) == written(load_lake(tmp_path, BATCHES))
+
+
+def written(lake: Lake) -> list[Any]:
+    out = io.BytesIO()
+    materialize(lake, "todos", out)
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_a_rival_is_noticed(lake: Lake) -> None:
+    filled(lake)
+    stages: list[str] = []
+
+    def rival(stage: str) -> None:
+        stages.append(stage)
+        if stages == ["planned", "folded"]:
+            compact(lake, "todos")
+
+    assert not compact(lake, "todos", at_stage=rival).is_new
+    assert load(lake, "todos", "base").version() == 0
+    assert verify(lake, "todos", oracle=True).is_proved
+
+
+def test_a_damaged_object_is_named(lake: Lake, store: tuple[Any, dict[str, str]]) -> None:
+    filled(lake)
+    client = store[0]
+    prefix = f"{lake.root.removeprefix(f's3://{BUCKET}/')}/tables/todos/deltas/2"
+    victim = client.list_objects_v2(Bucket=BUCKET, Prefix=prefix)["Contents"][0]["Key"]
+    body = client.get_object(Bucket=BUCKET, Key=victim)["Body"].read()
+    client.put_object(Bucket=BUCKET, Key=victim, Body=body[:-30])
+    with pytest.raises(LakeError, match=victim.rpartition("/")[2]):
+        compact(lake, "todos")
+    assert load(lake, "todos", "base") is None
+
+
+@pytest.mark.spark
+def test_tasks_reach_the_store(lake: Lake, spark: SparkSession) -> None:
+    from driftline.spark.lake_folds import fold_engine
+
+    filled(lake)
+    assert compact(lake, "todos", engine=fold_engine(spark), rows_per_range=20).is_new
+    assert dict(state_rows(lake, "todos")) == replay(EVERYTHING)
+    assert verify(lake, "todos", engine=fold_engine(spark), oracle=True).is_proved
