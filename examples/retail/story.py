@@ -52,9 +52,9 @@ def show_day_two(directory: Path) -> None:
     """An order that changed (twice, if there is one), as the lake had it at the end of day two."""
     changed = {day: changed_keys(directory / f"out/orders-{day}.jsonl") for day in make_data.DAYS[1:]}
     order = min(changed["2026-03-02"] & changed["2026-03-03"] or changed["2026-03-02"])
-    print(f"\norder {order}, status by day:")
+    print(f"\nTime travel. Order {order} went on every day; the lake remembers each of them:")
     for day in make_data.DAYS:
-        print(f"  {day}  {cell(directory / f'data/orders-{day}.csv', order)}")
+        print(f"  snapshot of {day}:  {cell(directory / f'data/orders-{day}.csv', order)}")
     print(f"  lake as of 2026-03-02: {cell(directory / 'out/orders-day-two.csv', order)}")
 
 
@@ -73,9 +73,10 @@ def show_api(directory: Path) -> None:
     with (directory / "out/api-report/reports.jsonl").open(encoding="utf-8") as lines:
         reports = [json.loads(line) for line in lines]
     wrong = [line for line in reports if not line["report"]["is_match"]]
-    print(f"\nAPI migration: {len(reports) - len(wrong)} of {len(reports)} answers match; the first that does not:")
+    print(f"\nAPI migration. {len(reports) - len(wrong):,} of {len(reports):,} answers match under the rules of")
+    print("api/schema.yaml (new names, enum values, cents); the first that does not:")
     for entry in wrong[0]["report"]["diffs"][:1]:
-        print(f"  {wrong[0]['id']}  {entry['path']}  {entry['type']}")
+        print(f"  order {wrong[0]['id']}, {entry['path']}: {entry['old_value']} became {entry['new_value']}")
 
 
 def deliver(directory: Path) -> None:
@@ -85,10 +86,12 @@ def deliver(directory: Path) -> None:
     shop = directory / "out/shop.db"
     shutil.copy(directory / "out/orders-day-two.db", shop)
     patch = (directory / "out/orders-2026-03-03.patchset").read_bytes()
+    whole = (directory / "data/orders-2026-03-03.csv").stat().st_size
+    print("\nDelivery. out/shop.db holds the orders of day two; the patchset of day three is applied to it")
+    print(f"  ({len(patch):,} bytes, where the whole snapshot has {whole:,})")
     apply(patch, shop)
     same = content(shop) == content(directory / "out/orders-day-three.db")
-    print(f"\npatchset of day three: {len(patch):,} bytes, applied to out/shop.db")
-    print("shop.db equals day three" if same else "shop.db is not day three")
+    print("  shop.db equals day three" if same else "  shop.db is not day three")
     if not same:
         sys.exit(1)
 

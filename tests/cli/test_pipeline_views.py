@@ -30,9 +30,8 @@ def test_bars_for_stages_under_way_and_lines_for_those_that_ended(capsys, monkey
     board.end_stage(StageRun("orders/2026-03-02/deltas", "failed", 0.2, problem="disk_full: [the disk] is full"))
     board.stop()
     shown = capsys.readouterr().err
-    assert "✓ orders/2026-03-02/diff 1.5 s 2 changed, 1 added of 9" in shown
-    assert "✗ orders/2026-03-02/deltas 0.2 s disk_full: [the disk] is full" in shown
-    assert "orders/2026-03-01/deltas" not in shown, "what was done before is not told one by one"
+    assert "failed orders/2026-03-02/deltas: disk_full: [the disk] is full\n" in shown
+    assert "orders/2026-03-01/deltas" not in shown, "what went well is told by the table"
 
 
 def test_a_run_that_is_over_at_once_draws_nothing(capsys) -> None:

@@ -26,11 +26,10 @@ _COLOURS = {
     "held": "yellow",
     "cancelled": "yellow",
 }
-_MARKS = {"done": "✓", "failed": "✗", "blocked": "✗", "held": "!", "cancelled": "·"}
 
 
 class StageBoard:
-    """A bar for each stage under way, one for the whole run, and a line for each stage that has ended."""
+    """A bar for each stage under way, one for the whole run, and a line for each stage that did not end well."""
 
     def __init__(self, stages: int) -> None:
         self._stages = stages
@@ -60,9 +59,9 @@ class StageBoard:
         )
 
     def end_stage(self, run: StageRun) -> None:
-        """A stage has ended: its bar goes, and a line stays where something was done."""
+        """A stage has ended: its bar goes; what went wrong is told at once, the rest in the table at the end."""
         self._ended += 1
-        if run.result != "kept":
+        if run.result not in ("done", "kept"):
             self._lines.append(_line(run))
         bar = self._drawn()
         if bar is None:
@@ -108,9 +107,9 @@ def stage_board(stages: int, show: bool | None) -> Iterator[tuple[Tracker, Any]]
 def _line(run: StageRun) -> str:
     from rich.markup import escape
 
-    words = escape(counts_text(run.counts or {}) or run.problem or "")
+    words = escape(run.problem or "")
     colour = _COLOURS[run.result]
-    return f"[{colour}]{_MARKS[run.result]}[/] {run.stage} [dim]{run.seconds:.1f} s[/dim] {words}"
+    return f"[{colour}]{run.result}[/] {run.stage}: {words}"
 
 
 def show_run(record: RunRecord) -> None:
@@ -189,11 +188,13 @@ def explain(declared: Pipeline, record: RunRecord) -> None:
 
 def _results(declared: Pipeline, record: RunRecord) -> str:
     """Where to look after a run that went well."""
-    places = {output.path.rpartition("/")[0] for stage in record.stages for output in _outputs(stage)}
-    visible = sorted(place or "." for place in places if not place.startswith(declared.state))
-    lake = [f"the lake {declared.lake.path}"] if declared.lake is not None else []
-    found = ", ".join([*(f"{place}/" for place in visible), *lake])
-    return f"results: {found or 'none'}; this table again: driftline pipeline status {declared.file.name}"
+    places = {output.path.partition("/")[0] for stage in record.stages for output in _outputs(stage)}
+    visible = sorted(places - {declared.state.partition("/")[0]})
+    lake = [f"{declared.lake.path} (the lake)"] if declared.lake is not None else []
+    return (
+        f"results are in {', '.join([*visible, *lake])} beside {declared.file.name}; "
+        f"this table again: driftline pipeline status {declared.file.name}"
+    )
 
 
 def _outputs(stage: StageRun) -> Any:

@@ -33,6 +33,8 @@ ENGINES = ("auto", "local", "spark")
 EVENT_FORMATS = ("jsonl", "json", "csv", "markdown")
 STATE_FORMATS = ("jsonl", "csv", "parquet", "sqlite")
 MOMENTS = ("always", "success", "failure")
+MODES = ("keyed", "positional")
+HEADER_MODES = ("strict", "sorted")
 
 
 def load(path: StrPath) -> Pipeline:
@@ -53,7 +55,7 @@ def _pipeline(root: Section, file: Path) -> Pipeline:
     if head is None:
         root.fail("there is no [pipeline] section: `driftline pipeline init` writes a template")
     name = head.required("name")
-    _checked(head, "name", lambda: check_gateway_id(name))
+    _check_name(head, name)
     lake = _lake(root.section("lake"), name)
     lines: dict[str, int] = {}
     pipeline = Pipeline(
@@ -80,6 +82,14 @@ def _pipeline(root: Section, file: Path) -> Pipeline:
     return pipeline
 
 
+def _check_name(head: Section, name: str) -> None:
+    """The name is also that of the gateway which the deltas come from."""
+    try:
+        check_gateway_id(name)
+    except DriftlineError:
+        head.fail(f"the pipeline's name {name!r} is not valid: a letter, then up to 63 letters, digits, _ or -", "name")
+
+
 def _memory(head: Section) -> int | None:
     text = head.text("memory")
     return _checked(head, "memory", lambda: memory_limit(text))
@@ -102,8 +112,8 @@ def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str
         before=section.text("before"),
         after=section.text("after"),
         since=section.text("since"),
-        mode=section.text("mode"),
-        header_mode=section.text("header_mode", "strict") or "strict",
+        mode=section.choice("mode", "keyed", MODES) if "mode" in section else section.text("mode"),
+        header_mode=section.choice("header_mode", "strict", HEADER_MODES),
         ignore_row_order=section.flag("ignore_row_order"),
         delimiter=_delimiter(section.text("delimiter")),
         columns=_columns(section),

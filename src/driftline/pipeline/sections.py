@@ -63,7 +63,9 @@ class Section:
         """One word out of a list."""
         value = self.text(key, default) or default
         if value not in known:
-            self.fail(f"{self._named(key)} is {value!r}: use one of {', '.join(known)}", key)
+            near = get_close_matches(value, known, n=1)
+            hint = f'did you mean "{near[0]}"? It is one of' if near else "use one of"
+            self.fail(f"{self._named(key)} is {value!r}: {hint} {', '.join(known)}", key)
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
