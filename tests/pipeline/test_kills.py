@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from driftline.lake import Lake, verify
 from driftline.lake.state import all_deltas
-from pipeline.shop import SOURCE, assert_lake_is_the_snapshots, make_shop, output_bytes, results, run
+from pipeline.shop import SOURCE, assert_lake_is_the_snapshots, make_shop, output_bytes, results, run, start_cli
 
 HERE = Path(__file__).parent
 
@@ -64,4 +65,24 @@ def test_killed_at_every_boundary(tmp_path: Path, undisturbed) -> None:
 def test_killed_at_random_moments(seed: int, tmp_path: Path, undisturbed) -> None:
     file = make_shop(tmp_path)
     assert kill_again_and_again(file, "random", str(seed)) > 3
+    assert_mended(tmp_path, file, undisturbed)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_killed_on_spark(tmp_path: Path, undisturbed) -> None:
+    """The driver dies by SIGKILL after its first stages, and again in the middle of what is left."""
+    file = make_shop(tmp_path)
+    stages = tmp_path / ".driftline/shop/stages"
+    for done in (1, 6):
+        process = start_cli(file, "--master", "local[2]")
+        while len(list(stages.glob("*.json"))) < done:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+    process = start_cli(file, "--master", "local[2]")
+    shown, words = process.communicate()
+    assert process.returncode == 0, shown + words
+    assert shown.count(" kept ") >= 6
     assert_mended(tmp_path, file, undisturbed)
