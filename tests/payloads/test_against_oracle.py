@@ -7,10 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from driftline import payloads
-from driftline.payloads.paths import render
-from driftline.payloads.run import Run
-from driftline.payloads.values import kind_of
-from driftline.payloads.views import materialise
+from payloads.plain_scrub import KINDS, scrubbed
 from payloads.strategies import NAMES, PAYLOADS, SCALARS, schemas
 
 SCRUB_RULES = {
@@ -24,33 +21,42 @@ SCRUB_RULES = {
 LOOSE = {"strict_schema_validation": False, "max_payload_size_mb": 1}
 
 
-def plain_compare(old, new, path=None):
+def plain_compare(old, new, path="$"):
     """All differences of two JSON values, strictly."""
-    if kind_of(old) != kind_of(new):
-        yield render(path), "TYPE_MISMATCH"
+    if KINDS[type(old)] != KINDS[type(new)]:
+        yield path, "TYPE_MISMATCH"
     elif isinstance(old, dict):
         for name, value in old.items():
             if name in new:
-                yield from plain_compare(value, new[name], (path, name))
+                yield from plain_compare(value, new[name], path + step(name))
             else:
-                yield render((path, name)), "MISSING_IN_NEW"
-        yield from ((render((path, name)), "EXTRA_IN_NEW") for name in new if name not in old)
+                yield path + step(name), "MISSING_IN_NEW"
+        yield from ((path + step(name), "EXTRA_IN_NEW") for name in new if name not in old)
     elif isinstance(old, list):
         if len(old) != len(new):
-            yield render(path), "ARRAY_LENGTH_MISMATCH"
+            yield path, "ARRAY_LENGTH_MISMATCH"
         for index, (left, right) in enumerate(zip(old, new, strict=False)):
-            yield from plain_compare(left, right, (path, index))
+            yield from plain_compare(left, right, f"{path}[{index}]")
     elif old != new:
-        yield render(path), "VALUE_MISMATCH"
+        yield path, "VALUE_MISMATCH"
+
+
+def step(name):
+    """A member as the paths of reports write it."""
+    if name.isidentifier():
+        return f".{name}"
+    return "['" + name.replace("\\", "\\\\").replace("'", "\\'") + "']"
 
 
 def check(schema, old, new):
-    plan = payloads.compile({"type": "object", "properties": {"r": schema}}, LOOSE)
+    whole = {"type": "object", "properties": {"r": schema}}
     old, new = {"r": old}, {"r": new}
-    run = Run(plan.config, plan._compiler.root, (old, new), float("inf"))
-    views = [materialise(plan._compiler.root, root, side, run) for side, root in enumerate((old, new))]
-    expected = Counter(plain_compare(*views))
-    assert Counter((entry.path, entry.type) for entry in plan.compare(old, new).diffs) == expected
+    try:
+        expected = Counter(plain_compare(scrubbed(whole, old, "old"), scrubbed(whole, new, "new")))
+    except TypeError:  # containers as sort keys have no order that anybody promises
+        assume(False)
+    found = payloads.compile(whole, LOOSE).compare(old, new).diffs
+    assert Counter((entry.path, entry.type) for entry in found) == expected
 
 
 @settings(max_examples=100)

@@ -26,7 +26,7 @@ from driftline.payloads.report import encode, indented
 from driftline.payloads.rule_usage import rule_places
 from driftline.progress import Tracker, silent
 
-RANGE_BYTES = 32 << 20
+RANGE_BYTES = 64 << 20
 PROCESSES_FROM_BYTES = 64 << 20
 _SAMPLED_SPLITS = 64
 

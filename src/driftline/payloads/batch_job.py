@@ -13,7 +13,7 @@ from driftline.files import compression_of, naming_the_file
 from driftline.payloads.comparison import PayloadPlan
 from driftline.payloads.comparison import compile as compile_schema
 
-SPLIT_BYTES = 32 << 20
+SPLIT_BYTES = 64 << 20
 
 Role = Literal["pairs", "old", "new"]
 

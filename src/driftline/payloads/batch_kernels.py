@@ -28,7 +28,7 @@ from driftline.payloads.rule_usage import RulePlace, is_met, rule_places
 from driftline.payloads.values import NEW, OLD
 
 SAMPLED_RECORDS = 64
-_FLUSH_BYTES = 4 << 20  # larger blocks are slower: their memory is new each time
+_FLUSH_BYTES = 8 << 20
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode

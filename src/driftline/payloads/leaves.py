@@ -87,6 +87,8 @@ def leaf_comparer(plan: NodePlan) -> Compare:
                 chosen = _STRICT_JUDGES
         kind = kind_of(left)
         if kind != kind_of(right):
+            run.check_nesting(old)
+            run.check_nesting(new)
             run.error("TYPE_MISMATCH", path, old, new, f"Types differ: {kind} != {kind_of(right)}")
             return
         if check is not None and not (type(left) in sure and type(right) in sure):

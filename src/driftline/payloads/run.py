@@ -9,7 +9,7 @@ from driftline.errors import PayloadError
 from driftline.payloads.config import EngineConfig
 from driftline.payloads.paths import Path, render
 from driftline.payloads.report import Entry
-from driftline.payloads.values import SIDE_NAMES, leaf_count
+from driftline.payloads.values import CONTAINERS, SIDE_NAMES, is_deeper_than, leaf_count
 
 if TYPE_CHECKING:
     from driftline.payloads.plan import NodePlan
@@ -75,12 +75,20 @@ class Run:
     def check_limits(self) -> None:
         """Raise where the payload is too deep or the time is up."""
         if self.depth > self.max_depth:
-            raise PayloadError(
-                f"the payload is nested deeper than {self.max_depth} levels (max_depth)",
-                code="MAX_DEPTH_EXCEEDED",
-                details={"reason": "max_depth", "limit": self.max_depth},
-            )
+            raise self._too_deep()
         self.look_at_clock()
+
+    def check_nesting(self, value: Any) -> None:
+        """Raise where a value that is not walked is too deep."""
+        if type(value) in CONTAINERS and is_deeper_than(value, self.max_depth - self.depth):
+            raise self._too_deep()
+
+    def _too_deep(self) -> PayloadError:
+        return PayloadError(
+            f"the payload is nested deeper than {self.max_depth} levels (max_depth)",
+            code="MAX_DEPTH_EXCEEDED",
+            details={"reason": "max_depth", "limit": self.max_depth},
+        )
 
     def look_at_clock(self) -> None:
         """Raise `TIMEOUT` once the time is up; cooperative, so it works in threads and Spark tasks."""
@@ -124,6 +132,7 @@ class Run:
 
     def one_sided(self, side: int, path: Path, value: Any) -> None:
         """Remember, for the coverage, a node without a partner."""
+        self.check_nesting(value)
         if self.statistics:
             self.unmatched[side].append(path)
             self.extra_leaves += leaf_count(value)
@@ -141,9 +150,9 @@ class Run:
     def schema_mismatch(self, path: Path, old: Any, new: Any, sides: list[int], expectation: str) -> None:
         """A value of the wrong type or a missing required member: ERROR when strict, else INFO in the trace."""
         side = "both" if len(sides) == 2 else SIDE_NAMES[sides[0]]
-        where = "Old and New" if len(sides) == 2 else SIDE_NAMES[sides[0]].capitalize()
+        where = "Old and New do" if len(sides) == 2 else f"{SIDE_NAMES[sides[0]].capitalize()} does"
         if self.config.strict_schema_validation:
-            message = f"{where} does not match the schema: {expectation}"
+            message = f"{where} not match the schema: {expectation}"
             self.error("SCHEMA_MISMATCH", path, old, new, message, side=side)
         else:
             self.note(path, expectation, f"schema mismatch in {side}")

@@ -26,7 +26,7 @@ _KINDS: Final[dict[type, str]] = {
     dict: "object",
     list: "array",
 }
-_CONTAINERS: Final = frozenset({dict, list})
+CONTAINERS: Final = frozenset({dict, list})
 _PLAIN_NUMBERS: Final = frozenset({int, float})
 _MESSAGE_LIMIT = 200
 # Wide enough for every number that can be parsed; the default context would round at 28 digits.
@@ -158,9 +158,24 @@ def leaf_count(value: Any) -> int:
     return count
 
 
+def is_deeper_than(value: Any, levels: int) -> bool:
+    """Whether containers are nested deeper than some levels; walks level by level.
+
+    >>> is_deeper_than([{}], 1), is_deeper_than([{}], 2)
+    (True, False)
+    """
+    layer = [value]
+    while layer := [node for node in layer if type(node) in CONTAINERS]:
+        levels -= 1
+        if levels < 0:
+            return True
+        layer = [child for node in layer for child in (node.values() if type(node) is dict else node)]
+    return False
+
+
 def union_leaf_count(old: Any, new: Any) -> int:
     """How many distinct leaf places two values have together; either may be `MISSING`."""
-    if type(old) not in _CONTAINERS and type(new) not in _CONTAINERS:
+    if type(old) not in CONTAINERS and type(new) not in CONTAINERS:
         return 1
     count = 0
     waiting = [(old, new)]
