@@ -27,8 +27,8 @@ from lake_support import SCHEMA, delta, load_lake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest.importorskip("moto.server", reason="needs the package moto[server], a dev dependency")
-boto3 = pytest.importorskip("boto3", reason="needs the package moto[server], a dev dependency")
+pytest.importorskip("moto.server", reason="needs moto with flask, dev dependencies")
+boto3 = pytest.importorskip("boto3", reason="needs moto with flask, dev dependencies")
 
 BUCKET = "lakes"
 BATCHES = [
