@@ -101,6 +101,15 @@ def test_a_pair_that_fails_is_an_error_row(tmp_path, schema_file):
     assert (summary["pairs"], summary["failed"]) == (6, 4)
 
 
+def test_a_timeout_is_an_error_row(tmp_path, schema_file):
+    source = write_lines(tmp_path / "pairs.jsonl", pairs(3))
+    (tmp_path / "engine.json").write_text('{"timeout_seconds": 0}')
+    assert call(source, "--schema", schema_file, "--config", tmp_path / "engine.json", "-o", tmp_path / "out") == 1
+    assert [row["error"]["code"] for row in reports(tmp_path / "out")] == ["TIMEOUT"] * 3
+    table = pq.read_table(tmp_path / "out" / "reports.parquet").to_pylist()
+    assert [(row["error"], row["is_match"]) for row in table] == [("TIMEOUT", None)] * 3
+
+
 def test_two_inputs_are_joined_by_id(tmp_path, schema_file):
     old = write_lines(tmp_path / "old.jsonl", [{"key": number, "n": 1} for number in (3, 1, 2)])
     new = write_lines(tmp_path / "new.jsonl", [{"key": number, "n": 1.25} for number in (4, 2, 3)])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftline.cli.compare import read_config
+from driftline.cli.engine_options import engine_options
 from driftline.cli.outcome import DIFFERENT, SAME
 from driftline.cli.terminal import progress_bar, say
 
@@ -41,14 +42,7 @@ Exit codes: 0 all match, 1 differences or failed pairs, 2 error.
 @click.option("--id", "id_name", default="id", show_default=True, help="The member that joins two inputs.")
 @click.option("--root", metavar="NAME", help="The root schema: a component's name or a JSON Pointer.")
 @click.option("--config", metavar="FILE", help="Limits and switches of the engine, YAML or JSON.")
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "local", "spark"]),
-    default="auto",
-    show_default=True,
-    help="Where the work runs.",
-)
-@click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
+@engine_options
 @click.option("--workers", type=click.IntRange(1), help="Processes of the local engine.  [default: all cores]")
 @click.option("--progress/--no-progress", default=None, help="Draw a progress bar. Default: on a terminal.")
 def compare_batch(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftline.cli.engine_options import engine_options
 from driftline.cli.outcome import DIFFERENT, ERROR, SAME
 from driftline.cli.terminal import progress_bar, say
 from driftline.errors import DriftlineError, IndexRefError
@@ -157,14 +158,7 @@ def _answers(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--wait-ms", default="0", show_default=True, metavar="MS", help="How long to wait for the lock.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 when there are differences.")
 @click.option("--events", "with_events", is_flag=True, help="With --json: the events too.")
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "local", "spark"]),
-    default="auto",
-    show_default=True,
-    help="Where the work runs.",
-)
-@click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
+@engine_options
 @_output_options
 @_answers
 def compute(
