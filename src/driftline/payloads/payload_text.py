@@ -52,9 +52,14 @@ def read_payload(payload: Any, side: int, config: EngineConfig) -> Any:
     return parse_json(data, f"{SIDE_NAMES[side]}_json")
 
 
+def has_long_number(data: bytes) -> bool:
+    """Whether some number in JSON text may hold more than a double does (digits in strings count too)."""
+    return _LONG_RUN in data.translate(_DIGIT_RUNS)
+
+
 def parse_json(data: bytes, what: str) -> Any:
     """The value of JSON text; raises `VALIDATION_ERROR` with line and column."""
-    decode = _decode_exact if _LONG_RUN in data.translate(_DIGIT_RUNS) else _decode
+    decode = _decode_exact if has_long_number(data) else _decode
     try:
         return decode(data)
     except RecursionError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from driftline.errors import PayloadError
 from driftline.payloads import PayloadPlan
 from driftline.payloads import compile as compile_schema
 from driftline.payloads.config import BYTES_PER_MB
-from driftline.payloads.payload_text import parse_json, raw_members
+from driftline.payloads.payload_text import has_long_number, parse_json, raw_members
 
 
 class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -43,9 +44,19 @@ class BatchPair(msgspec.Struct, forbid_unknown_fields=True):
     endpoint: str | None = None
 
 
+class _ParsedPair(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of a batch whose payloads are read along with it."""
+
+    old: Any
+    new: Any
+    id: msgspec.Raw = msgspec.Raw(b"null")
+    endpoint: str | None = None
+
+
 _request = msgspec.json.Decoder(CompareRequest).decode
 _header = msgspec.json.Decoder(BatchHeader).decode
 _pair = msgspec.json.Decoder(BatchPair).decode
+_parsed_pair = msgspec.json.Decoder(_ParsedPair).decode
 
 _RAW_MEMBERS = frozenset({"old_json", "new_json", "schema_fragment", "old", "new", "id"})
 
@@ -76,6 +87,25 @@ def open_batch(line: bytes, limit_mb: float) -> PlanOf:
 
 def answer_pair(line: bytes, plan_of: PlanOf) -> tuple[bytes, bytes]:
     """The id and the report of one line, both as JSON; raises `PayloadError`."""
+    return _quick_answer(line, plan_of) or _full_answer(line, plan_of)
+
+
+def _quick_answer(line: bytes, plan_of: PlanOf) -> tuple[bytes, bytes] | None:
+    """The answer to a line that is read in one go; None where numbers, sizes or errors want a closer look."""
+    started = time.monotonic()
+    if has_long_number(line):
+        return None
+    try:
+        pair = _parsed_pair(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
+        return None
+    plan = plan_of(pair.endpoint)
+    if len(line) > plan.config.max_payload_bytes:
+        return None
+    return bytes(pair.id), plan.compare_values(pair.old, pair.new, started=started).to_json()
+
+
+def _full_answer(line: bytes, plan_of: PlanOf) -> tuple[bytes, bytes]:
     pair: BatchPair = _decoded(_pair, BatchPair, line, "the line")
     report = plan_of(pair.endpoint).compare(bytes(pair.old), bytes(pair.new))
     return bytes(pair.id), report.to_json()

@@ -6,6 +6,7 @@ Plain ASGI, because a comparison takes a fraction of a millisecond and a framewo
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from driftline.web.openapi_page import openapi_page
 
 NDJSON_TYPE = b"application/x-ndjson"
 _THREAD_BYTES = 256 * 1024  # larger bodies are compared in a thread, so that others are answered meanwhile
+_TURN_SECONDS = 0.005
 _JSON_FRAME_BYTES = 1 << 20  # room for the schema and the names around two payloads
 
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -121,8 +123,12 @@ class CompareService:
         head: Headers = [(b"content-type", NDJSON_TYPE)]
         await send({"type": "http.response.start", "status": 200, "headers": head})
         await self._answer_lines(first[1:], plan_of, send)
+        yielded = time.monotonic()
         async for group in lines:
             await self._answer_lines(group, plan_of, send)
+            if time.monotonic() - yielded > _TURN_SECONDS:  # others may have waited
+                await asyncio.sleep(0)
+                yielded = time.monotonic()
         await send({"type": "http.response.body", "body": b""})
 
     async def _answer_lines(self, lines: list[bytes | None], plan_of: PlanOf, send: Send) -> None:
@@ -132,7 +138,6 @@ class CompareService:
             answers = await asyncio.to_thread(lambda: [self._answer_line(line, plan_of) for line in lines])
         if answers:
             await send({"type": "http.response.body", "body": b"".join(answers), "more_body": True})
-            await asyncio.sleep(0)  # others may have waited
 
     def _answer_line(self, line: bytes | None, plan_of: PlanOf) -> bytes:
         """One line of the answer: a report, or the error of this pair alone."""
