@@ -114,3 +114,9 @@ def test_lines_of_keys_are_where_the_keys_stand(pairs: list[tuple[str, str]], bl
     parse_toml(text, "p.toml")
     found = key_lines(text)
     assert {path: line_of(path, found) for path in expected} == expected
+
+
+def test_places_do_not_depend_on_where_tasks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "p.toml").write_text(HEAD + TABLE)
+    monkeypatch.chdir(tmp_path)
+    assert load("p.toml").place("out/x.jsonl") == tmp_path / "out/x.jsonl"

@@ -47,7 +47,7 @@ def load(path: StrPath) -> Pipeline:
     except UnicodeDecodeError as error:
         raise PipelineError(f"{file.name} is not UTF-8 text (byte {error.start})", path=file.name) from error
     document = Document(file.name, parse_toml(text, file.name), key_lines(text))
-    return _pipeline(document.root, file)
+    return _pipeline(document.root, file.absolute())  # Spark's tasks run in directories of their own
 
 
 def _pipeline(root: Section, file: Path) -> Pipeline:
