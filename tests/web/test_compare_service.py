@@ -107,6 +107,20 @@ def test_batch_streams_an_answer_for_each_line(server):
     assert found[3]["error"]["code"] == "VALIDATION_ERROR"
 
 
+def test_batch_lines_keep_long_numbers_and_sizes(server):
+    header = json.dumps({"schema_fragment": {}, "config": {"max_payload_size_mb": 0.001}})
+    lines = [
+        '{"id": 1, "old": {"n": 0.12345678901234567890}, "new": {"n": 0.12345678901234567891}}',
+        '{"id": 2, "old": {"n": 9007199254740993}, "new": {"n": 9007199254740992}}',
+        f'{{"id": 3, "old": "{"x" * 600}", "new": "{"x" * 600}"}}',  # together above the limit of each
+        f'{{"id": 4, "old": "{"x" * 2000}", "new": ""}}',
+    ]
+    answer = server.post("/v1/compare/batch", content="\n".join([header, *lines]))
+    found = [json.loads(line) for line in answer.text.splitlines()]
+    assert [line.get("report", {}).get("is_match") for line in found] == [False, False, True, None]
+    assert found[3]["error"]["code"] == "PAYLOAD_TOO_LARGE"
+
+
 def test_batch_chooses_schemas_by_endpoint(server):
     header = {"schemas": {"a": SCHEMA, "b": {"properties": {"total": {"x-migration-strategy": "ignore"}}}}}
     pairs = [{"id": name, "endpoint": name, "old": {"total": 1}, "new": {"total": 2}} for name in ("a", "b", "c")]
