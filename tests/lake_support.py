@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -60,3 +63,37 @@ def load_lake(root: Any, batches: list[list[RowDelta]], compact_after: set[int] 
         if number in (compact_after or set()):
             compact(lake, "todos", rows_per_range=2)
     return lake
+
+
+def lives_and_deaths(count: int) -> list[list[RowDelta]]:
+    """Batches of thirty deltas in which a dozen rows are written and deleted again and again."""
+    chance = random.Random(3)
+    made: list[list[RowDelta]] = []
+    for number in range(count):
+        hlcs = [number * 100 + position for position in range(30)]
+        rows = [f"r{chance.randrange(12)}" for _ in hlcs]
+        made.append(
+            [
+                delta("DELETE", row, hlc) if chance.random() < 0.3 else delta("UPDATE", row, hlc, title=f"v{hlc}")
+                for row, hlc in zip(rows, hlcs, strict=True)
+            ]
+        )
+    return made
+
+
+def problems_at_once(*works: Callable[[], object]) -> list[BaseException]:
+    """What went wrong when all of these ran at once, each in a thread of its own."""
+    problems: list[BaseException] = []
+
+    def guarded(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - given to the test
+            problems.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return problems

@@ -12,11 +12,9 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from driftline.deltas import RowDelta
 from driftline.lake import Lake, compact, flush, register, replay, verify
 from driftline.lake.delta_tables import load, transaction_version
 from driftline.lake.local_engine import run_locally
@@ -24,7 +22,7 @@ from driftline.lake.parquet_files import DataFile
 from driftline.lake.planning import bounded_rows
 from driftline.lake.rows import decode_state
 from driftline.lake.state import snapshot_table, state_rows
-from lake_support import SCHEMA, delta, load_lake
+from lake_support import SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once
 
 STAGES = ["planned", "folded", "deletes committed", "base committed"]
 
@@ -33,22 +31,9 @@ class KilledError(Exception):
     """Stands for a kill at a stage boundary."""
 
 
-def batches() -> list[list[RowDelta]]:
-    chance = random.Random(3)
-    made = []
-    for number in range(4):
-        batch = []
-        for position in range(30):
-            hlc, row = number * 100 + position, f"r{chance.randrange(12)}"
-            is_death = chance.random() < 0.3
-            batch.append(delta("DELETE", row, hlc) if is_death else delta("UPDATE", row, hlc, title=f"v{hlc}"))
-        made.append(batch)
-    return made
-
-
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_kill_at_a_stage_boundary_leaves_a_readable_lake(tmp_path: Path, stage: str) -> None:
-    everything = batches()
+    everything = lives_and_deaths(4)
     lake = load_lake(tmp_path, everything[:2], {0})
     expected = replay([each for batch in everything[:2] for each in batch])
 
@@ -68,7 +53,7 @@ def test_a_kill_at_a_stage_boundary_leaves_a_readable_lake(tmp_path: Path, stage
 
 
 def test_kills_at_random_moments(tmp_path: Path) -> None:
-    everything = batches()
+    everything = lives_and_deaths(4)
     lake = load_lake(tmp_path, everything)
     script = textwrap.dedent(
         """
@@ -100,7 +85,6 @@ def test_compactors_and_flushes_at_once(tmp_path: Path) -> None:
     made = [
         [delta("UPDATE", f"r{n % 7}", g * 1000 + n, client=f"g{g}", title=str(n)) for n in range(12)] for g in (1, 2)
     ]
-    problems: list[BaseException] = []
 
     def flusher(gateway: int) -> None:
         for number, each in enumerate(made[gateway - 1]):
@@ -110,20 +94,7 @@ def test_compactors_and_flushes_at_once(tmp_path: Path) -> None:
         for _ in range(5):
             compact(lake, "todos", rows_per_range=3)
 
-    def guarded(work: Any, *arguments: Any) -> None:
-        try:
-            work(*arguments)
-        except BaseException as error:  # noqa: BLE001 - reported by the assertion below
-            problems.append(error)
-
-    threads = [
-        threading.Thread(target=guarded, args=args) for args in [(flusher, 1), (flusher, 2), (compactor,), (compactor,)]
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert problems == []
+    assert problems_at_once(partial(flusher, 1), partial(flusher, 2), compactor, compactor) == []
     compact(lake, "todos")
     proof = verify(lake, "todos", oracle=True)
     assert proof.is_proved
@@ -132,7 +103,7 @@ def test_compactors_and_flushes_at_once(tmp_path: Path) -> None:
 
 
 def test_the_losing_compactor_folds_again(tmp_path: Path) -> None:
-    everything = batches()
+    everything = lives_and_deaths(4)
     lake = load_lake(tmp_path, everything[:2], {0})
     seen: list[str] = []
 
@@ -150,7 +121,7 @@ def test_the_losing_compactor_folds_again(tmp_path: Path) -> None:
 
 
 def test_a_rival_that_did_all_the_work_is_believed(tmp_path: Path) -> None:
-    lake = load_lake(tmp_path, batches()[:1])
+    lake = load_lake(tmp_path, lives_and_deaths(4)[:1])
     calls: list[str] = []
 
     def rival(stage: str) -> None:
@@ -182,7 +153,7 @@ def test_concurrent_flushes_of_one_sequence_write_once(tmp_path: Path) -> None:
 
 
 def test_deltas_beyond_the_memory_limit_wait_on_disk(tmp_path: Path) -> None:
-    everything = batches()
+    everything = lives_and_deaths(4)
     lake = load_lake(tmp_path, everything)
     compact(lake, "todos", rows_per_range=3, engine=partial(run_locally, memory_bytes=1))
     assert dict(state_rows(lake, "todos")) == replay([each for batch in everything for each in batch])

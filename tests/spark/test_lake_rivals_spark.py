@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.deltas import RowDelta, merge
+from driftline.deltas import RowDelta, TableSchema, merge
 from driftline.errors import LakeError
 from driftline.lake import Lake, compact, flush, register, replay, verify
+from driftline.lake.columns import escape_name
 from driftline.lake.delta_tables import load
 from driftline.lake.rows import decode_state
-from driftline.lake.state import snapshot_table, state_rows
+from driftline.lake.state import all_deltas, snapshot_table, state_rows
 from driftline.spark.lake_folds import fold_engine
 from lake_damage import DAMAGES, delta_files, forge
-from lake_support import BATCHES, SCHEMA, delta, load_lake
+from lake_support import BATCHES, SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once
 from spark_support import SOURCE
 
 if TYPE_CHECKING:
@@ -38,21 +39,6 @@ STAGES = ["planned", "folded", "deletes committed", "base committed"]
 
 class KilledError(Exception):
     """Stands for a kill at a stage boundary."""
-
-
-def some_batches(count: int) -> list[list[RowDelta]]:
-    chance = random.Random(3)
-    made: list[list[RowDelta]] = []
-    for number in range(count):
-        hlcs = [number * 100 + position for position in range(30)]
-        rows = [f"r{chance.randrange(12)}" for _ in hlcs]
-        made.append(
-            [
-                delta("DELETE", row, hlc) if chance.random() < 0.3 else delta("UPDATE", row, hlc, title=f"v{hlc}")
-                for row, hlc in zip(rows, hlcs, strict=True)
-            ]
-        )
-    return made
 
 
 def together(batches: list[list[RowDelta]]) -> list[RowDelta]:
@@ -87,7 +73,7 @@ def test_one_state_whatever_the_order_and_the_generations(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_delta_file_is_named(spark: SparkSession, tmp_path: Path, damage: Any) -> None:
-    batches = some_batches(2)
+    batches = lives_and_deaths(2)
     lake = load_lake(tmp_path, batches[:1], {0})
     flush(lake, "todos", batches[1], gateway_id="gw", sequence=2)
     versions = [load(lake, "todos", part).version() for part in ("base", "deletes")]
@@ -123,7 +109,7 @@ def test_verify_names_forged_deltas_and_lists_differing_rows(spark: SparkSession
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stop_at_a_stage_boundary_leaves_a_readable_lake(spark: SparkSession, tmp_path: Path, stage: str) -> None:
-    batches = some_batches(3)
+    batches = lives_and_deaths(3)
     lake = load_lake(tmp_path, batches[:2], {0})
     engine = fold_engine(spark)
 
@@ -164,7 +150,7 @@ COMPACTOR = textwrap.dedent(
     ("stage", "seconds"), [("folded", 0), ("deletes committed", 0), ("never", 0.2), ("never", 1.1)]
 )
 def test_a_killed_compactor_leaves_a_readable_lake(tmp_path: Path, stage: str, seconds: float) -> None:
-    batches = some_batches(3)
+    batches = lives_and_deaths(3)
     lake = load_lake(tmp_path, batches, {0})
     process = subprocess.Popen(
         [sys.executable, "-c", COMPACTOR, str(tmp_path), stage],
@@ -187,13 +173,33 @@ def test_a_killed_compactor_leaves_a_readable_lake(tmp_path: Path, stage: str, s
     assert verify(lake, "todos", oracle=True).deltas == 90
 
 
+def test_schemas_change_between_files(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    engine = fold_engine(spark)
+    steps = [["a"], ["a", "b c"], ["b c"], ["b c", "a"]]
+    for number, names in enumerate(steps):
+        register(lake, TableSchema("todos", [{"name": name, "type": "string"} for name in names]))
+        written = dict.fromkeys(names, f"v{number}")
+        some = [delta("UPDATE", f"r{number % 2}", number, **written), delta("INSERT", f"n{number}", number, **written)]
+        flush(lake, "todos", some, gateway_id="gw", sequence=number + 1)
+        assert compact(lake, "todos", engine=engine, rows_per_range=2).is_new
+        expected = {
+            row: {name: value for name, value in columns.items() if name in names}
+            for row, columns in replay(all_deltas(lake, "todos")).items()
+        }
+        assert dict(state_rows(lake, "todos")) == expected
+        assert set(pl.read_delta(lake.part("todos", "base")).columns) == {
+            "_row_id", "_stamps", *map(escape_name, names)
+        }  # fmt: skip
+        assert verify(lake, "todos", engine=engine).is_proved
+
+
 def test_compactors_and_flushes_at_once(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     register(lake, SCHEMA)
     made = [
         [delta("UPDATE", f"r{n % 7}", g * 1000 + n, client=f"g{g}", title=str(n)) for n in range(8)] for g in (1, 2)
     ]
-    problems: list[BaseException] = []
 
     def flusher(gateway: int) -> None:
         for number, each in enumerate(made[gateway - 1]):
@@ -204,19 +210,7 @@ def test_compactors_and_flushes_at_once(spark: SparkSession, tmp_path: Path) -> 
         for _ in range(3):
             compact(lake, "todos", rows_per_range=3, engine=fold_engine(spark))
 
-    def guarded(work: Any, *arguments: Any) -> None:
-        try:
-            work(*arguments)
-        except BaseException as error:  # noqa: BLE001 - reported by the assertion below
-            problems.append(error)
-
-    threads = [
-        threading.Thread(target=guarded, args=args) for args in [(flusher, 1), (flusher, 2), (compactor,), (compactor,)]
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    problems = problems_at_once(partial(flusher, 1), partial(flusher, 2), compactor, compactor)
     # A loser either folded again or said that others kept committing.
     assert [problem for problem in problems if getattr(problem, "code", "") != "commit_conflict"] == []
     compact(lake, "todos", engine=fold_engine(spark))
@@ -226,7 +220,7 @@ def test_compactors_and_flushes_at_once(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_the_losing_compactor_folds_again(spark: SparkSession, tmp_path: Path) -> None:
-    batches = some_batches(4)
+    batches = lives_and_deaths(4)
     lake = load_lake(tmp_path, batches[:2], {0})
     engine = fold_engine(spark)
     seen: list[str] = []

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from driftline.cli.commands import LazyGroup
+from driftline.cli.terminal import progress_bar
 from driftline.errors import OptionError
 
 if TYPE_CHECKING:
@@ -78,6 +81,49 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return engine(master(command))
 
 
+def output_options(formats: Sequence[str], what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`--format`, the first one being the default, and `--output`."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        choice = click.option(
+            "--format",
+            "format_name",
+            type=click.Choice(formats),
+            default=formats[0],
+            show_default=True,
+            help=what,
+        )
+        text = "Write to FILE (whole or not at all) instead of stdout."
+        return choice(click.option("-o", "--output", metavar="FILE", help=text)(command))
+
+    return add
+
+
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """A lake and where the folds of its tables run."""
+
+    lake: Lake
+    engine: str
+    master: str | None
+
+    @contextmanager
+    def of(self, table: str) -> Iterator[dict[str, Any]]:
+        """The engine and the tracker for work on a table, as the lake's functions take them."""
+        with _fold_engine(self.lake, table, self.engine, self.master) as run, progress_bar() as tracker:
+            yield {"engine": run, "tracker": tracker}
+
+
+def fold_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--lake`, `--engine` and `--master`, given to the command as `folds`."""
+
+    @wraps(command)
+    def with_folds(location: str, engine: str, master: str | None, **given: Any) -> Any:
+        return command(folds=Folds(open_lake(location), engine, master), **given)
+
+    return lake_option(engine_options(with_folds))
+
+
 def open_lake(location: str) -> Lake:
     """The lake of `--lake`; storage options come from the environment, as `deltalake` reads them."""
     from driftline.lake import Lake
@@ -107,7 +153,7 @@ def table_bytes(lake: Lake, table: str) -> int:
 
 
 @contextmanager
-def fold_engine_for(lake: Lake, table: str, engine: str, master: str | None) -> Iterator[Engine]:
+def _fold_engine(lake: Lake, table: str, engine: str, master: str | None) -> Iterator[Engine]:
     """The scheduler of folds for this table, with a Spark session around it where one is needed."""
     from driftline.lake.local_engine import run_locally
 

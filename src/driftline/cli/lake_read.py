@@ -10,9 +10,8 @@ from typing import BinaryIO, cast
 
 import click
 
-from driftline.cli.lake import engine_options, fold_engine_for, lake_option, open_lake, table_option
+from driftline.cli.lake import Folds, fold_options, lake_option, open_lake, output_options, table_option
 from driftline.cli.outcome import DIFFERENT, SAME
-from driftline.cli.terminal import progress_bar
 
 
 @click.command(
@@ -27,35 +26,17 @@ Rows come in the order of row ids. In JSONL a column that was never set is left 
 )
 @table_option
 @click.option("--as-of", metavar="MOMENT", help="The moment to travel to.  [default: now]")
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["jsonl", "csv", "parquet", "sqlite"]),
-    default="jsonl",
-    show_default=True,
-    help="What to write.",
-)
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
-@lake_option
-@engine_options
-def materialize(
-    table: str,
-    as_of: str | None,
-    format_name: str,
-    output: str | None,
-    location: str,
-    engine: str,
-    master: str | None,
-) -> int:
+@output_options(["jsonl", "csv", "parquet", "sqlite"], "What to write.")
+@fold_options
+def materialize(table: str, as_of: str | None, format_name: str, output: str | None, folds: Folds) -> int:
     """Write the rows of a table as they are now, or were at a moment within retention."""
     from driftline.lake import materialize as write_state
     from driftline.lake.moments import parse_moment
 
-    lake = open_lake(location)
     moment = None if as_of is None else parse_moment(as_of)
     target: str | BinaryIO = cast(BinaryIO, sys.stdout.buffer) if output is None else output
-    with fold_engine_for(lake, lake.table_name(table), engine, master) as run, progress_bar() as tracker:
-        write_state(lake, table, target, format=format_name, as_of=moment, engine=run, tracker=tracker)
+    with folds.of(folds.lake.table_name(table)) as way:
+        write_state(folds.lake, table, target, format=format_name, as_of=moment, **way)
     return SAME
 
 
@@ -72,36 +53,16 @@ The window is everything after --from up to and including --to. Exit codes: 0 no
 @table_option
 @click.option("--from", "since", required=True, metavar="MOMENT", help="Where the window begins (not included).")
 @click.option("--to", "until", metavar="MOMENT", help="Where it ends (included).  [default: now]")
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(["events", "deltas", "changeset"]),
-    default="events",
-    show_default=True,
-    help="Table-diff events, row deltas or a SQLite changeset.",
-)
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
-@lake_option
-@engine_options
-def changes(
-    table: str,
-    since: str,
-    until: str | None,
-    kind: str,
-    output: str | None,
-    location: str,
-    engine: str,
-    master: str | None,
-) -> int:
+@output_options(["events", "deltas", "changeset"], "Table-diff events, row deltas or a SQLite changeset.")
+@fold_options
+def changes(table: str, since: str, until: str | None, format_name: str, output: str | None, folds: Folds) -> int:
     """Write the net change of a table between two moments."""
     from driftline.lake.change_outputs import write_changes
     from driftline.lake.moments import LAST_MOMENT, parse_moment
 
-    lake = open_lake(location)
     begin, end = parse_moment(since), LAST_MOMENT if until is None else parse_moment(until)
-    folds = fold_engine_for(lake, lake.table_name(table), engine, master)
-    with folds as run, progress_bar() as tracker, _opened(output) as out:
-        counts = write_changes(lake, table, out, since=begin, until=end, kind=kind, engine=run, tracker=tracker)
+    with folds.of(folds.lake.table_name(table)) as way, _opened(output) as out:
+        counts = write_changes(folds.lake, table, out, since=begin, until=end, kind=format_name, **way)
     return DIFFERENT if counts.any_difference else SAME
 
 
@@ -116,15 +77,13 @@ Exit codes: 0 proved, 1 differences (the row ids are listed), 2 error.
 )
 @table_option
 @click.option("--oracle", is_flag=True, help="Also replay every delta in plain Python (slow).")
-@lake_option
-@engine_options
-def verify(table: str, oracle: bool, location: str, engine: str, master: str | None) -> int:
+@fold_options
+def verify(table: str, oracle: bool, folds: Folds) -> int:
     """Prove that the snapshot is what a replay of all deltas gives, and that every delta id is right."""
     from driftline.lake import verify as verify_table
 
-    lake = open_lake(location)
-    with fold_engine_for(lake, lake.table_name(table), engine, master) as run, progress_bar() as tracker:
-        proof = verify_table(lake, table, engine=run, tracker=tracker, oracle=oracle)
+    with folds.of(folds.lake.table_name(table)) as way:
+        proof = verify_table(folds.lake, table, oracle=oracle, **way)
     record = {
         "table": table,
         "proved": proof.is_proved,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli.lake import choose_engine, engine_options, fold_engine_for, lake_option, open_lake, table_option
+from driftline.cli.lake import Folds, choose_engine, engine_options, fold_options, lake_option, open_lake, table_option
 from driftline.cli.outcome import SAME
 from driftline.cli.terminal import progress_bar
 
@@ -161,20 +161,17 @@ Examples:
 @click.option("--table", "-t", metavar="NAME", help="The table.  [default: every table]")
 @click.option("--full", is_flag=True, help="Fold from the deltas alone instead of from the last snapshot.")
 @click.option("--target-file-mb", default=32, show_default=True, type=click.IntRange(1), help="Size of base files.")
-@lake_option
-@engine_options
-def compact(table: str | None, full: bool, target_file_mb: int, location: str, engine: str, master: str | None) -> int:
+@fold_options
+def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) -> int:
     """Fold new deltas into a new snapshot; only touched ranges of row ids are rewritten."""
     from driftline.lake import compact as compact_table
     from driftline.lake.registry import registered
 
-    lake = open_lake(location)
+    lake = folds.lake
     names = [table] if table else [name for name in lake.tables() if registered(lake, name) is not None]
     for name in names:
-        with fold_engine_for(lake, name, engine, master) as run, progress_bar() as tracker:
-            result = compact_table(
-                lake, name, full=full, engine=run, tracker=tracker, target_file_bytes=target_file_mb << 20
-            )
+        with folds.of(name) as way:
+            result = compact_table(lake, name, full=full, target_file_bytes=target_file_mb << 20, **way)
         record = {
             "table": name,
             "new": result.is_new,
@@ -199,17 +196,8 @@ Examples:
 @click.option("--hours", default=168, show_default=True, type=click.IntRange(0), help="Keep what is younger.")
 @click.option("--horizon", metavar="MOMENT", help="Archive the state before MOMENT and let its deltas go, for ever.")
 @click.option("--dry-run", is_flag=True, help="Only list the files.")
-@lake_option
-@engine_options
-def vacuum(
-    table: str,
-    hours: int,
-    horizon: str | None,
-    dry_run: bool,
-    location: str,
-    engine: str,
-    master: str | None,
-) -> int:
+@fold_options
+def vacuum(table: str, hours: int, horizon: str | None, dry_run: bool, folds: Folds) -> int:
     """Remove files that no kept snapshot needs, and list them.
 
     With --horizon, history begins there: older deltas are refused from then on.
@@ -219,13 +207,12 @@ def vacuum(
     from driftline.lake import vacuum as vacuum_table
     from driftline.lake.moments import parse_moment
 
-    lake = open_lake(location)
     if horizon is not None:
         if dry_run:
             raise OptionError("--horizon cannot be tried out: leave --dry-run away")
-        with fold_engine_for(lake, lake.table_name(table), engine, master) as run, progress_bar() as tracker:
-            set_horizon(lake, table, parse_moment(horizon, first=True), engine=run, tracker=tracker)
-    for path in vacuum_table(lake, table, hours=hours, dry_run=dry_run):
+        with folds.of(folds.lake.table_name(table)) as way:
+            set_horizon(folds.lake, table, parse_moment(horizon, first=True), **way)
+    for path in vacuum_table(folds.lake, table, hours=hours, dry_run=dry_run):
         click.echo(path)
     return SAME
 

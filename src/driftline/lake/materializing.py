@@ -51,8 +51,8 @@ class WriteState:
                 path.write_bytes(jsonl_bytes(rows, plan.columns))
             elif self.format == "csv":
                 path.write_bytes(csv_bytes(rows, plan.columns))
-            else:
-                pq.write_table(plain_table(rows, plan.columns), path, compression="zstd", compression_level=1)
+            else:  # read once more, soon: not worth compressing
+                pq.write_table(plain_table(rows, plan.columns), path, compression="none", use_dictionary=False)
         return [{"path": str(path), "rows": rows.num_rows}]
 
 
@@ -98,7 +98,7 @@ def _join_parquet(parts: list[Result], output: StrPath) -> None:
         writer = None
         for part in parts:
             file = pq.ParquetFile(part["path"])
-            writer = writer or pq.ParquetWriter(out, file.schema_arrow, compression="zstd")
+            writer = writer or pq.ParquetWriter(out, file.schema_arrow, compression="zstd", compression_level=1)
             for group in range(file.num_row_groups):
                 writer.write_table(file.read_row_group(group))
         if writer is not None:

@@ -23,7 +23,7 @@ from driftline.spark.parcels import PARCEL_BYTES, Parcel, pack, unpack
 from driftline.spark.parcels import SCHEMA as PARCELS
 from driftline.spark.session import chosen_master, is_local
 from driftline.spark.task_errors import error_text, raise_task_error
-from driftline.spark.watching import watched
+from driftline.spark.watching import is_connect_session, watched
 from driftline.spark.workers import settle_worker
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # Large tasks: each costs a tenth of a second, and the more deltas meet in one, the more are folded before they travel.
 ROWS_PER_TASK = 2_500_000
 _BYTES_PER_TASK = 160 << 20  # of delta files
+_LEAST_ROWS_PER_TASK = 250_000  # where cores would be idle otherwise
 _ROWS_PER_PARTITION = 1_000_000
 _WANTED_PARTITIONS = 8  # where there are as many ranges: so many cores have something to do
 # Partitions are planned by range, so there is nothing to adapt; on one machine compression only costs time.
@@ -61,6 +62,7 @@ def run_on_spark(
     from pyspark.sql import functions as sf
 
     rows_per_task = bounded_rows(ROWS_PER_TASK, plan.deltas, _BYTES_PER_TASK)
+    rows_per_task = min(rows_per_task, max(_LEAST_ROWS_PER_TASK, -(-plan.delta_count // _cores(session))))
     work = bundles(delta_work(plan, rows_per_task), rows_per_task)
     count = partition_count(plan, job)
     tasks = session.range(0, len(work), 1, len(work))
@@ -71,6 +73,13 @@ def run_on_spark(
     for row in sorted(rows, key=lambda row: (row["error"] is None, row["range"])):
         raise_task_error(row["error"])
         yield from json.loads(row["result"])
+
+
+def _cores(session: SparkSession) -> int:
+    """About how many tasks run at once; a Connect client is not told, unless the setting says it."""
+    if is_connect_session(session):
+        return int(session.conf.get("spark.default.parallelism", "8") or 8)
+    return max(1, session.sparkContext.defaultParallelism)
 
 
 def bundles(work: Sequence[DeltaWork], wanted_rows: int) -> list[list[DeltaWork]]:
