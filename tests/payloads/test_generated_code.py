@@ -19,6 +19,7 @@ CONFIG = st.fixed_dictionaries(
         "trace_rule_application": st.booleans(),
         "max_depth": st.integers(0, 6),
         "collect_statistics": st.booleans(),
+        "fail_fast": st.booleans(),
     },
 )
 
@@ -40,7 +41,7 @@ def answer(plan, old, new):
         return plan.compare(old, new).to_json(execution=False)
     except PayloadError as error:
         partial = error_response(error)["partial_result"]
-        return error.code, [entry["path"] for entry in partial["diffs"]] if partial else None
+        return error.code, {name: value for name, value in (partial or {}).items() if name != "execution"}
 
 
 @st.composite

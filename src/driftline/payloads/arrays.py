@@ -7,7 +7,6 @@ from typing import Any
 
 from driftline.payloads.keyed_arrays import keyed_items
 from driftline.payloads.match_tests import quick_types
-from driftline.payloads.object_code import NESTED_LEVELS
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
@@ -73,7 +72,7 @@ def strict_items(plan: NodePlan) -> Items:
             _compare_lengths(plan, old, new, run, path)
         same = 0
         sure_match = None
-        is_deep = run.depth >= run.max_depth - NESTED_LEVELS
+        is_deep = run.depth >= run.quick_depth
         for index, (left, right) in enumerate(zip(old, new, strict=False)):
             if not index % STEPS_BETWEEN_CLOCK_LOOKS:
                 run.look_at_clock()

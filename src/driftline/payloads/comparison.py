@@ -23,7 +23,7 @@ from driftline.payloads.ignores import prune
 from driftline.payloads.paths import render
 from driftline.payloads.payload_text import read_payload
 from driftline.payloads.report import Report, encode
-from driftline.payloads.run import Run, StopComparisonError
+from driftline.payloads.run import NOT_QUICK, Run, StopComparisonError
 from driftline.payloads.schema_nodes import SchemaDocument
 from driftline.payloads.schema_root import find_root
 from driftline.payloads.schema_text import load_schema
@@ -65,18 +65,27 @@ class PayloadPlan:
             raise self._cut_short(error, run, started) from None
         return self.compare_values(*pair, started=started)
 
-    def compare_values(self, old: Any, new: Any, *, started: float | None = None) -> Report:
-        """Compare two parsed values whose size is known to be within the limit."""
+    def compare_values(self, old: Any, new: Any, *, started: float | None = None, in_order: bool = False) -> Report:
+        """Compare two parsed values whose size is known to be within the limit.
+
+        What came before a value that is nested too deep is told as the loops find it, whatever was compiled until now.
+        """
         started = time.monotonic() if started is None else started
         run = Run(self.config, self._compiler.root, (old, new), started + self.config.timeout_seconds)
+        if in_order:
+            run.quick_depth = NOT_QUICK
         try:
             self._walk(run)
         except StopComparisonError:
             pass
         except RecursionError:
+            if run.quick_depth != NOT_QUICK:
+                return self.compare_values(old, new, started=started, in_order=True)
             error = PayloadError("the payload is nested deeper than can be compared", code="MAX_DEPTH_EXCEEDED")
             raise self._cut_short(error, run, started) from None
         except PayloadError as error:
+            if error.code == "MAX_DEPTH_EXCEEDED" and run.quick_depth != NOT_QUICK:
+                return self.compare_values(old, new, started=started, in_order=True)
             raise self._cut_short(error, run, started) from None
         return self._report(run, started, is_match=not run.diffs)
 

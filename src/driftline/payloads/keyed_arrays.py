@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from driftline.payloads.keys import KeyPath
-from driftline.payloads.object_code import NESTED_LEVELS
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
@@ -53,7 +52,7 @@ def keyed_items(plan: NodePlan) -> Items:
         partners, values_of = after.by_key, before.values.get if before.values else None
         lost: Unpaired = []
         tally = 0
-        is_deep = run.depth >= run.max_depth - NESTED_LEVELS
+        is_deep = run.depth >= run.quick_depth
         sure_match = None
         for index, (token, left) in enumerate(before.by_key.items()):
             if not index % STEPS_BETWEEN_CLOCK_LOOKS:

@@ -15,18 +15,17 @@ from typing import Any, NamedTuple
 from driftline.payloads.match_tests import Constants, leaf_test, quick_types
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, NodePlan, SureMatch
-from driftline.payloads.run import CLOCK_MASK, IGNORED_LEAF, Run
+from driftline.payloads.run import CLOCK_MASK, IGNORED_LEAF, NESTED_LEVELS, Run
 from driftline.payloads.values import NEW, OLD, union_leaf_count
 
 # Compares what a generated function left open: the names it looked at, and those of them it could not settle.
 Rest = Callable[[dict[str, Any], dict[str, Any], frozenset[str], tuple[str, ...], Run, Path], None]
 
-NESTED_LEVELS = 2  # a difference far below is looked at once more for each level
 MAX_MEMBERS = 200  # others are left to the loop
 
 _COMPARE = """
 def compare(old, new, run, path):
-    if run.depth >= run.max_depth - {levels}{both_names}:
+    if run.depth >= run.quick_depth{both_names}:
         {otherwise}(old, new, run, path)
         return
     run.depth += 1
@@ -126,7 +125,6 @@ def object_code(plan: NodePlan, rest: Rest, otherwise: Compare) -> Compare:
             blocks[member.name] = block
     owners = plan.compiler.tracks_owners
     source = _COMPARE.format(
-        levels=NESTED_LEVELS,
         both_names="".join(
             f" or ({constants.name_of(raw)} in old and {constants.name_of(name)} in old)"
             for raw, name in plan.aliases.items()

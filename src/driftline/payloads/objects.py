@@ -10,7 +10,6 @@ from typing import Any
 
 from driftline.payloads.match_tests import quick_types
 from driftline.payloads.object_code import (
-    NESTED_LEVELS,
     Rest,
     has_plain_names,
     is_ignored,
@@ -20,7 +19,7 @@ from driftline.payloads.object_code import (
 )
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, NodePlan
-from driftline.payloads.run import Run
+from driftline.payloads.run import NESTED_LEVELS, Run
 from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
 from driftline.payloads.views import is_absent, sift
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 STEPS_BETWEEN_CLOCK_LOOKS = 256
 CLOCK_MASK = STEPS_BETWEEN_CLOCK_LOOKS - 1
 IGNORED_LEAF = 1 << 32  # in a tally of leaves, see object_code
+NESTED_LEVELS = 2  # how far below generated functions look; a difference there is looked at once more for each level
+NOT_QUICK = -1  # a `quick_depth` at which generated functions are not used
 
 
 class StopComparisonError(Exception):
@@ -28,8 +30,8 @@ class Run:
 
     __slots__ = (
         "broken", "checked", "conditions", "config", "deadline", "depth", "diffs", "extra_leaves", "fail_fast",
-        "ignored", "max_depth", "owners", "pruned", "root_plan", "roots", "said", "statistics", "steps", "trace",
-        "unmatched", "views", "warnings",
+        "ignored", "max_depth", "owners", "pruned", "quick_depth", "root_plan", "roots", "said", "statistics", "steps",
+        "trace", "unmatched", "views", "warnings",
     )  # fmt: skip
 
     def __init__(self, config: EngineConfig, root_plan: NodePlan, roots: tuple[Any, Any], deadline: float) -> None:
@@ -39,6 +41,8 @@ class Run:
         self.deadline = deadline
         self.fail_fast = config.fail_fast
         self.max_depth = config.max_depth
+        # From here on only the loops compare. With fail_fast always: a report counts what came before the difference.
+        self.quick_depth = NOT_QUICK if config.fail_fast else config.max_depth - NESTED_LEVELS
         self.statistics = config.collect_statistics
         self.trace: list[Entry] | None = [] if config.trace_rule_application else None
         self.diffs: list[Entry] = []

@@ -12,9 +12,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from driftline.payloads.match_tests import quick_types
-from driftline.payloads.object_code import NESTED_LEVELS, sure_match
+from driftline.payloads.object_code import sure_match
 from driftline.payloads.plan import NodePlan, SureMatch
-from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
+from driftline.payloads.run import NESTED_LEVELS, STEPS_BETWEEN_CLOCK_LOOKS, Run
 from driftline.payloads.values import MISSING
 
 Numbered = list[tuple[int, Any]]  # items with their index in the array

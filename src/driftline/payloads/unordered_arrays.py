@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from driftline.payloads.match_tests import quick_types
-from driftline.payloads.object_code import NESTED_LEVELS
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run, StopComparisonError
@@ -64,7 +63,7 @@ def _quick_part(item: NodePlan) -> Callable[[list[Any], list[Any], Run], tuple[N
         return sure_pairs(item)
 
     def settle(old: list[Any], new: list[Any], run: Run) -> tuple[Numbered, Numbered]:
-        is_deep = run.depth >= run.max_depth - NESTED_LEVELS
+        is_deep = run.depth >= run.quick_depth
         quick = prepared() if len(old) >= QUICK_FROM_ITEMS and not is_deep else None
         return quick.settle(old, new, run) if quick is not None else (list(enumerate(old)), list(enumerate(new)))
 
