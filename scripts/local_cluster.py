@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--memory", default="1g", help="of each worker")
     parser.add_argument("command", nargs="*")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, _leave)
     with StandaloneCluster(given.workers, cores=given.cores, memory=given.memory) as cluster:
         print(f"cluster: {cluster.url}, {given.workers} workers", file=sys.stderr)
         if not given.command:
@@ -33,6 +34,11 @@ def main() -> int:
             except KeyboardInterrupt:
                 return 0
         return subprocess.run(given.command, env={**os.environ, "SPARK_MASTER": cluster.url}, check=False).returncode
+
+
+def _leave(signal_number: int, frame: object) -> None:
+    """End as after an error, so that nothing of the cluster stays behind."""
+    sys.exit(128 + signal_number)
 
 
 if __name__ == "__main__":

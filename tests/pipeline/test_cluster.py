@@ -7,6 +7,7 @@ middle of the second one a worker is killed.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from driftline.spark.standalone import StandaloneCluster
@@ -124,3 +126,19 @@ def test_the_script_runs_a_command_against_a_cluster_of_its_own() -> None:
     assert done.returncode == 3, done.stderr
     assert done.stdout.startswith("spark://127.0.0.1:")
     assert done.stderr == f"cluster: {done.stdout.strip()}, 1 workers\n"
+
+
+def test_a_script_that_is_ended_leaves_nothing_running() -> None:
+    script = Path(__file__).parents[2] / "scripts" / "local_cluster.py"
+    command = [sys.executable, str(script), "--workers", "1"]
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": SOURCE}, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        assert [running.stderr.readline() for _ in range(2)][1] == "Ctrl-C ends it\n"
+        cluster = psutil.Process(running.pid).children(recursive=True)
+        assert cluster
+        running.terminate()
+        assert running.wait(60) == 128 + signal.SIGTERM
+    gone, alive = psutil.wait_procs(cluster, timeout=30)
+    assert not alive
