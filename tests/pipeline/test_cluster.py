@@ -140,5 +140,5 @@ def test_a_script_that_is_ended_leaves_nothing_running() -> None:
         assert cluster
         running.terminate()
         assert running.wait(60) == 128 + signal.SIGTERM
-    gone, alive = psutil.wait_procs(cluster, timeout=30)
+    _, alive = psutil.wait_procs(cluster, timeout=30)
     assert not alive
