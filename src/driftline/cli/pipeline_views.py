@@ -153,11 +153,13 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
     >>> counts_text({"added": 5, "removed": 0, "changed": 9, "unchanged": 1000, "different": 14, "total": 1009})
     '9 changed, 5 added of 1,009'
-    >>> counts_text({"deltas": 1200, "files": 3})
-    '1,200 deltas, 3 files'
+    >>> counts_text({"deltas": 1200, "files": 1})
+    '1,200 deltas, 1 file'
     """
     names = ("changed", "added", "removed") if "added" in counts else tuple(name for name in counts if name != "total")
-    shown = [f"{counts[name]:,} {name}" for name in names if counts[name]]
+    shown = [
+        f"{counts[name]:,} {name.removesuffix('s') if counts[name] == 1 else name}" for name in names if counts[name]
+    ]
     words = ", ".join(shown) or ("nothing" if counts else "")
     return f"{words} of {counts['total']:,}" if counts.get("total") else words
 
