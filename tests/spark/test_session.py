@@ -202,3 +202,12 @@ def test_damaged_archive_is_ignored(tmp_path: Path) -> None:
     """
     out, err = start(code, without_java(tmp_path)).communicate(timeout=120)
     assert (out, err) == ("7\n", "")
+
+
+def test_what_py4j_logs_reaches_nobody() -> None:
+    script = (
+        "import logging; logging.basicConfig(); from driftline.spark import session; session._silence_py4j();"
+        "logging.getLogger('py4j.clientserver').error('noise'); logging.getLogger('mine').error('heard')"
+    )
+    with start(script, dict(os.environ)) as process:
+        assert process.communicate(timeout=60)[1] == "ERROR:mine:heard\n"

@@ -280,7 +280,10 @@ def _silence_pandas_warnings() -> None:
 
 
 def _silence_py4j() -> None:
-    # py4j logs a stack trace on the root logger when a call is interrupted or the JVM is gone.
+    # py4j logs a stack trace, on its own loggers and on the root one, when a call is interrupted or the JVM is gone.
+    own = logging.getLogger("py4j")
+    own.addHandler(logging.NullHandler())
+    own.propagate = False
     root = logging.getLogger()
     if _is_not_from_py4j not in root.filters:
         root.addFilter(_is_not_from_py4j)
