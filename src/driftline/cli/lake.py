@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftline.cli.commands import LazyGroup
+from driftline.cli.engine_options import engine_options
 from driftline.cli.terminal import progress_bar
 from driftline.errors import OptionError
 
@@ -66,19 +67,6 @@ def lake_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def table_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--table`."""
     return click.option("--table", "-t", required=True, metavar="NAME", help="The table.")(command)
-
-
-def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--engine` and `--master`."""
-    engine = click.option(
-        "--engine",
-        type=click.Choice(["auto", "local", "spark"]),
-        default="auto",
-        show_default=True,
-        help="Where the work runs.",
-    )
-    master = click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
-    return engine(master(command))
 
 
 def output_options(formats: Sequence[str], what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli.lake import Folds, choose_engine, engine_options, fold_options, lake_option, open_lake, table_option
+from driftline.cli.engine_options import engine_options
+from driftline.cli.lake import Folds, choose_engine, fold_options, lake_option, open_lake, table_option
 from driftline.cli.outcome import SAME
 from driftline.cli.terminal import progress_bar
 
