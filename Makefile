@@ -5,7 +5,7 @@ READY := .venv/.ready
 PEERS_READY := benchmarks/.peers/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test bench bench-full docs lock clean
+.PHONY: help setup demo check test faults bench bench-full docs lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ check: $(READY) ## lint, formatting, types, import direction, generated docs
 
 test: check ## all checks and all tests
 	@$(BIN)/pytest -q -n 2 --dist loadfile
+
+faults: $(READY) ## kills, full disks, closed pipes, slow clients, mutated files (minutes)
+	@$(BIN)/python -m faults
 
 bench: $(PEERS_READY) ## benchmarks against the peers, quick set
 	@$(BIN)/python -m benchmarks quick
