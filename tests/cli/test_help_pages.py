@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import click
 import pytest
 
+from driftline.cli.commands import ALIASES, current_names
 from driftline.cli.main import driftline
+from driftline.cli.outcome import run
 
 
 def all_commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -30,3 +32,19 @@ def test_every_command_explains_itself(path: tuple[str, ...], command: click.Com
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert parameter.help, f"{parameter.opts[0]} needs a help text"
+
+
+def test_older_names_are_understood_and_lead_to_commands_that_exist(capfd: pytest.CaptureFixture[str]) -> None:
+    paths = {" ".join(path) for path, _ in COMMANDS}
+    for old, alias in ALIASES.items():
+        assert alias.now in paths, f"{old} leads to {alias.now}, which is no command"
+        assert current_names([*old.split(), "--x"]) == [*alias.now.split(), "--x"]
+        assert (alias.now in capfd.readouterr().err) is not alias.for_good
+    assert current_names(["diff", "conformance"]) == ["diff", "conformance"]
+
+
+def test_older_names_run_and_are_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(driftline, ["conformance", "--help"]) == 0
+    assert "Usage: driftline dev conformance" in capfd.readouterr().out
+    assert run(driftline, ["--help"]) == 0
+    assert "conformance" not in capfd.readouterr().out

@@ -5,6 +5,7 @@ Code is imported only when its command is called, so `driftline --help` answers 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -16,7 +17,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("driftline.cli.compare:compare", "Decide whether two JSON payloads are equivalent."),
     "compare-batch": ("driftline.cli.compare_batch:compare_batch", "Compare many pairs of payloads, also on Spark."),
     "payloads": ("driftline.cli.payloads:payloads", "Check the schemas that payload comparisons use."),
-    "conformance": ("driftline.cli.conformance:conformance", "Run folders of table-diff fixtures and report."),
     "changeset": ("driftline.cli.changeset:changeset", "Read, combine, apply and make SQLite changesets."),
     "serve": ("driftline.cli.serve:serve", "Serve payload comparisons and row deltas over HTTP."),
     "push": ("driftline.cli.sync:push", "Send row deltas to a gateway."),
@@ -26,6 +26,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lake": ("driftline.cli.lake:lake", "Keep row deltas in a lake, fold them, travel in time."),
     "pipeline": ("driftline.cli.pipeline:pipeline", "Run a declared pipeline from snapshots to lake and changesets."),
     "doctor": ("driftline.cli.doctor:doctor", "Check this machine and say in words what is wrong."),
+    "dev": ("driftline.cli.conformance:dev", "For those who build on driftline: run fixtures."),
+}
+
+
+@dataclass(frozen=True)
+class Alias:
+    """An older name of a command: what it is called now, and whether the older name stays for good."""
+
+    now: str
+    for_good: bool = False
+
+
+# Older names, also of commands inside groups; none of them is shown in help pages.
+ALIASES: dict[str, Alias] = {
+    "conformance": Alias("dev conformance", for_good=True),
 }
 
 
@@ -62,11 +77,25 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Like click's, with the nearest name in the error."""
+        """Like click's, with older names understood and the nearest name in the error."""
+        if ctx.parent is None:
+            args = current_names(args)
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             raise click.UsageError(error.message + nearest_hint(args[0], self.list_commands(ctx)), ctx) from error
+
+
+def current_names(words: list[str]) -> list[str]:
+    """The words of a call with an older command name replaced; a name that will go is told on stderr."""
+    for length in range(min(3, len(words)), 0, -1):
+        alias = ALIASES.get(" ".join(words[:length]))
+        if alias is not None:
+            if not alias.for_good:
+                old = " ".join(words[:length])
+                click.echo(f'note: "driftline {old}" is now "driftline {alias.now}"; the old name will go', err=True)
+            return [*alias.now.split(), *words[length:]]
+    return words
 
 
 def nearest_hint(word: str, known: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""`driftline conformance`: run folders of table-diff fixtures."""
+"""`driftline dev conformance`: run folders of table-diff fixtures."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from driftline.cli.outcome import DIFFERENT, SAME
 
 _EPILOG = """\b
 Examples:
-  driftline conformance fixtures/
-  driftline conformance fixtures/keyed_basic --engine spark
+  driftline dev conformance fixtures/
+  driftline dev conformance fixtures/keyed_basic --engine spark
 
 A fixture is a folder with config.json, a.csv, b.csv and either expected.jsonl or expected_error.json.
 Fields of config.json: mode, key_columns, header_mode, emit_unchanged, ignore_row_order.
@@ -20,7 +20,12 @@ Exit codes: 0 every fixture passed, 1 some did not, 2 error.
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.group()
+def dev() -> None:
+    """For those who build on driftline: run fixtures."""
+
+
+@dev.command(epilog=_EPILOG)
 @click.argument("folder", metavar="DIR")
 @click.option(
     "--engine",
