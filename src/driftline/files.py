@@ -18,6 +18,7 @@ import json
 import os
 import secrets
 import socket
+import stat
 import time
 import zlib
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ StrPath = str | os.PathLike[str]
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _BUFFER_BYTES = 1 << 20
+_GRACE_SECONDS = 60.0  # how long a lock may say nothing about its holder
 
 
 @contextmanager
@@ -224,8 +226,7 @@ def _try_lock(target: Path, owner: LockOwner) -> bool:
 
 
 def _remove_if_dead(target: Path) -> bool:
-    holder = read_lock(target)
-    if holder is not None and process_is_alive(holder):
+    if not _is_abandoned(target):
         return False
     # Only one of several waiting processes may move the dead lock away: a rename has one winner.
     grave = target.with_name(f".{target.name}.{secrets.token_hex(4)}.dead")
@@ -233,8 +234,7 @@ def _remove_if_dead(target: Path) -> bool:
         os.rename(target, grave)
     except FileNotFoundError:
         return True
-    buried = read_lock(grave)
-    if buried is not None and process_is_alive(buried):
+    if not _is_abandoned(grave):
         # A living process took the lock between our look and our rename: give it back.
         with contextlib.suppress(FileExistsError):
             os.link(grave, target)
@@ -244,21 +244,45 @@ def _remove_if_dead(target: Path) -> bool:
     return True
 
 
+def _is_abandoned(path: Path) -> bool:
+    """Whether nobody can hold this lock any more: its process has ended, or it never said who holds it.
+
+    Other tools create the lock first and fill it afterwards, so a lock without a holder is given some time.
+    """
+    holder = read_lock(path)
+    if holder is not None and _pid_of(holder) is not None:
+        return not process_is_alive(holder)
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return True
+    return stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime > _GRACE_SECONDS
+
+
 def read_lock(path: StrPath) -> dict[str, Any] | None:
     """What a lock file says about its holder, or None if there is no readable one."""
     try:
-        content = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError):
+        # A pipe or device under the lock's name would block, and says nothing about a holder.
+        content = json.loads(Path(path).read_bytes()) if Path(path).is_file() else None
+    except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
+
+
+def _pid_of(holder: dict[str, Any]) -> int | None:
+    """The process number in a lock; some tools write it as text."""
+    pid = holder.get("pid")
+    if isinstance(pid, str) and pid.strip().isdecimal():
+        pid = int(pid)
+    return pid if isinstance(pid, int) and not isinstance(pid, bool) else None
 
 
 def process_is_alive(holder: dict[str, Any]) -> bool:
     """Whether the holder of a lock still runs; on another host it is taken to be alive."""
     if holder.get("host", socket.gethostname()) != socket.gethostname():
         return True
-    pid = holder.get("pid")
-    return isinstance(pid, int) and process_runs(pid)
+    pid = _pid_of(holder)
+    return pid is not None and process_runs(pid)
 
 
 def process_runs(pid: int) -> bool:
@@ -267,7 +291,7 @@ def process_runs(pid: int) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True
@@ -291,7 +315,8 @@ def _release(target: Path, owner: LockOwner) -> None:
 
 def _held_message(target: Path) -> str:
     holder = read_lock(target) or {}
-    who = f"process {holder['pid']}" if "pid" in holder else "another process"
+    pid = _pid_of(holder)
+    who = f"process {pid}" if pid is not None else "another process"
     since = f" since {holder['startedAt']}" if "startedAt" in holder else ""
     return f"{target.name} is held by {who}{since}: wait for it to end, or allow more waiting time"
 

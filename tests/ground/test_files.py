@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,7 @@ def test_a_dead_process_loses_its_lock_a_foreign_host_does_not(tmp_path: Path) -
 
 COUNT_UP = """
 import sys
+import time
 from pathlib import Path
 from driftline.files import exclusive_lock
 lock, counter = sys.argv[1:]
@@ -144,3 +146,38 @@ def test_a_killed_process_that_nobody_waited_for_loses_its_lock(tmp_path: Path) 
     with files.exclusive_lock(path, scope="index", wait_seconds=10):
         os.kill(holder.pid, 0)  # it is a zombie now, and still in the table of processes
     holder.wait()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"scope": "build"}', '{"pid": null}', '{"pid": true}', '{"pid": "me"}']
+)
+def test_a_lock_that_is_still_being_written_is_not_stolen(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "index.lock"
+    path.write_text(content)
+    with pytest.raises(LockedError, match="held by another process"):
+        files.exclusive_lock(path, scope="index").__enter__()
+    assert path.read_text() == content
+    long_ago = time.time() - 3600
+    os.utime(path, (long_ago, long_ago))
+    with files.exclusive_lock(path, scope="index"):
+        pass
+
+
+def test_a_process_number_may_be_written_as_text(tmp_path: Path) -> None:
+    path = tmp_path / "index.lock"
+    path.write_text(json.dumps({"pid": str(os.getpid())}))
+    long_ago = time.time() - 3600
+    os.utime(path, (long_ago, long_ago))
+    with pytest.raises(LockedError):
+        files.exclusive_lock(path, scope="index").__enter__()
+    path.write_text(json.dumps({"pid": "9" * 30}))
+    with files.exclusive_lock(path, scope="index"):
+        pass
+
+
+def test_a_pipe_in_the_place_of_a_lock_neither_blocks_nor_is_stolen(tmp_path: Path) -> None:
+    path = tmp_path / "index.lock"
+    os.mkfifo(path)
+    with pytest.raises(LockedError):
+        files.exclusive_lock(path, scope="index").__enter__()
+    assert path.is_fifo()
