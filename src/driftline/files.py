@@ -64,6 +64,28 @@ def write_atomically(path: StrPath, data: bytes) -> None:
         out.write(data)
 
 
+def write_all(out: IO[bytes], data: bytes | memoryview) -> int:
+    """Write every byte; a raw stream may take only a part at a time. How many bytes there were."""
+    rest = memoryview(data).cast("B")
+    size = len(rest)
+    while rest:
+        taken = out.write(rest)
+        if not taken:
+            raise BlockingIOError(errno.EAGAIN, "the stream takes no more bytes")
+        rest = rest[taken:]
+    return size
+
+
+class UnbufferedWriter(io.BufferedWriter):
+    """A raw stream that takes every write whole and passes it on at once (`python -u` makes stdout raw)."""
+
+    def write(self, data: Any, /) -> int:
+        """Write every byte."""
+        taken = super().write(data)
+        self.flush()
+        return taken
+
+
 def sync_directory(path: StrPath) -> None:
     """Make a rename in this directory durable."""
     descriptor = os.open(path, os.O_RDONLY)

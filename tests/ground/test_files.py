@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
+import io
 import json
 import os
 import socket
@@ -181,3 +182,26 @@ def test_a_pipe_in_the_place_of_a_lock_neither_blocks_nor_is_stolen(tmp_path: Pa
     with pytest.raises(LockedError):
         files.exclusive_lock(path, scope="index").__enter__()
     assert path.is_fifo()
+
+
+class _Sip(io.RawIOBase):
+    """A raw stream that takes at most three bytes at a time."""
+
+    def __init__(self) -> None:
+        self.taken = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data) -> int:
+        self.taken += bytes(data[:3])
+        return min(3, len(data))
+
+
+def test_short_writes_are_gone_on_with() -> None:
+    sip = _Sip()
+    assert files.write_all(sip, b"0123456789") == 10
+    assert sip.taken == b"0123456789"
+    sip = _Sip()
+    assert files.UnbufferedWriter(sip).write(b"0123456789") == 10
+    assert sip.taken == b"0123456789"

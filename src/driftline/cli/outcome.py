@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -25,10 +26,13 @@ _DEBUG_VARIABLE = "DRIFTLINE_DEBUG"
 def run_and_exit(command: click.Command, arguments: list[str]) -> NoReturn:
     """Run a click command and leave the process with the right exit code."""
     signal.signal(signal.SIGTERM, _terminate)
+    _make_stdout_whole()
     code = run(command, arguments)
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        # What a failed command could not print any more has been told already.
+        code = code if code == ERROR else report(error, _wanted_error_format(arguments)) or code
         _point_stdout_to_nowhere()
     sys.exit(code)
 
@@ -108,6 +112,18 @@ def _wanted_error_format(arguments: list[str]) -> str:
 def _terminate(number: int, frame: FrameType | None) -> Any:
     # SIGTERM unwinds like Ctrl-C, so that temporary files go and the JVM ends.
     raise KeyboardInterrupt
+
+
+def _make_stdout_whole() -> None:
+    """Under `python -u` stdout is a raw file, which may take a part of the bytes and drop the rest without a word."""
+    from driftline.files import UnbufferedWriter
+
+    raw = getattr(sys.stdout, "buffer", None)
+    if isinstance(raw, io.RawIOBase):
+        sys.stdout.flush()
+        encoding, errors = sys.stdout.encoding, sys.stdout.errors
+        sys.stdout.detach()  # type: ignore[union-attr]
+        sys.stdout = io.TextIOWrapper(UnbufferedWriter(raw), encoding=encoding, errors=errors, write_through=True)
 
 
 def _point_stdout_to_nowhere() -> None:
