@@ -25,7 +25,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One local Spark session for the whole test process."""
-    from driftline.spark.session import open_session
+    from driftline.spark.runtime.session import open_session
 
     with open_session("local[2]", short_job=True, memory="1g") as session:
         yield session

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from driftline.spark.java import find_java
-from driftline.spark.jvm import class_path, spark_home
+from driftline.spark.runtime.java import find_java
+from driftline.spark.runtime.jvm import class_path, spark_home
 
 SOURCE = str(Path(__file__).parents[1] / "src")
 

@@ -58,7 +58,7 @@ def main() -> None:
         engine: Any = run_locally
         if given.engine == "spark":
             from driftline.spark.lake_folds import fold_engine, session_config
-            from driftline.spark.session import open_session
+            from driftline.spark.runtime.session import open_session
 
             config = {**session_config("local[2]"), "spark.driver.maxResultSize": "64m"}
             session = stack.enter_context(open_session("local[2]", config=config))

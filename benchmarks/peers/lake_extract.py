@@ -13,7 +13,7 @@ import driftline
 from driftline.lake import Lake
 from driftline.lake.extracting import extract_snapshots
 from driftline.spark.lake_ingest import ingest_on_spark, survey_on_spark
-from driftline.spark.session import open_session
+from driftline.spark.runtime.session import open_session
 
 
 def main() -> None:

@@ -131,7 +131,7 @@ COMPACTOR = textwrap.dedent(
     import sys
     from driftline.lake import Lake, compact
     from driftline.spark.lake_folds import fold_engine
-    from driftline.spark.session import open_session
+    from driftline.spark.runtime.session import open_session
 
     def tell(stage):
         print(stage, flush=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from driftline.spark.standalone import StandaloneCluster
+from driftline.spark.runtime.standalone import StandaloneCluster
 from driftline.tables.engines import DiffJob, find_engine
 from driftline.tables.options import check_options
 from spark_support import SOURCE, connect_server

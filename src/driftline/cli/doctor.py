@@ -99,7 +99,7 @@ def _memory() -> Finding:
 
 
 def _java() -> Finding:
-    from driftline.spark.java import find_java
+    from driftline.spark.runtime.java import find_java
 
     java = find_java()
     return Finding("java", f"{java.version} (from {java.found_in})")
@@ -107,7 +107,7 @@ def _java() -> Finding:
 
 def _spark(master: str | None) -> Finding:
     from driftline.spark.checkup import run_small_job
-    from driftline.spark.session import chosen_master
+    from driftline.spark.runtime.session import chosen_master
 
     started = time.monotonic()
     outcome = run_small_job(master)

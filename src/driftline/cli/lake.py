@@ -149,7 +149,7 @@ def _fold_engine(lake: Lake, table: str, engine: str, master: str | None) -> Ite
         yield run_locally
         return
     from driftline.spark.lake_folds import fold_engine, session_config
-    from driftline.spark.session import open_session
+    from driftline.spark.runtime.session import open_session
 
     with open_session(master, config=session_config(master)) as session:
         yield fold_engine(session)

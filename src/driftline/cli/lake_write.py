@@ -99,7 +99,7 @@ def extract(
         options["tracker"] = stack.enter_context(progress_bar())
         if name == "spark":
             from driftline.spark.lake_ingest import ingest_on_spark, survey_on_spark
-            from driftline.spark.session import open_session
+            from driftline.spark.runtime.session import open_session
 
             session = stack.enter_context(open_session(master))
             options |= {

@@ -63,7 +63,7 @@ class RunEngine:
 
     def session(self) -> Any:
         """The one Spark session of the run."""
-        from driftline.spark.session import chosen_master, is_local, open_session
+        from driftline.spark.runtime.session import chosen_master, is_local, open_session
 
         with self._lock:
             if self._session is None:

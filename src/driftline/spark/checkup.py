@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftline.errors import EngineError
-from driftline.spark.session import open_session
+from driftline.spark.runtime.session import open_session
 
 _ROWS = 1000
 

@@ -24,7 +24,7 @@ from driftline.codeindex.options import DiffOptions
 from driftline.codeindex.resolve import IndexDir
 from driftline.progress import Tracker
 from driftline.spark import index_tasks as tasks
-from driftline.spark.session import open_session
+from driftline.spark.runtime.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

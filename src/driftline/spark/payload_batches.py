@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from driftline.payloads.batch import Scheduler
 from driftline.progress import Tracker
-from driftline.spark.session import open_session
+from driftline.spark.runtime.session import open_session
 from driftline.spark.task_pool import TaskPool
 
 _RANGES = 8  # enough for the cores of a small cluster; large input has more by its size

@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 import driftline
 from driftline.engine_choice import configured_master
 from driftline.errors import Cancelled, EngineError
-from driftline.spark.jvm import Jvm, end_running_jvm, running_jvm
-from driftline.spark.shipping import ship_driftline
+from driftline.spark.runtime.jvm import Jvm, end_running_jvm, running_jvm
+from driftline.spark.runtime.shipping import ship_driftline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -237,7 +237,7 @@ def _set_variables(values: Mapping[str, str | None]) -> None:
 
 
 def _stop(session: SparkSession, target: str) -> None:
-    from driftline.spark import jvm
+    from driftline.spark.runtime import jvm
 
     if is_local(target):
         # Nobody else knows of a local session, and a graceful stop takes a second.

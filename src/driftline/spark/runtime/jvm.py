@@ -20,8 +20,8 @@ from pathlib import Path
 
 from driftline.errors import EngineError
 from driftline.files import process_runs
-from driftline.spark.class_archive import ClassArchive, archive_for
-from driftline.spark.java import Java, find_java
+from driftline.spark.runtime.class_archive import ClassArchive, archive_for
+from driftline.spark.runtime.java import Java, find_java
 
 _SCRATCH_PREFIX = "driftline-spark-"
 _START_TIMEOUT_SECONDS = 120

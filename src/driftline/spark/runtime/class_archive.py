@@ -16,7 +16,7 @@ from pathlib import Path
 from driftline.canonical import sha1_hex
 from driftline.errors import LockedError
 from driftline.files import exclusive_lock
-from driftline.spark.java import Java
+from driftline.spark.runtime.java import Java
 
 SWITCH = "DRIFTLINE_CLASS_ARCHIVE"  # "off" keeps archives from being made or used
 
@@ -51,7 +51,14 @@ class ClassArchive:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(_copy_beside(listed, self.class_list), self.class_list)
         subprocess.Popen(
-            [sys.executable, "-m", "driftline.spark.class_archive", str(java.executable), class_path, str(self.path)],
+            [
+                sys.executable,
+                "-m",
+                "driftline.spark.runtime.class_archive",
+                str(java.executable),
+                class_path,
+                str(self.path),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
