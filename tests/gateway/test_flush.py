@@ -32,7 +32,7 @@ class Setting:
         self.log = SqliteLog(path / "log.sqlite")
         self.lake = Lake(str(path / "lake"))
         self.store = LakeStore(str(path / "lake"))
-        self.flusher = Flusher(self.log, self.store, GATEWAY, path / "flush.lock")
+        self.flusher = Flusher(self.log, self.store, GATEWAY)
 
     def push(self, *deltas: dict[str, Any]) -> None:
         body = json.dumps({"clientId": "alice", "deltas": deltas}).encode()
@@ -79,7 +79,7 @@ def test_a_failure_at_any_stage_neither_loses_nor_doubles(
         setting.flusher.flush()
     monkeypatch.undo()
     setting.push(*rows(5, 5))  # what arrives in between is of the next range
-    again = Flusher(setting.log, setting.store, GATEWAY, setting.log._path.with_name("flush.lock"))
+    again = Flusher(setting.log, setting.store, GATEWAY)
     again.flush()
     assert sorted(setting.parquet(), key=int) == [str(number) for number in range(10)]
     assert setting.enveloped("free") == ["f"]
@@ -94,13 +94,9 @@ def break_once(setting: Setting, stage: str, monkeypatch: pytest.MonkeyPatch) ->
     elif stage == "between file and commit":
         monkeypatch.setattr(lake_flushing, "append", fail)
     elif stage == "after commit":
-        monkeypatch.setattr(setting.log, "set_counter", _only_the_plan(setting.log.set_counter, fail))
+        monkeypatch.setattr(setting.log, "note_flushed", fail)
     else:
         monkeypatch.setattr(setting.store, "append", _only_first(setting.store.append, fail))
-
-
-def _only_the_plan(real: Any, fail: Any) -> Any:
-    return lambda name, value: real(name, value) if name == "flushing" else fail()
 
 
 def _only_first(real: Any, fail: Any) -> Any:
@@ -122,7 +118,8 @@ def test_deltas_from_before_the_schema_wait_in_an_envelope(setting: Setting) -> 
     setting.flusher.flush()
     assert sorted(setting.parquet()) == ["2", "3", "4", "5"]
     assert setting.enveloped() == ["0", "1"]
-    setting.log.set_counter("flushed", 0)  # as if the process had died before noting it
+    with setting.log.writing() as db:  # as if the process had died before noting it
+        db.execute("UPDATE counters SET value = 0 WHERE name = 'flushed'")
     setting.flusher.flush()
     assert sorted(setting.parquet()) == ["2", "3", "4", "5"]
     assert setting.enveloped() == ["0", "1"]
@@ -134,7 +131,7 @@ def test_large_tails_go_in_several_ranges(setting: Setting, monkeypatch: pytest.
     setting.push(*rows(0, 25))
     assert setting.flusher.flush().deltas == 25
     assert sorted(setting.parquet(), key=int) == [str(number) for number in range(25)]
-    assert setting.log.counter("flushed") == 25
+    assert setting.log.marks().flushed == 25
 
 
 @pytest.mark.parametrize("option", [("--flush-seconds", "0.1"), ("--flush-mb", "0.001")])

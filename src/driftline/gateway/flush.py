@@ -7,20 +7,16 @@ twice.
 
 from __future__ import annotations
 
-import fcntl
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import DriftlineError
-from driftline.gateway.log import read_all
+from driftline.gateway.log import DeltaLog, read_all
 from driftline.gateway.push import stored_delta
-from driftline.gateway.sqlite_log import SqliteLog
 
 MAX_RANGE = 20_000  # deltas of one round, which is what is held in memory
 
@@ -50,30 +46,30 @@ class FlushReport:
 class Flusher:
     """Moves the log's tail to the store, one process at a time."""
 
-    def __init__(self, log: SqliteLog, store: DeltaStore, gateway: str, lock_file: Path) -> None:
+    def __init__(self, log: DeltaLog, store: DeltaStore, gateway: str) -> None:
         self._log = log
         self._store = store
         self._gateway = gateway
-        self._lock_file = lock_file
 
     def flush(self, *, wait: bool = True) -> FlushReport:
         """Flush everything that has arrived by now; without `wait` nothing happens while another process flushes."""
         report = FlushReport()
-        with self._alone(wait) as alone:
+        with self._log.flush_lock(wait=wait) as alone:
             wanted = self._log.bounds().last
-            while alone and self._log.counter("flushed") < wanted:
+            while alone and self._log.marks().flushed < wanted:
                 self._flush_range(report)
         return report
 
     def _flush_range(self, report: FlushReport) -> None:
-        done, target = self._log.counter("flushed"), self._log.counter("flushing")
+        marks = self._log.marks()
+        done, target = marks.flushed, marks.flushing
         if target <= done:
             target = min(self._log.bounds().last, done + MAX_RANGE)
-            self._log.set_counter("flushing", target)
+            self._log.note_flushing(target)
         for table, deltas in self._by_table(done, target).items():
             self._store.append(table, deltas, gateway=self._gateway, sequence=target)
             report.tables[table] = report.tables.get(table, 0) + len(deltas)
-        self._log.set_counter("flushed", target)
+        self._log.note_flushed(target)
 
     def _by_table(self, done: int, target: int) -> dict[str, list[RowDelta]]:
         found: dict[str, list[RowDelta]] = {}
@@ -82,35 +78,13 @@ class Flusher:
             found.setdefault(delta.table, []).append(delta)
         return found
 
-    @contextmanager
-    def _alone(self, wait: bool) -> Iterator[bool]:
-        with open(self._lock_file, "ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
-
-
-def waiting_bytes(log: SqliteLog) -> int:
-    """The size of what is not in the lake yet (counted up to a million deltas)."""
-    query = "SELECT sum(length(body)) FROM (SELECT body FROM log WHERE seq > ? ORDER BY seq LIMIT 1000000)"
-    return int(log.reader().execute(query, (log.counter("flushed"),)).get or 0)
-
-
-def waiting_since_ms(log: SqliteLog) -> int | None:
-    """When the oldest delta that is not in the lake arrived."""
-    oldest = log.read(log.counter("flushed"), 1)
-    return oldest[0].arrival >> 16 if oldest else None
-
 
 class FlushTimer:
     """A thread that flushes when enough has gathered or the oldest delta has waited long enough."""
 
     def __init__(
         self,
-        log: SqliteLog,
+        log: DeltaLog,
         flush: Callable[[], FlushReport],
         *,
         max_bytes: int,
@@ -147,8 +121,8 @@ class FlushTimer:
                 pause = min(pause * 2, 60.0)
 
     def _is_due(self) -> bool:
-        oldest = waiting_since_ms(self._log)
-        if oldest is None:
+        waiting = self._log.waiting()
+        if waiting.since_ms is None:
             return False
-        age = time.time() - oldest / 1000
-        return age >= self._max_seconds or waiting_bytes(self._log) >= self._max_bytes
+        age = time.time() - waiting.since_ms / 1000
+        return age >= self._max_seconds or waiting.size >= self._max_bytes

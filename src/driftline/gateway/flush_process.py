@@ -94,7 +94,7 @@ def _serve(pipe: Connection, data: Path, lake: str, gateway: str) -> None:
     os.nice(_NICENESS)
     log = SqliteLog(data / LOG_FILE)
     store = LakeStore(lake)
-    flusher = Flusher(log, store, gateway, data / "flush.lock")
+    flusher = Flusher(log, store, gateway)
     with contextlib.suppress(EOFError, OSError):  # the server has gone
         while True:
             question, *details = pipe.recv()

@@ -119,7 +119,7 @@ async def admin_metrics(gateway: Gateway, request: Request) -> Response:
         {
             "gateway": gateway.settings.gateway,
             "serverHlc": str(gateway.server_hlc()),
-            "log": {"pruned": bounds.pruned, "last": bounds.last, "flushed": gateway.log.counter("flushed")},
+            "log": {"pruned": bounds.pruned, "last": bounds.last, "flushed": gateway.log.marks().flushed},
             "pending": gateway.pending,
             "deltas": {name: int(totals[f"driftline_deltas_{name}_total"]) for name in names},
             "lastSeenHlc": {client: str(hlc) for client, hlc in gateway.last_seen.items()},
@@ -146,8 +146,8 @@ async def metrics(gateway: Gateway, request: Request) -> Response:
     gauges = {
         "driftline_log_last_sequence": ("Newest sequence of the log.", bounds.last),
         "driftline_log_pruned_sequence": ("Everything up to this sequence is forgotten.", bounds.pruned),
-        "driftline_log_flushed_sequence": ("Everything up to this is in the lake.", gateway.log.counter("flushed")),
-        "driftline_log_wal_bytes": ("Size of the write-ahead log.", gateway.log.wal_bytes()),
+        "driftline_log_flushed_sequence": ("Everything up to this is in the lake.", gateway.log.marks().flushed),
+        "driftline_log_wal_bytes": ("Size of the write-ahead log.", gateway.log.size()),
         "driftline_pending_deltas": ("Deltas waiting to be written (this process).", gateway.pending),
         "driftline_last_seen_lag_ms": ("How far the hindmost client's lastSeenHlc lies back (this process).", lag),
     }

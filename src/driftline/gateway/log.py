@@ -1,17 +1,21 @@
-"""The port to the durable log: what the gateway needs of a store, and the records that cross it.
+"""The port to the durable log: everything the gateway needs of a store, and the records that cross it.
 
-The embedded store is `sqlite_log`; a store for several hosts implements the same few methods.
+`sqlite_log` is the embedded store. Flusher, row index, pulls and metrics know a log by this port only, so that a
+store for several hosts is one more file that passes the same contract tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
-from driftline.errors import DriftlineError
+from driftline.errors import DriftlineError, GatewayError
 
 OP_CODES = {"INSERT": 0, "UPDATE": 1, "DELETE": 2}
+
+Numbered = Literal["config", "rules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +31,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A delta in the log: its place in arrival order, and the gateway's own time of arrival (unique, rising)."""
+    """A delta in the log: its sequence in arrival order, and the gateway's own time of arrival (unique, rising)."""
 
     seq: int
     hlc: int
     arrival: int
     body: bytes
+    is_foreign: bool = False  # it came from the lake, which has it already
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,28 +49,83 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """The log's random id, and the ids it had before it was set back."""
+
+    log_id: str
+    was: tuple[str, ...] = ()
+
+    def __contains__(self, log_id: object) -> bool:
+        return log_id == self.log_id or log_id in self.was
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
-    """The log's extent: everything up to `pruned` is gone, `last` is the newest sequence."""
+    """The log's extent: everything up to `pruned` is gone, `last` is the newest sequence.
+
+    `pruned_hlc` is the greatest timestamp among what is gone: whoever asks for anything below it would miss some.
+    """
 
     pruned: int
     last: int
+    pruned_hlc: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """How far the lake has the log.
+
+    Up to `flushed` it has all; the range up to `flushing` is under way and may be there in part. Deltas with a
+    timestamp up to `checked_below` may have reached the lake through a log that this one was set back from.
+    """
+
+    flushed: int
+    flushing: int
+    checked_below: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What is not in the lake yet: its size in bytes, and when the oldest of it arrived (None: nothing waits)."""
+
+    size: int
+    since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What changes with every change of the configuration, and of the sync rules."""
+
+    config: int
+    rules: int
 
 
 class DeltaLog(Protocol):
     """Arrival order, append-only, durable before `append` returns.
 
-    It needs one writer at a time (several processes take turns) and readers that never wait for it.
+    It needs one writer at a time (several processes take turns) and readers that never wait for it; whoever sees a
+    sequence sees everything below it.
     """
 
-    @property
-    def log_id(self) -> str:
-        """Names this log for ever, so that a cursor of another log is noticed."""
+    # --- records ---
+
+    def identity(self) -> Identity:
+        """What names this log, so that a cursor or a lake of another log is noticed."""
+
+    def renew_identity(self, checked_below: int) -> Identity:
+        """Take a new random id because the log was set back: nothing is being flushed, old deltas are checked."""
 
     def append(self, batches: Sequence[Sequence[Entry]]) -> list[Appended | DriftlineError]:
         """Take whole batches or nothing of them, all in one durable step; known ids change nothing."""
 
+    def import_foreign(self, batch: Sequence[Entry]) -> int:
+        """Take deltas that the lake has and this log has not; how many were new. They are never flushed."""
+
     def read(self, after: int, limit: int, *, upto: int | None = None, since_hlc: int = -1) -> list[Record]:
         """The records after a sequence in order, those with a greater hlc than `since_hlc`."""
+
+    def arrival_at(self, seq: int) -> int | None:
+        """The arrival of the record with this sequence (0 for 0), None where the log does not know it any more."""
 
     def has(self, hlc: int, delta_id: bytes) -> bool:
         """Whether a delta is known; its id contains its hlc, which makes the search local."""
@@ -75,6 +135,60 @@ class DeltaLog(Protocol):
 
     def prune(self, upto: int) -> int:
         """Forget records up to a sequence; how many went. Older deltas are refused from then on."""
+
+    def forget_below(self, hlc: int) -> None:
+        """Say that deltas with timestamps up to `hlc` were never here: clients that want them begin with a snapshot."""
+
+    def first_arrival_from(self, hlc: int) -> int:
+        """The sequence of the first record that arrived at `hlc` or later; one past the end if none did."""
+
+    def table_names(self) -> list[str]:
+        """The tables that deltas have spoken of."""
+
+    def clock(self) -> int:
+        """The newest timestamp that the log has given or seen."""
+
+    def wait_past(self, seq: int, seconds: float) -> int:
+        """Wait until the log reaches past a sequence, or for so long; the newest sequence then."""
+
+    # --- the way to the lake ---
+
+    def marks(self) -> Marks:
+        """How far the lake has the log."""
+
+    def waiting(self) -> Waiting:
+        """What is not in the lake yet."""
+
+    def note_flushing(self, target: int) -> None:
+        """Note durably that the range up to `target` is on its way."""
+
+    def note_flushed(self, target: int) -> None:
+        """Note durably that the lake has everything up to `target`."""
+
+    def check_below(self, hlc: int) -> None:
+        """Note durably that the lake may hold deltas up to this timestamp that the log knows nothing of."""
+
+    def flush_lock(self, *, wait: bool) -> AbstractContextManager[bool]:
+        """Only one process flushes at a time; without `wait` the answer may be no."""
+
+    # --- configuration ---
+
+    def document(self, name: str) -> bytes | None:
+        """A named document, or None."""
+
+    def change_document(self, name: str, change: Callable[[bytes | None], bytes | None], *bumped: Numbered) -> None:
+        """Rewrite or remove (None) a document and raise numbers, in one durable step."""
+
+    def numbers(self) -> Numbers:
+        """The numbers of the configuration, which other processes may have raised."""
+
+    # --- upkeep ---
+
+    def upkeep(self) -> None:
+        """What the store wants done every now and then, without holding up writers or readers."""
+
+    def size(self) -> int:
+        """Bytes that upkeep has still to put in order."""
 
     def close(self) -> None:
         """Let go of files and connections."""
@@ -88,3 +202,8 @@ def read_all(log: DeltaLog, after: int, upto: int, page: int = 5000) -> Iterator
             return
         yield from records
         after = records[-1].seq
+
+
+def unavailable(message: str, reason: str, **context: Any) -> GatewayError:
+    """The log cannot be used just now; nothing was acknowledged and the client may try again."""
+    return GatewayError(message, code="BACKPRESSURE_ERROR", reason=reason, retry_after=2, **context)

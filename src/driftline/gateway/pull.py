@@ -43,7 +43,7 @@ def start_of(query: Mapping[str, str], log: DeltaLog, rules: int) -> Cursor:
     bounds = log.bounds()
     if "cursor" in query:
         cursor = decode_cursor(query["cursor"])
-        stale = cursor.log_id != log.log_id or cursor.rules != rules
+        stale = cursor.log_id != log.identity().log_id or cursor.rules != rules
         if stale or not bounds.pruned <= cursor.seq <= bounds.last:
             raise GatewayError(
                 "the cursor points to what this gateway does not have any more: fetch anew with since=0",
@@ -52,7 +52,7 @@ def start_of(query: Mapping[str, str], log: DeltaLog, rules: int) -> Cursor:
         return cursor
     if "since" in query:
         since = hlc_from_wire(query["since"], "since")
-        return Cursor(log.log_id, rules, bounds.pruned, since, bounds.last)
+        return Cursor(log.identity().log_id, rules, bounds.pruned, since, bounds.last)
     raise GatewayError("since or cursor is required")
 
 

@@ -34,7 +34,6 @@ from driftline.gateway.views import View
 
 T = TypeVar("T")
 
-_CHECKPOINT_BYTES = 8 << 20
 _LARGE_BODY = 128 << 10  # larger bodies are parsed beside the event loop
 _REMEMBERED_CLIENTS = 1000
 _TICK_SECONDS = 0.5
@@ -125,26 +124,26 @@ class Gateway:
     async def set_rules(self, data: bytes | None) -> SyncRules | None:
         """Set the sync rules, or remove them; cursors made under other rules end."""
         rules = None if data is None else parse_rules(data)
-        await self.in_thread(self.log.change_document, "rules", lambda _: data, "config", "rules_number")
+        await self.in_thread(self.log.change_document, "rules", lambda _: data, "config", "rules")
         return rules
 
     def configuration(self) -> Configuration:
         """What admins have set, as of now (another process may have changed it)."""
-        number = self.log.counter("config")
+        number = self.log.numbers().config
         if self._configuration is None or self._configuration.number != number:
             self._configuration = _load_configuration(self.log, number)
         return self._configuration
 
     def server_hlc(self) -> int:
         """The gateway's time, not before anything it has accepted."""
-        return max(self.log.counter("clock"), make_hlc(physical_ms()))
+        return max(self.log.clock(), make_hlc(physical_ms()))
 
     def prune(self) -> int:
         """Forget what is older than the retention time and in the lake; how many deltas went."""
         if self.settings.retention_days is None:
             return 0
         before = physical_ms() - round(self.settings.retention_days * 86_400_000)
-        upto = min(self.log.first_arrival_from(make_hlc(max(before, 0))) - 1, self.log.counter("flushed"))
+        upto = min(self.log.first_arrival_from(make_hlc(max(before, 0))) - 1, self.log.marks().flushed)
         self.follow_rows()
         removed = 0
         while (pruned := self.log.bounds().pruned) < upto:
@@ -172,7 +171,7 @@ class Gateway:
         self._upkeep.close()
         self._timer.close()
         try:
-            if self.log.counter("flushed") < self.log.bounds().last:
+            if self.log.marks().flushed < self.log.bounds().last:
                 self._flushed(self.flusher.flush(wait=False, seconds=flush_seconds))
         except DriftlineError as error:
             self._flush_failed(error)
@@ -248,8 +247,7 @@ class _Upkeep:
 
     def _look_after(self, tick: int) -> None:
         gateway = self._gateway
-        if gateway.log.wal_bytes() > _CHECKPOINT_BYTES:
-            gateway.log.checkpoint()
+        gateway.log.upkeep()
         gateway.follow_rows()
         if tick % _PRUNE_TICKS == 0:
             gateway.prune()
@@ -279,7 +277,7 @@ def _load_configuration(log: SqliteLog, number: int) -> Configuration:
         number,
         {schema.table: schema for schema in schemas},
         None if rules is None else parse_rules(rules),
-        log.counter("rules_number"),
+        log.numbers().rules,
     )
 
 

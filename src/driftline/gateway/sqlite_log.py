@@ -6,8 +6,11 @@ all over, and a log of ten million takes pushes as fast as an empty one.
 
 from __future__ import annotations
 
+import fcntl
+import json
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,14 +18,28 @@ from typing import Any
 
 import apsw
 
-from driftline.deltas.clock import Clock, physical_ms
+from driftline.deltas.clock import Clock, check_drift, physical_ms
 from driftline.errors import DriftlineError, GatewayError, InputError
-from driftline.gateway.log import Appended, Bounds, Entry, Record
+from driftline.gateway.log import (
+    Appended,
+    Bounds,
+    Entry,
+    Identity,
+    Marks,
+    Numbered,
+    Numbers,
+    Record,
+    Waiting,
+    unavailable,
+)
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _SPAN_BITS = 12  # 4096 records share one "greatest hlc", so that `since` skips what is older
 _BUSY_MS = 10_000
+_CHECKPOINT_BYTES = 8 << 20
+_POLL_SECONDS = 0.1  # how late another process's commit is seen by whoever waits
+_COUNTED = 1_000_000  # deltas whose size is added up; more than that is more than enough to flush
 _SCHEMA = """
 CREATE TABLE log (
     seq INTEGER PRIMARY KEY, hlc INTEGER NOT NULL, arrival INTEGER NOT NULL, op INTEGER NOT NULL,
@@ -35,6 +52,13 @@ CREATE TABLE documents (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID
 CREATE TABLE tables (folded TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
 """
 _COUNTERS = ("clock", "last", "pruned", "horizon", "flushed", "flushing", "config", "rules_number")
+# What format 2 adds to format 1. Records of earlier logs came through pushes, so none of them is foreign.
+_SECOND_FORMAT = """
+ALTER TABLE log ADD COLUMN is_foreign INTEGER NOT NULL DEFAULT 0;
+INSERT INTO counters VALUES ('pruned_arrival', 0), ('checked_below', 0);
+INSERT INTO documents VALUES ('was', '[]');
+"""
+_COUNTER_OF: dict[Numbered, str] = {"config": "config", "rules": "rules_number"}
 
 
 class SqliteLog:
@@ -47,12 +71,29 @@ class SqliteLog:
         self._write_lock = threading.Lock()
         self._readers = threading.local()
         self._all_readers: list[apsw.Connection] = []
+        self._committed = threading.Condition()
         with _explained(path):
             self._writer = self._connect()
             self._prepare()
-        self.log_id = str(self.document("log_id") or b"", "ascii")
 
-    # --- the port -------------------------------------------------------------------------------------------------
+    # --- records --------------------------------------------------------------------------------------------------
+
+    def identity(self) -> Identity:
+        """What names this log."""
+        with _explained(self._path):
+            return _identity(self.reader())
+
+    def renew_identity(self, checked_below: int) -> Identity:
+        """Take a new random id: nothing is being flushed, old deltas are checked."""
+        with self.writing() as db:
+            before = _identity(db)
+            renewed = Identity(secrets.token_hex(8), (before.log_id, *before.was))
+            _write_identity(db, renewed)
+            counters = _read_counters(db)
+            counters["flushing"] = counters["flushed"]
+            counters["checked_below"] = max(counters["checked_below"], checked_below)
+            _write_counters(db, counters, ("flushing", "checked_below"))
+        return renewed
 
     def append(self, batches: Sequence[Sequence[Entry]]) -> list[Appended | DriftlineError]:
         """Take whole batches or nothing of them, in one transaction and one sync."""
@@ -62,7 +103,27 @@ class SqliteLog:
             results = [self._append_batch(db, clock, counters, batch) for batch in batches]
             counters["clock"] = clock.last
             _write_counters(db, counters, ("clock", "last"))
+        self._wake()
         return results
+
+    def import_foreign(self, batch: Sequence[Entry]) -> int:
+        """Take deltas that the lake has and this log has not; how many were new."""
+        if not batch:
+            return 0
+        newest = max(entry.hlc for entry in batch)
+        check_drift(newest, self._wall())  # else it would carry the clock away, and every client's with it
+        with self.writing() as db:
+            counters = _read_counters(db)
+            fresh = [entry for entry in batch if _known_op(db, entry) is None and entry.hlc > counters["horizon"]]
+            fresh = list({(entry.delta_id, entry.op): entry for entry in fresh}.values())
+            clock = Clock(self._wall, last=max(counters["clock"], newest))
+            new_tables = _new_tables(db, fresh)
+            db.executemany("INSERT INTO tables VALUES (?, ?)", [(name.casefold(), name) for name in new_tables])
+            self._take(db, clock, counters, fresh, is_foreign=True)
+            counters["clock"] = clock.last
+            _write_counters(db, counters, ("clock", "last"))
+        self._wake()
+        return len(fresh)
 
     def read(self, after: int, limit: int, *, upto: int | None = None, since_hlc: int = -1) -> list[Record]:
         """The records after a sequence in order, those with a greater hlc than `since_hlc`."""
@@ -72,6 +133,16 @@ class SqliteLog:
                 return _select(self.reader(), "seq > ? AND seq <= ?", (after, last), limit)
             return self._read_since(after, limit, last, since_hlc)
 
+    def arrival_at(self, seq: int) -> int | None:
+        """The arrival of the record with this sequence (0 for 0), None where it is not known any more."""
+        if seq == 0:
+            return 0
+        with _explained(self._path):
+            found: int | None = self.reader().execute("SELECT arrival FROM log WHERE seq = ?", (seq,)).get
+            if found is None and seq == self.counter("pruned"):
+                return self.counter("pruned_arrival") or None
+            return found
+
     def has(self, hlc: int, delta_id: bytes) -> bool:
         """Whether a delta is known."""
         with _explained(self._path):
@@ -80,7 +151,8 @@ class SqliteLog:
 
     def bounds(self) -> Bounds:
         """How far the log reaches."""
-        return Bounds(self.counter("pruned"), self.counter("last"))
+        counters = self._counters()
+        return Bounds(counters["pruned"], counters["last"], counters["horizon"])
 
     def prune(self, upto: int) -> int:
         """Forget records up to a sequence; deltas as old as those are refused from then on."""
@@ -89,53 +161,19 @@ class SqliteLog:
             newest = db.execute("SELECT max(hlc) FROM log WHERE seq <= ?", (upto,)).get
             if newest is None:
                 return 0
+            gone = min(upto, counters["last"])
+            counters["pruned_arrival"] = db.execute("SELECT arrival FROM log WHERE seq = ?", (gone,)).get or 0
             db.execute("DELETE FROM log WHERE seq <= ?", (upto,))
             removed = db.changes()
             db.execute("DELETE FROM spans WHERE (span + 1) << ? <= ?", (_SPAN_BITS, upto))
-            counters["pruned"] = max(counters["pruned"], min(upto, counters["last"]))
+            counters["pruned"] = max(counters["pruned"], gone)
             counters["horizon"] = max(counters["horizon"], newest)
-            _write_counters(db, counters, ("pruned", "horizon"))
+            _write_counters(db, counters, ("pruned", "pruned_arrival", "horizon"))
         return removed
 
-    def close(self) -> None:
-        """Fold the write-ahead log in and close every connection."""
-        with self._write_lock:
-            for connection in (*self._all_readers, self._writer):
-                connection.close()
-
-    # --- counters and documents -----------------------------------------------------------------------------------
-
-    def counter(self, name: str) -> int:
-        """A small number that lives with the log."""
-        with _explained(self._path):
-            return int(self.reader().execute("SELECT value FROM counters WHERE name = ?", (name,)).get)
-
-    def set_counter(self, name: str, value: int) -> None:
-        """Store a number durably."""
-        with self.writing() as db:
-            db.execute("UPDATE counters SET value = ? WHERE name = ?", (value, name))
-
-    def document(self, name: str) -> bytes | None:
-        """A named document, or None."""
-        with _explained(self._path):
-            body = self.reader().execute("SELECT body FROM documents WHERE name = ?", (name,)).get
-            return None if body is None else bytes(body)
-
-    def change_document(self, name: str, change: Callable[[bytes | None], bytes | None], *bumped: str) -> None:
-        """Rewrite or remove (None) a document and raise counters, in one durable step."""
-        with self.writing() as db:
-            before = db.execute("SELECT body FROM documents WHERE name = ?", (name,)).get
-            body = change(None if before is None else bytes(before))
-            if body is None:
-                db.execute("DELETE FROM documents WHERE name = ?", (name,))
-            else:
-                db.execute("INSERT OR REPLACE INTO documents VALUES (?, ?)", (name, body))
-            db.executemany("UPDATE counters SET value = value + 1 WHERE name = ?", [(each,) for each in bumped])
-
-    def table_names(self) -> list[str]:
-        """The tables that deltas have spoken of."""
-        with _explained(self._path):
-            return [name for (name,) in self.reader().execute("SELECT name FROM tables ORDER BY name")]
+    def forget_below(self, hlc: int) -> None:
+        """Say that deltas with timestamps up to `hlc` were never here."""
+        self._raise_counter("horizon", hlc)
 
     def first_arrival_from(self, hlc: int) -> int:
         """The sequence of the first record that arrived at `hlc` or later; one past the end if none did."""
@@ -146,6 +184,129 @@ class SqliteLog:
                 arrival = self.reader().execute("SELECT arrival FROM log WHERE seq = ?", (middle,)).get
             low, high = (low, middle) if arrival >= hlc else (middle + 1, high)
         return low
+
+    def table_names(self) -> list[str]:
+        """The tables that deltas have spoken of."""
+        with _explained(self._path):
+            return [name for (name,) in self.reader().execute("SELECT name FROM tables ORDER BY name")]
+
+    def clock(self) -> int:
+        """The newest timestamp that the log has given or seen."""
+        return self.counter("clock")
+
+    def wait_past(self, seq: int, seconds: float) -> int:
+        """Wait until the log reaches past a sequence, or for so long; the newest sequence then."""
+        deadline = time.monotonic() + seconds
+        while True:
+            last = self.counter("last")
+            left = deadline - time.monotonic()
+            if last > seq or left <= 0:
+                return last
+            with self._committed:  # this process's commits are told, others' are found by looking
+                self._committed.wait(min(left, _POLL_SECONDS))
+
+    # --- the way to the lake --------------------------------------------------------------------------------------
+
+    def marks(self) -> Marks:
+        """How far the lake has the log."""
+        counters = self._counters()
+        return Marks(counters["flushed"], counters["flushing"], counters["checked_below"])
+
+    def waiting(self) -> Waiting:
+        """What is not in the lake yet."""
+        query = "SELECT min(arrival), sum(length(body)) FROM (SELECT arrival, body FROM log WHERE seq > ? LIMIT ?)"
+        with _explained(self._path):
+            oldest, size = next(self.reader().execute(query, (self.counter("flushed"), _COUNTED)))
+        return Waiting(size or 0, None if oldest is None else oldest >> 16)
+
+    def note_flushing(self, target: int) -> None:
+        """Note durably that the range up to `target` is on its way."""
+        self._raise_counter("flushing", target)
+
+    def note_flushed(self, target: int) -> None:
+        """Note durably that the lake has everything up to `target`."""
+        self._raise_counter("flushed", target)
+
+    def check_below(self, hlc: int) -> None:
+        """Note durably that the lake may hold deltas up to this timestamp that the log knows nothing of."""
+        self._raise_counter("checked_below", hlc)
+
+    @contextmanager
+    def flush_lock(self, *, wait: bool) -> Iterator[bool]:
+        """Only one process flushes at a time."""
+        with open(self._path.with_name("flush.lock"), "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+    # --- configuration --------------------------------------------------------------------------------------------
+
+    def document(self, name: str) -> bytes | None:
+        """A named document, or None."""
+        with _explained(self._path):
+            return _document(self.reader(), name)
+
+    def change_document(self, name: str, change: Callable[[bytes | None], bytes | None], *bumped: Numbered) -> None:
+        """Rewrite or remove (None) a document and raise numbers, in one durable step."""
+        with self.writing() as db:
+            before = _document(db, name)
+            body = change(before)
+            if body == before and not bumped:
+                return
+            if body is None:
+                db.execute("DELETE FROM documents WHERE name = ?", (name,))
+            else:
+                db.execute("INSERT OR REPLACE INTO documents VALUES (?, ?)", (name, body))
+            raised = [(_COUNTER_OF[each],) for each in bumped]
+            db.executemany("UPDATE counters SET value = value + 1 WHERE name = ?", raised)
+
+    def numbers(self) -> Numbers:
+        """The numbers of the configuration."""
+        counters = self._counters()
+        return Numbers(counters["config"], counters["rules_number"])
+
+    # --- upkeep ---------------------------------------------------------------------------------------------------
+
+    def upkeep(self) -> None:
+        """Copy what is in the write-ahead log to the file where it has grown, without stopping anybody."""
+        if self.size() > _CHECKPOINT_BYTES:
+            self.checkpoint()
+
+    def size(self) -> int:
+        """The size of the write-ahead log."""
+        try:
+            return self._path.with_name(self._path.name + "-wal").stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def checkpoint(self) -> None:
+        """Copy what is in the write-ahead log to the file."""
+        with _explained(self._path):
+            self.reader().execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def close(self) -> None:
+        """Fold the write-ahead log in and close every connection."""
+        with self._write_lock:
+            for connection in (*self._all_readers, self._writer):
+                connection.close()
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def counter(self, name: str) -> int:
+        """A small number that lives with the log."""
+        with _explained(self._path):
+            return int(self.reader().execute("SELECT value FROM counters WHERE name = ?", (name,)).get)
+
+    def _counters(self) -> dict[str, int]:
+        with _explained(self._path):
+            return _read_counters(self.reader())
+
+    def _raise_counter(self, name: str, value: int) -> None:
+        with self.writing() as db:
+            db.execute("UPDATE counters SET value = max(value, ?) WHERE name = ?", (value, name))
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
@@ -170,20 +331,6 @@ class SqliteLog:
             self._all_readers.append(connection)
         return connection
 
-    def checkpoint(self) -> None:
-        """Copy what is in the write-ahead log to the file, without stopping writers or readers."""
-        with _explained(self._path):
-            self.reader().execute("PRAGMA wal_checkpoint(PASSIVE)")
-
-    def wal_bytes(self) -> int:
-        """The size of the write-ahead log."""
-        try:
-            return self._path.with_name(self._path.name + "-wal").stat().st_size
-        except FileNotFoundError:
-            return 0
-
-    # --- inside ---------------------------------------------------------------------------------------------------
-
     def _connect(self) -> apsw.Connection:
         connection = apsw.Connection(str(self._path), vfs=self._vfs)
         connection.set_busy_timeout(_BUSY_MS)
@@ -198,13 +345,25 @@ class SqliteLog:
         self._writer.execute("PRAGMA journal_mode = WAL")
         with self.writing() as db:
             version = db.execute("PRAGMA user_version").get
+            if version > FORMAT_VERSION:
+                raise InputError(
+                    f"{self._path.name} has log format {version}; formats up to {FORMAT_VERSION} are understood: "
+                    "open it with the driftline that wrote it, or a newer one"
+                )
             if version == 0:
                 db.execute(_SCHEMA)
                 db.executemany("INSERT INTO counters VALUES (?, 0)", [(name,) for name in _COUNTERS])
                 db.execute("INSERT INTO documents VALUES ('log_id', ?)", (secrets.token_hex(8).encode(),))
+            if version == 1:
+                # The lake knows a log of that format by its gateway's name alone.
+                db.execute("INSERT INTO documents VALUES ('unnamed_in_lake', '1')")
+            if version < FORMAT_VERSION:
+                db.execute(_SECOND_FORMAT)
                 db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
-            elif version != FORMAT_VERSION:
-                raise InputError(f"{self._path.name} has log format {version}; format {FORMAT_VERSION} is understood")
+
+    def _wake(self) -> None:
+        with self._committed:
+            self._committed.notify_all()
 
     def _append_batch(
         self, db: apsw.Connection, clock: Clock, counters: dict[str, int], batch: Sequence[Entry]
@@ -217,12 +376,22 @@ class SqliteLog:
         except DriftlineError as error:
             return error
         db.executemany("INSERT INTO tables VALUES (?, ?)", [(name.casefold(), name) for name in new_tables])
-        if fresh:
-            first = counters["last"] + 1
-            arrivals = clock.take(len(fresh) * 2)[::2]  # the odd ones are for what views make of a record
-            _insert(db, first, arrivals, [batch[position] for position in fresh])
-            counters["last"] += len(fresh)
+        self._take(db, clock, counters, [batch[position] for position in fresh])
         return Appended(server_hlc, fresh)
+
+    def _take(
+        self,
+        db: apsw.Connection,
+        clock: Clock,
+        counters: dict[str, int],
+        entries: Sequence[Entry],
+        *,
+        is_foreign: bool = False,
+    ) -> None:
+        if entries:
+            arrivals = clock.take(len(entries) * 2)[::2]  # the odd ones are for what views make of a record
+            _insert(db, counters["last"] + 1, arrivals, entries, is_foreign)
+            counters["last"] += len(entries)
 
     def _read_since(self, after: int, limit: int, last: int, since_hlc: int) -> list[Record]:
         db = self.reader()
@@ -242,8 +411,31 @@ class SqliteLog:
 
 
 def _select(db: apsw.Connection, where: str, values: tuple[int, ...], limit: int) -> list[Record]:
-    query = f"SELECT seq, hlc, arrival, body FROM log WHERE {where} ORDER BY seq LIMIT ?"  # noqa: S608 - constants
-    return [Record(*row) for row in db.execute(query, (*values, limit))]
+    query = f"SELECT seq, hlc, arrival, body, is_foreign FROM log WHERE {where} ORDER BY seq LIMIT ?"  # noqa: S608
+    rows = db.execute(query, (*values, limit))
+    return [Record(seq, hlc, arrival, body, bool(foreign)) for seq, hlc, arrival, body, foreign in rows]
+
+
+def _document(db: apsw.Connection, name: str) -> bytes | None:
+    body = db.execute("SELECT body FROM documents WHERE name = ?", (name,)).get
+    return None if body is None else body.encode() if isinstance(body, str) else bytes(body)
+
+
+def _identity(db: apsw.Connection) -> Identity:
+    named = dict(db.execute("SELECT name, CAST(body AS TEXT) FROM documents WHERE name IN ('log_id', 'was')"))
+    return Identity(named["log_id"], tuple(json.loads(named["was"])))
+
+
+def _write_identity(db: apsw.Connection, identity: Identity) -> None:
+    db.execute("UPDATE documents SET body = ? WHERE name = 'log_id'", (identity.log_id.encode(),))
+    db.execute("UPDATE documents SET body = ? WHERE name = 'was'", (json.dumps(identity.was).encode(),))
+
+
+def _known_op(db: apsw.Connection, entry: Entry) -> int | None:
+    found: int | None = db.execute(
+        "SELECT op FROM log WHERE hlc = ? AND delta_id = ?", (entry.hlc, entry.delta_id), prepare_flags=0
+    ).get
+    return found
 
 
 def _fresh_positions(db: apsw.Connection, batch: Sequence[Entry]) -> list[int]:
@@ -253,9 +445,7 @@ def _fresh_positions(db: apsw.Connection, batch: Sequence[Entry]) -> list[int]:
     for position, entry in enumerate(batch):
         known: Any = in_batch.get(entry.delta_id)
         if known is None:
-            known = db.execute(
-                "SELECT op FROM log WHERE hlc = ? AND delta_id = ?", (entry.hlc, entry.delta_id), prepare_flags=0
-            ).get
+            known = _known_op(db, entry)
         if known is None:
             fresh.append(position)
             in_batch[entry.delta_id] = entry.op
@@ -287,11 +477,13 @@ def _new_tables(db: apsw.Connection, batch: Sequence[Entry]) -> list[str]:
     return list(found.values())
 
 
-def _insert(db: apsw.Connection, first: int, arrivals: Sequence[int], entries: Sequence[Entry]) -> None:
+def _insert(
+    db: apsw.Connection, first: int, arrivals: Sequence[int], entries: Sequence[Entry], is_foreign: bool
+) -> None:
     db.executemany(
-        "INSERT INTO log (seq, hlc, arrival, op, delta_id, body) VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO log (seq, hlc, arrival, op, delta_id, body, is_foreign) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
-            (seq, entry.hlc, arrival, entry.op, entry.delta_id, entry.body)
+            (seq, entry.hlc, arrival, entry.op, entry.delta_id, entry.body, is_foreign)
             for seq, arrival, entry in zip(range(first, first + len(entries)), arrivals, entries, strict=True)
         ),
     )
@@ -311,11 +503,6 @@ def _read_counters(db: apsw.Connection) -> dict[str, int]:
 
 def _write_counters(db: apsw.Connection, counters: dict[str, int], names: Sequence[str]) -> None:
     db.executemany("UPDATE counters SET value = ? WHERE name = ?", [(counters[name], name) for name in names])
-
-
-def unavailable(message: str, reason: str) -> GatewayError:
-    """The log cannot be used just now; nothing was acknowledged and the client may try again."""
-    return GatewayError(message, code="BACKPRESSURE_ERROR", reason=reason, retry_after=2)
 
 
 @contextmanager
