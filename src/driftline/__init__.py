@@ -25,8 +25,17 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     if name in _ROOMS:
-        return import_module(f"driftline.{name}")
+        return _room(name)
     raise AttributeError(f"module 'driftline' has no attribute {name!r}")
+
+
+def _room(name: str) -> Any:
+    try:
+        return import_module(f"driftline.{name}")
+    except ModuleNotFoundError as error:
+        from driftline.extras import explain
+
+        raise explain(error) or error from error
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,7 @@
 
     DriftlineError
     ├── OptionError             options that make no sense, alone or together
+    ├── MissingExtraError       an optional package that is not installed (an ImportError too)
     ├── InputError              what was given cannot be read or is not what it claims to be
     │   ├── TableError          strict parsing and key rules of the table diff
     │   ├── PayloadError        payloads, schemas and limits of the payload comparison
@@ -68,6 +69,12 @@ class OptionError(DriftlineError):
     """Options that make no sense, alone or together."""
 
     code = "invalid_option"
+
+
+class MissingExtraError(DriftlineError, ImportError):
+    """An optional package that is not installed, with the extra that brings it."""
+
+    code = "missing_extra"
 
 
 class InputError(DriftlineError):

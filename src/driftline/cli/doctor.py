@@ -9,7 +9,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,7 @@ import click
 
 from driftline.cli.outcome import ERROR, SAME
 from driftline.errors import DriftlineError
+from driftline.extras import EXTRA_OF
 from driftline.version import __version__
 
 Verdict = Literal["ok", "warning", "error"]
@@ -60,13 +62,24 @@ def doctor(spark: bool, master: str | None) -> int:
 def _examine(spark: bool, master: str | None) -> Iterator[Finding]:
     yield Finding("driftline", __version__)
     yield Finding("python", f"{sys.version.split()[0]} ({sys.platform})")
-    for package in ("pyarrow", "polars", "deltalake", "apsw", "pyspark"):
-        yield _checked(package, lambda package=package: Finding(package, version(package)))  # type: ignore[misc]
+    for package in ("pyarrow", "polars", "deltalake", "apsw", "pyspark", "starlette", "tree_sitter"):
+        yield _package(package)
     yield _checked("disk", _disk)
     yield _checked("memory", _memory)
+    if find_spec("pyspark") is None:
+        return
     yield _checked("java", _java)
     if spark:
         yield _checked("spark", lambda: _spark(master))
+
+
+def _package(name: str) -> Finding:
+    try:
+        return Finding(name, version(name))
+    except PackageNotFoundError:
+        if name not in EXTRA_OF:
+            return Finding(name, "missing", "error", "install driftline's dependencies again")
+        return Finding(name, f"not installed (pip install 'driftline[{EXTRA_OF[name][0]}]')")
 
 
 def _checked(subject: str, look: Callable[[], Finding]) -> Finding:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from driftline.errors import Cancelled, DriftlineError, StorageError
+from driftline.extras import explain
 
 SAME = 0
 DIFFERENT = 1
@@ -83,6 +84,8 @@ def _as_driftline_error(error: BaseException) -> DriftlineError:
         return DriftlineError(_usage_message(error), code="usage")
     if isinstance(error, click.ClickException):
         return DriftlineError(error.format_message(), code="usage")
+    if isinstance(error, ModuleNotFoundError) and (missing := explain(error)) is not None:
+        return missing
     if isinstance(error, MemoryError):
         return StorageError("not enough memory: set a lower --memory, or use --engine spark", code="out_of_memory")
     if isinstance(error, OSError):

