@@ -5,7 +5,7 @@ READY := .venv/.ready
 PEERS_READY := benchmarks/.peers/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test faults bench bench-full docs lock clean
+.PHONY: help setup demo check test faults bench bench-full docs release lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,8 +43,12 @@ $(PEERS_READY): $(READY) requirements/peers.lock
 	@$(BIN)/python -m uv pip install --quiet --python benchmarks/.peers/bin/python --require-hashes -r requirements/peers.lock
 	@touch $@
 
-docs: $(READY) ## write the command line reference from the help texts
+docs: $(READY) ## write the command line reference and the list of licences
 	@$(BIN)/python scripts/write_cli_reference.py
+	@$(BIN)/python scripts/write_licences.py
+
+release: $(READY) ## check version, changelog and tag, then build the wheel and the sdist
+	@$(BIN)/python scripts/check_release.py
 
 lock: $(READY) ## renew the locks from pyproject.toml and requirements/*.in
 	@for name in bootstrap peers; do \
@@ -52,6 +56,8 @@ lock: $(READY) ## renew the locks from pyproject.toml and requirements/*.in
 	    --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.lock; done
 	@$(BIN)/python -m uv pip compile --quiet --universal --upgrade --no-annotate --python-version 3.11 --generate-hashes \
 	  --custom-compile-command "make lock" pyproject.toml --extra dev -o requirements/dev.lock
+	@$(BIN)/python -m uv pip compile --quiet --universal --upgrade --no-annotate --python-version 3.11 --generate-hashes \
+	  --custom-compile-command "make lock" pyproject.toml --extra serve --extra lake --extra sqlite -o requirements/image.lock
 
 clean: ## remove everything that was made
 	rm -rf .venv out build dist benchmarks/.peers benchmarks/data benchmarks/results .mypy_cache .ruff_cache .pytest_cache
