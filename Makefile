@@ -5,7 +5,7 @@ READY := .venv/.ready
 PEERS_READY := benchmarks/.peers/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test faults bench bench-full docs release lock clean
+.PHONY: help setup demo check test faults coverage bench bench-full docs release lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,11 @@ test: check ## all checks and all tests
 
 faults: $(READY) ## kills, full disks, closed pipes, slow clients, mutated files (minutes)
 	@$(BIN)/python -m faults
+
+coverage: $(READY) ## what the tests run of the source, line by line (slower than make test)
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -q -n 2 --dist loadfile
+	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report
 
 bench: $(PEERS_READY) ## benchmarks against the peers, quick set
 	@$(BIN)/python -m benchmarks quick
