@@ -125,3 +125,13 @@ def test_bad_keys(spark, rows_a: str, rows_b: str, code: str, message: str) -> N
 def test_types_must_be_the_same(spark) -> None:
     with pytest.raises(TableError, match=r'Type mismatch in column "v": int in A, bigint in B; cast one of them'):
         driftline.spark.diff(spark.sql("select 1 v"), spark.sql("select 1L v"))
+
+
+def test_hundreds_of_columns(spark) -> None:
+    """Expressions stay as flat as the table is wide."""
+    names = [f"column {number}" for number in range(300)]
+    a = spark.range(3).selectExpr("id", *(f"concat('v', id) AS `{name}`" for name in names))
+    b = spark.range(3).selectExpr("id", *(f"concat('v', id % 2) AS `{name}`" for name in names))
+    [event] = driftline.spark.diff(a, b, key=["id"]).events.collect()
+    assert event["changed"] == names
+    assert event["after"]["column 299"] == "v0"

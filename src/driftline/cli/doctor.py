@@ -120,7 +120,7 @@ def _java() -> Finding:
 
 def _spark(master: str | None) -> Finding:
     from driftline.spark.checkup import run_small_job
-    from driftline.spark.runtime.session import chosen_master
+    from driftline.spark.runtime.masters import chosen_master
 
     started = time.monotonic()
     outcome = run_small_job(master)

@@ -63,7 +63,8 @@ class RunEngine:
 
     def session(self) -> Any:
         """The one Spark session of the run."""
-        from driftline.spark.runtime.session import chosen_master, is_local, open_session
+        from driftline.spark.runtime.masters import chosen_master, is_local
+        from driftline.spark.runtime.session import open_session
 
         with self._lock:
             if self._session is None:

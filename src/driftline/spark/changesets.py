@@ -30,7 +30,8 @@ from driftline.progress import Tracker, silent
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import OrderedPart, join_parts, write_part
 from driftline.spark.parcels import PARCEL_BYTES, SCHEMA, Parcel, pack, unpack
-from driftline.spark.runtime.session import is_local, open_session
+from driftline.spark.runtime.masters import is_local
+from driftline.spark.runtime.session import open_session
 from driftline.spark.table_diff import SHARED_FOLDER_VARIABLE
 from driftline.spark.watching import is_connect_session, watched
 

@@ -120,9 +120,8 @@ def _numbered(rows: DataFrame, side: str) -> DataFrame:
 
 def _diff_pairs(a: DataFrame, b: DataFrame, shape: _Shape) -> DataFrameDiff:
     """Rows that meet in the same place, by key or by position."""
-    same = f.lit(True)
-    for position in shape.compared:
-        same = same & ~_cell_differs(position, shape)
+    # Two structs, because a chain of one comparison a column grows deeper than the JVM's stack.
+    same = _side_cells("a", shape).eqNullSafe(_side_cells("b", shape))
     kind = (
         f.when(f.col("a").isNull(), "added")
         .when(f.col("b").isNull(), "removed")
@@ -147,6 +146,10 @@ def _diff_pairs(a: DataFrame, b: DataFrame, shape: _Shape) -> DataFrameDiff:
         f.when(changed, _delta(shape)).alias("delta"),
     )
     return DataFrameDiff(events, _stats(paired.select("type", f.lit(1).alias("rows"))))
+
+
+def _side_cells(side: str, shape: _Shape) -> Column:
+    return f.struct(*(comparable(f.col(f"{side}.c{p}"), shape.kinds[p]).alias(f"k{p}") for p in shape.compared))
 
 
 def _cell_differs(position: int, shape: _Shape) -> Column:

@@ -21,7 +21,7 @@ from driftline.lake.ranges import lower_bounds
 from driftline.progress import Tracker, silent
 from driftline.spark.parcels import PARCEL_BYTES, Parcel, pack, unpack
 from driftline.spark.parcels import SCHEMA as PARCELS
-from driftline.spark.runtime.session import chosen_master, is_local
+from driftline.spark.runtime.masters import chosen_master, is_local
 from driftline.spark.runtime.workers import settle_worker
 from driftline.spark.task_errors import error_text, raise_task_error
 from driftline.spark.watching import is_connect_session, watched

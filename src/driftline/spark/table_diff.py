@@ -25,7 +25,8 @@ from driftline.sources.splits import CsvSplit, Split, SplitSide
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import Write, join_parts
 from driftline.spark.parcels import SCHEMA
-from driftline.spark.runtime.session import chosen_master, is_local, open_session
+from driftline.spark.runtime.masters import chosen_master, is_local
+from driftline.spark.runtime.session import open_session
 from driftline.spark.table_diff_bounds import row_bounds, sampled_bounds
 from driftline.spark.table_diff_facts import Findings, gather
 from driftline.spark.table_diff_tasks import (

@@ -44,6 +44,7 @@ _OPENED_PACKAGES = (
 )
 _SHORT_JOB_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
 _LONG_JOB_OPTIONS = ["-XX:+UseParallelGC", "-XX:-UsePerfData"]
+HADOOP_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _QUIET_LOG = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.file.ref = file
@@ -52,6 +53,8 @@ appender.file.name = file
 appender.file.fileName = {path}
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
+logger.client.name = org.apache.spark.deploy.client.StandaloneAppClient$ClientEndpoint
+logger.client.level = info
 """
 
 
@@ -69,6 +72,13 @@ class Jvm:
     def alive(self) -> bool:
         """Whether the process still runs."""
         return self.process.poll() is None
+
+    def log_text(self) -> str:
+        """What Spark has written into its log so far."""
+        try:
+            return (self.scratch / "spark.log").read_text(errors="replace")
+        except OSError:
+            return ""
 
     def end(self, *, keep_class_list: bool) -> None:
         """End the JVM at once, with its Python workers, and remove the scratch directory."""
@@ -122,6 +132,10 @@ def class_path() -> str:
     return os.pathsep.join(sorted(str(jar) for jar in (spark_home() / "jars").glob("*.jar")))
 
 
+def _hadoop_folders() -> list[str]:
+    return [os.environ[name] for name in HADOOP_VARIABLES if os.environ.get(name)]
+
+
 def remove_abandoned_scratch() -> None:
     """Remove scratch directories whose owners were killed."""
     for directory in Path(tempfile.gettempdir()).glob(f"{_SCRATCH_PREFIX}*-*"):
@@ -136,7 +150,8 @@ def _command(java: Java, memory: str, short_job: bool, archive: ClassArchive, sc
     return [
         str(java.executable),
         "-cp",
-        class_path(),
+        # Settings of a Hadoop cluster come last: in front of the jars they would invalidate the class archive.
+        os.pathsep.join([class_path(), *_hadoop_folders()]),
         f"-Xmx{memory}",
         f"-Dlog4j2.configurationFile=file:{log_config}",
         f"-Djava.io.tmpdir={scratch}",

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -21,21 +20,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import driftline
-from driftline.engine_choice import configured_master
 from driftline.errors import Cancelled, EngineError
 from driftline.spark.runtime.jvm import Jvm, end_running_jvm, running_jvm
+from driftline.spark.runtime.masters import (
+    check_master,
+    chosen_master,
+    giving_up_on_silence,
+    is_connect,
+    is_local,
+    is_loopback,
+    unreachable,
+)
 from driftline.spark.runtime.shipping import ship_driftline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-LOCAL_MASTER = "local[*]"
-
-_CONNECT_PORT = 15002
-_CONNECT_TIMEOUT_SECONDS = 10
 
 _BASE_CONFIG = {
     "spark.ui.enabled": "false",
@@ -62,22 +63,6 @@ _TASK_ENVIRONMENT = {
 }
 
 
-def chosen_master(master: str | None = None) -> str:
-    """Where Spark runs: the argument, else what the environment or the config file names, else this machine."""
-    configured = configured_master()
-    return master or (configured[0] if configured else LOCAL_MASTER)
-
-
-def is_connect(master: str) -> bool:
-    """Whether the address is a Spark Connect server."""
-    return master.startswith("sc://")
-
-
-def is_local(master: str) -> bool:
-    """Whether Spark runs inside this machine's one JVM."""
-    return master == "local" or master.startswith("local[")
-
-
 @contextmanager
 def open_session(
     master: str | None = None,
@@ -96,6 +81,7 @@ def open_session(
         yield existing
         return
     target = chosen_master(master)
+    check_master(target)
     settings = dict(config or {})
     session = (
         _connect(target, app_name, settings)
@@ -133,7 +119,6 @@ def active_session() -> SparkSession | None:
 
 
 def _connect(target: str, app_name: str, settings: dict[str, str]) -> SparkSession:
-    _refuse_unreachable(target)
     _silence_pandas_warnings()
     from pyspark.sql import SparkSession
 
@@ -145,28 +130,13 @@ def _connect(target: str, app_name: str, settings: dict[str, str]) -> SparkSessi
         with tempfile.TemporaryDirectory(prefix="driftline-ship-") as folder:
             ship_driftline(session, Path(folder))
     except Exception as error:
-        raise EngineError(
-            f"no Spark Connect server answers at {target}: {_first_line(error)}", code="spark_unreachable"
-        ) from error
+        raise unreachable(target, _first_line(error)) from error
     return session
-
-
-def _refuse_unreachable(target: str) -> None:
-    # The client itself would retry for many minutes before it says that nobody is there.
-    address = urlsplit(target)
-    host, port = address.hostname or "", address.port or _CONNECT_PORT
-    try:
-        with socket.create_connection((host, port), _CONNECT_TIMEOUT_SECONDS):
-            return
-    except OSError as error:
-        raise EngineError(
-            f"no Spark Connect server answers at {host}:{port}: {error.strerror or error}", code="spark_unreachable"
-        ) from error
 
 
 def _classic(target: str, app_name: str, short_job: bool, memory: str, settings: dict[str, str]) -> SparkSession:
     environment = dict(_TASK_ENVIRONMENT)
-    if is_local(target) or _is_loopback(target):
+    if is_local(target) or is_loopback(target):
         environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": _python_path_with_driftline()}
     jvm = running_jvm(memory=memory, short_job=short_job, environment=environment)
     _silence_pandas_warnings()
@@ -174,7 +144,7 @@ def _classic(target: str, app_name: str, short_job: bool, memory: str, settings:
     from pyspark.sql import SparkSession
 
     builder: SparkSession.Builder = SparkSession.builder
-    near = _LOCAL_CONFIG if is_local(target) or _is_loopback(target) else {}
+    near = _LOCAL_CONFIG if is_local(target) or is_loopback(target) else {}
     far = {} if is_local(target) else {f"spark.executorEnv.{name}": value for name, value in _TASK_ENVIRONMENT.items()}
     for key, value in {**_BASE_CONFIG, **near, **far, **settings}.items():
         builder = builder.config(key, value)
@@ -183,19 +153,18 @@ def _classic(target: str, app_name: str, short_job: bool, memory: str, settings:
     )
     with _gateway_variables(jvm), _own_interrupt_handler():
         try:
-            session: SparkSession = builder.master(target).appName(app_name).getOrCreate()
+            with giving_up_on_silence(target, jvm):
+                session: SparkSession = builder.master(target).appName(app_name).getOrCreate()
         except Exception as error:
             reason = _first_line(error)  # a Java error is asked for its words while Java is there to answer
             end_running_jvm(keep_class_list=False)
             _forget_gateway()
+            if isinstance(error, EngineError):
+                raise
             raise EngineError(f"Spark did not start on {target}: {reason}", code="spark_failed") from error
     if not is_local(target):
         ship_driftline(session, jvm.scratch)
     return session
-
-
-def _is_loopback(target: str) -> bool:
-    return urlsplit(target).hostname in ("127.0.0.1", "localhost")
 
 
 @contextmanager

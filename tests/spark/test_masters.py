@@ -1,0 +1,144 @@
+"""A master that cannot be used says so at once: which one, why, and what to do (sources §7)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from driftline.errors import EngineError
+from driftline.spark.runtime import jvm, masters
+from driftline.spark.runtime.session import open_session
+
+HADOOP_CODE = """
+from driftline.spark.runtime.session import open_session
+with open_session("local[1]") as spark:
+    print(spark.sparkContext._jsc.hadoopConfiguration().get("driftline.test"))
+"""
+
+
+@pytest.fixture
+def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has no session yet."""
+    monkeypatch.setattr("driftline.spark.runtime.session.active_session", lambda: None)
+
+
+@pytest.fixture
+def deaf_port() -> Iterator[int]:
+    """Something that takes connections and never says a word."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield int(listener.getsockname()[1])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("scheme", ["spark", "sc", "k8s://https"])
+def test_a_master_that_is_not_there_is_named_with_reason_and_remedy(scheme: str, no_session: None) -> None:
+    master = f"{scheme}://127.0.0.1:{free_port()}"
+    with pytest.raises(EngineError) as caught, open_session(master):
+        pass
+    assert caught.value.code == "spark_unreachable"
+    assert master in caught.value.message
+    assert "connection refused" in caught.value.message
+    assert "--engine local" in caught.value.message
+    assert jvm._running is None or "spark" not in scheme  # nothing was started for it
+
+
+def test_the_command_says_so_within_fifteen_seconds(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "driftline", "diff", "a.csv", "a.csv", "--master", f"spark://127.0.0.1:{free_port()}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[-1].startswith("error[spark_unreachable]: no Spark master answers at spark://127")
+    # Not a measurement but the promise itself.
+    assert time.monotonic() - began < 15
+
+
+@pytest.mark.spark
+def test_a_listener_that_is_no_master_is_found_out(deaf_port: int, tmp_path: Path) -> None:
+    code = f"""
+from driftline.spark.runtime import masters
+from driftline.spark.runtime.session import open_session
+masters._ANSWER_SECONDS = 1
+with open_session("spark://127.0.0.1:{deaf_port}"):
+    pass
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, cwd=tmp_path)
+    assert "something listens there, but it is no Spark master" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stdout
+
+
+def test_one_living_master_of_several_is_enough(deaf_port: int) -> None:
+    masters.check_master(f"spark://127.0.0.1:{free_port()},127.0.0.1:{deaf_port}")
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]"])
+def test_this_machine_needs_no_answer(master: str) -> None:
+    masters.check_master(master)
+
+
+def test_a_port_that_is_none_is_refused() -> None:
+    with pytest.raises(EngineError, match="no address of a Spark master"):
+        masters.check_master("spark://host:many")
+
+
+def test_yarn_without_settings_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in jvm.HADOOP_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(EngineError, match="set HADOOP_CONF_DIR") as caught:
+        masters.check_master("yarn")
+    assert caught.value.code == "missing_hadoop_conf"
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    with pytest.raises(EngineError, match="no yarn-site") as caught:
+        masters.check_master("yarn")
+    assert caught.value.code == "missing_hadoop_conf"
+
+
+def test_yarn_whose_resource_manager_is_away_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    site = {
+        "yarn.resourcemanager.ha.rm-ids": "one,two",
+        "rm.host": "127.0.0.1",
+        "yarn.resourcemanager.address.one": f"${{rm.host}}:{free_port()}",
+        "yarn.resourcemanager.address.two": f"127.0.0.1:{free_port()}",
+    }
+    write_site(tmp_path / "yarn-site.xml", site)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    with pytest.raises(EngineError, match="no Spark master answers at yarn: connection refused"):
+        masters.check_master("yarn")
+
+
+@pytest.mark.spark
+def test_hadoop_settings_reach_the_jvm(tmp_path: Path) -> None:
+    write_site(tmp_path / "core-site.xml", {"driftline.test": "seen"})
+    done = subprocess.run(
+        [sys.executable, "-c", HADOOP_CODE],
+        env={**os.environ, "HADOOP_CONF_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.stdout.strip() == "seen", done.stderr
+
+
+def write_site(path: Path, properties: dict[str, str]) -> None:
+    entries = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in properties.items())
+    path.write_text(f"<configuration>{entries}</configuration>")
