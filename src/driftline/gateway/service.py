@@ -21,9 +21,7 @@ from driftline.gateway.flush import FlushReport, FlushTimer
 from driftline.gateway.flush_process import LOG_FILE, FlushProcess
 from driftline.gateway.group_commit import GroupCommit
 from driftline.gateway.lake_store import LakeStore
-from driftline.gateway.limits import RateLimiter
 from driftline.gateway.log import Appended
-from driftline.gateway.metrics import Metrics
 from driftline.gateway.pull import Page, limit_of, read_page, start_of
 from driftline.gateway.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
 from driftline.gateway.row_index import RowIndex
@@ -31,11 +29,14 @@ from driftline.gateway.rules import SyncRules, parse_rules
 from driftline.gateway.settings import GatewaySettings, authenticator
 from driftline.gateway.sqlite_log import SqliteLog
 from driftline.gateway.views import View
+from driftline.serving.metrics import Metrics
+from driftline.serving.rates import RateLimiter
 
 T = TypeVar("T")
 
 _LARGE_BODY = 128 << 10  # larger bodies are parsed beside the event loop
 _REMEMBERED_CLIENTS = 1000
+_FAILED_PER_SECOND = 10.0
 _TICK_SECONDS = 0.5
 _PRUNE_TICKS, _HORIZON_TICKS = 4, 60
 _PRUNE_STEP = 20_000  # records forgotten in one transaction, so that pushes get their turn
@@ -55,12 +56,15 @@ class Configuration:
 class Gateway:
     """A running gateway; `close` drains it."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, metrics: Metrics | None = None) -> None:
         settings.data.mkdir(parents=True, exist_ok=True)
         self.settings = settings
         self.authenticator = authenticator(settings)
         self.limiter = RateLimiter(settings.rate_limit / settings.workers)
-        self.metrics = Metrics(settings.data / "metrics")
+        # Guessing is slowed down; whoever has a valid token is never kept waiting by others at its address.
+        failures = min(settings.rate_limit, _FAILED_PER_SECOND / settings.workers)
+        self._failed = RateLimiter(failures, burst=failures)
+        self.metrics = metrics or Metrics(settings.data / "metrics")
         self.log = SqliteLog(settings.data / LOG_FILE)
         _claim(self.log, settings.gateway)
         self.index = RowIndex(self.log)
@@ -127,6 +131,32 @@ class Gateway:
         await self.in_thread(self.log.change_document, "rules", lambda _: data, "config", "rules")
         return rules
 
+    def authenticate(self, scope: Mapping[str, Any]) -> Caller | None:
+        """The caller of a request by its token; None where the gateway runs without authentication."""
+        if self.authenticator is None:
+            return None
+        header = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+        try:
+            return self.authenticator.caller(None if header is None else header.decode("latin-1"))
+        except GatewayError:
+            address = scope["client"][0] if scope.get("client") else "unknown"
+            self._failed.take(address, "too many requests without a valid token from this address")
+            raise
+
+    def gauges(self) -> dict[str, tuple[str, float]]:
+        """What a scrape reads off the log and this process: name, help, value."""
+        bounds = self.log.bounds()
+        server_ms = self.server_hlc() >> 16
+        lag = max((server_ms - (hlc >> 16) for hlc in list(self.last_seen.values())), default=0)
+        return {
+            "driftline_log_last_sequence": ("Newest sequence of the log.", bounds.last),
+            "driftline_log_pruned_sequence": ("Everything up to this sequence is forgotten.", bounds.pruned),
+            "driftline_log_flushed_sequence": ("Everything up to this is in the lake.", self.log.marks().flushed),
+            "driftline_log_wal_bytes": ("Size of the write-ahead log.", self.log.size()),
+            "driftline_pending_deltas": ("Deltas waiting to be written (this process).", self.pending),
+            "driftline_last_seen_lag_ms": ("How far the hindmost client's lastSeenHlc lies back (this process).", lag),
+        }
+
     def configuration(self) -> Configuration:
         """What admins have set, as of now (another process may have changed it)."""
         number = self.log.numbers().config
@@ -178,7 +208,6 @@ class Gateway:
         self.flusher.close()
         self._threads.shutdown()
         self.log.close()
-        self.metrics.close()
 
     def _read(self, caller: Caller, query: Mapping[str, str]) -> Page:
         limit, configuration = limit_of(query), self.configuration()

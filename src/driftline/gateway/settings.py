@@ -34,6 +34,7 @@ class GatewaySettings:
     flush_seconds: float = 60.0
     retention_days: float | None = None
     cors_origins: tuple[str, ...] = ()
+    open_compare: bool = False  # whether comparisons beside the gateway need no token
 
     def __post_init__(self) -> None:
         check_gateway_id(self.gateway)

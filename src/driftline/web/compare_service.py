@@ -9,14 +9,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from driftline.errors import PayloadError
+from driftline.errors import DriftlineError, GatewayError, PayloadError
 from driftline.payloads import error_response
 from driftline.payloads.config import BYTES_PER_MB
 from driftline.payloads.report import encode
+from driftline.serving.bodies import read_limited, timed_chunks
+from driftline.serving.errors import STATUS_OF_CODE, error_headers, public_error
 from driftline.web.answers import JSON_TYPE, Headers, send_bytes, send_json
 from driftline.web.compare_openapi import compare_document
 from driftline.web.compare_requests import PlanOf, answer_pair, answer_request, id_of, open_batch, too_large
@@ -28,6 +29,7 @@ _TURN_SECONDS = 0.005
 _JSON_FRAME_BYTES = 1 << 20  # room for the schema and the names around two payloads
 
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+Authorize = Callable[[Scope], None]  # raises what the caller lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,6 @@ class CompareLimits:
         return int(2 * self.payload_mb * BYTES_PER_MB) + _JSON_FRAME_BYTES
 
 
-class ClientGoneError(Exception):
-    """The caller hung up."""
-
-
 class CompareService:
     """An ASGI application; its only state is the number of requests under way."""
 
@@ -54,8 +52,9 @@ class CompareService:
         {"/v1/compare", "/v1/compare/batch", "/v1/compare/openapi.json", "/v1/compare/docs", "/v1/compare/health"}
     )
 
-    def __init__(self, limits: CompareLimits | None = None, *, is_alone: bool = True) -> None:
+    def __init__(self, limits: CompareLimits | None = None, *, authorize: Authorize | None = None) -> None:
         self.limits = limits or CompareLimits()
+        self._authorize = authorize
         self._in_flight = 0
         self._document = encode(compare_document())
         self._routes: dict[str, tuple[str, Handler]] = {
@@ -65,57 +64,42 @@ class CompareService:
             "/v1/compare/docs": ("GET", self._docs),
             "/v1/compare/health": ("GET", self._health),
         }
-        if is_alone:
-            self.paths = self.paths | {"/openapi.json", "/docs", "/health"}
-            for name in ("openapi.json", "docs", "health"):
-                self._routes[f"/{name}"] = self._routes[f"/v1/compare/{name}"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        scope["route_name"] = "compare"
         method, handler = self._routes[scope["path"]]
-        if scope["method"] != method and not (method == "GET" and scope["method"] == "HEAD"):
-            await _refuse(send, 405, "METHOD_NOT_ALLOWED", f"use {method}", [(b"allow", method.encode())])
-            return
-        if method == "GET":
-            await handler(scope, receive, send)
-            return
+        try:
+            if scope["method"] != method and not (method == "GET" and scope["method"] == "HEAD"):
+                raise PayloadError(f"use {method}", code="METHOD_NOT_ALLOWED", allow=method)
+            if method == "GET":
+                await handler(scope, receive, send)
+            else:
+                await self._counted(handler, scope, receive, send)
+        except DriftlineError as error:
+            await _refuse(scope, send, error)
+
+    async def _counted(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._authorize is not None:
+            self._authorize(scope)
         if self._in_flight >= self.limits.max_in_flight:
-            await _refuse(send, 503, "OVERLOADED", "too many requests under way: try again", [(b"retry-after", b"1")])
-            return
+            raise PayloadError("too many requests under way: try again", code="OVERLOADED", retry_after=1)
         self._in_flight += 1
         try:
             await handler(scope, receive, send)
-        except ClientGoneError:
-            pass
-        except PayloadError as error:
-            await send_json(send, 413 if error.code == "PAYLOAD_TOO_LARGE" else 422, error_response(error))
         finally:
             self._in_flight -= 1
 
     async def _single(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await self._body(scope, receive)
+        body = await read_limited(scope, receive, self.limits.body_bytes)
         if len(body) < _THREAD_BYTES:
             report = answer_request(body, self.limits.payload_mb)
         else:
             report = await asyncio.to_thread(answer_request, body, self.limits.payload_mb)
         await send_bytes(send, 200, report, JSON_TYPE)
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        limit = self.limits.body_bytes
-        for name, value in scope["headers"]:
-            if name == b"content-length" and value.isdigit() and int(value) > limit:
-                raise too_large(int(value), limit)
-        chunks: list[bytes] = []
-        size = 0
-        async for chunk in _chunks(receive):
-            size += len(chunk)
-            if size > limit:
-                raise too_large(size, limit)
-            chunks.append(chunk)
-        return b"".join(chunks)
-
     async def _batch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        lines = _lines(_chunks(receive), self.limits.body_bytes)
+        lines = _lines(timed_chunks(scope, receive), self.limits.body_bytes)
         first: list[bytes | None] = await anext(lines, [b""])
         if first[0] is None:
             raise too_large(self.limits.body_bytes, self.limits.body_bytes)
@@ -123,13 +107,20 @@ class CompareService:
         head: Headers = [(b"content-type", NDJSON_TYPE)]
         await send({"type": "http.response.start", "status": 200, "headers": head})
         await self._answer_lines(first[1:], plan_of, send)
+        try:
+            await self._answer_rest(lines, plan_of, send)
+        except GatewayError as error:  # the answer has begun: what went wrong becomes its last line
+            last = encode({"id": None, **error_response(_payload_error(error))}) + b"\n"
+            await send({"type": "http.response.body", "body": last, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _answer_rest(self, lines: AsyncIterator[list[bytes | None]], plan_of: PlanOf, send: Send) -> None:
         yielded = time.monotonic()
         async for group in lines:
             await self._answer_lines(group, plan_of, send)
             if time.monotonic() - yielded > _TURN_SECONDS:  # others may have waited
                 await asyncio.sleep(0)
                 yielded = time.monotonic()
-        await send({"type": "http.response.body", "body": b""})
 
     async def _answer_lines(self, lines: list[bytes | None], plan_of: PlanOf, send: Send) -> None:
         if sum(len(line or b"") for line in lines) < _THREAD_BYTES:
@@ -162,21 +153,20 @@ class CompareService:
         await send_json(send, 200, {"status": "ok"})
 
 
-async def _refuse(send: Send, status: int, code: str, message: str, headers: Headers) -> None:
-    error = PayloadError(message, code=code)
-    await send_json(send, status, error_response(error), headers)
+async def _refuse(scope: Scope, send: Send, error: DriftlineError) -> None:
+    """The error response of the comparison (payloads §6), with the members that every error of the server has."""
+    told = error if isinstance(error, PayloadError) else public_error(error)
+    status = 422 if told.code == "VALIDATION_ERROR" else STATUS_OF_CODE.get(told.code, 422)
+    headers = {**error_headers(told), **({"Allow": told.allow} if "allow" in told.context else {})}
+    body = {**error_response(_payload_error(told)), "code": told.code, "requestId": scope["request_id"]}
+    await send_json(send, status, body, [(name.lower().encode(), value.encode()) for name, value in headers.items()])
 
 
-async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
-    while True:
-        message: Any = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGoneError
-        body = message.get("body", b"")
-        if body:
-            yield body
-        if not message.get("more_body", False):
-            return
+def _payload_error(error: DriftlineError) -> PayloadError:
+    if isinstance(error, PayloadError):
+        return error
+    limit = {"limit_bytes": error.limit} if "limit" in error.context else {}
+    return PayloadError(error.message, code=error.code, details=limit)
 
 
 async def _lines(chunks: AsyncIterator[bytes], limit: int) -> AsyncIterator[list[bytes | None]]:

@@ -15,8 +15,17 @@ table { border-collapse: collapse; } td, th { text-align: left; padding: .2rem .
 """
 
 
-def openapi_page(document: dict[str, Any]) -> bytes:
-    """The page of a document: its operations, then its schemas."""
+def openapi_page(*documents: dict[str, Any]) -> bytes:
+    """The page of one or more documents: their operations, then their schemas."""
+    title = escape(documents[0]["info"]["title"])
+    body = "".join(_document(document) for document in documents)
+    return (
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
+        f"<meta name='viewport' content='width=device-width'><style>{_STYLE}</style></head><body>{body}</body></html>"
+    ).encode()
+
+
+def _document(document: dict[str, Any]) -> str:
     info = document["info"]
     operations = [
         _operation(method, path, operation)
@@ -27,19 +36,8 @@ def openapi_page(document: dict[str, Any]) -> bytes:
         f"<h3 id='{escape(name)}'>{escape(name)}</h3><pre>{escape(json.dumps(schema, indent=2))}</pre>"
         for name, schema in document["components"]["schemas"].items()
     ]
-    body = "".join(
-        [
-            f"<h1>{escape(info['title'])}</h1><p>{escape(info.get('description', ''))}</p>",
-            *operations,
-            "<h2>Schemas</h2>",
-            *schemas,
-        ]
-    )
-    title = escape(info["title"])
-    return (
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
-        f"<meta name='viewport' content='width=device-width'><style>{_STYLE}</style></head><body>{body}</body></html>"
-    ).encode()
+    head = f"<h1>{escape(info['title'])}</h1><p>{escape(info.get('description', ''))}</p>"
+    return "".join([head, *operations, "<h2>Schemas</h2>", *schemas])
 
 
 def _operation(method: str, path: str, operation: dict[str, Any]) -> str:

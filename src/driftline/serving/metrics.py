@@ -8,10 +8,13 @@ import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-ROUTES = ("push", "pull", "flush", "schema", "sync-rules", "metrics", "health", "ready", "openapi", "other")
-STATUSES = (200, 400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429, 500, 503)
+ROUTES = (
+    *("push", "pull", "flush", "schema", "sync-rules"),
+    *("compare", "index", "docs", "openapi", "health", "ready", "metrics", "other"),
+)
+STATUSES = (200, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 500, 503)
 LATENCY_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-TIMED_ROUTES = ("push", "pull")
+TIMED_ROUTES = ("push", "pull", "compare")
 
 _PLAIN = {
     "driftline_deltas_accepted_total": "Deltas acknowledged, known ones included.",

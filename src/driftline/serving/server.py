@@ -8,17 +8,22 @@ import multiprocessing
 import os
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from driftline.errors import DriftlineError, EngineError, OptionError
-from driftline.gateway.structured_log import log_to_stderr
+from driftline.serving.connections import ACCEPTED_AT_ONCE, ConnectionLimits, limited_protocol
+from driftline.serving.structured_log import log_to_stderr
 
 # A service is made inside its worker: the application, and what to call at its end.
 MakeService = Callable[[], tuple[ASGIApp, Callable[[], None]]]
@@ -26,7 +31,25 @@ MakeService = Callable[[], tuple[ASGIApp, Callable[[], None]]]
 _DRAIN_SECONDS = 4  # for requests under way; the last flush has four more, together below ten
 _KILL_SECONDS = 10
 _CANNOT_START = 3
+_QUEUED = 2048  # connections that wait to be taken
 _logger = logging.getLogger("driftline.server")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Where and how to listen; plain data, so that worker processes can be given it."""
+
+    host: str = "127.0.0.1"
+    port: int = 8787
+    workers: int = 1
+    log_level: str = "info"
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+    def __post_init__(self) -> None:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise OptionError("TLS needs both --tls-cert and --tls-key")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -40,52 +63,82 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise OptionError(f"cannot listen on {host} port {port}: {error.strerror}", code="cannot_listen") from error
-    listener.listen(512)
+    listener.listen(_QUEUED)
     return listener
 
 
-def serve(make_service: MakeService, host: str, port: int, *, workers: int = 1, log_level: str = "info") -> None:
+def serve(make_service: MakeService, options: ServerOptions) -> None:
     """Serve until SIGTERM or SIGINT, then drain and end."""
-    log_to_stderr(log_level)
-    with listen(host, port) as listener:
-        if workers == 1:
-            _run_worker(make_service, listener, log_level)
+    log_to_stderr(options.log_level)
+    _check_certificate(options)
+    with listen(options.host, options.port) as listener:
+        if options.workers == 1:
+            _run_worker(make_service, listener, options)
         else:
-            _supervise(make_service, listener, workers, log_level)
+            _supervise(make_service, listener, options)
 
 
-def _run_worker(make_service: MakeService, listener: socket.socket, log_level: str) -> None:
-    log_to_stderr(log_level)
+def _run_worker(make_service: MakeService, listener: socket.socket, options: ServerOptions) -> None:
+    log_to_stderr(options.log_level)
     app, close = make_service()
     config = uvicorn.Config(
         app,
+        http=cast(Any, limited_protocol(options.connections)),
+        ws="none",
+        backlog=ACCEPTED_AT_ONCE,
         log_config=None,
         access_log=False,
         lifespan="off",
         server_header=False,
         timeout_graceful_shutdown=_DRAIN_SECONDS,
+        ssl_certfile=options.tls_cert,
+        ssl_keyfile=options.tls_key,
     )
     try:
         host, port = listener.getsockname()[:2]
         _logger.info("listening", extra={"fields": {"host": host, "port": port}})
         # The server raises the signal again that ended it; here that is the wanted end.
         with contextlib.suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+            _Server(config).run(sockets=[listener])
     finally:
         close()
         _logger.info("closed")
 
 
-def _supervise(make_service: MakeService, listener: socket.socket, workers: int, log_level: str) -> None:
+class _Server(uvicorn.Server):
+    """uvicorn's server with a long queue of connections, of which it takes few at a time.
+
+    asyncio uses one number for both. Taking the whole queue at once would run out of files before the first
+    connection too many is closed.
+    """
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(_QUEUED)
+
+
+def _check_certificate(options: ServerOptions) -> None:
+    """A certificate or key that cannot be used is said before the port is taken."""
+    if options.tls_cert is None or options.tls_key is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.tls_cert, options.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        files = f"{options.tls_cert.name} and {options.tls_key.name}"
+        raise OptionError(f"{files} cannot be used for TLS: {error}", code="invalid_certificate") from error
+
+
+def _supervise(make_service: MakeService, listener: socket.socket, options: ServerOptions) -> None:
     """Keep `workers` processes alive; a dead one is replaced."""
     context = multiprocessing.get_context("spawn")
 
     def start() -> BaseProcess:
-        process = context.Process(target=_worker_main, args=(make_service, listener, log_level))
+        process = context.Process(target=_worker_main, args=(make_service, listener, options))
         process.start()
         return process
 
-    processes = [start() for _ in range(workers)]
+    processes = [start() for _ in range(options.workers)]
     hopeless = False
     with _ended_by_signal() as ended:
         while not ended() and not hopeless:
@@ -101,11 +154,11 @@ def _supervise(make_service: MakeService, listener: socket.socket, workers: int,
         raise EngineError("a worker could not start, its reason is in the log above", code="worker_failed")
 
 
-def _worker_main(make_service: MakeService, listener: socket.socket, log_level: str) -> None:
+def _worker_main(make_service: MakeService, listener: socket.socket, options: ServerOptions) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        _run_worker(make_service, listener, log_level)
+        _run_worker(make_service, listener, options)
     except KeyboardInterrupt:
         return
     except DriftlineError as error:

@@ -1,0 +1,1 @@
+"""What every HTTP service of driftline stands on: processes, connections, bodies, rates, one shape of errors."""

@@ -1,0 +1,91 @@
+"""What every server offers, with a gateway or without: where to begin, documents, health, metrics (gateway §2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from html import escape
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from driftline.gateway.openapi import openapi_document
+from driftline.gateway.service import Gateway
+from driftline.serving.metrics import Metrics, exposition
+from driftline.version import __version__
+from driftline.web.compare_openapi import compare_document
+from driftline.web.openapi_page import openapi_page
+
+_METRICS_TYPE = "text/plain; version=0.0.4"
+_LINKS = {
+    "docs": "/docs",
+    "openapi": "/openapi.json",
+    "compare": "/v1/compare",
+    "health": "/health",
+    "ready": "/ready",
+    "metrics": "/metrics",
+}
+
+
+class Front:
+    """The routes that do not belong to one service."""
+
+    def __init__(self, metrics: Metrics, gateway: Gateway | None) -> None:
+        self._metrics = metrics
+        self._gateway = gateway
+
+    def routes(self) -> list[BaseRoute]:
+        """Every route; the server also offers them under `/v1`."""
+        handlers: dict[str, tuple[str, Callable[[Request], Any]]] = {
+            "/": ("index", self._index),
+            "/docs": ("docs", self._docs),
+            "/openapi.json": ("openapi", self._openapi),
+            "/health": ("health", self._health),
+            "/ready": ("ready", self._ready),
+            "/metrics": ("metrics", self._metrics_text),
+        }
+        return [Route(path, _named(name, handler), methods=["GET"]) for path, (name, handler) in handlers.items()]
+
+    async def _index(self, request: Request) -> Response:
+        gateway = None if self._gateway is None else self._gateway.settings.gateway
+        links = _LINKS if gateway is None else {**_LINKS, "sync": f"/v1/sync/{gateway}"}
+        if "text/html" in request.headers.get("accept", ""):
+            return HTMLResponse(_index_page(links))
+        return JSONResponse({"service": "driftline", "version": __version__, "gateway": gateway, "links": links})
+
+    async def _docs(self, request: Request) -> Response:
+        return HTMLResponse(openapi_page(*self._documents()))
+
+    async def _openapi(self, request: Request) -> Response:
+        return JSONResponse(self._documents()[0])
+
+    async def _health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def _ready(self, request: Request) -> Response:
+        if self._gateway is not None:
+            await self._gateway.check_ready()
+        return JSONResponse({"status": "ready"})
+
+    async def _metrics_text(self, request: Request) -> Response:
+        gauges = {} if self._gateway is None else await self._gateway.in_thread(self._gateway.gauges)
+        return Response(exposition(self._metrics.totals(), gauges), media_type=_METRICS_TYPE)
+
+    def _documents(self) -> list[dict[str, Any]]:
+        own = [] if self._gateway is None else [openapi_document(self._gateway.settings)]
+        return [*own, compare_document()]
+
+
+def _index_page(links: Mapping[str, str]) -> str:
+    title = f"driftline {escape(__version__)}"
+    items = "".join(f"<li><a href='{escape(path)}'>{escape(name)}</a></li>" for name, path in links.items())
+    return f"<!doctype html><html lang='en'><title>{title}</title><h1>{title}</h1><ul>{items}</ul></html>"
+
+
+def _named(name: str, handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
+    async def endpoint(request: Request) -> Any:
+        request.scope["route_name"] = name
+        return await handler(request)
+
+    return endpoint
