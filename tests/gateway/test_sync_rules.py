@@ -105,16 +105,18 @@ def test_claims_and_operators(server: Server) -> None:
 @pytest.mark.parametrize(
     ("op", "wanted", "matching"),
     [
-        ("eq", 2, [2, 2.0]),
-        ("neq", 2, [1, 3, "2", None, True]),
-        ("in", [1, "2"], [1, "2"]),
+        ("eq", 2, [2, 2.0, "2"]),
+        ("eq", "2", [2, 2.0, "2"]),
+        ("neq", 2, [1, 3, None, True]),
+        ("in", [1, "2"], [1, 2, 2.0, "2"]),
         ("gt", 1, [2, 2.0, 3]),
         ("lt", 2, [1]),
         ("gte", 2, [2, 2.0, 3]),
         ("lte", 2, [1, 2, 2.0]),
-        ("gt", "1", ["2"]),
+        ("gt", "1", [2, 2.0, 3, "2"]),
         ("eq", None, [None]),
         ("eq", True, [True]),
+        ("eq", "true", [True]),
     ],
 )
 def test_filters(op: str, wanted: Any, matching: list[Any]) -> None:
@@ -141,6 +143,9 @@ def test_filters(op: str, wanted: Any, matching: list[Any]) -> None:
         json.dumps(rules({**MINE, "filters": [{"column": "c", "op": "like", "value": 1}]})).encode(),
         json.dumps(rules({**MINE, "filters": [{"column": "_c", "op": "eq", "value": 1}]})).encode(),
         json.dumps(rules({**MINE, "filters": [{"column": "c", "op": "in", "value": 1}]})).encode(),
+        json.dumps(rules({**MINE, "filters": [{"column": "c", "op": "gt", "value": [1]}]})).encode(),
+        json.dumps(rules({**MINE, "filters": [{"column": "c", "op": "eq", "value": "jwt:"}]})).encode(),
+        json.dumps({"version": 2, "buckets": []}).encode(),
     ],
 )
 def test_malformed_rules(bad: bytes, shared_server: Server) -> None:

@@ -40,7 +40,7 @@ def delta_from_wire(data: Any) -> RowDelta:
         row_id=check_id("rowId", data["rowId"]),
         client_id=check_id("clientId", data["clientId"]),
         columns=_columns(op, data["columns"]),
-        hlc=hlc_from_wire(data["hlc"]),
+        hlc=delta_hlc_from_wire(data["hlc"]),
         delta_id=check_id("deltaId", data["deltaId"]),
     )
 
@@ -65,6 +65,14 @@ def hlc_from_wire(value: Any, field: str = "hlc") -> int:
     hlc = int(value)
     if hlc > MAX_HLC:
         raise DeltaError(f"{field} {value} is beyond 2^63 - 1", field=field)
+    return hlc
+
+
+def delta_hlc_from_wire(value: Any) -> int:
+    """The timestamp of a delta: it is above 0, because no `since` could fetch one at 0."""
+    hlc = hlc_from_wire(value)
+    if hlc == 0:
+        raise DeltaError("the hlc of a delta is greater than 0", field="hlc")
     return hlc
 
 

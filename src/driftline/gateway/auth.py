@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 import jwt
 
-from driftline.errors import GatewayError, OptionError
+from driftline.errors import DriftlineError, GatewayError, OptionError
 from driftline.files import naming_the_file, write_atomically
 
 MIN_SECRET_BYTES = 32  # RFC 7518, 3.2: an HS256 key has at least the size of the hash
@@ -21,6 +22,7 @@ ASYMMETRIC = ("RS256", "ES256")
 
 _RELOAD_SECONDS = 1.0
 _CACHED_TOKENS = 4096
+_logger = logging.getLogger("driftline.gateway.auth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +91,34 @@ class Authenticator:
             return
         self._checked_at = now
         state = self._fingerprint()
-        if state != self._state:
-            self._keys, self._state = self._load(), state
-            self._known.clear()
+        if state == self._state:
+            return
+        self._state = state
+        try:
+            self._keys = self._load()
+        except DriftlineError as error:
+            # A file that is gone or half written for a moment must not lock everybody out.
+            _logger.error("keys not reloaded", extra={"fields": {"code": error.code, "error": error.message}})
+            return
+        self._known.clear()
 
-    def _fingerprint(self) -> list[tuple[int, int]]:
-        found = [path.stat() for path in self._watched if path.exists()]
-        return [(info.st_mtime_ns, info.st_size) for info in found]
+    def _fingerprint(self) -> list[tuple[int, int, int] | None]:
+        return [_file_state(path) for path in self._watched]
+
+
+def _file_state(path: Path) -> tuple[int, int, int] | None:
+    try:
+        info = path.stat()
+    except OSError:
+        return None
+    return info.st_mtime_ns, info.st_size, info.st_ino
 
 
 def verify(token: str, keys: KeySet) -> dict[str, Any]:
     """The claims of a token that one of the keys signed and that has not expired."""
     try:
         header = jwt.get_unverified_header(token)
-    except jwt.PyJWTError as error:
+    except (jwt.PyJWTError, ValueError, RecursionError) as error:
         raise _unauthenticated("the token is malformed") from error
     algorithm, key_id = str(header.get("alg")), header.get("kid")
     candidates = keys.candidates(algorithm, key_id) if algorithm in ("HS256", *ASYMMETRIC) else []
@@ -170,7 +186,7 @@ def _decode(token: str, key: Any, algorithm: str) -> dict[str, Any]:
         raise
     except jwt.ExpiredSignatureError as error:
         raise _unauthenticated("the token has expired") from error
-    except jwt.PyJWTError as error:
+    except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:  # the library lets some claims through
         raise _unauthenticated(f"the token is not valid: {error}") from error
 
 
@@ -178,6 +194,8 @@ def _caller_of(claims: dict[str, Any]) -> Caller:
     subject, gateway, role = claims["sub"], claims["gw"], claims.get("role", "client")
     if not isinstance(subject, str) or not subject or not isinstance(gateway, str):
         raise _unauthenticated("the token's sub and gw are not text")
+    if isinstance(claims["exp"], bool) or not isinstance(claims["exp"], int | float):
+        raise _unauthenticated("the token's exp is not a number")  # the library also takes text with digits
     if role not in ROLES:
         raise GatewayError("the token's role is neither client nor admin", code="FORBIDDEN")
     return Caller(subject, gateway, role, claims)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftline.deltas import RowDelta
-from driftline.deltas.wire import revive_hlcs
 from driftline.errors import GatewayError, OptionError
 
 _RETRIED = (429, 503)
@@ -56,9 +55,10 @@ class GatewayClient:
         body: dict[str, Any] = {"clientId": self._client_id, "deltas": [delta.to_wire() for delta in deltas]}
         if last_seen_hlc is not None:
             body["lastSeenHlc"] = str(last_seen_hlc)
-        answer = revive_hlcs(self._request("/push", json.dumps(body, ensure_ascii=False).encode()))
-        assert isinstance(answer, dict)
-        return answer
+        answer: dict[str, Any] = self._request("/push", json.dumps(body, ensure_ascii=False).encode())
+        # Only the protocol's own timestamps: a user's value may have a member that is called so too.
+        applied = [{**delta, "hlc": int(delta["hlc"])} for delta in answer["deltas"]]
+        return {**answer, "serverHlc": int(answer["serverHlc"]), "deltas": applied}
 
     def pull(self, *, cursor: str | None = None, since: int = 0, limit: int = 1000) -> Pulled:
         """One page after a cursor, or of everything with an hlc above `since`."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from driftline.deltas.schema import COLUMN_TYPES
 from driftline.deltas.wire import MAX_ID_LENGTH
+from driftline.gateway.cursor import REASONS
 from driftline.gateway.pull import DEFAULT_LIMIT
 from driftline.gateway.push import MAX_DELTAS
 from driftline.gateway.rules import FILTER_OPS
@@ -21,7 +22,7 @@ _ERRORS = {
     401: "no valid token (AUTH_ERROR)",
     403: "not allowed (FORBIDDEN)",
     409: "from too far in the future (CLOCK_DRIFT) or too old (TOO_OLD)",
-    410: "the cursor is gone (MUST_REFETCH)",
+    410: "the cursor is gone, for the given reason (MUST_REFETCH)",
     413: "the body is too large (PAYLOAD_TOO_LARGE)",
     415: "an encoded body (UNSUPPORTED_MEDIA_TYPE)",
     422: "against the schema (SCHEMA_ERROR)",
@@ -149,13 +150,15 @@ def _schemas() -> dict[str, Any]:
             {"table": _TABLE, "columns": _list(_object({"name": _COLUMN, "type": {"enum": list(COLUMN_TYPES)}}))},
             {"key": _list(_COLUMN)},
         ),
-        "SyncRules": _object({"version": number, "buckets": _list(_bucket())}),
+        "SyncRules": _object({"version": {"const": 1}, "buckets": _list(_bucket())}),
         "RulesSet": _object({"buckets": number}),
         "Flushed": _object({"flushed": number, "tables": counts}),
         "Numbers": {"type": "object"},
         "Status": _object({"status": text}),
         "Document": {"type": "object"},
-        "Error": _object({"error": text, "code": text, "requestId": text}),
+        "Error": _object(
+            {"error": text, "code": text, "requestId": text}, {"reason": {"enum": list(REASONS)}, "snapshot": text}
+        ),
     }
 
 

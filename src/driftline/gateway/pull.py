@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from driftline.deltas.wire import hlc_from_wire
 from driftline.errors import GatewayError
-from driftline.gateway.cursor import Cursor, decode_cursor
+from driftline.gateway.cursor import NO_VIEW, Cursor, decode_cursor, must_refetch
 from driftline.gateway.log import DeltaLog, Record
 from driftline.gateway.views import View
 
@@ -16,6 +16,7 @@ DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
 
 _SCAN = 10_000  # records read at a time when a view hides some
+_PARAMETER = "p."
 _POSITIVE = re.compile(r"0*[1-9][0-9]{0,18}")
 
 
@@ -38,46 +39,67 @@ def limit_of(query: Mapping[str, str]) -> int:
     return min(int(text), MAX_LIMIT)
 
 
-def start_of(query: Mapping[str, str], log: DeltaLog, rules: int) -> Cursor:
+def parameters_of(query: Mapping[str, str]) -> dict[str, str]:
+    """The parameters for sync rules: `?p.name=text`."""
+    return {name[len(_PARAMETER) :]: text for name, text in query.items() if name.startswith(_PARAMETER)}
+
+
+def start_of(query: Mapping[str, str], log: DeltaLog, rules: int, view: str = NO_VIEW) -> Cursor:
     """Where a pull begins: at its cursor, or at the beginning with an hlc to skip to."""
-    bounds = log.bounds()
     if "cursor" in query:
         cursor = decode_cursor(query["cursor"])
-        stale = cursor.log_id != log.identity().log_id or cursor.rules != rules
-        if stale or not bounds.pruned <= cursor.seq <= bounds.last:
-            raise GatewayError(
-                "the cursor points to what this gateway does not have any more: fetch anew with since=0",
-                code="MUST_REFETCH",
-            )
+        _check_log(cursor, log)
+        if cursor.rules != rules:
+            raise must_refetch("rules_changed", "the sync rules have changed since the cursor was made")
+        if cursor.view != view:
+            raise must_refetch("view_changed", "the claims or parameters that decide what you see have changed")
         return cursor
     if "since" in query:
-        since = hlc_from_wire(query["since"], "since")
-        return Cursor(log.identity().log_id, rules, bounds.pruned, since, bounds.last)
+        return _beginning(log, hlc_from_wire(query["since"], "since"), rules, view)
     raise GatewayError("since or cursor is required")
 
 
+def _check_log(cursor: Cursor, log: DeltaLog) -> None:
+    """Refuse a cursor of another log, of a log that was set back behind it, and of forgotten records."""
+    bounds = log.bounds()
+    if cursor.log_id != log.identity().log_id or cursor.seq > bounds.last:
+        raise must_refetch("log_replaced", "the cursor belongs to another log")
+    # A cursor inside a record still needs that record.
+    if cursor.seq - bool(cursor.sent) < bounds.pruned:
+        raise must_refetch("retention", "what follows the cursor has been forgotten")
+    if log.arrival_at(cursor.seq) != cursor.arrival:
+        raise must_refetch("log_replaced", "the log was set back behind the cursor")
+
+
+def _beginning(log: DeltaLog, since: int, rules: int, view: str) -> Cursor:
+    bounds = log.bounds()
+    if since < bounds.pruned_hlc:
+        raise must_refetch("retention", "deltas after this since have been forgotten")
+    arrival = log.arrival_at(bounds.pruned) or 0
+    return Cursor(log.identity().log_id, bounds.pruned, arrival, rules, view, 0, since, bounds.last)
+
+
 def read_page(log: DeltaLog, start: Cursor, limit: int, view: View | None = None, upto: int | None = None) -> Page:
-    """One page after a cursor, up to a sequence (by default the newest)."""
+    """One page after a cursor, up to a sequence (by default the newest); `limit` binds, also inside a record."""
     last = log.bounds().last if upto is None else upto
     found: list[bytes] = []
-    seq = start.seq
+    at = start
     # One record more than the page holds tells whether there is more.
     for record in _wanted(log, start, last, limit + 1 if view is None else _SCAN):
-        sent = [record.body] if view is None else view.sent_for(record)
-        if found and len(found) + len(sent) > limit:
-            return Page(found, _at(start, seq), True)
-        found += sent
-        seq = record.seq
-    return Page(found, _at(start, last), False)
-
-
-def _at(start: Cursor, seq: int) -> Cursor:
-    return Cursor(start.log_id, start.rules, seq, start.since, start.skip_upto)
+        done = start.sent if record.seq == start.seq else 0
+        told = ([record.body] if view is None else view.sent_for(record))[done:]
+        room = limit - len(found)
+        if len(told) > room:
+            inside = start.at(record.seq, record.arrival, done + room) if room else at
+            return Page(found + told[:room], inside, True)
+        found += told
+        at = start.at(record.seq, record.arrival)
+    return Page(found, start.at(last, log.arrival_at(last) or 0), False)
 
 
 def _wanted(log: DeltaLog, start: Cursor, last: int, page: int) -> Iterator[Record]:
     """The records after a cursor, older hlcs skipped among those that had arrived when the first page was asked."""
-    after = start.seq
+    after = start.seq - 1 if start.sent else start.seq
     skipping_to = min(start.skip_upto, last)
     while after < skipping_to:
         records = log.read(after, page, upto=skipping_to, since_hlc=start.since)

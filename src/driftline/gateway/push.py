@@ -17,7 +17,7 @@ from driftline.deltas.clock import check_drift
 from driftline.deltas.identity import columns_text, hash_input
 from driftline.deltas.names import check_column_names, check_table_name, shorten
 from driftline.deltas.row_delta import Op
-from driftline.deltas.wire import MAX_ID_LENGTH, check_value, hlc_from_wire
+from driftline.deltas.wire import MAX_ID_LENGTH, check_value, delta_hlc_from_wire, hlc_from_wire
 from driftline.errors import DeltaError, GatewayError
 from driftline.gateway.log import OP_CODES, Entry
 
@@ -139,7 +139,7 @@ def _decode(data: bytes) -> _Body:
 
 def _entry(delta: WireDelta) -> Entry:
     table = check_table_name(delta.table)
-    hlc = hlc_from_wire(delta.hlc)
+    hlc = delta_hlc_from_wire(delta.hlc)
     _check_length("rowId", delta.rowId)
     _check_length("clientId", delta.clientId)
     if delta.columns:

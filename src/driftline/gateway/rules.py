@@ -1,29 +1,38 @@
-"""Sync rules: which rows a caller sees. Filters of a bucket must all hold, one bucket is enough."""
+"""Sync rules: which rows a caller sees (gateway §9). Filters of a bucket must all hold, one bucket is enough."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
 import msgspec
 
-from driftline.canonical import canonical_json
+from driftline.canonical import canonical_json, sha256_hex
 from driftline.deltas.names import check_column_name, check_table_name
 from driftline.errors import DeltaError, GatewayError
+from driftline.gateway.rule_values import ABSENT, ORDER_OPS, holds
 
 FilterOp = Literal["eq", "neq", "in", "gt", "lt", "gte", "lte"]
 FILTER_OPS: tuple[str, ...] = get_args(FilterOp)
+VERSION = 1
 
-_CLAIM = "jwt:"
-_MISSING = object()
+_CLAIM, _PARAMETER = "jwt:", "param:"
+_DIGEST_LENGTH = 16
 
 
 class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A condition on one column; a value `jwt:claim` stands for the caller's claim."""
+    """A condition on one column; `jwt:name` stands for the caller's claim, `param:name` for `?p.name=`."""
 
     column: str
     op: FilterOp
     value: Any
+
+    def reference(self) -> tuple[str, str] | None:
+        """The claim or parameter that the value stands for: its kind and its name."""
+        for kind in (_CLAIM, _PARAMETER):
+            if isinstance(self.value, str) and self.value.startswith(kind):
+                return kind, self.value[len(kind) :]
+        return None
 
 
 class Bucket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,6 +41,17 @@ class Bucket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     tables: list[str]
     filters: list[Filter] = []
+
+
+class Asker(msgspec.Struct, frozen=True):
+    """What a view depends on: the caller's claims, which protect, and the request's parameters, which only narrow."""
+
+    claims: Mapping[str, Any]
+    parameters: Mapping[str, str] = {}
+
+    def value(self, kind: str, name: str) -> Any:
+        """The value of a claim or a parameter."""
+        return (self.claims if kind == _CLAIM else self.parameters).get(name, ABSENT)
 
 
 class SyncRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,20 +65,36 @@ class SyncRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         names = {item.column for bucket in self.buckets if table in bucket.tables for item in bucket.filters}
         return sorted(names)
 
-    def sees(self, table: str, columns: Mapping[str, Any], claims: Mapping[str, Any]) -> bool:
+    def sees(
+        self, table: str, columns: Mapping[str, Any], claims: Mapping[str, Any], parameters: Mapping[str, str] = {}
+    ) -> bool:
         """Whether a caller sees a living row with these columns."""
+        asker = Asker(claims, parameters)
         return any(
-            table in bucket.tables and all(_holds(item, columns, claims) for item in bucket.filters)
+            table in bucket.tables and all(_holds(item, columns, asker) for item in bucket.filters)
             for bucket in self.buckets
         )
+
+    def view_digest(self, claims: Mapping[str, Any], parameters: Mapping[str, str] = {}) -> str:
+        """Names a view by the claims and parameters that the rules look at; the order of a list does not matter.
+
+        A cursor carries it: a caller who gains a team would never get that team's older rows with an old cursor.
+        """
+        asker = Asker(claims, parameters)
+        found = {f"{kind}{name}": asker.value(kind, name) for kind, name in self._references()}
+        used = {name: _sorted_list(value) for name, value in found.items() if value is not ABSENT}
+        return sha256_hex(canonical_json(used))[:_DIGEST_LENGTH]
+
+    def _references(self) -> Iterable[tuple[str, str]]:
+        every = (item.reference() for bucket in self.buckets for item in bucket.filters)
+        return {reference for reference in every if reference is not None}
 
 
 def parse_rules(data: bytes) -> SyncRules:
     """The rules of a JSON document; what is wrong with it is named."""
-    try:
-        rules = msgspec.json.decode(data, type=SyncRules)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise GatewayError(f"the body is not a set of sync rules: {str(error)[:200]}") from error
+    rules = read_stored_rules(data)
+    if rules.version != VERSION:
+        raise GatewayError(f"sync rules of version {rules.version} are not understood: version must be {VERSION}")
     names = [bucket.name for bucket in rules.buckets]
     if len(set(names)) < len(names):
         raise GatewayError("two buckets have the same name")
@@ -67,56 +103,42 @@ def parse_rules(data: bytes) -> SyncRules:
     return rules
 
 
+def read_stored_rules(data: bytes) -> SyncRules:
+    """Rules that were accepted once: older versions of driftline were less strict, with the same meaning."""
+    try:
+        return msgspec.json.decode(data, type=SyncRules)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise GatewayError(f"the body is not a set of sync rules: {str(error)[:200]}") from error
+
+
 def _check_bucket(bucket: Bucket) -> None:
     try:
         for table in bucket.tables:
             check_table_name(table)
         for item in bucket.filters:
             check_column_name(item.column)
-            if item.op == "in" and not (isinstance(item.value, list) or _is_claim(item.value)):
-                raise DeltaError("the value of an `in` filter is a list or a jwt: claim")
+            _check_value(item)
     except DeltaError as error:
         raise GatewayError(f"bucket {bucket.name!r}: {error.message}") from error
     if not bucket.tables:
         raise GatewayError(f"bucket {bucket.name!r} names no table")
 
 
-def _holds(item: Filter, columns: Mapping[str, Any], claims: Mapping[str, Any]) -> bool:
-    wanted = claims.get(item.value[len(_CLAIM) :], _MISSING) if _is_claim(item.value) else item.value
-    found = columns.get(item.column, _MISSING)
-    if wanted is _MISSING or found is _MISSING:
-        return False
-    return _COMPARE[item.op](found, wanted)
+def _check_value(item: Filter) -> None:
+    is_list, reference = isinstance(item.value, list), item.reference()
+    if item.op == "in" and not is_list and reference is None:
+        raise DeltaError("the value of an `in` filter is a list, a jwt: claim or a param:")
+    if item.op in ORDER_OPS and is_list:
+        raise DeltaError(f"the value of a `{item.op}` filter is one value: a list has no order")
+    if reference is not None and not reference[1]:
+        raise DeltaError(f"{item.value} names nothing")
 
 
-def _is_claim(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith(_CLAIM)
+def _holds(item: Filter, columns: Mapping[str, Any], asker: Asker) -> bool:
+    reference = item.reference()
+    wanted = item.value if reference is None else asker.value(*reference)
+    return holds(item.op, columns.get(item.column, ABSENT), wanted)
 
 
-def _among(found: Any, wanted: Any) -> bool:
-    # A claim may be one value or a list of them (teams, projects): either way the row's value is one of them.
-    choices = wanted if isinstance(wanted, list) else [wanted]
-    return canonical_json(found) in {canonical_json(choice) for choice in choices}
-
-
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    def holds(found: Any, wanted: Any) -> bool:
-        alike = (_is_number(found) and _is_number(wanted)) or (isinstance(found, str) and isinstance(wanted, str))
-        return alike and compare(found, wanted)
-
-    return holds
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": _among,
-    "in": _among,
-    "neq": lambda found, wanted: not _among(found, wanted),
-    "gt": _ordered(lambda found, wanted: found > wanted),
-    "lt": _ordered(lambda found, wanted: found < wanted),
-    "gte": _ordered(lambda found, wanted: found >= wanted),
-    "lte": _ordered(lambda found, wanted: found <= wanted),
-}
+def _sorted_list(value: Any) -> Any:
+    return sorted(map(canonical_json, value)) if isinstance(value, list) else value

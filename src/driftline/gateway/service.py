@@ -17,15 +17,16 @@ from driftline.deltas import TableSchema
 from driftline.deltas.clock import make_hlc, physical_ms
 from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError
 from driftline.gateway.auth import Caller
+from driftline.gateway.cursor import NO_VIEW
 from driftline.gateway.flush import FlushReport, FlushTimer
 from driftline.gateway.flush_process import LOG_FILE, FlushProcess
 from driftline.gateway.group_commit import GroupCommit
 from driftline.gateway.lake_store import LakeStore
 from driftline.gateway.log import Appended
-from driftline.gateway.pull import Page, limit_of, read_page, start_of
+from driftline.gateway.pull import Page, limit_of, parameters_of, read_page, start_of
 from driftline.gateway.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
 from driftline.gateway.row_index import RowIndex
-from driftline.gateway.rules import SyncRules, parse_rules
+from driftline.gateway.rules import SyncRules, parse_rules, read_stored_rules
 from driftline.gateway.settings import GatewaySettings, authenticator
 from driftline.gateway.sqlite_log import SqliteLog
 from driftline.gateway.views import View
@@ -211,11 +212,14 @@ class Gateway:
 
     def _read(self, caller: Caller, query: Mapping[str, str]) -> Page:
         limit, configuration = limit_of(query), self.configuration()
-        start = start_of(query, self.log, configuration.rules_number)
-        if configuration.rules is None or caller.is_admin:
+        rules = None if caller.is_admin else configuration.rules
+        parameters = parameters_of(query)
+        digest = NO_VIEW if rules is None else rules.view_digest(caller.claims, parameters)
+        start = start_of(query, self.log, configuration.rules_number, digest)
+        if rules is None:
             return read_page(self.log, start, limit)
-        upto = self.index.catch_up(configuration.rules, configuration.rules_number)
-        view = View(self.index, configuration.rules, caller.claims, self.settings.gateway)
+        upto = self.index.catch_up(rules, configuration.rules_number)
+        view = View(self.index, rules, caller.claims, self.settings.gateway, parameters)
         return read_page(self.log, start, limit, view, upto)
 
     async def _parsed(self, body: bytes) -> Push:
@@ -305,7 +309,7 @@ def _load_configuration(log: SqliteLog, number: int) -> Configuration:
     return Configuration(
         number,
         {schema.table: schema for schema in schemas},
-        None if rules is None else parse_rules(rules),
+        None if rules is None else read_stored_rules(rules),
         log.numbers().rules,
     )
 

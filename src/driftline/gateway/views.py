@@ -31,6 +31,7 @@ class View:
     rules: SyncRules
     claims: Mapping[str, Any]
     gateway: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
     _rows: dict[RowKey, IndexedRow] = field(default_factory=dict)
 
     def sent_for(self, record: Record) -> list[bytes]:
@@ -56,7 +57,7 @@ class View:
         return self._rows[key]
 
     def _sees(self, table: str, moment: Moment) -> bool:
-        return moment.live and self.rules.sees(table, moment.columns, self.claims)
+        return moment.live and self.rules.sees(table, moment.columns, self.claims, self.parameters)
 
     def _has_whole_story(self, table: str, earlier: Iterable[Moment]) -> bool:
         """Whether the row was visible whenever it lived, from its beginning on."""
