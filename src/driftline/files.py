@@ -1,4 +1,4 @@
-"""Files that are whole or absent, locks with an owner, and byte streams through plain, gzip and zstd.
+"""Outputs that are whole or absent, locks with an owner, and byte streams through plain, gzip and zstd.
 
 >>> import tempfile, pathlib
 >>> target = pathlib.Path(tempfile.mkdtemp()) / "out.txt"
@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import gzip
 import io
 import json
 import os
+import re
 import secrets
 import socket
 import stat
+import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,7 +33,7 @@ from typing import IO, Any, BinaryIO, Literal, cast
 
 from backports import zstd
 
-from driftline.errors import InputError, LockedError, StorageError
+from driftline.errors import InputError, LockedError, OptionError, StorageError
 
 Compression = Literal["plain", "gzip", "zstd"]
 StrPath = str | os.PathLike[str]
@@ -39,23 +42,125 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _BUFFER_BYTES = 1 << 20
 _GRACE_SECONDS = 60.0  # how long a lock may say nothing about its holder
+STANDARD_OUTPUT = "standard output"
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]+)\Z")
+_STANDARD_DEVICES = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 
 @contextmanager
-def atomic_write(path: StrPath) -> Iterator[BinaryIO]:
-    """A binary file that appears under `path` whole, synced to disk, or not at all."""
-    target = Path(path)
+def open_output(path: StrPath | None, inputs: Iterable[StrPath] = ()) -> Iterator[BinaryIO]:
+    """Where a command writes its result: `path`, whole or not at all, or standard output when there is none."""
+    if path is not None:
+        with atomic_write(path, inputs) as out:
+            yield out
+        return
+    out = standard_output()
+    try:
+        yield out
+        out.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise explain_os_error(error, error.filename or STANDARD_OUTPUT) from error
+
+
+def standard_output() -> BinaryIO:
+    """Standard output for bytes, behind what was written to it as text."""
+    sys.stdout.flush()
+    return cast(BinaryIO, sys.stdout.buffer)
+
+
+@contextmanager
+def atomic_write(path: StrPath, inputs: Iterable[StrPath] = ()) -> Iterator[BinaryIO]:
+    """A binary file that appears under `path` whole, synced to disk, or not at all.
+
+    Symbolic links are followed, and mode and owner of a file that is replaced stay. What cannot be replaced (a
+    device, a pipe) is written to as it is. An output that is one of `inputs` is refused.
+    """
+    refuse_output_among(path, inputs)
+    with naming_the_file(path):
+        descriptor = _open_descriptor(path)
+        status = _status_of(path)
+        if descriptor is not None or (status is not None and not stat.S_ISREG(status.st_mode)):
+            with open(path if descriptor is None else os.dup(descriptor), "wb", buffering=_BUFFER_BYTES) as out:
+                yield out
+            return
+    yield from _write_beside(path)
+
+
+def _write_beside(path: StrPath) -> Iterator[BinaryIO]:
+    """Write a temporary file in the target's folder, and put it into the target's place when it is complete."""
+    target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        with naming_the_file(target), open(temporary, "wb", buffering=_BUFFER_BYTES) as out:
+        with naming_the_file(path), open(temporary, "wb", buffering=_BUFFER_BYTES) as out:
             yield out
             out.flush()
             os.fsync(out.fileno())
-        with naming_the_file(target):
-            os.replace(temporary, target)
-            sync_directory(target.parent)
+        replace_file(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def replace_file(temporary: StrPath, path: StrPath) -> None:
+    """Put a complete file into the place of `path`, or of what a link there leads to; mode and owner stay."""
+    with naming_the_file(path):
+        replaced = _status_of(path)
+        if replaced is not None and not stat.S_ISREG(replaced.st_mode):
+            raise OptionError(f"{os.fspath(path)} is not a regular file", code="not_a_file")
+        if replaced is not None:
+            _keep_access(temporary, replaced)
+        target = os.path.realpath(path)
+        os.replace(temporary, target)
+        sync_directory(os.path.dirname(target))
+
+
+def _open_descriptor(path: StrPath) -> int | None:
+    """The number behind a path such as /dev/stdout: opened by name, what it leads to would be cut to nothing."""
+    name = os.fspath(path)
+    found = _DESCRIPTOR.match(name)
+    return int(found[1]) if found else _STANDARD_DEVICES.get(name)
+
+
+def _status_of(path: StrPath) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
+
+
+def _keep_access(file: StrPath, replaced: os.stat_result) -> None:
+    with contextlib.suppress(PermissionError):  # only root may give files away
+        os.chown(file, replaced.st_uid, replaced.st_gid)
+    os.chmod(file, stat.S_IMODE(replaced.st_mode))
+
+
+def refuse_output_among(output: StrPath, inputs: Iterable[StrPath]) -> None:
+    """Raise if writing `output` would destroy one of the inputs: a file, one in a folder or glob, `file.db::table`."""
+    status = _status_of(output)
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return
+    for given in inputs:
+        if any(_is_same_file(status, name) for name in _files_behind(os.fspath(given))):
+            raise OptionError(
+                f"{os.fspath(output)} is one of the inputs: write the result to another file", code="output_is_input"
+            )
+
+
+def _files_behind(name: str) -> Iterator[str]:
+    yield name
+    yield name.rpartition("::")[0]
+    if os.path.isdir(name):
+        yield from (entry.path for entry in os.scandir(name))
+    elif glob.has_magic(name):
+        yield from glob.iglob(name)
+
+
+def _is_same_file(status: os.stat_result, name: str) -> bool:
+    try:
+        return os.path.samestat(status, os.stat(name))
+    except (OSError, ValueError):
+        return False
 
 
 def write_atomically(path: StrPath, data: bytes) -> None:
@@ -97,9 +202,11 @@ def sync_directory(path: StrPath) -> None:
 
 @contextmanager
 def naming_the_file(path: StrPath) -> Iterator[None]:
-    """Turn an `OSError` into one clear line about `path`."""
+    """Turn an `OSError` into one clear line about `path`; that nobody reads a pipe any more is left as it is."""
     try:
         yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise explain_os_error(error, path) from error
 

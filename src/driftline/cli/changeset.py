@@ -101,7 +101,7 @@ def digest(file: str, database: str | None, schema: str | None, output: str | No
         text = _read_bytes(file).decode()
     except UnicodeDecodeError as error:
         raise OptionError(f"{file} is not UTF-8 text (at byte {error.start})") from None
-    _write(Patchset.digest_sql(text, tables), output)
+    _write(Patchset.digest_sql(text, tables), output, file)
 
 
 @changeset.command(
@@ -116,7 +116,7 @@ def invert(file: str, output: str | None) -> None:
     """Make the changeset that undoes another one."""
     from driftline.changesets import invert as inverted
 
-    _write(inverted(_read_bytes(file)), output)
+    _write(inverted(_read_bytes(file)), output, file)
 
 
 @changeset.command(
@@ -131,7 +131,7 @@ def concat(files: tuple[str, ...], output: str | None) -> None:
     """Make one file that does what several do one after the other."""
     from driftline.changesets import concat as merged
 
-    _write(merged(*map(_read_bytes, files)), output)
+    _write(merged(*map(_read_bytes, files)), output, *files)
 
 
 @changeset.command(
@@ -182,7 +182,7 @@ def rebase(file: str, rebase_data: tuple[str, ...], output: str | None) -> None:
     """Move local changes behind remote ones that were applied with --rebase-data."""
     from driftline.changesets import rebase as rebased
 
-    _write(rebased(_read_bytes(file), *map(_read_bytes, rebase_data)), output)
+    _write(rebased(_read_bytes(file), *map(_read_bytes, rebase_data)), output, file, *rebase_data)
 
 
 @changeset.command(
@@ -213,7 +213,7 @@ def diff(old: str, new: str, tables: tuple[str, ...], form: str, output: str | N
     from driftline.changesets.applying import diff as compare
 
     changes = compare(old, new, tables=tables or None, patchset=form == "patchset")
-    _write(changes, output)
+    _write(changes, output, old, new)
     return DIFFERENT if len(changes) else SAME
 
 
@@ -232,17 +232,13 @@ def _read_bytes(file: str) -> bytes:
         return stream.read()
 
 
-def _write(changes: ChangeFile, output: str | None) -> None:
-    from driftline.files import atomic_write
+def _write(changes: ChangeFile, output: str | None, *inputs: str) -> None:
+    from driftline.files import open_output
 
-    if output is not None:
-        with atomic_write(output) as out:
-            changes.write_to(out)
-    elif sys.stdout.isatty():
+    if output is None and sys.stdout.isatty():
         raise OptionError("a changeset is not text: name a file with -o, or send stdout somewhere")
-    else:
-        changes.write_to(sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+    with open_output(output, inputs) as out:
+        changes.write_to(out)
 
 
 def _tables(database: str | None, schema: str | None) -> list[Table]:

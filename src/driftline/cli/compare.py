@@ -53,7 +53,7 @@ def compare(
         raise click.UsageError("only one of OLD and NEW can be standard input")
     plan = compile_schema(Path(schema), read_config(config), root)
     report = plan.compare(_read(old), _read(new))
-    _write(_rendered(report, format_name, f"{_shown(old)} {_shown(new)}", output), output)
+    _write(_rendered(report, format_name, f"{_shown(old)} {_shown(new)}", output), output, old, new, schema)
     return SAME if report.is_match else DIFFERENT
 
 
@@ -106,10 +106,8 @@ def _as_text(report: Report, *, is_terminal: bool) -> bytes:
     return target.getvalue().encode("utf-8", "backslashreplace")
 
 
-def _write(data: bytes, output: str | None) -> None:
-    from driftline.files import write_atomically
+def _write(data: bytes, output: str | None, *inputs: str) -> None:
+    from driftline.files import open_output, write_all
 
-    if output is None:
-        sys.stdout.buffer.write(data)
-    else:
-        write_atomically(output, data)
+    with open_output(output, inputs) as out:
+        write_all(out, data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
@@ -360,7 +359,7 @@ def _say_text(lines: Iterable[str]) -> None:
 
 @contextmanager
 def _binary_stdout() -> Iterator[Callable[[bytes], Any]]:
-    sys.stdout.flush()
-    stream = sys.stdout.buffer
-    yield stream.write
-    stream.flush()
+    from driftline.files import open_output
+
+    with open_output(None) as out:
+        yield out.write

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import BinaryIO, cast
 
 import click
 
 from driftline.cli.lake import Folds, fold_options, lake_option, open_lake, output_options, table_option
 from driftline.cli.outcome import DIFFERENT, SAME
+from driftline.files import open_output, standard_output
 
 
 @click.command(
@@ -34,7 +31,7 @@ def materialize(table: str, as_of: str | None, format_name: str, output: str | N
     from driftline.lake.moments import parse_moment
 
     moment = None if as_of is None else parse_moment(as_of)
-    target: str | BinaryIO = cast(BinaryIO, sys.stdout.buffer) if output is None else output
+    target = standard_output() if output is None else output
     with folds.of(folds.lake.table_name(table)) as way:
         write_state(folds.lake, table, target, format=format_name, as_of=moment, **way)
     return SAME
@@ -61,7 +58,7 @@ def changes(table: str, since: str, until: str | None, format_name: str, output:
     from driftline.lake.moments import LAST_MOMENT, parse_moment
 
     begin, end = parse_moment(since), LAST_MOMENT if until is None else parse_moment(until)
-    with folds.of(folds.lake.table_name(table)) as way, _opened(output) as out:
+    with folds.of(folds.lake.table_name(table)) as way, open_output(output) as out:
         counts = write_changes(folds.lake, table, out, since=begin, until=end, kind=format_name, **way)
     return DIFFERENT if counts.any_difference else SAME
 
@@ -158,14 +155,3 @@ def history(table: str, row_id: str, as_json: bool, location: str) -> int:
         )
         click.echo(f"{moment_text(delta.hlc)}  {delta.client_id}  {delta.op}  {values}".rstrip())
     return SAME
-
-
-@contextmanager
-def _opened(output: str | None) -> Iterator[BinaryIO]:
-    from driftline.files import atomic_write
-
-    if output is None:
-        yield cast(BinaryIO, sys.stdout.buffer)
-    else:
-        with atomic_write(output) as out:
-            yield out

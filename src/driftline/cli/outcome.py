@@ -1,24 +1,27 @@
-"""What a command ends with: exit codes, the one line of an error, Ctrl-C and a closed pipe."""
+"""What a command ends with: exit codes, the one line of an error, Ctrl-C, a closed pipe and a full disk."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import select
 import signal
 import sys
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import click
 
-from driftline.errors import Cancelled, DriftlineError, StorageError
+from driftline.errors import Cancelled, DriftlineError, InputError, StorageError
 from driftline.extras import explain
 
 SAME = 0
 DIFFERENT = 1
 ERROR = 2
 CANCELLED = 130
+READER_GONE = 141  # what a shell reports for a command that SIGPIPE ended
 
 _COMPLETION_VARIABLE = "_DRIFTLINE_COMPLETE"
 _DEBUG_VARIABLE = "DRIFTLINE_DEBUG"
@@ -28,13 +31,14 @@ def run_and_exit(command: click.Command, arguments: list[str]) -> NoReturn:
     """Run a click command and leave the process with the right exit code."""
     signal.signal(signal.SIGTERM, _terminate)
     _make_stdout_whole()
+    _fill_closed_streams()
     code = run(command, arguments)
     try:
         sys.stdout.flush()
     except OSError as error:
         # What a failed command could not print any more has been told already.
         code = code if code == ERROR else report(error, _wanted_error_format(arguments)) or code
-        _point_stdout_to_nowhere()
+    _let_go_of_stdout()
     sys.exit(code)
 
 
@@ -43,6 +47,9 @@ def run(command: click.Command, arguments: list[str]) -> int:
     error_format = _wanted_error_format(arguments)
     try:
         if _COMPLETION_VARIABLE in os.environ:
+            from driftline.cli.completion import offer_files
+
+            offer_files()
             command.main(args=arguments, prog_name="driftline")
         # Not `command.main`: it writes a line of its own when the user presses Ctrl-C.
         with command.make_context("driftline", list(arguments)) as context:
@@ -63,15 +70,15 @@ def report(error: BaseException, error_format: str) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         print(error.format_message(), file=sys.stderr)
         return ERROR
-    if isinstance(error, BrokenPipeError):
-        _point_stdout_to_nowhere()
-        return SAME
+    if isinstance(error, BrokenPipeError) and _reader_is_gone():
+        return READER_GONE
     known = _as_driftline_error(error)
     if error_format == "json":
         line = json.dumps({"error": known.to_dict()}, ensure_ascii=False, default=str)
     else:
         line = f"error[{known.code}]: {known.message}"
-    print(" ".join(line.splitlines()), file=sys.stderr)
+    with contextlib.suppress(OSError):  # the exit code says it too
+        print(" ".join(line.splitlines()), file=sys.stderr, flush=True)
     return known.exit_code
 
 
@@ -89,9 +96,9 @@ def _as_driftline_error(error: BaseException) -> DriftlineError:
     if isinstance(error, MemoryError):
         return StorageError("not enough memory: set a lower --memory, or use --engine spark", code="out_of_memory")
     if isinstance(error, OSError):
-        from driftline.files import explain_os_error
+        from driftline.files import STANDARD_OUTPUT, explain_os_error
 
-        return explain_os_error(error, error.filename or "a file")
+        return explain_os_error(error, error.filename or STANDARD_OUTPUT)
     return DriftlineError(
         f"{type(error).__name__}: {error} (a fault of driftline; {_DEBUG_VARIABLE}=1 shows where)", code="internal"
     )
@@ -129,6 +136,50 @@ def _make_stdout_whole() -> None:
         sys.stdout = io.TextIOWrapper(UnbufferedWriter(raw), encoding=encoding, errors=errors, write_through=True)
 
 
-def _point_stdout_to_nowhere() -> None:
-    # The reader went away (`driftline … | head`): keep Python's exit-time flush from complaining.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+class _ClosedOutput(io.TextIOBase):
+    """Standard output where the caller closed it: whoever writes is told, so that no result is lost in silence."""
+
+    @property
+    def buffer(self) -> Any:
+        """Bytes have no better place to go."""
+        return self.write(b"")
+
+    def write(self, text: Any) -> int:
+        raise StorageError("standard output is closed: send it somewhere, or name a file", code="output_closed")
+
+
+class _ClosedInput(io.TextIOBase):
+    """Standard input where the caller closed it."""
+
+    @property
+    def buffer(self) -> Any:
+        """There is nothing to read."""
+        raise InputError("standard input is closed: send something into it, or name a file", code="input_closed")
+
+
+def _fill_closed_streams() -> None:
+    """Keep the numbers of closed standard streams from going to files that are opened later."""
+    for stream, flags in ((sys.stdin, os.O_RDONLY), (sys.stdout, os.O_WRONLY), (sys.stderr, os.O_WRONLY)):
+        if stream is None:
+            os.open(os.devnull, flags)  # the lowest number that is free
+    if sys.stdin is None:
+        sys.stdin = cast(Any, _ClosedInput())
+    if sys.stdout is None:
+        sys.stdout = cast(Any, _ClosedOutput())
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+
+
+def _reader_is_gone() -> bool:
+    """Whether a broken pipe is standard output: a connection to a server may break too."""
+    with contextlib.suppress(OSError, ValueError):
+        watch = select.poll()
+        watch.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in watch.poll(0))
+    return False
+
+
+def _let_go_of_stdout() -> None:
+    # What could not be written would be tried again, and complained about, when the interpreter ends.
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

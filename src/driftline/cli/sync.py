@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -78,18 +76,17 @@ def pull(since: str, cursor_file: Path | None, refetch: bool, limit: int, output
     With --cursor-file each delta is fetched once, also those that arrive late.
     """
     from driftline.deltas.wire import hlc_from_wire
-    from driftline.files import atomic_write, write_atomically
+    from driftline.files import open_output, write_atomically
 
     client = _client(**options)
     cursor = None
     if cursor_file is not None and cursor_file.exists() and not refetch:
         cursor = cursor_file.read_text("ascii", "replace").strip()
-    with atomic_write(output) if output is not None else nullcontext(sys.stdout.buffer) as out:
+    with open_output(output) as out:
         for page in client.pull_all(cursor=cursor, since=hlc_from_wire(since, "--since"), limit=limit):
             lines = (json.dumps(delta.to_wire(), ensure_ascii=False, separators=(",", ":")) for delta in page.deltas)
             out.write("".join(f"{line}\n" for line in lines).encode())
             cursor = page.cursor
-        out.flush()
     if cursor_file is not None and cursor is not None:
         write_atomically(cursor_file, f"{cursor}\n".encode())
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from driftline.deltas import TableSchema
-from driftline.files import StrPath, naming_the_file
+from driftline.files import StrPath, naming_the_file, replace_file
 from driftline.lake.columns import ROW_ID
 
 SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
@@ -23,7 +23,7 @@ def write_sqlite(path: StrPath, schema: TableSchema, parts: Iterable[StrPath]) -
     """Fill a new database from part files and move it into place."""
     import apsw
 
-    target = Path(path)
+    target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         with naming_the_file(target):
@@ -32,7 +32,7 @@ def write_sqlite(path: StrPath, schema: TableSchema, parts: Iterable[StrPath]) -
                 _fill(connection, schema, parts)
             finally:
                 connection.close()
-            os.replace(temporary, target)
+            replace_file(temporary, target)
     finally:
         for left in (temporary, Path(f"{temporary}-journal")):
             left.unlink(missing_ok=True)

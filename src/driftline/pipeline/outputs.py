@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from driftline.errors import StorageError
-from driftline.files import naming_the_file, sync_directory
+from driftline.files import naming_the_file, replace_file, sync_directory
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.prints import checksum, files_below
 from driftline.pipeline.stages import OutputFile
@@ -109,7 +109,7 @@ def _move(temporary: Path, place: Path) -> None:
         os.rename(temporary, place)
         shutil.rmtree(grave, ignore_errors=True)
     else:
-        os.replace(temporary, place)
+        replace_file(temporary, place)
 
 
 def _remove(path: Path) -> None:
