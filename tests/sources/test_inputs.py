@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import bz2
+import csv
 import datetime
 import decimal
 import gzip
 import io
 import json
+import lzma
+import os
 import sqlite3
+import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +24,7 @@ from backports import zstd
 
 import driftline as dl
 from driftline.errors import DriftlineError
+from driftline.sources import json_rows
 
 A = "id,v\n1,a\n2,b\n"
 B = "id,v\n1,a\n2,c\n"
@@ -209,3 +216,131 @@ def test_an_empty_typed_table_is_fine(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "a.db").execute("CREATE TABLE t (id, v)")
     (tmp_path / "b.jsonl").write_text('{"id":1,"v":2}\n')
     assert events(f"{tmp_path}/a.db::t", tmp_path / "b.jsonl", key="id")[-1]["rows_added"] == 1
+
+
+def test_pipes_are_spooled(tmp_path: Path, plain: Path) -> None:
+    """Read once for their kind and once for their rows, they would hang."""
+    os.mkfifo(tmp_path / "fifo")
+    for content, key in ((A.encode(), "id"), (gzip.compress(A.encode()), "id")):
+        writer = threading.Thread(target=(tmp_path / "fifo").write_bytes, args=(content,))
+        writer.start()
+        (event,) = changed(events(tmp_path / "fifo", plain, key=key))
+        writer.join()
+        assert event["delta"] == {"v": {"from": "b", "to": "c"}}
+
+
+def test_process_substitution_and_standard_input_by_name(plain: Path) -> None:
+    command = f"exec {sys.executable} -m driftline diff <(printf '{A}') /dev/stdin -k id"
+    with open(plain, "rb") as stdin:
+        done = subprocess.run(
+            ["bash", "-c", command.replace("\n", "\\n")], stdin=stdin, capture_output=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert b'"delta":{"v":{"from":"b","to":"c"}}' in done.stdout
+
+
+def test_standard_input_is_one_side_only() -> None:
+    with pytest.raises(DriftlineError, match="only one side can be standard input"):
+        events("-", "-")
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "remedy"),
+    [
+        ("a.xlsx", b"PK\x03\x04", "Excel workbook: save the sheet as CSV"),
+        ("a.zip", b"PK\x03\x04", "ZIP archive: unpack it first"),
+        ("a.csv", b"PK\x03\x04", "ZIP archive"),
+        ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "Excel"),
+        ("a.csv.bz2", bz2.compress(b"id\n1\n"), "bzip2"),
+        ("a.csv.xz", lzma.compress(b"id\n1\n"), "xz"),
+    ],
+)
+def test_what_nobody_can_read_is_refused_with_a_remedy(
+    tmp_path: Path, plain: Path, name: str, start: bytes, remedy: str
+) -> None:
+    (tmp_path / name).write_bytes(start + b"\x00" * 40)
+    with pytest.raises(DriftlineError, match=remedy) as caught:
+        events(tmp_path / name, plain)
+    assert caught.value.code == "unsupported_format"
+
+
+ROWS = [{"id": 1, "v": "é€\U0001f600", "w": [1, {"]": "}"}]}, {"id": 2, "v": None}, {"id": 3, "v": -1.5e3}]
+
+
+@pytest.mark.parametrize("chunk", [5, 7, 1 << 20])
+@pytest.mark.parametrize("mark", ["", "\ufeff", " \n"])
+def test_a_json_array_reads_like_json_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, mark: str
+) -> None:
+    monkeypatch.setattr(json_rows, "_CHUNK_BYTES", chunk)
+    for indent in (None, 0, 2):
+        (tmp_path / "a.json").write_text(mark + json.dumps(ROWS, ensure_ascii=False, indent=indent))
+        (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+        assert not dl.diff(tmp_path / "a.json", tmp_path / "b.jsonl", key="id")
+    (tmp_path / "a.json").write_text("[]")
+    assert dl.diff(tmp_path / "a.json", tmp_path / "a.json").stats["rows_total_compared"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[{}", '"," is missing'),
+        ("[", "Expecting value"),
+        ("[1]", "not an object"),
+        ("[{},]", "a comma before the end"),
+        ("[{}] {}", "something follows"),
+        ("[{} {}]", '"," is missing'),
+        ('[{"a": NaN}]', "NaN is not JSON"),
+        ('[{"\\ud800": 1}]', "half a character"),
+        ('{"a":\n1}', "not JSON"),
+    ],
+)
+def test_damaged_json_arrays_say_where(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(DriftlineError, match=reason) as caught:
+        events(tmp_path / "a.json", tmp_path / "a.json")
+    assert caught.value.code == "invalid_jsonl"
+
+
+def test_half_characters_in_json_compare_and_print(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id":"\\ud800","v":"\\udfff"}\n{"id":"b","v":"x"}\n')
+    (tmp_path / "b.jsonl").write_text('{"id":"\\ud800","v":"y"}\n{"id":"b","v":"x"}\n')
+    result = dl.diff(tmp_path / "a.jsonl", tmp_path / "b.jsonl", key="id")
+    (event,) = changed(list(result))
+    assert event["delta"] == {"v": {"from": "\udfff", "to": "y"}}
+    for name in ("jsonl", "json", "csv", "markdown", "summary", "html"):
+        result.write(tmp_path / "out", name)
+        assert (tmp_path / "out").read_bytes().decode()
+
+
+@pytest.mark.parametrize("engine", ["local", "kernels"])
+def test_fields_of_any_size(tmp_path: Path, engine: str) -> None:
+    """The csv module's limit is for the process, and stays what the program around us made it."""
+    name, cell = "n" * 200_000, "c" * 200_000
+    (tmp_path / "a.csv").write_text(f"id,{name}\n1,{cell}\n2,x\n")
+    (tmp_path / "b.csv").write_text(f"id,{name}\n1,{cell}\n2\n")
+    (tmp_path / "c.csv").write_text(f'id,{name}\n1,{cell}\n2,5" disk\n')
+    limit = csv.field_size_limit()
+    with pytest.raises(DriftlineError, match="Row width mismatch in B at row 3"):
+        events(tmp_path / "a.csv", tmp_path / "b.csv", engine=engine)
+    (event,) = changed(events(tmp_path / "a.csv", tmp_path / "c.csv", engine=engine))
+    assert event["delta"] == {name: {"from": "x", "to": '5" disk'}}
+    assert csv.field_size_limit() == limit == 131072
+
+
+@pytest.mark.parametrize("engine", ["local", "kernels"])
+def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path: Path, engine: str) -> None:
+    (tmp_path / "a.csv").write_text(A)
+    os.mkfifo(tmp_path / "b")
+
+    def write_both() -> None:
+        with open(tmp_path / "b", "w") as out:  # by now A has been looked at
+            (tmp_path / "a.csv").write_text(A + "3,c\n")
+            out.write(B)
+
+    writer = threading.Thread(target=write_both)
+    writer.start()
+    with pytest.raises(DriftlineError) as caught:
+        events(tmp_path / "a.csv", tmp_path / "b", engine=engine)
+    writer.join()
+    assert caught.value.code == "file_changed"

@@ -11,15 +11,14 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import struct
 from collections.abc import Iterator
 from typing import BinaryIO, NoReturn
 
 from driftline.errors import TableError
+from driftline.sources.strict_csv import CsvError, parse_records
 
 BOM = codecs.BOM_UTF8
 _CHUNK_BYTES = 1 << 20
-_LARGEST_FIELD = (1 << (8 * struct.calcsize("l") - 1)) - 1  # the csv module keeps its limit in a C long
 
 _UNCLOSED_QUOTE = "unexpected end of data"
 
@@ -83,17 +82,12 @@ def _starts_with_bom(stream: BinaryIO) -> bool:
 
 
 def _parse(text: io.TextIOWrapper, side: str, delimiter: str) -> Iterator[list[str]]:
-    # Rulings: no limit on the size of a field. The csv module keeps one limit for the process; it is only raised.
-    if csv.field_size_limit() < _LARGEST_FIELD:
-        csv.field_size_limit(_LARGEST_FIELD)
-    records = csv.reader(text, delimiter=delimiter, strict=True)
     row = 0
     try:
-        for record in records:
+        for record in parse_records(text, delimiter):
             row += 1
-            # Rulings: a blank line is a row with one empty field; the csv module gives it no field.
-            yield record or [""]
-    except csv.Error as error:
+            yield record
+    except CsvError as error:
         _raise_parse_error(side, row + 1, str(error))
 
 

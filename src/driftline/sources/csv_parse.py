@@ -6,9 +6,8 @@ wrong is looked at again by the exact reader. pyarrow fills a blank line with em
 
 from __future__ import annotations
 
-import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,7 @@ from pyarrow import csv as arrow_csv
 
 from driftline.sources.csv_exact import BOM
 from driftline.sources.csv_quotes import blank_records, quoting_is_sound, record_ends
+from driftline.sources.strict_csv import parse_records
 
 _LARGEST_BLOCK = (1 << 31) - 2  # pyarrow's blocks and string offsets are 32 bit
 _FEW = 8  # picking single records pays when at most one of so many is wanted
@@ -129,7 +129,7 @@ def _parse_exactly(data: bytes, header: Sequence[str], delimiter: str) -> Parsed
         return ParsedRange(sound=False)
     records, mismatch = 0, None
     rows: list[list[str]] = []
-    for record in _exact_records(text, delimiter):
+    for record in parse_records(io.StringIO(text, newline=""), delimiter):
         if mismatch is None:
             if len(record) == len(header):
                 rows.append(record)
@@ -139,11 +139,6 @@ def _parse_exactly(data: bytes, header: Sequence[str], delimiter: str) -> Parsed
     if mismatch is not None:
         return ParsedRange(records, None, mismatch)
     return ParsedRange(records, _table_of_rows(rows, header))
-
-
-def _exact_records(text: str, delimiter: str) -> Iterator[list[str]]:
-    for record in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True):
-        yield record or [""]
 
 
 def _table_of_rows(rows: list[list[str]], header: Sequence[str]) -> pa.Table:

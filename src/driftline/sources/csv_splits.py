@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
@@ -15,6 +14,7 @@ from driftline.files import naming_the_file
 from driftline.sources.csv_exact import BOM
 from driftline.sources.csv_quotes import count_quotes, quoting_is_sound, record_ends
 from driftline.sources.inputs import InputFile
+from driftline.sources.strict_csv import parse_records
 
 _COUNT_CHUNK = 1 << 20
 _WINDOW = 1 << 16
@@ -83,8 +83,7 @@ def _read_header(stream: BinaryIO, delimiter: str) -> tuple[list[str], int] | No
         text = record.decode()
     except UnicodeDecodeError:
         return None
-    fields = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), [])
-    return fields or [""], end
+    return next(parse_records(io.StringIO(text, newline=""), delimiter)), end
 
 
 def _boundaries(file: InputFile, stream: BinaryIO, start: int, target_bytes: int, pool: Executor | None) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import polars as pl
@@ -17,6 +18,7 @@ import pyarrow as pa
 from driftline.errors import InputError
 
 _TIME_ZEROS = r"\.?0+$"
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: it has no UTF-8, so it stays escaped
 
 
 def json_text(value: Any) -> str:
@@ -31,7 +33,12 @@ def json_text(value: Any) -> str:
         return f'"{value.hex()}"'
     if isinstance(value, float) and value == 0:
         return "0.0"
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _SURROGATE.sub(_escaped, text)
+
+
+def _escaped(half: re.Match[str]) -> str:
+    return f"\\u{ord(half[0]):04x}"
 
 
 def json_columns(table: pa.Table) -> pa.Table:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from driftline.errors import InputError
 from driftline.files import naming_the_file
 from driftline.sources.csv_parse import ParsedRange, take_records
 from driftline.sources.inputs import Input, InputFile
 from driftline.sources.json_cells import json_text
+from driftline.sources.json_rows import json_rows
 from driftline.sources.splits import SplitSide
 from driftline.sources.sqlite_rows import table_rows
 from driftline.sources.workspace import Workspace
@@ -95,29 +94,4 @@ def _declared_columns(source: Input) -> list[str]:
 def _rows(source: Input, file: InputFile) -> Iterator[Row]:
     if source.kind == "sqlite":
         return table_rows(file, source.table or "")[1]
-    return _json_lines(file)
-
-
-def _json_lines(file: InputFile) -> Iterator[Row]:
-    with naming_the_file(file.name), open(file.path, "rb") as stream:
-        for number, line in enumerate(stream, 1):
-            if line.strip():
-                yield _json_object(line, number, file.name)
-
-
-def _json_object(line: bytes, number: int, name: str) -> Row:
-    try:
-        value = json.loads(line.decode(), parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise _bad_line(name, number, f"not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise _bad_line(name, number, "not an object: every line must be one JSON object")
-    return value
-
-
-def _refuse(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not JSON")
-
-
-def _bad_line(name: str, number: int, reason: str) -> InputError:
-    return InputError(f"{name}, line {number}: {reason}", code="invalid_jsonl", path=name, line=number)
+    return json_rows(file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driftline.errors import InputError, StorageError
 from driftline.sources.csv_side import head_records
-from driftline.sources.inputs import STANDARD_INPUT, open_input
+from driftline.sources.inputs import is_stream, open_input
 from driftline.sources.workspace import Workspace
 from driftline.tables.engines import DiffJob
 from driftline.tables.rules import key_cell_is_missing
@@ -14,7 +14,7 @@ _ROWS = 10_000
 
 def key_candidates(job: DiffJob) -> list[str]:
     """Names of candidate key columns, in the order of A's header; none for typed sources and streams."""
-    if STANDARD_INPUT in (job.a, job.b):
+    if is_stream(job.a) or is_stream(job.b):
         return []
     try:
         with Workspace() as workspace:

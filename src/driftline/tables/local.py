@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from driftline.errors import InputError
 from driftline.sources.csv_side import side_records
-from driftline.sources.inputs import Input, open_input
+from driftline.sources.inputs import Input, check_two_sides, open_input
 from driftline.sources.workspace import Workspace
 from driftline.tables.engines import DiffJob, Write
 from driftline.tables.events import Event, event_line, schema_event, stats_line
@@ -33,7 +32,6 @@ SMALL_BYTES = 4 << 20  # both files together; plain Python is done before Polars
 _KEPT_BYTES = 64 << 20  # of the files' bytes: about what is parsed while Polars is imported
 _RANGE_BYTES = 12 << 20  # rows of one range of the output; encoding them takes about ten times as much
 _PRINT_BYTES = 192 << 20  # held as many small arrays; beyond it appending to files is faster and takes half the memory
-_SHORT_SWITCH = 0.001
 _BASE_BYTES = 200 << 20  # what Python, Arrow and Polars take for themselves
 
 
@@ -83,6 +81,7 @@ def run_kernels(job: DiffJob, write: Write, plan: LocalPlan | None = None) -> St
 
 def open_sides(job: DiffJob, workspace: Workspace) -> tuple[Input, Input]:
     """The files of both sides; text and typed values cannot be compared."""
+    check_two_sides(job.a, job.b)
     a = open_input(job.a, workspace, delimiter=job.options.delimiter)
     b = open_input(job.b, workspace, delimiter=job.options.delimiter)
     if (a.kind == "csv") != (b.kind == "csv"):
@@ -141,12 +140,8 @@ def _begin_reading(
 
 def _import_run() -> type[LocalRun]:
     """Import Polars while other threads parse; it takes as long as parsing 100 MB."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(_SHORT_SWITCH)  # parsing threads need the interpreter often, and only for moments
-    try:
-        from driftline.tables.local_run import LocalRun
-    finally:
-        sys.setswitchinterval(usual)
+    from driftline.tables.local_run import LocalRun
+
     return LocalRun
 
 
