@@ -29,6 +29,10 @@ def choose_engine(wanted: str, *, size: Callable[[], int], limit: int, master: s
 
     `auto` is local, unless a Spark master is given or configured, or the input's `size` in bytes is above `limit`.
     """
+    if wanted == "local" and master is not None:
+        raise OptionError(
+            "engine local has no use for a Spark master: leave one of them out", code="invalid_option_combination"
+        )
     if wanted != "auto":
         return wanted, "as asked"
     if master is not None:
@@ -47,19 +51,32 @@ def configured_master() -> tuple[str, str] | None:
         if os.environ.get(variable):
             return os.environ[variable], variable
     path = config_file()
-    if not path.is_file():
+    if path is None or not _is_readable(path):
         return None
     master = _read_config(path).get("spark", {}).get("master")
     return (str(master), "the config file") if master else None
 
 
-def config_file() -> Path:
-    """The user's config file; it need not exist."""
+def config_file() -> Path | None:
+    """The user's config file; it need not exist. None for users without a home."""
     named = os.environ.get(_CONFIG_VARIABLE)
     if named:
         return Path(named)
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base) / "driftline" / "config.toml"
+    base = os.environ.get("XDG_CONFIG_HOME")
+    try:
+        return Path(base or Path.home() / ".config") / "driftline" / "config.toml"
+    except RuntimeError:  # no HOME, and the system knows no such user
+        return None
+
+
+def _is_readable(path: Path) -> bool:
+    """Whether there is a config file to read; a home that is closed to us (a service user) holds none."""
+    if os.environ.get(_CONFIG_VARIABLE):
+        return path.is_file()
+    try:
+        return path.is_file() and os.access(path, os.R_OK)
+    except PermissionError:
+        return False
 
 
 def _read_config(path: Path) -> dict[str, dict[str, object]]:

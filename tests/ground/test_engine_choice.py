@@ -23,7 +23,9 @@ def test_small_work_stays_here_large_work_and_a_given_master_do_not() -> None:
     assert choose(size=100) == "local"
     assert choose(size=101) == "spark"
     assert choose(master="local[2]") == "spark"
-    assert choose("local", size=10**12, master="local[2]") == "local"
+    assert choose("local", size=10**12) == "local"
+    with pytest.raises(OptionError, match="no use for a Spark master"):
+        choose("local", master="local[2]")
     assert choose("spark", size=0) == "spark"
 
 
@@ -50,3 +52,25 @@ def test_a_bad_config_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     with pytest.raises(OptionError, match=words) as caught:
         configured_master()
     assert caught.value.code == "invalid_config"
+
+
+def test_a_home_that_is_closed_to_us_holds_no_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As service users have it: the directory is there, and only its owner may look into it."""
+
+    def closed(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", closed)
+    assert configured_master() is None
+    monkeypatch.setenv("DRIFTLINE_CONFIG", "/somewhere/config.toml")
+    with pytest.raises(PermissionError):
+        configured_master()
+
+
+def test_a_user_without_a_home_has_no_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert configured_master() is None

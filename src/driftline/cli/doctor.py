@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Literal
 
 import click
@@ -144,5 +143,5 @@ def _show(finding: Finding) -> None:
 
 
 def _without_home(text: str) -> str:
-    home = str(Path.home())
+    home = os.path.expanduser("~")
     return text.replace(home, "~") if len(home) > 1 else text

@@ -28,7 +28,7 @@ class LeakCheck:
     """Refuses records that hold an absolute path."""
 
     def __init__(self, directories: Iterable[str | os.PathLike[str]] = ()) -> None:
-        known = {str(path) for path in (*directories, Path.home(), Path.cwd())}
+        known = {str(path) for path in (*directories, os.path.expanduser("~"), Path.cwd())}
         known |= {os.path.realpath(path) for path in known}
         texts = sorted(re.escape(path) for path in known if len(path) >= _SHORTEST_DIRECTORY)
         # Between boundaries: the directory `/srv` is not in `lib/srv/a.js`.
