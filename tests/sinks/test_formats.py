@@ -95,3 +95,41 @@ def test_the_limit_counts_each_kind_and_keeps_order_and_stats(result: dl.tables.
     assert [json.loads(line)["type"] for line in limit_events(result.lines(), 0)] == ["schema", "stats"]
     assert "limited" in written(result, "markdown", limit=1)
     assert "limited" in written(result, "summary", limit=1)
+
+
+def positional(tmp_path: Path, a: str, b: str) -> str:
+    (tmp_path / "a.csv").write_text(a)
+    (tmp_path / "b.csv").write_text(b)
+    dl.diff(tmp_path / "a.csv", tmp_path / "b.csv").write(tmp_path / "out.csv")
+    return (tmp_path / "out.csv").read_text()
+
+
+def test_the_csv_header_does_not_depend_on_what_differs(tmp_path: Path) -> None:
+    assert positional(tmp_path, "v\na\n", "v\na\n") == "_change,_row,v\n"
+    assert positional(tmp_path, "_change,_row,__row\na,b,c\n", "_change,_row,__row\na,b,d\n") == (
+        "__change,___row,_change,_row,__row\nbefore,2,a,b,c\nafter,2,a,b,d\n"
+    )
+
+
+def test_markdown_shows_html_as_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("v\n<b>&\n")
+    (tmp_path / "b.csv").write_text("v\n<script>\n")
+    text = written(dl.diff(tmp_path / "a.csv", tmp_path / "b.csv"), "markdown")
+    assert "| changed | 2 | v | &lt;b&gt;&amp; | &lt;script&gt; |" in text
+
+
+@pytest.mark.parametrize("width", [51, 52, 5000])
+def test_wide_rows_say_what_is_left_out(tmp_path: Path, width: int) -> None:
+    names = [f"c{n}" for n in range(width)]
+    rows = {name: [",".join([key, *[value] * (width - 1)]) for key, value in cells] for name, cells in WIDE.items()}
+    for name, lines in rows.items():
+        (tmp_path / name).write_text("\n".join([",".join(names), *lines]) + "\n")
+    text = written(dl.diff(tmp_path / "a.csv", tmp_path / "b.csv", key="c0"), "html")
+    left_out = {51: (0, 0), 52: (0, 2), 5000: (4949, 4950)}[width]
+    for count, times in zip(left_out, (1, 2), strict=True):
+        assert text.count(f"… and {count} more columns") == (times if count else 0)
+    assert text.count('class="cell"') <= 3 * 52
+    assert len(text) < 1_000_000
+
+
+WIDE = {"a.csv": [("1", "x"), ("2", "x")], "b.csv": [("1", "y"), ("3", "x")]}

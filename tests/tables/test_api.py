@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -70,3 +73,44 @@ def test_bad_options(pair: tuple[Path, Path], options: dict, code: str) -> None:
     with pytest.raises(DriftlineError) as caught:
         dl.diff(*pair, **options)
     assert caught.value.code == code
+
+
+def test_a_result_is_true_if_there_are_differences(pair: tuple[Path, Path]) -> None:
+    same, other = dl.diff(pair[0], pair[0]), dl.diff(*pair, key="id")
+    assert (bool(same), len(same)) == (False, 0)
+    assert (bool(other), len(other)) == (True, 3)
+
+
+def test_the_ending_chooses_the_format(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    result = dl.diff(*pair, key="id")
+    for name, start in {"o.html": "<!doctype html>", "o.csv": "_change,", "o.md": "| change", "o.json": "["}.items():
+        result.write(tmp_path / name)
+        assert (tmp_path / name).read_text().lower().startswith(start)
+    result.write(tmp_path / "o.html", format="jsonl")
+    assert (tmp_path / "o.html").read_bytes() == b"".join(result.lines())
+    with pytest.raises(DriftlineError, match="one of the inputs"):
+        result.write(pair[0])
+
+
+def test_a_closed_result_keeps_its_counts(pair: tuple[Path, Path]) -> None:
+    with dl.diff(*pair, key="id") as result:
+        assert len(list(result)) == 5
+    assert len(result) == 3
+    with pytest.raises(ValueError, match="closed"):
+        list(result)
+
+
+def test_threads_iterate_side_by_side(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n" + "".join(f"{n}\n" for n in range(20_000)))
+    (tmp_path / "b.csv").write_text("id\n")
+    result = dl.diff(tmp_path / "a.csv", tmp_path / "b.csv")
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: b"".join(result.lines()), range(8)))
+    assert len(set(found)) == 1
+    assert found[0].count(b"\n") == 20_002
+
+
+def test_a_diff_leaves_the_process_as_it_was(pair: tuple[Path, Path]) -> None:
+    before = sys.getswitchinterval(), csv.field_size_limit()
+    dl.diff(*pair, key="id", engine="kernels")
+    assert (sys.getswitchinterval(), csv.field_size_limit()) == before

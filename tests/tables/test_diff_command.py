@@ -215,3 +215,51 @@ def test_pieces_get_smaller_with_the_memory_limit() -> None:
     assert little.split_bytes < much.split_bytes
     assert little.print_bytes + little.chunk_bytes + little.kept_bytes < 256 << 20
     assert much.kept_bytes > local.SMALL_BYTES
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options", "words"),
+    [
+        (
+            "id;v\n1;x\n",
+            "id;v\n1;x\n",
+            ["-k", "id"],
+            'its only column is "id;v"; for this delimiter give --delimiter ";"',
+        ),
+        ("id,v\n", "id,v\n", ["-k", "idd"], 'in A (columns: "id", "v"); did you mean "id"?'),
+        ("id,v,w\n", "id,x,w\n", [], 'only in A: ["v"], only in B: ["x"]'),
+        ("id,v\n", "v,id\n", [], "the same columns in another order: --header-mode sorted takes that"),
+        ("id\n", "id\n", ["--engine", "foo"], 'Unsupported engine: "foo" (auto, local, spark)'),
+        ("id\n", "id\n", ["--engine", "local", "--master", "local[1]"], "no use for a Spark master"),
+    ],
+)
+def test_messages_say_how_to_mend_it(
+    pair: tuple[str, str], capfdbinary: pytest.CaptureFixture[bytes], a: str, b: str, options: list[str], words: str
+) -> None:
+    Path(pair[0]).write_text(a)
+    Path(pair[1]).write_text(b)
+    assert diff(*pair, *options) == 2
+    assert words in capfdbinary.readouterr().err.decode()
+
+
+def test_the_ending_of_the_output_chooses_its_format(pair: tuple[str, str], tmp_path: Path) -> None:
+    assert diff(*pair, "-k", "id", "-o", str(tmp_path / "r.html")) == 1
+    assert (tmp_path / "r.html").read_text().lower().startswith("<!doctype html>")
+    assert diff(*pair, "-k", "id", "-o", str(tmp_path / "r.html"), "--format", "jsonl") == 1
+    assert (tmp_path / "r.html").read_text().startswith('{"type":"schema"')
+
+
+@pytest.mark.parametrize(
+    ("words", "current", "offered"),
+    [
+        ("driftline diff --format ''", "3", "plain,jsonl plain,json plain,csv"),
+        ("driftline diff --engine s", "3", "plain,spark"),
+        ("driftline diff a", "2", "file,a"),
+        ("driftline compare a.json --schema s", "4", "file,s"),
+        ("driftline diff -o s", "3", "file,s"),
+    ],
+)
+def test_shells_complete_files_and_words(words: str, current: str, offered: str) -> None:
+    env = {**os.environ, "_DRIFTLINE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": current}
+    done = subprocess.run([sys.executable, "-m", "driftline"], env=env, capture_output=True, text=True, check=False)
+    assert " ".join(done.stdout.split()).startswith(offered), done

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, get_args
 
 import click
 
+from driftline.cli.completion import Words
 from driftline.cli.outcome import DIFFERENT, SAME
 from driftline.cli.terminal import progress_bar, say
 from driftline.errors import OptionError
-from driftline.tables.engines import DiffJob, choose_engine, find_engine
+from driftline.sinks.formats import FORMATS, find_format, format_for, write_events
+from driftline.tables.engines import DiffJob, EngineName, choose_engine, find_engine
 from driftline.tables.options import check_options
 from driftline.tables.stats import Stats
 
+_SHORT_SWITCH = 0.001  # seconds: threads that parse need the interpreter often, and only for moments
 _EPILOG = """\b
 Examples:
   driftline diff old.csv new.csv --key id
@@ -43,15 +44,22 @@ Exit codes: 0 no difference, 1 differences, 2 error.
 @click.option("--ignore-row-order", is_flag=True, help="Positional mode: compare rows as a multiset.")
 @click.option("--emit-unchanged", is_flag=True, help="Also write an event for every row that did not change.")
 @click.option("--delimiter", metavar="CHAR", help='Field delimiter of CSV files; "tab" or "\\t" for a tab.')
-@click.option("--engine", default="auto", show_default=True, metavar="auto|local|spark", help="Where the work runs.")
+@click.option(
+    "--engine",
+    type=Words(lambda: get_args(EngineName)),
+    default="auto",
+    show_default=True,
+    metavar="auto|local|spark",
+    help="Where the work runs.",
+)
 @click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
 @click.option(
     "--format",
     "format_name",
-    default="jsonl",
-    show_default=True,
+    type=Words(lambda: FORMATS),
     metavar="NAME",
-    help="jsonl, json, csv, markdown, summary or html (one self-contained page); changeset or patchset for SQLite.",
+    help="jsonl, json, csv, markdown, summary or html (one self-contained page); changeset or patchset for SQLite. "
+    "Default: by the ending of -o FILE, else jsonl.",
 )
 @click.option("--table", metavar="NAME", help="Name of the table in a changeset or patchset.")
 @click.option(
@@ -69,7 +77,7 @@ def diff(
     a: str,
     b: str,
     *,
-    format_name: str,
+    format_name: str | None,
     table: str | None,
     column_types: tuple[str, ...],
     output: str | None,
@@ -81,10 +89,12 @@ def diff(
     **rules: Any,
 ) -> int:
     """Find what changed between the tables A and B."""
-    from driftline.sinks.formats import find_format
+    from driftline.files import open_output
     from driftline.tables.memory import memory_limit
 
+    sys.setswitchinterval(_SHORT_SWITCH)
     options = check_options(**_table_rules(**rules))
+    format_name = format_for(output, format_name)
     find_format(format_name)
     settings = _changeset_settings(format_name, table, column_types, limit)
     with progress_bar(show=progress) as tracker:
@@ -93,7 +103,7 @@ def diff(
         if engine == "auto":
             say(f"engine: {name} ({reason})")
         run = find_engine(name)
-        with _open_output(output) as out:
+        with open_output(output, (a, b)) as out:
             if format_name == "jsonl" and limit is None:
                 stats = run(job, out.write)
             elif settings and name == "spark":
@@ -112,18 +122,6 @@ def _table_rules(*, ignore_column_order: bool, header_mode: str, delimiter: str 
         "header_mode": "sorted" if ignore_column_order and header_mode == "strict" else header_mode,
         "delimiter": "\t" if delimiter in ("tab", "\\t") else delimiter,
     }
-
-
-@contextmanager
-def _open_output(path: str | None) -> Iterator[BinaryIO]:
-    from driftline.files import atomic_write
-
-    if path is None:
-        yield cast(BinaryIO, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
-    else:
-        with atomic_write(path) as out:
-            yield out
 
 
 def _changeset_settings(
@@ -147,11 +145,10 @@ def _run_and_format(
 ) -> Stats:
     import tempfile
 
-    from driftline.sinks.formats import write_events
-
     with tempfile.TemporaryFile() as stream:
         stats: Stats = run(job, stream.write)
         stream.seek(0)
+        settings = settings or {"positional": job.options.has_row_numbers}
         write_events(stream, out, format_name, limit=limit, **settings)
     return stats
 

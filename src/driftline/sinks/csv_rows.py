@@ -1,37 +1,55 @@
 """CSV: every row version of the diff as a row, marked with what happened to it.
 
-A changed row gives two rows, `before` and `after`. Columns: `_change`, `_row` (positional diffs), then A's header.
+A changed row gives two rows, `before` and `after`. Columns: `_change`, `_row` (positional diffs), then A's header and
+the columns that only B has. Where the table has a column of such a name, ours gets one more underscore.
 """
 
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, BinaryIO
 
+from driftline.sinks.text import TextWriter, cell_text
 
-def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
+_SIDE_B = ("after", "added")
+
+
+def write(lines: Iterable[bytes], out: BinaryIO, *, positional: bool | None = None, **settings: Any) -> None:
     """Write the row versions; the stats have no place in this format."""
     events = map(json.loads, lines)
-    columns = next(events)["columns_a"]
-    text = io.TextIOWrapper(out, encoding="utf-8", newline="")
+    schema, first = next(events), next(events)
+    with_row_number = "row_index" in first if positional is None else positional
+    columns = _columns(schema)
+    shown: list[str] | None = settings.get("columns")
+    columns = [pair for pair in columns if shown is None or pair[0] in shown]
+    names = [name for name, _ in columns]
+    text = TextWriter(out)
     table = csv.writer(text, lineterminator="\n")
-    first = next(events)
-    with_row_number = "row_index" in first
-    table.writerow(["_change", *(["_row"] if with_row_number else []), *columns])
-    for event in _chain(first, events):
-        place = [event["row_index"]] if with_row_number and "row_index" in event else []
+    table.writerow([*_own_names(with_row_number, names), *names])
+    for event in chain([first], events):
+        number = [event["row_index"]] if with_row_number and "row_index" in event else []
         for change, row in _versions(event):
-            table.writerow([change, *place, *(_cell(row[name]) for name in columns)])
+            in_b = change in _SIDE_B
+            table.writerow([change, *number, *(_cell(row.get(of_b if in_b else name)) for name, of_b in columns)])
     text.flush()
-    text.detach()
 
 
-def _chain(first: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    yield first
-    yield from rest
+def _columns(schema: dict[str, Any]) -> list[tuple[str, str]]:
+    """The name of every column, and what it is called in B's rows."""
+    renamed = schema.get("renamed", {})
+    columns = [(name, renamed.get(name, name)) for name in schema["columns_a"]]
+    known = {of_b for _, of_b in columns}
+    return [*columns, *((name, name) for name in schema["columns_b"] if name not in known)]
+
+
+def _own_names(with_row_number: bool, taken: list[str]) -> Iterator[str]:
+    for name in ["_change", *(["_row"] if with_row_number else [])]:
+        while name in taken:
+            name = "_" + name
+        yield name
 
 
 def _versions(event: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -41,7 +59,4 @@ def _versions(event: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _cell(value: Any) -> str:
-    """Text as it is; typed values as JSON, null as nothing."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return "" if value is None else cell_text(value)

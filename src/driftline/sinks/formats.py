@@ -6,11 +6,13 @@ Its code is imported when it is first used; rooms above this one register theirs
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, BinaryIO, Protocol
 
 from driftline.errors import OptionError
+from driftline.files import StrPath
 from driftline.sinks.limits import limit_events
 
 FORMATS: dict[str, str] = {
@@ -25,11 +27,34 @@ FORMATS: dict[str, str] = {
 }
 
 
+_ENDINGS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".html": "html",
+    ".htm": "html",
+}
+
+
 class EventWriter(Protocol):
     """Writes a stream of events in one format; `settings` are options of that format alone."""
 
     def __call__(self, lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
         """Write all lines to `out`."""
+
+
+def format_for(path: StrPath | None, name: str | None = None) -> str:
+    """The format that was asked for, else the one that the output's ending means, else JSONL.
+
+    >>> format_for("report.html"), format_for("report.html", "json"), format_for(None)
+    ('html', 'json', 'jsonl')
+    """
+    if name is not None:
+        return name
+    return "jsonl" if path is None else _ENDINGS.get(os.path.splitext(os.fspath(path))[1].lower(), "jsonl")
 
 
 def find_format(name: str) -> EventWriter:

@@ -5,7 +5,6 @@ It lists a bounded number of changes of each kind; the counts are always complet
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from driftline.sinks.pages import page_bytes
+from driftline.sinks.text import cell_text
 
 MOST_LISTED = 2000  # of each kind; a browser stays quick with that
+MOST_CELLS = 50  # of one row
 
 _KINDS = ("added", "removed", "changed")
 _COUNTS = (
@@ -35,6 +36,7 @@ class _Page:
     listed: Counter[str] = field(default_factory=Counter)
     rows: list[dict[str, Any]] = field(default_factory=list)
     truncated: bool = False
+    shown: list[str] | None = None  # the columns that rows are shown with; None for all
 
     def note(self, event: dict[str, Any]) -> None:
         """Take an event into account."""
@@ -51,7 +53,10 @@ class _Page:
             self.truncated = True
             return
         self.listed[kind] += 1
-        self.rows.append({"kind": kind, "place": _place(event), "cells": list(_cells(event))})
+        cells = list(_cells(event, self.shown))
+        left_out = len(cells) - MOST_CELLS if len(cells) > MOST_CELLS + 1 else 0  # a note takes as much room as a cell
+        shown = cells[: len(cells) - left_out]
+        self.rows.append({"kind": kind, "place": _place(event), "cells": shown, "left_out": left_out})
 
     @property
     def counts(self) -> list[tuple[str, str, int]]:
@@ -68,7 +73,7 @@ class _Page:
 
 def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     """Write the page."""
-    page = _Page()
+    page = _Page(shown=settings.get("columns"))
     for line in lines:
         page.note(json.loads(line))
     out.writelines(page_bytes("diff.html", page=page, kinds=_KINDS))
@@ -76,20 +81,16 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
 
 def _place(event: dict[str, Any]) -> str:
     if "key" in event:
-        return ", ".join(_text(part) for part in event["key"].values())
+        return ", ".join(cell_text(part) for part in event["key"].values())
     return f"row {event['row_index']}" if "row_index" in event else ""
 
 
-def _cells(event: dict[str, Any]) -> Iterator[tuple[str, str | None, str | None]]:
+def _cells(event: dict[str, Any], shown: list[str] | None) -> Iterator[tuple[str, str | None, str | None]]:
     """Column, before and after of every cell that the event is about."""
     if event["type"] == "changed":
         for name, cell in event["delta"].items():
-            yield name, _text(cell["from"]), _text(cell["to"])
+            yield name, cell_text(cell["from"]), cell_text(cell["to"])
         return
-    shown = itertools.islice(event["row"].items(), 50)
-    for name, value in shown:
-        yield (name, _text(value), None) if event["type"] == "removed" else (name, None, _text(value))
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    for name, value in event["row"].items():
+        if shown is None or name in shown:
+            yield (name, cell_text(value), None) if event["type"] == "removed" else (name, None, cell_text(value))

@@ -6,18 +6,21 @@ import json
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
+from driftline.sinks.text import cell_text
+
 _COUNTS = ("rows_total_compared", "rows_added", "rows_removed", "rows_changed", "rows_unchanged")
 
 
 def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     """A table of changes that can be pasted into a review, followed by the counts."""
     out.write(b"| change | row | column | from | to |\n|---|---|---|---|---|\n")
+    shown: list[str] | None = settings.get("columns")
     stats: dict[str, Any] = {}
     for line in lines:
         event = json.loads(line)
         if event["type"] == "stats":
             stats = event
-        for cells in _table_rows(event):
+        for cells in _table_rows(event, shown):
             out.write(_table_line(cells))
     out.write(b"\n| counted | rows |\n|---|---:|\n")
     for name in _COUNTS:
@@ -26,15 +29,15 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
         out.write(b"\nNot every change is listed: the list was limited.\n")
 
 
-def _table_rows(event: dict[str, Any]) -> list[list[str]]:
+def _table_rows(event: dict[str, Any], shown: list[str] | None) -> list[list[str]]:
     kind, place = event["type"], _place(event)
     if kind == "changed":
         cells = event["delta"].items()
-        return [[kind, place, name, _text(cell["from"]), _text(cell["to"])] for name, cell in cells]
+        return [[kind, place, name, cell_text(cell["from"]), cell_text(cell["to"])] for name, cell in cells]
     if kind == "added":
-        return [[kind, place, "", "", _row_text(event["row"])]]
+        return [[kind, place, "", "", _row_text(event["row"], shown)]]
     if kind in ("removed", "unchanged"):
-        return [[kind, place, "", _row_text(event["row"]), ""]]
+        return [[kind, place, "", _row_text(event["row"], shown), ""]]
     return []
 
 
@@ -44,18 +47,16 @@ def _place(event: dict[str, Any]) -> str:
     return str(event.get("row_index", ""))
 
 
-def _row_text(row: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={_text(value)}" for name, value in row.items())
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _row_text(row: dict[str, Any], shown: list[str] | None = None) -> str:
+    return ", ".join(f"{name}={cell_text(value)}" for name, value in row.items() if shown is None or name in shown)
 
 
 def _table_line(cells: list[str]) -> bytes:
-    return f"| {' | '.join(map(_escaped, cells))} |\n".encode()
+    return f"| {' | '.join(map(_escaped, cells))} |\n".encode("utf-8", "backslashreplace")
 
 
 def _escaped(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("|", "\\|")
+    # Where Markdown is shown, HTML in it is HTML.
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    escaped = escaped.replace("\\", "\\\\").replace("|", "\\|")
     return escaped.replace("\r\n", "<br>").replace("\n", "<br>").replace("\r", "<br>")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO, cast
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from driftline.sinks.text import TextWriter, cell_text
 
 _EXAMPLES = 3
 _LONGEST_CELL = 40
@@ -48,16 +49,17 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     seen = _Seen()
     for line in lines:
         seen.note(json.loads(line))
-    text = io.TextIOWrapper(out, encoding="utf-8", newline="")
+    text = TextWriter(out)
     on_terminal = out.isatty()
-    console = Console(file=text, highlight=False, width=None if on_terminal else 100, force_terminal=on_terminal)
+    console = Console(
+        file=cast(TextIO, text), highlight=False, width=None if on_terminal else 100, force_terminal=on_terminal
+    )
     console.print(_counts_table(seen.stats))
     if seen.changes:
         console.print(_columns_table(seen))
     if seen.stats.get("truncated"):
         console.print("Columns and examples cover the listed changes only: the list was limited.")
     text.flush()
-    text.detach()
 
 
 def _counts_table(stats: dict[str, Any]) -> Table:
@@ -80,16 +82,12 @@ def _columns_table(seen: _Seen) -> Table:
 
 def _place(event: dict[str, Any]) -> str:
     if "key" in event:
-        return _short(", ".join(_plain(part) for part in event["key"].values()))
+        return _short(", ".join(cell_text(part) for part in event["key"].values()))
     return f"row {event['row_index']}"
 
 
 def _text(value: Any) -> str:
-    return _short(repr(value) if isinstance(value, str) else _plain(value))
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return _short(repr(value) if isinstance(value, str) else cell_text(value))
 
 
 def _short(text: str) -> str:

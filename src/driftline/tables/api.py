@@ -5,31 +5,53 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, cast
+from threading import Lock
+from typing import Any, BinaryIO, Self, cast
 
 from driftline.files import StrPath, atomic_write
 from driftline.progress import Tracker, silent
-from driftline.sinks.formats import write_events
+from driftline.sinks.formats import find_format, format_for, write_events
 from driftline.tables.engines import DiffJob, choose_engine, find_engine
 from driftline.tables.events import Event
 from driftline.tables.options import check_options
 from driftline.tables.stats import Stats
 
+_BLOCK_BYTES = 1 << 18
 _IN_MEMORY_BYTES = 16 << 20  # longer streams of events wait on disk
 
 
 class TableDiff:
     """The result of a diff: iterate its events as dicts (schema first, stats last), or write them to a file.
 
-    `stats` is the last event.
+    It is true if there are differences, and as long as rows were added, removed or changed. `stats` is the last
+    event. A large result waits in a temporary file, which goes with the object or with `close`.
     """
 
-    def __init__(self, stream: BinaryIO, stats: Stats) -> None:
+    def __init__(self, stream: BinaryIO, stats: Stats, *, inputs: Iterable[StrPath] = (), positional: bool) -> None:
         self._stream = stream
+        self._reading = Lock()
+        self._inputs = tuple(inputs)
+        self._positional = positional
         self.stats: dict[str, Any] = stats.to_event()
 
     def __iter__(self) -> Iterator[Event]:
         return map(json.loads, self.lines())
+
+    def __bool__(self) -> bool:
+        return self.has_differences
+
+    def __len__(self) -> int:
+        return int(sum(self.stats[f"rows_{kind}"] for kind in ("added", "removed", "changed")))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the events; the counts stay."""
+        self._stream.close()
 
     @property
     def has_differences(self) -> bool:
@@ -37,20 +59,35 @@ class TableDiff:
         return Stats.of_event(self.stats).any_difference
 
     def lines(self) -> Iterator[bytes]:
-        """The events as lines of JSONL; any number of readers may iterate at the same time."""
-        position = 0
-        while True:
-            self._stream.seek(position)
-            line = self._stream.readline()
-            if not line:
-                return
-            position = self._stream.tell()
-            yield line
+        """The events as lines of JSONL; any number of threads may iterate at the same time."""
+        position, rest = 0, b""
+        while block := self._block(position):
+            position += len(block)
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                yield line + b"\n"
 
-    def write(self, path: StrPath, format: str = "jsonl", *, limit: int | None = None) -> None:  # noqa: A002
-        """Write the events to a file that appears whole or not at all; formats as `driftline diff --format`."""
-        with atomic_write(path) as out:
-            write_events(self.lines(), out, format, limit=limit)
+    def _block(self, position: int) -> bytes:
+        with self._reading:
+            self._stream.seek(position)
+            return self._stream.read(_BLOCK_BYTES)
+
+    def write(
+        self,
+        path: StrPath,
+        format: str | None = None,  # noqa: A002
+        *,
+        limit: int | None = None,
+        **settings: Any,
+    ) -> None:
+        """Write the events to a file that appears whole or not at all, in a format of `driftline diff --format`.
+
+        Without a format the file's ending chooses it. A changeset takes `table`, its table's name.
+        """
+        name = format_for(path, format)
+        find_format(name)
+        with atomic_write(path, self._inputs) as out:
+            write_events(self.lines(), out, name, limit=limit, **(settings or {"positional": self._positional}))
 
 
 def diff(
@@ -89,4 +126,4 @@ def diff(
     chosen, _ = choose_engine(engine, job)
     stream = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - lives as long as the result
     stats = find_engine(chosen)(job, stream.write)
-    return TableDiff(cast(BinaryIO, stream), stats)
+    return TableDiff(cast(BinaryIO, stream), stats, inputs=(a, b), positional=options.has_row_numbers)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from driftline import engine_choice
 from driftline.errors import OptionError
@@ -55,7 +55,7 @@ class Engine(Protocol):
 def find_engine(name: str) -> Engine:
     """The engine of that name."""
     if name not in ENGINES:
-        raise OptionError(f'Unsupported engine: "{name}" (auto, {", ".join(ENGINES)})', code="invalid_engine")
+        raise OptionError(f'Unsupported engine: "{name}" ({", ".join(get_args(EngineName))})', code="invalid_engine")
     module, _, attribute = ENGINES[name].partition(":")
     engine: Engine = getattr(import_module(module), attribute)
     return engine

@@ -27,6 +27,11 @@ class DiffOptions:
     ignore_row_order: bool = False
     delimiter: str | None = None
 
+    @property
+    def has_row_numbers(self) -> bool:
+        """Whether rows are known by their position in the file."""
+        return self.mode == "positional" and not self.ignore_row_order
+
 
 def check_options(
     *,
