@@ -1,4 +1,4 @@
-"""Every refusal of the ruling, with its status, its code and a body that says why."""
+"""Every refusal of the protocol (gateway §3), with its status, its code and a body that says why."""
 
 from __future__ import annotations
 

@@ -35,46 +35,53 @@ def lines(deltas: list[dict[str, Any]]) -> str:
 
 def test_pushing_and_pulling_files(server: Server, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(token() + "\n")
-    where = ("--url", server.url, "--gw", GATEWAY, "--token-file", str(tmp_path / "token"))
+    where = ("--url", server.url, "--gateway", GATEWAY, "--token-file", str(tmp_path / "token"))
     deltas = [delta(row=str(number), title=f"é {number}") for number in range(25)]
     source, cursor, out = tmp_path / "in.jsonl", tmp_path / "cursor", tmp_path / "out.jsonl"
     source.write_text(lines(deltas))
-    pushed = driftline("push", str(source), *where, "--batch", "10")
+    pushed = driftline("gateway", "push", str(source), *where, "--batch", "10")
     assert pushed.returncode == 0, pushed.stderr
     assert {**json.loads(pushed.stdout), "serverHlc": ""} == {"accepted": 25, "applied": 25, "serverHlc": ""}
-    again = driftline("push", "-", *where, stdin=lines(deltas))
+    again = driftline("gateway", "push", "-", *where, stdin=lines(deltas))
     assert json.loads(again.stdout)["applied"] == 0
 
-    pulled = driftline("pull", *where, "--limit", "7")
+    pulled = driftline("gateway", "pull", *where, "--limit", "7")
     assert [json.loads(line) for line in pulled.stdout.splitlines()] == deltas
-    assert driftline("pull", *where, "--cursor-file", str(cursor), "-o", str(out)).stdout == ""
+    assert driftline("gateway", "pull", *where, "--cursor-file", str(cursor), "-o", str(out)).stdout == ""
     assert len(out.read_text("utf-8").splitlines()) == 25
     late = delta(row="late", hlc=1000)
-    driftline("push", "-", *where, stdin=lines([late]))
-    news = driftline("pull", *where, "--cursor-file", str(cursor))
+    driftline("gateway", "push", "-", *where, stdin=lines([late]))
+    news = driftline("gateway", "pull", *where, "--cursor-file", str(cursor))
     assert [json.loads(line) for line in news.stdout.splitlines()] == [late]
-    assert driftline("pull", *where, "--cursor-file", str(cursor)).stdout == ""
-    everything = driftline("pull", *where, "--cursor-file", str(cursor), "--refetch")
+    assert driftline("gateway", "pull", *where, "--cursor-file", str(cursor)).stdout == ""
+    everything = driftline("gateway", "pull", *where, "--cursor-file", str(cursor), "--refetch")
     assert len(everything.stdout.splitlines()) == 26
-    since = driftline("pull", *where, "--since", deltas[-2]["hlc"])
+    since = driftline("gateway", "pull", *where, "--since", deltas[-2]["hlc"])
     assert [json.loads(line) for line in since.stdout.splitlines()] == deltas[-1:]
 
 
 @pytest.mark.parametrize(
     ("words", "stdin", "code"),
     [
-        (("pull",), "", "AUTH_ERROR"),
-        (("pull", "--since", "x"), "", "VALIDATION_ERROR"),
-        (("push", "-"), "{}\n", "VALIDATION_ERROR"),
-        (("push", "-"), "nonsense\n", "VALIDATION_ERROR"),
-        (("push", "missing.jsonl"), "", "usage"),
-        (("pull", "--url", "file:///etc"), "", "invalid_url"),
-        (("pull", "--url", "http://127.0.0.1:9", "--patience", "0"), "", "unreachable"),
+        (
+            (
+                "gateway",
+                "pull",
+            ),
+            "",
+            "AUTH_ERROR",
+        ),
+        (("gateway", "pull", "--since", "x"), "", "VALIDATION_ERROR"),
+        (("gateway", "push", "-"), "{}\n", "VALIDATION_ERROR"),
+        (("gateway", "push", "-"), "nonsense\n", "VALIDATION_ERROR"),
+        (("gateway", "push", "missing.jsonl"), "", "usage"),
+        (("gateway", "pull", "--url", "file:///etc"), "", "invalid_url"),
+        (("gateway", "pull", "--url", "http://127.0.0.1:9", "--patience", "0"), "", "unreachable"),
     ],
 )
 def test_mistakes_are_one_line(shared_server: Server, words: tuple[str, ...], stdin: str, code: str) -> None:
     url = () if "--url" in words else ("--url", shared_server.url)
-    ended = driftline(*words, *url, "--gw", GATEWAY, stdin=stdin, DRIFTLINE_TOKEN=token(exp=10))
+    ended = driftline(*words, *url, "--gateway", GATEWAY, stdin=stdin, DRIFTLINE_TOKEN=token(exp=10))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith(f"error[{code}]: "), ended.stderr
     assert len(ended.stderr.splitlines()) == 1

@@ -37,14 +37,16 @@ def pull_status(url: str, token: str) -> int:
 
 
 def create(secret_file: Path, *more: str) -> str:
-    made = driftline("token", "create", "--sub", "alice", "--gw", GATEWAY, "--secret-file", str(secret_file), *more)
+    made = driftline(
+        "gateway", "token", "create", "--sub", "alice", "--gateway", GATEWAY, "--secret-file", str(secret_file), *more
+    )
     assert made.returncode == 0, made.stderr
     return made.stdout.strip()
 
 
 def test_secrets_rotate_while_the_server_runs(tmp_path: Path) -> None:
     secrets = tmp_path / "secrets.txt"
-    rotated = driftline("token", "rotate", "--secret-file", str(secrets))
+    rotated = driftline("gateway", "token", "rotate", "--secret-file", str(secrets))
     assert (rotated.returncode, rotated.stdout) == (0, "")
     assert secrets.read_text().strip() not in rotated.stderr
     assert secrets.stat().st_mode & 0o077 == 0
@@ -53,11 +55,11 @@ def test_secrets_rotate_while_the_server_runs(tmp_path: Path) -> None:
         tmp_path / "data", "--jwt-secret-file", str(secrets), environment={"DRIFTLINE_JWT_SECRET": ""}
     ) as server:
         assert pull_status(server.url, old) == 200
-        driftline("token", "rotate", "--secret-file", str(secrets))
+        driftline("gateway", "token", "rotate", "--secret-file", str(secrets))
         new = create(secrets)
         eventually(lambda: pull_status(server.url, new) == 200)
         assert pull_status(server.url, old) == 200  # the old secret was kept
-        driftline("token", "rotate", "--secret-file", str(secrets), "--keep", "1")
+        driftline("gateway", "token", "rotate", "--secret-file", str(secrets), "--keep", "1")
         eventually(lambda: pull_status(server.url, old) == 401)
         assert pull_status(server.url, new) == 200
 
@@ -87,8 +89,8 @@ def test_key_sets_with_rsa_and_elliptic_curves(tmp_path: Path) -> None:
 
     def made(name: str, algorithm: str, *more: str) -> str:
         key = str(tmp_path / f"{name}.pem")
-        words = ("--sub", "alice", "--gw", GATEWAY, "--private-key", key, "--alg", algorithm, *more)
-        return driftline("token", "create", *words).stdout.strip()
+        words = ("--sub", "alice", "--gateway", GATEWAY, "--private-key", key, "--alg", algorithm, *more)
+        return driftline("gateway", "token", "create", *words).stdout.strip()
 
     with running(
         tmp_path / "data", "--jwks", str(tmp_path / "keys.json"), environment={"DRIFTLINE_JWT_SECRET": ""}
@@ -137,9 +139,9 @@ SERVE = ("serve", "--gateway", GATEWAY, "--port", "0")
         ((*SERVE, "--data", "d", "--jwt-secret-file", "missing.txt"), "not_found"),
         (("serve", "--gateway", "no gateway", "--data", "d", "--insecure"), "VALIDATION_ERROR"),
         (("serve", "--data", "d"), "usage"),
-        (("token", "create", "--sub", "a", "--gw", "g"), "no_keys"),
-        (("token", "create", "--sub", "a", "--gw", "g", "--ttl", "soon"), "invalid_option"),
-        (("token", "create", "--sub", "a", "--gw", "g", "--claim", "x"), "invalid_option"),
+        (("gateway", "token", "create", "--sub", "a", "--gateway", "g"), "no_keys"),
+        (("gateway", "token", "create", "--sub", "a", "--gateway", "g", "--ttl", "soon"), "invalid_option"),
+        (("gateway", "token", "create", "--sub", "a", "--gateway", "g", "--claim", "x"), "invalid_option"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path: Path, words: tuple[str, ...], code: str) -> None:
@@ -151,14 +153,28 @@ def test_mistakes_are_one_line(tmp_path: Path, words: tuple[str, ...], code: str
 
 
 def test_weak_secrets_are_refused_and_not_shown() -> None:
-    ended = driftline("token", "create", "--sub", "a", "--gw", "g", DRIFTLINE_JWT_SECRET="hunter2")
+    ended = driftline("gateway", "token", "create", "--sub", "a", "--gateway", "g", DRIFTLINE_JWT_SECRET="hunter2")
     assert ended.returncode == 2
     assert "error[weak_secret]" in ended.stderr
     assert "hunter2" not in ended.stderr
 
 
 def test_claims_of_a_token() -> None:
-    words = ("token", "create", "--sub", "a", "--gw", "g", "--role", "admin", "--ttl", "2h", "--claim", 'teams=["x"]')
+    words = (
+        "gateway",
+        "token",
+        "create",
+        "--sub",
+        "a",
+        "--gateway",
+        "g",
+        "--role",
+        "admin",
+        "--ttl",
+        "2h",
+        "--claim",
+        'teams=["x"]',
+    )
     made = driftline(*words, DRIFTLINE_JWT_SECRET=SECRET)
     claims = jwt.decode(made.stdout.strip(), SECRET, algorithms=["HS256"])
     assert claims["exp"] - claims["iat"] == 7200
@@ -174,3 +190,11 @@ def test_a_data_directory_belongs_to_one_gateway(tmp_path: Path, workers: str) -
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "this data directory belongs to gateway 'gw-1', not 'other'" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_older_names_still_work_and_say_what_they_are_called_now(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    ended = driftline("token", "rotate", "--secret-file", str(secret))
+    assert (ended.returncode, '"driftline gateway token"' in ended.stderr) == (0, True)
+    ended = driftline("token", "create", "--sub", "a", "--gw", "g", "--secret-file", str(secret))
+    assert ended.stdout.count(".") == 2

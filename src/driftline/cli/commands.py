@@ -19,9 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "payloads": ("driftline.cli.payloads:payloads", "Check the schemas that payload comparisons use."),
     "changeset": ("driftline.cli.changeset:changeset", "Read, combine, apply and make SQLite changesets."),
     "serve": ("driftline.cli.serve:serve", "Serve payload comparisons and row deltas over HTTP."),
-    "push": ("driftline.cli.sync:push", "Send row deltas to a gateway."),
-    "pull": ("driftline.cli.sync:pull", "Fetch row deltas from a gateway."),
-    "token": ("driftline.cli.token:token", "Make tokens for a gateway and change its secrets."),
+    "gateway": ("driftline.cli.gateway:gateway", "Sync row deltas: serve a gateway, push, pull, make tokens."),
     "index": ("driftline.cli.index:index", "Compare two builds of a code index; keep a registry of diffs."),
     "lake": ("driftline.cli.lake:lake", "Keep row deltas in a lake, fold them, travel in time."),
     "pipeline": ("driftline.cli.pipeline:pipeline", "Run a declared pipeline from snapshots to lake and changesets."),
@@ -41,6 +39,9 @@ class Alias:
 # Older names, also of commands inside groups; none of them is shown in help pages.
 ALIASES: dict[str, Alias] = {
     "conformance": Alias("dev conformance", for_good=True),
+    "push": Alias("gateway push"),
+    "pull": Alias("gateway pull"),
+    "token": Alias("gateway token"),
 }
 
 

@@ -41,7 +41,7 @@ def materialize(table: str, as_of: str | None, format_name: str, output: str | N
     epilog="""\b
 Examples:
   driftline lake changes --table users --from 2026-11-14T00:00:00Z --to 2026-11-15T00:00:00Z
-  driftline lake changes --table users --from 0 --to 117374976000000000 --format deltas | driftline push - --gw main
+  driftline lake changes --table users --from 0 --format deltas | driftline gateway push - --gateway main
   driftline lake changes --table users --from 0 --format changeset -o users.changeset
 
 The window is everything after --from up to and including --to. Exit codes: 0 no change, 1 changes, 2 error.

@@ -117,7 +117,7 @@ def extract(
     epilog="""\b
 Examples:
   driftline lake flush deltas.jsonl --gateway laptop
-  driftline pull --gw main | driftline lake flush - --gateway main
+  driftline gateway pull --gateway main | driftline lake flush - --gateway main
   driftline lake flush envelopes/*.json
   driftline lake flush --table todos
 

@@ -1,4 +1,4 @@
-"""`driftline token`: make the tokens that a gateway checks, and change its secrets."""
+"""`driftline gateway token`: make the tokens that a gateway checks, and change its secrets."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 @click.group(
     epilog="""\b
 Examples:
-  driftline token rotate --secret-file secret.txt
-  driftline token create --sub laptop --gw main --secret-file secret.txt
-  driftline token create --sub ops --gw main --role admin --ttl 15m --secret-file secret.txt
+  driftline gateway token rotate --secret-file secret.txt
+  driftline gateway token create --sub laptop --gateway main --secret-file secret.txt
+  driftline gateway token create --sub ops --gateway main --role admin --ttl 15m --secret-file secret.txt
 """
 )
 def token() -> None:
@@ -31,12 +31,12 @@ def token() -> None:
 @token.command(
     epilog="""\b
 Examples:
-  driftline token create --sub laptop --gw main --secret-file secret.txt
-  driftline token create --sub ops --gw main --role admin --ttl 15m --claim teams='["red"]'
+  driftline gateway token create --sub laptop --gateway main --secret-file secret.txt
+  driftline gateway token create --sub ops --gateway main --role admin --ttl 15m --claim teams='["red"]'
 """
 )
 @click.option("--sub", required=True, help="The client's id.")
-@click.option("--gw", required=True, help="The gateway's id.")
+@click.option("--gateway", "--gw", required=True, metavar="ID", help="The gateway's id.")
 @click.option(
     "--role", type=click.Choice(["client", "admin"]), default="client", show_default=True, help="What it may do."
 )
@@ -48,7 +48,7 @@ Examples:
 @click.option("--kid", help="Key id of --private-key in the key set.")
 def create(
     sub: str,
-    gw: str,
+    gateway: str,
     role: str,
     ttl: str,
     claims: tuple[str, ...],
@@ -64,9 +64,9 @@ def create(
     from driftline.deltas.names import check_gateway_id
     from driftline.gateway.auth import sign
 
-    check_gateway_id(gw)
+    check_gateway_id(gateway)
     now = int(time.time())
-    content = {**_claims(claims), "sub": sub, "gw": gw, "role": role, "iat": now, "exp": now + _ttl_seconds(ttl)}
+    content = {**_claims(claims), "sub": sub, "gw": gateway, "role": role, "iat": now, "exp": now + _ttl_seconds(ttl)}
     if private_key is not None:
         click.echo(sign(content, _read(private_key), algorithm=alg, key_id=kid))
     else:
@@ -76,8 +76,8 @@ def create(
 @token.command(
     epilog="""\b
 Examples:
-  driftline token rotate --secret-file secret.txt
-  driftline token rotate --secret-file secret.txt --keep 0
+  driftline gateway token rotate --secret-file secret.txt
+  driftline gateway token rotate --secret-file secret.txt --keep 0
 """
 )
 @click.option("--secret-file", required=True, type=click.Path(path_type=Path), help="The file the gateway reads.")

@@ -147,7 +147,7 @@ def parse_secrets(text: str, where: str) -> list[str]:
     for secret in found:
         if len(secret.encode()) < MIN_SECRET_BYTES:
             raise OptionError(
-                f"a secret in {where} has fewer than {MIN_SECRET_BYTES} bytes: `driftline token rotate` makes one",
+                f"a secret in {where} is below {MIN_SECRET_BYTES} bytes: `driftline gateway token rotate` makes one",
                 code="weak_secret",
             )
     return found

@@ -1,4 +1,4 @@
-"""`driftline push` and `driftline pull`: deltas as JSON lines to and from a gateway."""
+"""`driftline gateway`: serve one, and send deltas to one and fetch them as JSON lines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from driftline.cli.commands import LazyGroup
 from driftline.errors import DeltaError, OptionError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _TOKEN_VARIABLE = "DRIFTLINE_TOKEN"  # noqa: S105 - the name of a variable
 def _gateway_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--url", default="http://127.0.0.1:8787", show_default=True, help="The gateway's address."),
-        click.option("--gw", required=True, metavar="ID", help="The gateway's id."),
+        click.option("--gateway", "--gw", required=True, metavar="ID", help="The gateway's id."),
         click.option("--client-id", help="Who is asking.  [default: the token's subject]"),
         click.option("--token-file", type=click.Path(path_type=Path), help=f"The token.  [or: {_TOKEN_VARIABLE}]"),
         click.option("--patience", default=30.0, show_default=True, help="Seconds to go on trying when told to wait."),
@@ -32,11 +33,24 @@ def _gateway_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "serve": ("driftline.cli.serve:serve", "Serve a gateway (the same as `driftline serve`)."),
+        "push": ("driftline.cli.gateway:push", "Send row deltas to a gateway."),
+        "pull": ("driftline.cli.gateway:pull", "Fetch row deltas from a gateway."),
+        "token": ("driftline.cli.token:token", "Make tokens for a gateway and change its secrets."),
+    },
+)
+def gateway() -> None:
+    """Sync row deltas through a gateway: serve one, push, pull, make tokens."""
+
+
 @click.command(
     epilog="""\b
 Examples:
-  driftline push deltas.jsonl --gw main --token-file token.txt
-  driftline lake changes … --format deltas | driftline push - --gw main
+  driftline gateway push deltas.jsonl --gateway main --token-file token.txt
+  driftline lake changes … --format deltas | driftline gateway push - --gateway main
 """
 )
 @click.argument("deltas", type=click.File("rb"))
@@ -60,8 +74,8 @@ def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
 @click.command(
     epilog="""\b
 Examples:
-  driftline pull --gw main --token-file token.txt > deltas.jsonl
-  driftline pull --gw main --token-file token.txt --cursor-file cursor.txt -o new.jsonl
+  driftline gateway pull --gateway main --token-file token.txt > deltas.jsonl
+  driftline gateway pull --gateway main --token-file token.txt --cursor-file cursor.txt -o new.jsonl
 """
 )
 @_gateway_options
@@ -91,14 +105,14 @@ def pull(since: str, cursor_file: Path | None, refetch: bool, limit: int, output
         write_atomically(cursor_file, f"{cursor}\n".encode())
 
 
-def _client(url: str, gw: str, client_id: str | None, token_file: Path | None, patience: float) -> GatewayClient:
+def _client(url: str, gateway: str, client_id: str | None, token_file: Path | None, patience: float) -> GatewayClient:
     from driftline.gateway.client import GatewayClient
 
     token = _token(token_file)
     name = client_id or _subject(token)
     if name is None:
         raise OptionError(f"who is asking? Give --token-file, {_TOKEN_VARIABLE} or --client-id", code="no_client")
-    return GatewayClient(url, gw, name, token=token, patience=patience)
+    return GatewayClient(url, gateway, name, token=token, patience=patience)
 
 
 def _token(token_file: Path | None) -> str | None:
