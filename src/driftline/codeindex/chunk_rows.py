@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from driftline.codeindex.artifacts import Artifact
-from driftline.codeindex.json_text import compact_json
+from driftline.codeindex.json_values import compact_json, row_id
 from driftline.codeindex.relations import file_imports
 from driftline.codeindex.row_spool import Spool
 from driftline.codeindex.rows import Probe, Row, selected_rows
 from driftline.progress import Tracker
 
-_ID_TYPES = (int, float, str)
 _NEEDED_MEMBERS = (
     "id", "chunkId", "start", "end", "startLine", "endLine", "kind", "name", "segment", "docmeta", "codeRelations",
     "metaV2",
@@ -33,7 +32,7 @@ class Scan:
 class FileSelector:
     """Wants the rows of some files; a row names its file, or its row number in `file_meta`."""
 
-    def __init__(self, wanted: Collection[str], path_by_id: dict[Any, str], limit: int | None = None) -> None:
+    def __init__(self, wanted: Collection[str], path_by_id: Mapping[str, str], limit: int | None = None) -> None:
         self.wanted = wanted
         self.path_by_id = path_by_id
         self.limit = limit
@@ -46,14 +45,11 @@ class FileSelector:
         self.scanned += 1
         file = probe.file
         if not isinstance(file, str) or not file:
-            file = self._file_by_id(probe.fileId)
+            file = self.path_by_id.get(row_id(probe.fileId) or "")
             if file is None:
                 self.skipped += 1
                 return None
         return file if file in self.wanted and self._within_limit(file) else None
-
-    def _file_by_id(self, file_id: Any) -> str | None:
-        return self.path_by_id.get(file_id) if isinstance(file_id, _ID_TYPES) else None
 
     def _within_limit(self, file: str) -> bool:
         self.counts[file] += 1
@@ -61,14 +57,15 @@ class FileSelector:
 
 
 class IdSelector:
-    """Wants the rows with some row numbers, to join them to rows that are already there."""
+    """Wants the rows with some row numbers, or all of them, to join them to rows that are already there."""
 
-    def __init__(self, wanted: Collection[Any]) -> None:
+    def __init__(self, wanted: Collection[str] | None) -> None:
         self.wanted = wanted
 
-    def choose(self, probe: Probe) -> Any:
+    def choose(self, probe: Probe) -> str | None:
         """The row number of a wanted row."""
-        return probe.id if isinstance(probe.id, _ID_TYPES) and probe.id in self.wanted else None
+        key = row_id(probe.id)
+        return key if self.wanted is None or key in self.wanted else None
 
 
 @dataclass(slots=True)
@@ -81,23 +78,23 @@ class SideRows:
     tracker: Tracker
     counts: Counter[str] = field(default_factory=Counter)
 
-    def read_chunks(self, hot: Artifact, cold: Artifact | None, path_by_id: dict[Any, str], limit: int | None) -> None:
+    def read_chunks(self, hot: Artifact, cold: Artifact | None, path_by_id: dict[str, str], limit: int | None) -> None:
         """Read the chunk rows; cold rows follow the hot ones into their buckets."""
         selector = FileSelector(self.bucket_of, path_by_id, limit)
-        buckets_of_id: dict[Any, set[int]] = defaultdict(set)
+        buckets_of_id: dict[str, set[int]] = defaultdict(set)
         for file, row in selected_rows(hot, selector, self.tracker):
             bucket = self.bucket_of[file]
             self.spool.add(bucket, "chunk", file, row)
             self.scan.parsed_rows += 1
-            if cold is not None and isinstance(row.get("id"), _ID_TYPES):
-                buckets_of_id[row["id"]].add(bucket)
+            if cold is not None and (key := row_id(row.get("id"))) is not None:
+                buckets_of_id[key].add(bucket)
         self.counts = selector.counts
         self.scan.scanned_rows += selector.scanned
         self.scan.skipped_rows += selector.skipped
         if cold is not None:
-            for row_id, row in selected_rows(cold, IdSelector(buckets_of_id), self.tracker):
-                for bucket in buckets_of_id[row_id]:
-                    self.spool.add(bucket, "cold", row_id, row)
+            for key, row in selected_rows(cold, IdSelector(buckets_of_id), self.tracker):
+                for bucket in buckets_of_id[key]:
+                    self.spool.add(bucket, "cold", key, row)
 
     def read_imports(self, artifact: Artifact) -> None:
         """Read the imports of the wanted files."""
@@ -122,17 +119,15 @@ class SideRows:
         return rows, imports
 
 
-def join_cold(rows: Iterable[Row], cold: Iterable[tuple[Any, Row]]) -> None:
+def join_cold(rows: Iterable[Row], cold: Iterable[tuple[str, Row]]) -> None:
     """Fill members that are missing in hot rows from the cold rows of the same `id`."""
-    best: dict[Any, Row] = {}
-    for row_id, extra in cold:
+    best: dict[str, Row] = {}
+    for key, extra in cold:
         # An id that is there twice: the choice must not hang on the order of the rows.
-        if row_id not in best or needed_members(extra) > needed_members(best[row_id]):
-            best[row_id] = extra
+        if key not in best or needed_members(extra) > needed_members(best[key]):
+            best[key] = extra
     for row in rows if best else ():
-        row_id = row.get("id")
-        if isinstance(row_id, _ID_TYPES) and row_id in best:
-            fill_members(row, best[row_id])
+        fill_members(row, best.get(row_id(row.get("id")) or "", {}))
 
 
 def needed_members(row: Row) -> bytes:

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any
 
-from driftline.codeindex.cache_root import CacheRoot
 from driftline.codeindex.events import Event
 from driftline.codeindex.identity import canonical_inputs, diff_id
 from driftline.codeindex.mode_diff import ModeDiff, diff_mode
 from driftline.codeindex.options import DiffOptions
 from driftline.codeindex.refs import IndexRef, parse_ref
 from driftline.codeindex.resolve import IndexDir, ResolvedRef, check_compatible, resolve
+from driftline.codeindex.storage import CacheRoot
 from driftline.progress import Tracker, silent
 
 MAX_EVENTS = "max-events"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from driftline.canonical import canonical_json, utf16_sort_key, utf16_sorted
-from driftline.codeindex.values import Number, number_or_none, text_or_none
+from driftline.codeindex.json_values import Number, number_or_none, row_id, text_or_none
 
 ChangeKind = Literal["added", "removed", "modified", "renamed"]
 
@@ -39,7 +39,7 @@ class FileTable:
     """The files of one side, and the row numbers by which its chunks may name them."""
 
     entries: dict[str, FileEntry] = field(default_factory=dict)
-    path_by_id: dict[Any, str] = field(default_factory=dict)
+    path_by_id: dict[str, str] = field(default_factory=dict)
     skipped_rows: int = 0
 
 
@@ -72,21 +72,22 @@ def file_table(rows: Iterable[dict[str, Any]]) -> FileTable:
 
 
 def _add(table: FileTable, ids: dict[str, Any], row: dict[str, Any], file: str) -> None:
-    row_id = row.get("id")
-    if isinstance(row_id, int | float | str):
-        table.path_by_id[row_id] = min(file, table.path_by_id.get(row_id, file), key=utf16_sort_key)
+    number = row.get("id")
+    key = row_id(number)
+    if key is not None:
+        table.path_by_id[key] = min(file, table.path_by_id.get(key, file), key=utf16_sort_key)
     entry = FileEntry(
         file, text_or_none(row.get("hash")), number_or_none(row.get("size")), text_or_none(row.get("ext"))
     )
     known = table.entries.get(file)
     # The same file twice: the highest row number wins, whatever the order of the rows.
-    if known is None or _rank(row_id, entry) > _rank(ids[file], known):
+    if known is None or _rank(number, entry) > _rank(ids[file], known):
         table.entries[file] = entry
-        ids[file] = row_id
+        ids[file] = number
 
 
-def _rank(row_id: Any, entry: FileEntry) -> tuple[Number, str]:
-    number = number_or_none(row_id)
+def _rank(row_number: Any, entry: FileEntry) -> tuple[Number, str]:
+    number = number_or_none(row_number)
     return (-1 if number is None else number, canonical_json(entry.to_dict()))
 
 

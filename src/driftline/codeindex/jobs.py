@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from driftline import engine_choice
 from driftline.codeindex.artifacts import CHUNK_META, find_artifact, read_pieces
-from driftline.codeindex.cache_root import CacheRoot
 from driftline.codeindex.diffing import DiffRequest, prepare
 from driftline.codeindex.keeping import Keeping, KeptDiff, compute
 from driftline.codeindex.options import DiffOptions, whole_number
 from driftline.codeindex.resolve import IndexDir
+from driftline.codeindex.storage import CacheRoot
 from driftline.errors import DriftlineError
 from driftline.progress import Tracker, silent
 
@@ -34,6 +35,7 @@ class DiffJob:
     options: DiffOptions
     keeping: Keeping
     allow_mismatch: bool = False
+    repository: str = "."
 
     @classmethod
     def of(
@@ -54,11 +56,6 @@ class DiffJob:
         keeping = Keeping(persist, persist_unsafe, whole_number(wait_ms, "wait-ms", minimum=0))
         return cls(from_ref, to_ref, cache_root, options, keeping, allow_mismatch)
 
-    @property
-    def repository(self) -> str:
-        """A name for the repository that tells nothing about this machine."""
-        return Path(os.path.abspath(self.cache_root)).name if self.cache_root else "."
-
     def prepare(self) -> tuple[DiffRequest, CacheRoot | None]:
         """Find what the references mean."""
         cache = CacheRoot(self.cache_root) if self.cache_root else None
@@ -68,6 +65,19 @@ class DiffJob:
         """Resolve, compute on this machine and keep."""
         request, cache = self.prepare()
         return compute(request, cache, self.keeping)
+
+
+def name_repositories(jobs: Sequence[DiffJob]) -> list[DiffJob]:
+    """Jobs with names for their repositories: as much of the end of the path as tells them apart, and no more."""
+    roots = [Path(os.path.abspath(job.cache_root)).parts[1:] if job.cache_root else (".",) for job in jobs]
+    return [replace(job, repository=_shortest_name(parts, roots)) for job, parts in zip(jobs, roots, strict=True)]
+
+
+def _shortest_name(parts: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> str:
+    for length in range(1, len(parts) + 1):
+        if all(other == parts or other[-length:] != parts[-length:] for other in others):
+            return "/".join(parts[-length:])
+    return "/".join(parts) or "."
 
 
 def choose_engine(request: DiffRequest, engine: str, master: str | None) -> tuple[str, str]:
@@ -91,29 +101,37 @@ def _chunk_bytes_of(index: IndexDir) -> int:
     return artifact.size if artifact is not None else 0
 
 
-def run_many(jobs: Sequence[DiffJob], tracker: Tracker | None = None) -> list[dict[str, Any]]:
+def run_many(
+    jobs: Sequence[DiffJob], tracker: Tracker | None = None, *, with_events: bool = False
+) -> list[dict[str, Any]]:
     """Compute many repositories in processes of this machine; an outcome each, in the order given."""
     workers = min(len(jobs), os.cpu_count() or 1)
+    run = partial(run_job, with_events=with_events)
     if workers < 2:
-        return [run_job(job) for job in jobs]
+        return list(map(run, jobs))
     watch = tracker or silent()
     outcomes = []
     with (
         watch.phase("repositories", total=len(jobs), unit="items"),
         ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
     ):
-        for outcome in pool.map(run_job, jobs):
+        for outcome in pool.map(run, jobs):
             outcomes.append(outcome)
             watch.advance()
     return outcomes
 
 
-def run_job(job: DiffJob) -> dict[str, Any]:
+def run_job(job: DiffJob, *, with_events: bool = False) -> dict[str, Any]:
     """The outcome of one job as plain data; an error is an outcome too."""
     try:
         kept = job.run()
+        events = {"inputs": kept.result.inputs, "events": list(kept.result.events)} if with_events else {}
     except DriftlineError as error:
         return {"ok": False, "repository": job.repository, "code": error.code, "message": error.message}
+    except OSError as error:
+        # Its own message names an absolute path.
+        reason = error.strerror or type(error).__name__
+        return {"ok": False, "repository": job.repository, "code": "INVALID_REQUEST", "message": reason}
     return {
         "ok": True,
         "repository": job.repository,
@@ -122,4 +140,5 @@ def run_job(job: DiffJob) -> dict[str, Any]:
         "persisted": kept.persisted,
         "reused": kept.reused,
         "summary": kept.result.summary,
+        **events,
     }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from driftline.codeindex.cache_root import CacheRoot
 from driftline.codeindex.diffing import DiffRequest, IndexDiff, ModeScheduler, cut, run
 from driftline.codeindex.fingerprint import fingerprints
 from driftline.codeindex.identity import diff_id
 from driftline.codeindex.leaks import LeakCheck
 from driftline.codeindex.mode_diff import diff_mode
 from driftline.codeindex.registry import Registry
+from driftline.codeindex.storage import CacheRoot
 from driftline.errors import IndexRefError
 from driftline.progress import Tracker
 
@@ -54,7 +54,7 @@ def compute(
         note = PATHS_ARE_NOT_PERSISTED if policy.persist and request.has_path_refs else None
         return KeptDiff(run(request, scheduler=scheduler, tracker=tracker), note=note)
     if cache is None:
-        raise IndexRefError("a cache root is needed to persist a diff (--cache-root, or --persist false)")
+        raise IndexRefError("a cache root is needed to persist a diff (--cache-root, or --no-persist)")
     registry = Registry(cache)
     marks = {"from": fingerprints(request.before), "to": fingerprints(request.after)}
     stored = reusable(registry, request, marks)

@@ -15,18 +15,17 @@ from typing import Any
 
 import msgspec
 
-from driftline.canonical import canonical_json, utf16_sort_key
+from driftline.canonical import utf16_sort_key
 from driftline.codeindex.artifacts import Artifact, Form, Part
-from driftline.codeindex.chunk_rows import fill_members, needed_members
+from driftline.codeindex.chunk_rows import IdSelector, fill_members, needed_members
 from driftline.codeindex.events import Event, file_event
 from driftline.codeindex.file_kernel import FileSide, diff_file
 from driftline.codeindex.files_changed import FileChange, FileEntry, changed_files, file_table, take_renames
-from driftline.codeindex.json_reading import parse_json
-from driftline.codeindex.json_text import compact_json
+from driftline.codeindex.json_values import compact_json, row_id
 from driftline.codeindex.options import DiffOptions
 from driftline.codeindex.relations import file_imports
 from driftline.codeindex.rows import EveryRow, Probe, Row, rows_between
-from driftline.codeindex.values import number_or_none
+from driftline.codeindex.storage import parse_json
 from driftline.errors import IndexRefError
 from driftline.files import compression_of
 
@@ -62,7 +61,7 @@ def plan_splits(side: int, artifact: Artifact | None, split_bytes: int = SPLIT_B
     """Cut an artifact into splits."""
     found: list[Split] = []
     for part in artifact.parts if artifact is not None else ():
-        size = part.path.stat().st_size
+        size = part.size
         whole = Split(side, str(part.path), part.place, part.form, size)
         if part.form != "lines" or size <= split_bytes or compression_of(part.path) != "plain":
             found.append(whole)
@@ -94,16 +93,6 @@ def path_of(key: bytes) -> str:
     return key.decode("utf-16-be", "surrogatepass")
 
 
-def id_text(value: Any) -> str | None:
-    """A row number as text, the same for `1` and `1.0`; None for what cannot be one."""
-    if isinstance(value, str):
-        return canonical_json(value)
-    if isinstance(value, bool):
-        return id_text(int(value))
-    number = number_or_none(value)
-    return None if number is None else canonical_json(number)
-
-
 def scan_files(split: Split) -> Iterator[Record]:
     """The rows of `file_meta`; rows without a file are counted."""
     skipped = 0
@@ -113,7 +102,7 @@ def scan_files(split: Split) -> Iterator[Record]:
             skipped += 1
             continue
         members = {name: row.get(name) for name in ("id", "file", "hash", "size", "ext")}
-        yield Record(split.side, path_key(file), id_text(row.get("id")), payload=compact_json(members))
+        yield Record(split.side, path_key(file), row_id(row.get("id")), payload=compact_json(members))
     if skipped:
         yield Record(split.side, count=skipped)
 
@@ -127,7 +116,7 @@ def classify_file(rows: Iterable[tuple[int, bytes]]) -> tuple[FileChange | None,
         return None, {}
     before, after = file_table(parsed[BEFORE]), file_table(parsed[AFTER])
     changes = changed_files(before, after, detect_renames=False)
-    ids = {side: {text for row in found if (text := id_text(row["id"]))} for side, found in parsed.items()}
+    ids = {side: {text for row in found if (text := row_id(row["id"]))} for side, found in parsed.items()}
     return (changes[0] if changes else None), ids
 
 
@@ -174,7 +163,7 @@ class _ChunkChooser:
             if self.wanted.paths is not None and file not in self.wanted.paths:
                 return None
             return self._take((path_key(file), None))
-        key = (None, id_text(probe.fileId))
+        key = (None, row_id(probe.fileId))
         if key[1] is not None and (self.wanted.ids is None or key[1] in self.wanted.ids):
             return self._take(key)
         self.counted[key] += 1
@@ -192,24 +181,15 @@ def scan_chunks(split: Split, wanted: Wanted, limit: int) -> Iterator[Record]:
     """The wanted rows of `chunk_meta`, and counts of rows that were not worth sending."""
     chooser = _ChunkChooser(wanted, limit)
     for (key, file_id), row in rows_between(split.part, split.start, split.end, chooser):
-        yield Record(split.side, key, file_id, id_text(row.get("id")), payload=needed_members(row))
+        yield Record(split.side, key, file_id, row_id(row.get("id")), payload=needed_members(row))
     for (key, file_id), count in chooser.counted.items():
         yield Record(split.side, key, file_id, count=count)
 
 
-class _IdChooser:
-    def __init__(self, wanted: Collection[str] | None) -> None:
-        self.wanted = wanted
-
-    def choose(self, probe: Probe) -> str | None:
-        text = id_text(probe.id)
-        return text if self.wanted is None or text in self.wanted else None
-
-
 def scan_cold(split: Split, wanted: Collection[str] | None) -> Iterator[Record]:
     """The wanted rows of `chunk_meta_cold`."""
-    for row_id, row in rows_between(split.part, split.start, split.end, _IdChooser(wanted)):
-        yield Record(split.side, row_id=row_id, payload=needed_members(row))
+    for key, row in rows_between(split.part, split.start, split.end, IdSelector(wanted)):
+        yield Record(split.side, row_id=key, payload=needed_members(row))
 
 
 def scan_imports(split: Split, wanted: Wanted) -> Iterator[Record]:

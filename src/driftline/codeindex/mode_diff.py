@@ -20,9 +20,9 @@ from driftline.codeindex.artifacts import (
 )
 from driftline.codeindex.chunk_rows import Scan, SideRows
 from driftline.codeindex.events import MAX_CHANGED_FILES, MAX_CHUNKS_PER_FILE, Event, file_event, mode_limit_event
-from driftline.codeindex.fast_path import same_artifacts
 from driftline.codeindex.file_kernel import FileOutcome, FileSide, diff_file
 from driftline.codeindex.files_changed import FileChange, FileTable, changed_files, file_table
+from driftline.codeindex.fingerprint import same_artifacts
 from driftline.codeindex.options import DiffOptions
 from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.row_spool import FILES_PER_BUCKET, open_spools
@@ -95,7 +95,7 @@ def open_side(index: IndexDir, pieces: Pieces | None) -> IndexSide:
 def diff_mode(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions, tracker: Tracker) -> ModeDiff:
     """Compare one mode of two indexes."""
     old_pieces, new_pieces = read_pieces(before), read_pieces(after)
-    if same_artifacts(old_pieces, new_pieces):
+    if same_artifacts(before, after, old_pieces, new_pieces):
         return ModeDiff(mode, fast_path=True)
     old, new = open_side(before, old_pieces), open_side(after, new_pieces)
     old_files, new_files = file_table(all_rows(old.file_meta)), file_table(all_rows(new.file_meta))

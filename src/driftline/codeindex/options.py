@@ -17,6 +17,7 @@ from driftline.errors import IndexRefError
 MODES = ("code", "prose", "extracted-prose", "records")
 
 _BETWEEN_MODES = re.compile(r"[,\s]+")
+_PLAIN_WORD = re.compile(r"[\w.-]{1,40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +67,15 @@ def parse_modes(modes: str | Iterable[str]) -> tuple[str, ...]:
     words = {word for part in parts for word in _BETWEEN_MODES.split(str(part)) if word}
     unknown = sorted(words.difference(MODES))
     if unknown:
-        raise IndexRefError(f"unknown mode: the modes are {', '.join(MODES)}")
+        raise IndexRefError(f"unknown mode {_shown(unknown[0])}: the modes are {', '.join(MODES)}")
     if not words:
         raise IndexRefError(f"no mode given: the modes are {', '.join(MODES)}")
     return tuple(mode for mode in MODES if mode in words)
+
+
+def _shown(word: str) -> str:
+    """A word as messages show it: nothing that could be a path of this machine."""
+    return word if _PLAIN_WORD.fullmatch(word) else "(not shown)"
 
 
 def whole_number(value: Any, name: str, *, minimum: int = 1) -> int:

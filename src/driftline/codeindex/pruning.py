@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from driftline.codeindex.json_reading import explain
 from driftline.codeindex.options import whole_number
 from driftline.codeindex.registry import DIFF_ID, Registry
+from driftline.codeindex.storage import explain, names_in
 
 
 @dataclass(slots=True)
@@ -56,24 +55,21 @@ def prune(
 
 
 def _plan(registry: Registry, newest: int, oldest: datetime, *, dry_run: bool) -> Pruned:
-    entries = registry.entries()
+    listed = registry.entries()
+    entries = [entry for entry in listed if not entry.get("foreign")]
     present = set(_leftovers(registry))
     stays = [
         entry["diffId"] in present and (rank < newest or _moment(entry["createdAt"]) > oldest)
         for rank, entry in enumerate(entries)
     ]
     removed = [entry["diffId"] for entry, stay in zip(entries, stays, strict=True) if not stay]
-    listed = {entry["diffId"] for entry in entries}
-    return Pruned(removed, sorted(present - listed), sum(stays), dry_run)
+    known = {entry["diffId"] for entry in listed}
+    return Pruned(removed, sorted(present - known), sum(stays), dry_run)
 
 
 def _leftovers(registry: Registry) -> list[str]:
     """Directories of diffs, listed or not, and temporary files; anything else in there is not ours."""
-    folder = registry.cache.inside("diffs", "diffs")
-    try:
-        names = os.listdir(folder) if folder.is_dir() else []
-    except OSError as error:
-        raise explain(error, "diffs") from None
+    names = names_in(registry.cache.inside("diffs", "diffs"), "diffs")
     return [name for name in names if DIFF_ID.fullmatch(name) or (name.startswith(".") and name.endswith(".tmp"))]
 
 
@@ -94,6 +90,7 @@ def _days(days: int) -> timedelta:
 
 def _moment(created_at: str) -> datetime:
     try:
-        return datetime.fromisoformat(created_at.replace("Z", "+00:00"))
+        found = datetime.fromisoformat(created_at.replace("Z", "+00:00"))
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
     except ValueError:
         return datetime.min.replace(tzinfo=UTC)

@@ -1,7 +1,9 @@
-"""The registry of persisted diffs: `diffs/` below the cache root (specification 2, 3.3 and 6).
+"""The registry of persisted diffs: `diffs/` below the cache root (index diffs §4).
 
-What is in `diffs/manifest.json` counts. A diff is taken out of it before its files are replaced and put back as the
-last step, so that a process killed in between leaves an orphan directory, never a half-written diff that looks whole.
+The truth about a diff is in its own files: `inputs.json` is known by the id, and has the digests of `summary.json` and
+`events.jsonl`. `diffs/manifest.json` is only the list. A diff is taken out of it before its files are replaced and put
+back as the last step, so that a process killed in between leaves an orphan directory. Entries of other tools that
+share the registry are passed through; a list that cannot be read is made again from the directories.
 """
 
 from __future__ import annotations
@@ -14,14 +16,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from driftline.codeindex.cache_root import CacheRoot
-from driftline.codeindex.contracts import check
+import xxhash
+
+from driftline.codeindex.contracts import check, complaint_about, event_contract
 from driftline.codeindex.diffing import IndexDiff, timestamp
 from driftline.codeindex.events import Event
-from driftline.codeindex.identity import CANONICAL_KEYS, stable_text
-from driftline.codeindex.json_reading import explain, parse_json, read_object
-from driftline.codeindex.json_text import event_line
+from driftline.codeindex.identity import CANONICAL_KEYS, diff_id, stable_text
+from driftline.codeindex.json_values import event_line
 from driftline.codeindex.leaks import LeakCheck
+from driftline.codeindex.storage import (
+    CacheRoot,
+    exists,
+    explain,
+    names_in,
+    parse_json,
+    read_bytes,
+    read_object,
+    regular_size,
+)
 from driftline.errors import IndexRefError, InputError, LockedError, StorageError
 from driftline.files import atomic_write, exclusive_lock, sync_directory
 
@@ -29,6 +41,7 @@ DIFF_ID = re.compile(r"diff_[0-9a-f]{16}")
 LOCK = "locks/index.lock"
 
 _MANIFEST = "diffs/manifest.json"
+_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +50,29 @@ class StoredEvents:
 
     path: Path
     place: str
-
-    def count(self) -> int:
-        """How many lines the file has."""
-        try:
-            with open(self.path, "rb") as lines:
-                return sum(1 for _ in lines)
-        except OSError as error:
-            raise explain(error, self.place) from None
+    contract: str
 
     def __iter__(self) -> Iterator[Event]:
         try:
             with open(self.path, "rb") as lines:
                 for number, line in enumerate(lines, 1):
                     event = parse_json(line, f"{self.place} line {number}")
-                    check("diff_event", event, f"{self.place} line {number}")
+                    check(self.contract, event, f"{self.place} line {number}")
                     yield event
         except OSError as error:
             raise explain(error, self.place) from None
+
+    def digest(self) -> str:
+        """The digest of the file."""
+        regular_size(self.path, self.place)
+        digest = xxhash.xxh3_128()
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                while block := file.read(_BLOCK_BYTES):
+                    digest.update(block)
+        except OSError as error:
+            raise explain(error, self.place) from None
+        return digest.hexdigest()
 
 
 class Registry:
@@ -76,55 +94,96 @@ class Registry:
             raise explain(error, LOCK) from None
 
     def manifest(self) -> dict[str, Any]:
-        """The manifest; an empty one where nothing was persisted yet."""
+        """The list of diffs; made again from the directories where it is not there or cannot be read."""
         path = self.cache.inside(_MANIFEST, _MANIFEST)
-        if not path.exists():
-            return {"version": 1, "updatedAt": timestamp(), "diffs": {}}
-        content = read_object(path, _MANIFEST)
-        check("diffs_manifest", content, _MANIFEST)
-        return content
+        if not exists(path, _MANIFEST):
+            return self._rebuilt()
+        try:
+            content = read_object(path, _MANIFEST)
+        except IndexRefError:
+            read_bytes(path, _MANIFEST)  # a list that may not be read is not a damaged list
+            return self._rebuilt()
+        if content.get("version", 1) != 1:
+            raise IndexRefError(f"{_MANIFEST} has version {content['version']!r}: a newer driftline is needed")
+        if complaint_about("diffs_manifest", content) is not None:
+            content = {**self._rebuilt(), "diffs": _only_objects(content.get("diffs"))}
+        return content | {"diffs": {_id_of(key, entry): entry for key, entry in content["diffs"].items()}}
+
+    def _rebuilt(self) -> dict[str, Any]:
+        folders = [name for name in names_in(self.cache.inside("diffs", "diffs"), "diffs") if DIFF_ID.fullmatch(name)]
+        entries = {name: entry for name in folders if (entry := self._entry_of_folder(name)) is not None}
+        return {"version": 1, "updatedAt": timestamp(), "diffs": entries}
+
+    def _entry_of_folder(self, name: str) -> dict[str, Any] | None:
+        try:
+            return manifest_entry(self._load_whole(name))
+        except IndexRefError:
+            return None
 
     def entries(self, modes: Iterable[str] = ()) -> list[dict[str, Any]]:
         """Listed diffs, newest first, then by id; with `modes`, only diffs that have all of them."""
         wanted = set(modes)
-        found = [entry for entry in self.manifest()["diffs"].values() if wanted <= set(entry["modes"])]
-        found.sort(key=lambda entry: entry["diffId"])
+        listed = [self._listed(key, entry) for key, entry in self.manifest()["diffs"].items()]
+        found = [entry for entry in listed if wanted <= set(entry["modes"])]
+        found.sort(key=lambda entry: str(entry["diffId"]))
         return sorted(found, key=lambda entry: str(entry["createdAt"]), reverse=True)
 
+    def _listed(self, key: str, entry: dict[str, Any]) -> dict[str, Any]:
+        """An entry as it is shown: ours as it is, or made again; one of another tool in our words."""
+        if is_own(entry):
+            return entry
+        own = self._entry_of_folder(key) if DIFF_ID.fullmatch(key) else None
+        return own or _foreign_entry(key, entry)
+
     def load(self, diff_id: str) -> IndexDiff:
-        """A persisted diff by its id."""
+        """A persisted diff by its id, whole or not at all."""
         if DIFF_ID.fullmatch(diff_id) is None:
             raise IndexRefError("a diff id is diff_ and 16 hex digits")
-        if diff_id not in self.manifest()["diffs"]:
+        entry = self.manifest()["diffs"].get(diff_id)
+        if entry is None:
             raise IndexRefError(f"no diff {diff_id} in the registry", code="NOT_FOUND")
-        inputs = self._read(diff_id, "inputs", "diff_inputs")
-        summary = self._read(diff_id, "summary", "diff_summary")
-        return IndexDiff(diff_id, inputs, summary, self._events(diff_id))
+        if not is_own(entry) and self._entry_of_folder(diff_id) is None and _names_itself(entry):
+            raise IndexRefError(f"{diff_id} was written by another tool, which shares this registry: show it with that")
+        return self._load_whole(diff_id)
+
+    def _load_whole(self, name: str) -> IndexDiff:
+        """A diff whose files belong together; what is cut short, emptied or edited is refused."""
+        inputs = self._read(name, "inputs", "diff_inputs")
+        summary = self._read(name, "summary", "diff_summary")
+        events = self._events(name, event_contract(inputs["kind"]))
+        if _id_of_inputs(inputs) != name or summary["diffId"] != name or summary["createdAt"] != inputs["createdAt"]:
+            raise IndexRefError(f"diffs/{name} holds another diff: compute it again")
+        if "content" in inputs:
+            told = {"summary": content_digest(summary), "events": events.digest()}
+            whole = told == inputs["content"]
+        else:
+            # Written by an earlier version, which did not keep digests.
+            whole = summary["truncated"] or sum(1 for _ in events) == summary["totalEvents"]
+        if not whole:
+            raise IndexRefError(f"diffs/{name} is damaged: compute it again")
+        return IndexDiff(name, inputs, summary, events)
 
     def find(self, diff_id: str, inputs: dict[str, Any]) -> IndexDiff | None:
         """The stored diff of these inputs, None where there is none or it is damaged; a collision is an error."""
         place = f"diffs/{diff_id}/inputs.json"
-        if self.cache.inside(place, place).exists():
+        if exists(self.cache.inside(place, place), place):
             self._refuse_collision(place, inputs)
         try:
-            stored = self.load(diff_id)
-            whole = self._events(diff_id).count() == stored.summary["totalEvents"]
+            return self.load(diff_id)
         except IndexRefError:
             # Not listed, or damaged: it is computed again and replaced.
             return None
-        return stored if whole or stored.summary["truncated"] else None
 
     def save(self, result: IndexDiff, fingerprints: dict[str, dict[str, str]], leaks: LeakCheck) -> None:
         """Persist a diff; the caller holds the lock."""
-        inputs = {**result.inputs, "createdAt": result.summary["createdAt"], "fingerprints": fingerprints}
-        entry = _manifest_entry(result)
-        check("diff_inputs", inputs, "inputs.json")
-        check("diff_summary", result.summary, "summary.json")
-        for record, what in ((inputs, "inputs"), (result.summary, "summary"), (entry, "manifest")):
-            leaks.refuse(record, what)
-        for event in result.events:
-            check("diff_event", event, "an event")
-            leaks.refuse(event, "an event: ")
+        events = self._checked_events(result, leaks)
+        content = {"summary": content_digest(result.summary), "events": events}
+        extra = {"createdAt": result.summary["createdAt"], "fingerprints": fingerprints, "content": content}
+        inputs = {**result.inputs, **extra}
+        entry = manifest_entry(result)
+        for contract, record in (("diff_inputs", inputs), ("diff_summary", result.summary), ("manifest_entry", entry)):
+            check(contract, record, contract)
+            leaks.refuse(record, contract)
         self._forget([result.diff_id])
         folder = f"diffs/{result.diff_id}"
         self._make_folder(folder)
@@ -134,6 +193,15 @@ class Registry:
         manifest = self.manifest()
         manifest["diffs"][result.diff_id] = entry
         self.write_manifest(manifest)
+
+    def _checked_events(self, result: IndexDiff, leaks: LeakCheck) -> str:
+        contract = event_contract(result.inputs["kind"])
+        digest = xxhash.xxh3_128()
+        for event in result.events:
+            check(contract, event, "an event")
+            leaks.refuse(event, "an event: ", is_event=True)
+            digest.update(event_line(event))
+        return digest.hexdigest()
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Replace the manifest; the caller holds the lock."""
@@ -153,12 +221,11 @@ class Registry:
         check(contract, content, place)
         return content
 
-    def _events(self, diff_id: str) -> StoredEvents:
-        place = f"diffs/{diff_id}/events.jsonl"
+    def _events(self, name: str, contract: str) -> StoredEvents:
+        place = f"diffs/{name}/events.jsonl"
         path = self.cache.inside(place, place)
-        if not path.exists():
-            raise IndexRefError(f"{place} does not exist", code="NOT_FOUND")
-        return StoredEvents(path, place)
+        regular_size(path, place)
+        return StoredEvents(path, place, contract)
 
     def _refuse_collision(self, place: str, inputs: dict[str, Any]) -> None:
         try:
@@ -198,11 +265,13 @@ def _pretty(value: dict[str, Any]) -> bytes:
     return json.dumps(value, indent=2).encode() + b"\n"
 
 
-def _manifest_entry(result: IndexDiff) -> dict[str, Any]:
+def manifest_entry(result: IndexDiff) -> dict[str, Any]:
+    """What the list says about a diff; `id` keeps it there when another tool writes the list."""
     summary = result.summary
     modes = summary["modesSummary"].values()
     return {
         "diffId": result.diff_id,
+        "id": result.diff_id,
         "createdAt": summary["createdAt"],
         "modes": summary["modes"],
         "from": summary["from"]["ref"],
@@ -212,6 +281,53 @@ def _manifest_entry(result: IndexDiff) -> dict[str, Any]:
             "chunksChanged": sum(sum(mode["chunks"].values()) for mode in modes),
         },
     }
+
+
+def content_digest(summary: dict[str, Any]) -> str:
+    """The digest of a summary, whatever the white space around it."""
+    return xxhash.xxh3_128_hexdigest(stable_text(summary).encode())
+
+
+def is_own(entry: dict[str, Any]) -> bool:
+    """Whether driftline wrote this entry of the list."""
+    return complaint_about("manifest_entry", entry) is None
+
+
+def _id_of(key: str, entry: dict[str, Any]) -> str:
+    """The id of an entry; a tool that knows another member for it may have filed ours under a wrong key."""
+    own = entry.get("diffId")
+    return own if isinstance(own, str) and DIFF_ID.fullmatch(own) else key
+
+
+def _names_itself(entry: dict[str, Any]) -> bool:
+    return isinstance(entry.get("id"), str)
+
+
+def _only_objects(diffs: Any) -> dict[str, Any]:
+    return {key: entry for key, entry in diffs.items() if isinstance(entry, dict)} if isinstance(diffs, dict) else {}
+
+
+def _id_of_inputs(inputs: dict[str, Any]) -> str:
+    return diff_id({name: inputs[name] for name in CANONICAL_KEYS})
+
+
+def _foreign_entry(key: str, entry: dict[str, Any]) -> dict[str, Any]:
+    """What is known of a diff that another tool keeps in the same registry."""
+    modes = entry.get("modes")
+    return {
+        "diffId": key,
+        "createdAt": str(entry.get("createdAt") or ""),
+        "modes": [mode for mode in modes if isinstance(mode, str)] if isinstance(modes, list) else [],
+        "from": _ref_of(entry.get("from")),
+        "to": _ref_of(entry.get("to")),
+        "summary": None,
+        "foreign": True,
+    }
+
+
+def _ref_of(side: Any) -> str:
+    ref = side.get("ref") if isinstance(side, dict) else side
+    return ref if isinstance(ref, str) else ""
 
 
 @contextmanager

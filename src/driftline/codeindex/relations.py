@@ -9,7 +9,7 @@ import msgspec
 
 from driftline.canonical import utf16_sort_key
 from driftline.codeindex.chunks import Chunk, ChunkPair
-from driftline.codeindex.values import member, text_or_empty
+from driftline.codeindex.json_values import member, text_or_empty
 
 EDGE_TYPES = ("imports", "calls", "usageLinks")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from driftline.codeindex.diffing import IndexDiff
 from driftline.codeindex.events import Event
-from driftline.codeindex.json_text import event_line
+from driftline.codeindex.json_values import event_line
 from driftline.codeindex.pruning import Pruned
 
 _MARKDOWN_EVENTS = 100
@@ -54,9 +54,10 @@ def entry_lines(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Registry entries for people."""
     for entry in entries:
         counts = entry["summary"]
+        told = f"{counts['filesChanged']} files, {counts['chunksChanged']} chunks" if counts else "by another tool"
         yield (
             f"{entry['diffId']}  {entry['createdAt']}  {','.join(entry['modes'])}  {entry['from']} -> {entry['to']}  "
-            f"{counts['filesChanged']} files, {counts['chunksChanged']} chunks"
+            f"{told}"
         )
 
 
@@ -64,7 +65,7 @@ def entries_markdown(entries: Iterable[dict[str, Any]]) -> str:
     """Registry entries as a table."""
     lines = ["| diff | created | modes | from | to | files | chunks |", "|---|---|---|---|---|---|---|"]
     for entry in entries:
-        counts = entry["summary"]
+        counts = entry["summary"] or {"filesChanged": "", "chunksChanged": ""}
         cells = [f"`{entry['diffId']}`", entry["createdAt"], ", ".join(entry["modes"]), entry["from"], entry["to"]]
         lines.append("| " + " | ".join([*cells, str(counts["filesChanged"]), str(counts["chunksChanged"])]) + " |")
     return "\n".join(lines)

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from driftline.canonical import canonical_json, sha1_hex
-from driftline.codeindex.cache_root import CacheRoot
-from driftline.codeindex.json_reading import read_object
 from driftline.codeindex.refs import BUILD_ID, SNAPSHOT_ID, IndexRef
+from driftline.codeindex.storage import CacheRoot, exists, is_directory, read_object
 from driftline.errors import IndexRefError
 
 
@@ -117,12 +116,19 @@ def _latest_target(cache: CacheRoot, current: dict[str, Any], mode: str, build_i
     for member in ("buildRoots", "buildRootsByMode"):
         roots = current.get(member)
         if isinstance(roots, dict) and roots.get(mode):
-            return _target(cache, roots[mode], f"{member}.{mode} of builds/current.json", build_id)
+            return _current_target(cache, roots[mode], f"{member}.{mode} of builds/current.json", build_id)
     if current.get("buildRoot"):
-        return _target(cache, current["buildRoot"], "buildRoot of builds/current.json", build_id)
+        return _current_target(cache, current["buildRoot"], "buildRoot of builds/current.json", build_id)
     if build_id is None:
         raise IndexRefError(f"builds/current.json names no build for mode {mode}", code="NOT_FOUND")
     return _target(cache, f"builds/{build_id}", f"builds/{build_id}", build_id)
+
+
+def _current_target(cache: CacheRoot, root: Any, place: str, build_id: str | None) -> _Target:
+    """A root as written: a directory below the cache root, or the bare id of a build."""
+    if _matches(BUILD_ID, root) and not is_directory(cache.inside(root, place), place):
+        return _target(cache, f"builds/{root}", place, build_id or root)
+    return _target(cache, root, place, build_id)
 
 
 def _build_targets(cache: CacheRoot, build_id: str, modes: Sequence[str]) -> dict[str, _Target]:
@@ -176,7 +182,7 @@ def _is_frozen(cache: CacheRoot, folder: str, entry: dict[str, Any], snapshot: d
         return True
     flags = [record.get(name) for record in (entry, snapshot) for name in ("hasFrozen", "frozen")]
     spoken = [bool(flag) for flag in flags if flag is not None]
-    return any(spoken) if spoken else cache.inside(f"{folder}/frozen", f"{folder}/frozen").is_dir()
+    return any(spoken) if spoken else is_directory(cache.inside(f"{folder}/frozen", f"{folder}/frozen"), folder)
 
 
 def _pointed(cache: CacheRoot, roots: dict[str, Any], mode: str, place: str) -> _Target:
@@ -194,33 +200,19 @@ def _target(cache: CacheRoot, relative: Any, place: str, build_id: str | None = 
 def _index_dir(ref: IndexRef, mode: str, target: _Target, cache: CacheRoot | None) -> IndexDir:
     name = f"index-{mode}"
     path = target.root / name if cache is None else cache.inside(str(target.root / name), f"{target.place}: {name}")
-    if not _is_directory(path):
+    if not is_directory(path, f"{ref.shown}: {name}"):
         raise IndexRefError(f"{ref.shown} has no {name} directory", code="NOT_FOUND")
     return IndexDir(path, f"{ref.shown}: {name}", cache)
 
 
-def _is_directory(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
-
-
 def _build_state(target: _Target, *, required: bool) -> _BuildState:
-    path = target.root / "build_state.json"
-    if not required and not _exists(path):
+    path, place = target.root / "build_state.json", f"{target.place}: build_state.json"
+    if not required and not exists(path, place):
         return _BuildState()
-    state = read_object(path, f"{target.place}: build_state.json")
+    state = read_object(path, place)
     tool = state.get("tool")
     version = tool.get("version") if isinstance(tool, dict) else None
     return _BuildState(_text(state.get("buildId")), _text(state.get("configHash")), _text(version))
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _builds_of(targets: dict[str, _Target], states: dict[str, _BuildState]) -> dict[str, dict[str, str]]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
-from driftline.codeindex.json_reading import parse_json
-from driftline.codeindex.json_text import compact_json
+from driftline.codeindex.json_values import compact_json
+from driftline.codeindex.storage import parse_json
 
 FILES_PER_BUCKET = 500
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Protocol, cast
 import msgspec
 
 from driftline.codeindex.artifacts import Artifact, Part, is_compressed
-from driftline.codeindex.json_reading import explain, parse_json
+from driftline.codeindex.storage import explain, parse_json
 from driftline.errors import IndexRefError, InputError
 from driftline.files import compression_of_bytes, decompressed
 from driftline.progress import Tracker, silent

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 from driftline.codeindex import Registry
-from driftline.codeindex.cache_root import CacheRoot
 from driftline.codeindex.diffing import ModeScheduler
 from driftline.codeindex.fingerprint import fingerprints
 from driftline.codeindex.jobs import DiffJob, choose_engine
 from driftline.codeindex.keeping import compute
 from driftline.codeindex.mode_diff import diff_mode
+from driftline.codeindex.storage import CacheRoot
 from driftline.errors import DriftlineError
 from driftline.pipeline.declaration import IndexFlow, Pipeline
 from driftline.pipeline.stages import Outcome, Stage

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from driftline.codeindex.artifacts import read_pieces
 from driftline.codeindex.diffing import ModeScheduler
-from driftline.codeindex.fast_path import same_artifacts
+from driftline.codeindex.fingerprint import same_artifacts
 from driftline.codeindex.jobs import DiffJob
 from driftline.codeindex.kernels import AFTER, BEFORE, Split, Wanted, path_of, plan_splits
 from driftline.codeindex.mode_diff import IndexSide, ModeDiff, note_file_counts, open_side
@@ -44,7 +44,7 @@ def mode_scheduler(master: str | None = None) -> Iterator[ModeScheduler]:
 
         def schedule(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions, tracker: Tracker) -> ModeDiff:
             old_pieces, new_pieces = read_pieces(before), read_pieces(after)
-            if same_artifacts(old_pieces, new_pieces):
+            if same_artifacts(before, after, old_pieces, new_pieces):
                 return ModeDiff(mode, fast_path=True)
             sides = (open_side(before, old_pieces), open_side(after, new_pieces))
             if not sessions:
@@ -55,12 +55,12 @@ def mode_scheduler(master: str | None = None) -> Iterator[ModeScheduler]:
         yield schedule
 
 
-def run_jobs(jobs: Sequence[DiffJob], master: str | None = None) -> list[dict[str, Any]]:
+def run_jobs(jobs: Sequence[DiffJob], master: str | None = None, *, with_events: bool = False) -> list[dict[str, Any]]:
     """Compute many repositories, a task each; outcomes in the order given."""
     texts = [msgspec.json.encode(job).decode() for job in jobs]
     with open_session(master, app_name="driftline index diffs") as spark, tasks.retelling_errors():
         frame = _one_per_task(spark, "job", texts)
-        outcomes = frame.mapInArrow(tasks.job_task, "id int, outcome string").collect()
+        outcomes = frame.mapInArrow(tasks.job_task(with_events), "id int, outcome string").collect()
     return [json.loads(row.outcome) for row in sorted(outcomes, key=lambda row: row.id)]
 
 

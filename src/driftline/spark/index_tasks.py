@@ -16,7 +16,7 @@ import pyarrow as pa
 from driftline.codeindex import kernels
 from driftline.codeindex.events import Event, file_event
 from driftline.codeindex.files_changed import FileChange
-from driftline.codeindex.json_text import compact_json
+from driftline.codeindex.json_values import compact_json
 from driftline.codeindex.kernels import Record, Split, Wanted, change_from_payload, change_payload, path_key
 from driftline.codeindex.options import DiffOptions
 from driftline.errors import DriftlineError, EngineError, IndexRefError
@@ -152,14 +152,18 @@ def _path_records(rows: Iterator[tuple[Any, ...]]) -> kernels.PathRecords:
     return records
 
 
-def job_task(batches: Batches) -> Batches:
+def job_task(with_events: bool) -> Task:
     """Whole diffs, a repository each."""
-    from driftline.codeindex.jobs import DiffJob, run_job
 
-    for batch in batches:
-        jobs = [msgspec.json.decode(text, type=DiffJob) for text in batch.column("job").to_pylist()]
-        outcomes = [compact_json(run_job(job)).decode() for job in jobs]
-        yield pa.RecordBatch.from_arrays([batch.column("id"), pa.array(outcomes, pa.string())], ["id", "outcome"])
+    def run(batches: Batches) -> Batches:
+        from driftline.codeindex.jobs import DiffJob, run_job
+
+        for batch in batches:
+            jobs = [msgspec.json.decode(text, type=DiffJob) for text in batch.column("job").to_pylist()]
+            outcomes = [compact_json(run_job(job, with_events=with_events)).decode() for job in jobs]
+            yield pa.RecordBatch.from_arrays([batch.column("id"), pa.array(outcomes, pa.string())], ["id", "outcome"])
+
+    return run
 
 
 @contextmanager

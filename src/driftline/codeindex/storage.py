@@ -1,0 +1,131 @@
+"""Files of an index and its cache root: read so that damage is an error with a place, and nothing outside is read.
+
+Messages name the place inside the cache, never an absolute path; whatever the operating system refuses is told the
+same way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from driftline.errors import IndexRefError
+
+_decode = msgspec.json.Decoder().decode
+
+
+class CacheRoot:
+    """The directory that holds `builds/`, `snapshots/`, `diffs/` and `locks/` of one repository."""
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.abspath(directory))
+        self.real = Path(os.path.realpath(self.path))
+        if not is_directory(self.real, "the cache root"):
+            raise IndexRefError("the cache root does not exist or is not a directory", code="NOT_FOUND")
+
+    def inside(self, relative: str, what: str) -> Path:
+        """The place of `relative` below the root; leaving it, by name or through a symlink, is refused."""
+        try:
+            candidate = Path(os.path.abspath(self.path / relative))
+            lexical = candidate.is_relative_to(self.path) or candidate.is_relative_to(self.real)
+            if lexical and Path(os.path.realpath(candidate)).is_relative_to(self.real):
+                return candidate
+        except (OSError, ValueError):
+            pass
+        raise IndexRefError(f"{what} leaves the cache root")
+
+
+def explain(error: OSError | ValueError, place: str) -> IndexRefError:
+    """The error for a file that cannot be used; the operating system's message would name its absolute path."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return IndexRefError(f"{place} does not exist", code="NOT_FOUND")
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a usable path"
+    return IndexRefError(f"{place} cannot be read: {reason}")
+
+
+def status_of(path: Path, place: str) -> os.stat_result | None:
+    """What is there, or None; a directory that may not be looked into is an error, not an absence."""
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise explain(error, place) from None
+
+
+def is_directory(path: Path, place: str) -> bool:
+    """Whether there is a directory."""
+    status = status_of(path, place)
+    return status is not None and stat.S_ISDIR(status.st_mode)
+
+
+def exists(path: Path, place: str) -> bool:
+    """Whether there is anything."""
+    return status_of(path, place) is not None
+
+
+def regular_size(path: Path, place: str) -> int:
+    """The size of a file; a pipe or a device, which could block for ever, is refused."""
+    status = status_of(path, place)
+    if status is None:
+        raise IndexRefError(f"{place} does not exist", code="NOT_FOUND")
+    if not stat.S_ISREG(status.st_mode):
+        raise IndexRefError(f"{place} is not a regular file")
+    return status.st_size
+
+
+def names_in(directory: Path, place: str) -> list[str]:
+    """The sorted names in a directory; none where there is no directory."""
+    try:
+        return sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise explain(error, place) from None
+
+
+def read_bytes(path: Path, place: str) -> bytes:
+    """A file's content, with errors that name `place` instead of the path."""
+    regular_size(path, place)
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise explain(error, place) from None
+
+
+def read_json(path: Path, place: str) -> Any:
+    """The value in a JSON file: missing is `NOT_FOUND`, unreadable is `INVALID_REQUEST`."""
+    return parse_json(read_bytes(path, place), place)
+
+
+def read_object(path: Path, place: str) -> dict[str, Any]:
+    """The object in a JSON file."""
+    value = read_json(path, place)
+    if not isinstance(value, dict):
+        raise IndexRefError(f"{place} does not hold a JSON object")
+    return value
+
+
+def parse_json(data: bytes, place: str) -> Any:
+    """The value of a JSON text; `place` names it in the error."""
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _parse_leniently(data, place)
+
+
+def _parse_leniently(data: bytes, place: str) -> Any:
+    # msgspec refuses lone surrogates, which JavaScript writes; the standard library takes them.
+    try:
+        return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise IndexRefError(f"{place} is not valid JSON") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
