@@ -67,8 +67,17 @@ def test_extreme_exponents_are_compared(value):
     assert compare(f'{{"a": {value}}}', f'{{"a": {value}}}', schema).is_match
 
 
-def test_the_last_of_duplicate_names_counts():
-    assert compare('{"a": 1, "a": 2}', '{"a": 2}', {}).is_match
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '[{"b": {"\\u0061": 1, "a": 1}}]', '{"a:": 1, "a\\u003a": 1}'])
+def test_a_name_that_stands_twice_is_refused(text):
+    with pytest.raises(PayloadError, match="stands twice in one object"):
+        compare(text, "{}", {})
+    with pytest.raises(PayloadError, match="stands twice in one object"):
+        compare("{}", "{}", f'{{"x-migration-default": {text}}}')
+
+
+def test_the_same_name_in_two_objects_and_colons_in_text_are_fine():
+    text = '{"a": {"a": ":\\u003a"}, "b": [{"a": 1}, {"a": "\\"a\\": 1"}]}'
+    assert compare(text, text, {}).is_match
 
 
 def test_lone_surrogates_survive_into_the_report():

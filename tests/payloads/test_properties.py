@@ -10,6 +10,7 @@ from jsonpath import JSONPathEnvironment
 from driftline import payloads
 from driftline.errors import PayloadError
 from driftline.payloads import compare, error_response
+from driftline.payloads.deadline import Deadline
 from driftline.payloads.run import Run
 from driftline.payloads.values import MISSING
 from driftline.payloads.views import materialise
@@ -72,7 +73,7 @@ def normalised(plan, old, new):
     from driftline.payloads.ignores import prune
 
     compiler = plan._compiler
-    run = Run(plan.config, compiler.root, (old, new), float("inf"))
+    run = Run(plan.config, compiler.root, (old, new), Deadline(60, "the test"))
     run.pruned = tuple(prune(root, compiler.located)[0] for root in (old, new)) if compiler.located else ({}, {})
     return [materialise(compiler.root, root, side, run) for side, root in enumerate((old, new)) if root is not MISSING]
 

@@ -75,7 +75,7 @@ def strict_items(plan: NodePlan) -> Items:
         is_deep = run.depth >= run.quick_depth
         for index, (left, right) in enumerate(zip(old, new, strict=False)):
             if not index % STEPS_BETWEEN_CLOCK_LOOKS:
-                run.look_at_clock()
+                run.check_deadline()
                 sure_match = None if is_deep else item.sure_match
             if has_prefix:
                 plan.item(index).compare(left, right, run, (path, index))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from driftline.files import atomic_write, naming_the_file, write_atomically
-from driftline.payloads.batch_job import BatchJob, splits_of
+from driftline.payloads.batch_job import BatchJob, Split, splits_of
 from driftline.payloads.batch_kernels import RangeResult, Spool, compare_range, sample_keys, scatter
 from driftline.payloads.batch_page import batch_page
 from driftline.payloads.batch_records import SortKey
@@ -61,18 +61,31 @@ def _run_ranges(job: BatchJob, folder: str, scheduler: Scheduler, tracker: Track
     spools: dict[int, list[Spool]] = {}
     with tracker.phase("read", total=len(splits), unit="items"):
         count = len(splits)
+        counts: list[int] = []
         for found in scheduler.map(scatter, [job] * count, splits, [bounds] * count, [folder] * count):
             tracker.advance()
-            for spool in found:
+            counts.append(found.lines)
+            for spool in found.spools:
                 spools.setdefault(spool.range, []).append(spool)
+    before = _lines_before(splits, counts)
     numbers = sorted(spools)
     results: list[RangeResult] = []
     with tracker.phase("compare", total=len(numbers), unit="items"):
         lists = [spools[number] for number in numbers]
-        for result in scheduler.map(compare_range, [job] * len(numbers), numbers, lists, [folder] * len(numbers)):
+        count = len(numbers)
+        for result in scheduler.map(compare_range, [job] * count, numbers, lists, [before] * count, [folder] * count):
             tracker.advance()
             results.append(result)
     return results
+
+
+def _lines_before(splits: list[Split], counts: list[int]) -> list[int]:
+    """How many lines of its file come before each split."""
+    before: list[int] = []
+    for number, split in enumerate(splits):
+        is_first = number == 0 or splits[number - 1].source is not split.source
+        before.append(0 if is_first else before[-1] + counts[number - 1])
+    return before
 
 
 def _bounds(job: BatchJob, scheduler: Scheduler) -> list[SortKey]:

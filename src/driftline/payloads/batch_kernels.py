@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import struct
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from driftline.payloads.values import NEW, OLD
 
 SAMPLED_RECORDS = 64
 _FLUSH_BYTES = 8 << 20
+_HEAD = struct.Struct("<IQ")  # before each record of a spool: its length, and its line in the split
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -45,12 +47,20 @@ class RangeResult:
 
 
 class Spool(NamedTuple):
-    """Records of one split for one range of ids: lines as they came, or rows as records."""
+    """Records of one split for one range of ids: lines as they came, or rows as records, with their numbers."""
 
     range: int
     path: str
     role: Role
     is_lines: bool
+    split: int
+
+
+class Scattered(NamedTuple):
+    """What became of one split: its spools, and how many lines it had."""
+
+    spools: list[Spool]
+    lines: int
 
 
 def sample_keys(job: BatchJob, split: Split) -> list[SortKey]:
@@ -58,50 +68,51 @@ def sample_keys(job: BatchJob, split: Split) -> list[SortKey]:
     if split.source.is_parquet:
         records = read_rows(split, job.id_name)
     else:
-        records = (line_record(split.source.role, line, job.id_name) for line in read_lines(split))
+        lines = (line for line in read_lines(split) if not line.isspace())
+        records = (line_record(split.source.role, line, job.id_name) for line in lines)
     return [sort_key(record) for record in islice(records, SAMPLED_RECORDS)]
 
 
-def scatter(job: BatchJob, split: Split, bounds: list[SortKey], folder: str) -> list[Spool]:
+def scatter(job: BatchJob, split: Split, bounds: list[SortKey], folder: str) -> Scattered:
     """Write the records of a split into a file for each range that has any."""
     spooler = _Spooler(folder, split)
+    number = 0
     if split.source.is_parquet:
-        for record in read_rows(split, job.id_name):
-            data = _encode(record)
-            spooler.add(bisect_right(bounds, sort_key(record)), len(data).to_bytes(4, "little"), data)
+        for number, record in enumerate(read_rows(split, job.id_name), 1):
+            spooler.add(bisect_right(bounds, sort_key(record)), number, _encode(record))
     else:
         role, id_name = split.source.role, job.id_name
-        for line in read_lines(split):
-            # The last line of a file may lack its end.
-            end = b"" if line.endswith(b"\n") else b"\n"
-            spooler.add(bisect_right(bounds, sort_key(line_record(role, line, id_name))), line, end)
-    return spooler.close()
+        for number, line in enumerate(read_lines(split), 1):
+            if not line.isspace():
+                spooler.add(bisect_right(bounds, sort_key(line_record(role, line, id_name))), number, line)
+    return Scattered(spooler.close(), number)
 
 
 class _Spooler:
     """Gathers records by range and writes them in large pieces."""
 
     def __init__(self, folder: str, split: Split) -> None:
+        self._number = split.number
         self._stem = os.path.join(folder, f"split-{split.number:06d}-{secrets.token_hex(8)}")
         self._source = split.source
         self._waiting: dict[int, list[bytes]] = {}
         self._size = 0
         self._paths: dict[int, str] = {}
 
-    def add(self, range_number: int, first: bytes, second: bytes) -> None:
+    def add(self, range_number: int, number: int, data: bytes) -> None:
         pieces = self._waiting.get(range_number)
         if pieces is None:
             pieces = self._waiting[range_number] = []
-        pieces.append(first)
-        pieces.append(second)
-        self._size += len(first) + len(second)
+        pieces.append(_HEAD.pack(len(data), number))
+        pieces.append(data)
+        self._size += _HEAD.size + len(data)
         if self._size >= _FLUSH_BYTES:
             self._flush()
 
     def close(self) -> list[Spool]:
         self._flush()
         role, is_lines = self._source.role, not self._source.is_parquet
-        return [Spool(number, path, role, is_lines) for number, path in sorted(self._paths.items())]
+        return [Spool(number, path, role, is_lines, self._number) for number, path in sorted(self._paths.items())]
 
     def _flush(self) -> None:
         for number, pieces in self._waiting.items():
@@ -111,27 +122,26 @@ class _Spooler:
         self._waiting, self._size = {}, 0
 
 
-def _read_spool(spool: Spool, id_name: str) -> Iterator[Record]:
+def _read_spool(spool: Spool, id_name: str, lines_before: int) -> Iterator[Record]:
     """The records of a spool; their payloads are views into it."""
     with naming_the_file(spool.path), open(spool.path, "rb") as file:
         data = file.read()
     view = memoryview(data)
     at = 0
     while at < len(data):
-        if spool.is_lines:
-            end = data.index(b"\n", at)
-            yield line_record(spool.role, view[at:end], id_name)
-            at = end + 1
-        else:
-            end = at + 4 + int.from_bytes(view[at : at + 4], "little")
-            yield Record(*_decode(view[at + 4 : end]))
-            at = end
+        length, line = _HEAD.unpack_from(data, at)
+        at += _HEAD.size
+        content = view[at : at + length]
+        record = line_record(spool.role, content, id_name) if spool.is_lines else Record(*_decode(content))
+        record.line = lines_before + line
+        yield record
+        at += length
 
 
-def compare_range(job: BatchJob, number: int, spools: list[Spool], folder: str) -> RangeResult:
-    """Compare the pairs of one range in the order of their ids."""
+def compare_range(job: BatchJob, number: int, spools: list[Spool], lines_before: list[int], folder: str) -> RangeResult:
+    """Compare the pairs of one range in the order of their ids; `lines_before` counts the lines before each split."""
     # The spools come in the order of the splits and sorting is stable: equal ids keep the order of the input.
-    records = [record for spool in spools for record in _read_spool(spool, job.id_name)]
+    records = [record for spool in spools for record in _read_spool(spool, job.id_name, lines_before[spool.split])]
     records.sort(key=sort_key)
     stem = os.path.join(folder, f"range-{number:06d}-{secrets.token_hex(8)}")
     work = _RangeWork(job)
@@ -153,7 +163,8 @@ def _joined(records: list[Record]) -> Iterator[Record]:
         for old, new in zip_longest(olds, news):
             first = old or new
             endpoint = (new.endpoint if new is not None else None) or first.endpoint
-            yield Record("joined", first.id, endpoint, old.old if old else None, new.new if new else None)
+            sides = (old.old if old else None, new.new if new else None)
+            yield Record("joined", first.id, endpoint, *sides, line=first.line)
 
 
 @dataclass(slots=True)
@@ -169,9 +180,8 @@ class _RangeWork:
         try:
             report = self._report(pair)
         except PayloadError as error:
-            self.totals.failed += 1
-            answer = {key: value for key, value in error_response(error).items() if key != "partial_result"}
-            body = encode({"id": pair.id, "endpoint": pair.endpoint, **answer})
+            self.totals.add_failure(pair, error.code, error.message)
+            body = encode({"id": pair.id, "endpoint": pair.endpoint, "line": pair.line, **_answer(error)})
             table.add(pair, None, error.code, body)
         else:
             self.totals.add_report(pair.endpoint, sort_key(pair), pair.id, report)
@@ -204,6 +214,15 @@ class _RangeWork:
             self.totals.met[schema or "", place.pointer] = (sort_key(pair), pair.id)
         if met:
             self._unmet[schema] = [place for place in unmet if place not in met]
+
+
+def _answer(error: PayloadError) -> dict[str, Any]:
+    """The error response of a pair; a partial result is the same for the same input, but for the clock."""
+    answer = error_response(error)
+    partial = answer.pop("partial_result")
+    if partial is None:
+        return answer
+    return {**answer, "partial_result": {name: part for name, part in partial.items() if name != "execution"}}
 
 
 def _lonely(pair: Record) -> Report:

@@ -6,6 +6,7 @@ id stay in the order of the input.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 from driftline.errors import PayloadError
 from driftline.files import compression_of, naming_the_file, open_bytes
 from driftline.payloads.batch_job import Role, Split
-from driftline.payloads.payload_text import parse_json, raw_members
+from driftline.payloads.payload_text import check_members, parse_json, raw_members, readable_members
 from driftline.payloads.report import encode
 
 _BUFFER_BYTES = 1 << 20
@@ -29,6 +30,7 @@ class Record(msgspec.Struct, array_like=True):
     old: bytes | msgspec.Raw | None = None
     new: bytes | msgspec.Raw | None = None
     problem: str | None = None
+    line: int | None = None  # of its file, from 1; a row for Parquet
 
 
 class _Pair(msgspec.Struct):
@@ -65,13 +67,7 @@ def sort_key(record: Record) -> SortKey:
 
 
 def read_lines(split: Split) -> Iterator[bytes]:
-    """The lines of text that begin inside the split's byte range, without blank ones."""
-    for line in _all_lines(split):
-        if line and not line.isspace():
-            yield line
-
-
-def _all_lines(split: Split) -> Iterator[bytes]:
+    """The lines of text that begin inside the split's byte range, blank ones too, so that lines can be counted."""
     path = split.source.path
     if compression_of(path) != "plain":
         with open_bytes(path) as stream:
@@ -93,9 +89,10 @@ def line_record(role: Role, line: bytes | memoryview, id_name: str) -> Record:
     """The record of a line; what cannot be read is a record with a problem."""
     try:
         if role == "pairs":
+            check_members(line)
             return _pair_record(_decode_pair(line))
         return _side_record(role, _decode_any(line), msgspec.Raw(line), id_name)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (PayloadError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
         return _odd_line_record(role, bytes(line), id_name)
 
 
@@ -106,7 +103,11 @@ def _odd_line_record(role: Role, line: bytes, id_name: str) -> Record:
             return _pair_record(msgspec.convert(raw_members(line, "the line"), _RawPair).parsed())
         return _side_record(role, parse_json(line, "the line"), line, id_name)
     except (PayloadError, msgspec.MsgspecError, ValueError) as error:
-        return Record(role, None, problem=str(error))
+        found = readable_members(line)
+        endpoint = found.get("endpoint")
+        name = id_name if role != "pairs" else "id"
+        identity = _usable_id(found.get(name))
+        return Record(role, identity, endpoint if isinstance(endpoint, str) else None, problem=str(error))
 
 
 def _pair_record(pair: _Pair) -> Record:
@@ -135,6 +136,8 @@ def _checked(record: Record, id_name: str = "id") -> Record:
 
 
 def _usable_id(value: Any) -> str | int | float | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value if isinstance(value, str | int | float) and not isinstance(value, bool) else None
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from driftline.payloads.batch_records import SortKey
+from driftline.payloads.batch_records import Record, SortKey, sort_key
 from driftline.payloads.report import Entry, Report
 
 SAMPLE_SIZE = 5
+MOST_FAILURES = 1000  # reports.jsonl has all of them
 _ITEM = re.compile(r"\[(?:[0-9]+|\?\((?:[^'\\]|\\.|'(?:[^'\\]|\\.)*')*?\))\]")
 
 
@@ -75,6 +76,7 @@ class BatchTotals:
     matched: int = 0
     mismatched: int = 0
     failed: int = 0
+    failures: list[tuple[SortKey, dict[str, Any]]] = field(default_factory=list)
     groups: dict[GroupKey, Group] = field(default_factory=dict)
     met: dict[tuple[str, str], tuple[SortKey, Any]] = field(default_factory=dict)
 
@@ -101,8 +103,16 @@ class BatchTotals:
                 group = self.groups[place] = Group()
             group.add(key, identity, entries)
 
+    def add_failure(self, pair: Record, code: str, message: str) -> None:
+        """Count one pair that could not be compared; the first ones are remembered."""
+        self.failed += 1
+        if len(self.failures) < MOST_FAILURES:
+            row = {"id": pair.id, "endpoint": pair.endpoint, "line": pair.line, "code": code, "message": message}
+            self.failures.append((sort_key(pair), row))
+
     def merge(self, other: BatchTotals) -> None:
         """Add another part."""
+        self.failures = sorted([*self.failures, *other.failures], key=_key)[:MOST_FAILURES]
         for name, count in other.compared.items():
             self.compared[name] = self.compared.get(name, 0) + count
         self.matched += other.matched

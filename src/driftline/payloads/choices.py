@@ -9,11 +9,11 @@ from driftline.payloads.plan import Compare, NodePlan
 from driftline.payloads.run import Run
 from driftline.payloads.schema_nodes import Choice
 from driftline.payloads.type_checks import admits
-from driftline.payloads.values import MISSING, NEW, OLD, kind_of
+from driftline.payloads.values import CONTAINERS, MISSING, NEW, OLD, kind_of
 from driftline.payloads.views import is_absent, member, scalar_or_raw, sift
 
 Seen = list[tuple[Any, int]]  # values with their sides
-_MAX_FIT_DEPTH = 40
+_MAX_FITTED_ITEMS = 100
 
 
 def choice_comparer(plan: NodePlan) -> Compare:
@@ -60,29 +60,44 @@ def _discriminated(plan: NodePlan, choice: Choice, seen: Seen, run: Run) -> int 
     return None
 
 
-def fits(plan: NodePlan, value: Any, side: int, run: Run, depth: int = 0) -> bool:
-    """Whether a value has the shape of a node: types, allowed values, required and known members."""
-    if depth > _MAX_FIT_DEPTH:
-        return True
+def fits(plan: NodePlan, value: Any, side: int, run: Run) -> bool:
+    """Whether a value has the shape of a node: types, allowed values, required and known members.
+
+    Decided once for each node and container: every level of a recursive choice asks for all levels below it.
+    """
+    if type(value) not in CONTAINERS:
+        return _fits(plan, value, side, run)
+    key = (id(plan), id(value), side)
+    known = run.fitting.get(key)
+    if known is None:
+        run.check_deadline()
+        # The value is kept, so that its id stays its own.
+        known = run.fitting[key] = (value, _fits(plan, value, side, run))
+    return known[1]
+
+
+def _fits(plan: NodePlan, value: Any, side: int, run: Run) -> bool:
     if plan.choices:
-        return any(
-            fits(plan.chosen(plan.choices[0], number), value, side, run, depth + 1)
-            for number in range(len(plan.choices[0].branches))
-        )
+        choice = plan.choices[0]
+        if value is None and choice.allows_null:
+            return True
+        return any(fits(plan.chosen(choice, number), value, side, run) for number in range(len(choice.branches)))
     node = plan.node
     shown = scalar_or_raw(plan, value, side)
     if node.types is not None and not admits(node.types, shown) and not admits(node.types, value):
         return value is None and (plan.null_as_missing or plan.empty_as_null)
+    if value is None and node.is_nullable:
+        return True
     if node.allowed_values is not None and not any(_is_same(allowed, shown) for allowed in node.allowed_values):
         return False
     if type(value) is dict:
-        return _object_fits(plan, value, side, run, depth)
+        return _object_fits(plan, value, side, run)
     if type(value) is list and node.items:
-        return all(fits(plan.item(), item, side, run, depth + 1) for item in value[:100])
+        return all(fits(plan.item(), item, side, run) for item in value[:_MAX_FITTED_ITEMS])
     return True
 
 
-def _object_fits(plan: NodePlan, value: dict[str, Any], side: int, run: Run, depth: int) -> bool:
+def _object_fits(plan: NodePlan, value: dict[str, Any], side: int, run: Run) -> bool:
     found = sift(plan, value, side, run).members
     for name in plan.node.required:
         if name not in found and plan.member(name).rules.default is MISSING:
@@ -90,7 +105,7 @@ def _object_fits(plan: NodePlan, value: dict[str, Any], side: int, run: Run, dep
     for name in plan.node.properties:
         item = found.get(name, MISSING)
         child = plan.member(name)
-        if item is not MISSING and not is_absent(child, item) and not fits(child, item, side, run, depth + 1):
+        if item is not MISSING and not is_absent(child, item) and not fits(child, item, side, run):
             return False
     return True
 
@@ -108,6 +123,8 @@ def _check_branches(plan: NodePlan, old: Any, new: Any, run: Run, path: Path) ->
             if branch.types is None:
                 return
             types |= branch.types
+        if choice.allows_null:
+            types.add("null")
     allowed = frozenset(types)
     wrong = [side for side, value in ((OLD, old), (NEW, new)) if not admits(allowed, value)]
     if wrong and not (old is None and (plan.null_as_missing or plan.empty_as_null)):

@@ -7,26 +7,31 @@
 from __future__ import annotations
 
 import logging
-import sys
+import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from driftline.errors import PayloadError
+from driftline.errors import DriftlineError, PayloadError
+from driftline.files import naming_the_file
 from driftline.payloads.compiler import Compiler
 from driftline.payloads.config import EngineConfig
+from driftline.payloads.deadline import Deadline
 from driftline.payloads.ignores import prune
 from driftline.payloads.paths import render
 from driftline.payloads.payload_text import read_payload
 from driftline.payloads.report import Report, encode
 from driftline.payloads.run import NOT_QUICK, Run, StopComparisonError
+from driftline.payloads.schema_files import Bundle, FileReader, Folder
 from driftline.payloads.schema_nodes import SchemaDocument
-from driftline.payloads.schema_root import find_root
+from driftline.payloads.schema_root import find_root, reachable
 from driftline.payloads.schema_text import load_schema
+from driftline.payloads.stack_room import room_on_the_stack
 from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
 from driftline.version import __version__
 
@@ -35,6 +40,7 @@ LOGGER.addHandler(logging.NullHandler())
 
 UNMATCHED_LIMIT = 100
 CACHED_PLANS = 128
+COMPILE_SECONDS = 30.0
 _LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 _PARTIAL = ("MAX_DEPTH_EXCEEDED", "TIMEOUT")
 # Python functions per nesting level, with room to spare; C recursion is safe up to the cap on an 8 MB stack.
@@ -51,65 +57,79 @@ class PayloadPlan:
         self._compiler = compiler
         self.config = compiler.config
         self._log_level = _LEVELS[compiler.config.log_level]
-        wanted = min(compiler.config.max_depth * _FRAMES_PER_LEVEL + 1000, _MAX_FRAMES)
-        if sys.getrecursionlimit() < wanted:
-            sys.setrecursionlimit(wanted)
 
     def compare(self, old: Any, new: Any) -> Report:
         """Compare one pair: JSON text, bytes or parsed values; raises `PayloadError`."""
-        started = time.monotonic()
-        try:
-            pair = (read_payload(old, OLD, self.config), read_payload(new, NEW, self.config))
-        except PayloadError as error:
-            run = Run(self.config, self._compiler.root, (None, None), started)
-            raise self._cut_short(error, run, started) from None
-        return self.compare_values(*pair, started=started)
+        deadline = self._deadline(time.monotonic())
+        with deadline.held():
+            try:
+                pair = (read_payload(old, OLD, self.config), read_payload(new, NEW, self.config))
+            except PayloadError as error:
+                run = Run(self.config, self._compiler.root, (None, None), deadline)
+                raise self._cut_short(error, run) from None
+        return self.compare_values(*pair, deadline=deadline)
 
-    def compare_values(self, old: Any, new: Any, *, started: float | None = None, in_order: bool = False) -> Report:
-        """Compare two parsed values whose size is known to be within the limit.
+    def _deadline(self, started: float) -> Deadline:
+        return Deadline(self.config.timeout_seconds, "the comparison", started)
 
-        What came before a value that is nested too deep is told as the loops find it, whatever was compiled until now.
-        """
-        started = time.monotonic() if started is None else started
-        run = Run(self.config, self._compiler.root, (old, new), started + self.config.timeout_seconds)
+    def compare_values(self, old: Any, new: Any, *, deadline: Deadline | None = None) -> Report:
+        """Compare two parsed values whose size is known to be within the limit."""
+        deadline = deadline or self._deadline(time.monotonic())
+        with deadline.held():
+            try:
+                return self._compared(old, new, deadline, in_order=False)
+            except RecursionError:
+                return self._compared_deep(old, new, deadline)
+
+    def _compared_deep(self, old: Any, new: Any, deadline: Deadline) -> Report:
+        """Once more, where the caller's stack had no room for the depth that the configuration allows."""
+        with room_on_the_stack(min(self.config.max_depth * _FRAMES_PER_LEVEL + 1000, _MAX_FRAMES)):
+            try:
+                return self._compared(old, new, deadline, in_order=True)
+            except RecursionError:
+                run = Run(self.config, self._compiler.root, (old, new), deadline)
+                error = PayloadError("the payload is nested deeper than can be compared", code="MAX_DEPTH_EXCEEDED")
+                raise self._cut_short(error, run) from None
+
+    def _compared(self, old: Any, new: Any, deadline: Deadline, *, in_order: bool) -> Report:
+        """What came before a value that is nested too deep is told as the loops find it, whatever was compiled yet."""
+        run = Run(self.config, self._compiler.root, (old, new), deadline)
         if in_order:
             run.quick_depth = NOT_QUICK
         try:
             self._walk(run)
         except StopComparisonError:
             pass
-        except RecursionError:
-            if run.quick_depth != NOT_QUICK:
-                return self.compare_values(old, new, started=started, in_order=True)
-            error = PayloadError("the payload is nested deeper than can be compared", code="MAX_DEPTH_EXCEEDED")
-            raise self._cut_short(error, run, started) from None
         except PayloadError as error:
             if error.code == "MAX_DEPTH_EXCEEDED" and run.quick_depth != NOT_QUICK:
-                return self.compare_values(old, new, started=started, in_order=True)
-            raise self._cut_short(error, run, started) from None
-        return self._report(run, started, is_match=not run.diffs)
+                return self._compared(old, new, deadline, in_order=True)
+            raise self._cut_short(error, run) from None
+        return self._report(run, is_match=not run.diffs)
 
     def _walk(self, run: Run) -> None:
         compiler = self._compiler
-        run.look_at_clock()
+        run.check_deadline()
         for problem in compiler.problems:
             run.warn_once((problem.rule, problem.message), None, problem.message, problem.rule)
         if compiler.located:
             _prune(run, compiler)
         compiler.root.compare(*run.roots, run, None)
-        run.look_at_clock()
+        run.check_deadline()
+        for text in run.deadline.given_up:
+            # Patterns of fields say so where they stand; those of names and paths have no field.
+            run.warn_once(text, None, f"The pattern {text} took too long; what it was tried on counts as no match")
 
-    def _cut_short(self, error: PayloadError, run: Run, started: float) -> PayloadError:
-        """The error with what was found so far, where the specification wants it."""
+    def _cut_short(self, error: PayloadError, run: Run) -> PayloadError:
+        """The error with what was found so far, where the time or the depth ended the comparison (payloads §6.2)."""
         error.context.setdefault("details", {"reason": error.message})
         error.context["partial_result"] = None
         if error.code in _PARTIAL:
-            error.context["partial_result"] = self._report(run, started, is_match=None).to_dict()
+            error.context["partial_result"] = self._report(run, is_match=None).to_dict()
         self._log(logging.ERROR, "comparison failed: %s", error.code)
         return error
 
-    def _report(self, run: Run, started: float, *, is_match: bool | None) -> Report:
-        seconds = time.monotonic() - started
+    def _report(self, run: Run, *, is_match: bool | None) -> Report:
+        seconds = time.monotonic() - run.deadline.started
         summary = {
             "total_fields_checked": run.checked,
             "mismatches_found": len(run.diffs),
@@ -178,34 +198,77 @@ def _prune(run: Run, compiler: Compiler) -> None:
             run.trace[-1]["path"] = place
 
 
-_plans: OrderedDict[Any, PayloadPlan] = OrderedDict()
+class _Known(NamedTuple):
+    """A plan, and the files beside its schema that it was made of."""
+
+    plan: PayloadPlan
+    files: FileReader | None
+    content: Mapping[str, bytes]
+
+    def is_fresh(self) -> bool:
+        """Whether the files still have the content that the plan was made of."""
+        try:
+            return all(self.files is not None and self.files.read(name) == data for name, data in self.content.items())
+        except (ValueError, DriftlineError):
+            return False
+
+
+_plans: OrderedDict[Any, _Known] = OrderedDict()
 _lock = threading.Lock()
 
 
-def compile(  # noqa: A001 - the public name of design.md
-    schema: Any, config: EngineConfig | Mapping[str, Any] | None = None, root: str | None = None
+def compile(  # noqa: A001 - the public name
+    schema: Any,
+    config: EngineConfig | Mapping[str, Any] | None = None,
+    root: str | None = None,
+    *,
+    seconds: float = COMPILE_SECONDS,
 ) -> PayloadPlan:
     """The plan of a schema (YAML or JSON text, bytes, a `Path`, or an object); cached by content.
+
+    Compiling has a time limit of its own, `seconds`: it is done once, the time of a comparison is spent on each pair.
 
     >>> plan = compile("type: object")
     >>> plan.compare("{}", "{}").is_match
     True
     """
     settings = EngineConfig.of(config)
-    key = (_content_key(schema), settings, root)
+    content, files = _opened(schema)
+    key = (_content_key(content), files if isinstance(files, Folder) else id(files), settings, root)
     with _lock:
-        plan = _plans.get(key)
-        if plan is not None:
+        known = _plans.get(key)
+        if known is not None:
             _plans.move_to_end(key)
-            return plan
-    document = SchemaDocument(load_schema(schema))
-    plan = PayloadPlan(Compiler(document, find_root(document, root), settings))
+    if known is not None and known.is_fresh():
+        return known.plan
+    with Deadline(seconds, "compiling the schema", name="the limit for a schema").held():
+        document = SchemaDocument(load_schema(content), files)
+        plan = PayloadPlan(Compiler(document, find_root(document, root), settings))
     LOGGER.info("compiled a schema")
     with _lock:
-        _plans[key] = plan
+        _plans[key] = _Known(plan, files, document.read_files)
         if len(_plans) > CACHED_PLANS:
             _plans.popitem(last=False)
     return plan
+
+
+def bundle_of(path: Path, root: str | None = None) -> Bundle:
+    """A schema file with the files it refers to, to be compiled on another machine."""
+    content, files = _opened(path)
+    document = SchemaDocument(load_schema(content), files)
+    reachable(document, find_root(document, root))
+    return Bundle(content, document.read_files)
+
+
+def _opened(schema: Any) -> tuple[Any, FileReader | None]:
+    """The content of a schema and where the files beside it are read; only a schema given as a path has any."""
+    if isinstance(schema, Bundle):
+        return schema.main, schema
+    if isinstance(schema, os.PathLike):
+        path = Path(schema)
+        with naming_the_file(path):
+            return path.read_bytes(), Folder(path.parent)
+    return schema, None
 
 
 def _content_key(schema: Any) -> Any:

@@ -10,6 +10,7 @@ from driftline.payloads.arrays import array_comparer
 from driftline.payloads.choices import Seen, choice_comparer, choose
 from driftline.payloads.conditions import Condition, parse_condition
 from driftline.payloads.config import EngineConfig
+from driftline.payloads.deadline import current
 from driftline.payloads.ignores import start_state
 from driftline.payloads.leaves import leaf_comparer, quick_leaf
 from driftline.payloads.objects import object_comparer
@@ -17,10 +18,13 @@ from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, Context, Extensions, NodePlan, Variant
 from driftline.payloads.rules import Problem, read_rules
 from driftline.payloads.run import Run
-from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Extension, Fragment, Fragments, Node, SchemaDocument
-from driftline.payloads.schema_root import check_references, document_extensions, reachable
+from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Extension, Fragment, Fragments, SchemaDocument
+from driftline.payloads.schema_root import check_references, count_leaves, document_extensions, reachable
 from driftline.payloads.type_checks import admits, expectation
 from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
+
+# Branches of choices side by side multiply, and so do ignored paths with inherited rules.
+MAX_PLANS = 100_000
 
 _PLAIN = Variant()
 _WHEN = f"{EXTENSION_PREFIX}when"
@@ -39,8 +43,8 @@ class Compiler:
         self.soft_members: dict[NodePlan, int] = {}
         self._defaulted: dict[int, tuple[str, ...]] = {}
         self._root = root
-        check_references(document, root)
         self._nodes = reachable(document, root)
+        check_references(document)
         # Set anywhere, both flags may meet: then an empty string can be a missing member.
         self.drops_empty_strings = self._is_set("empty-string-as-null") and self._is_set("allow-null-as-missing")
         self.tracks_owners = any("@" in str(node.extensions.get(_WHEN)) for node in self._nodes)
@@ -77,6 +81,9 @@ class Compiler:
         key = (tuple(fragment.pointer for fragment in fragments), context, variant)
         plan = self._plans.get(key)
         if plan is None:
+            current().check()
+            if len(self._plans) >= MAX_PLANS:
+                raise self.document.error(f"the rules unfold into more than {MAX_PLANS:,} cases", fragments[0].pointer)
             plan = self._plans[key] = NodePlan(self, fragments, context, variant)
         return plan
 
@@ -177,8 +184,8 @@ class Compiler:
 
     @cached_property
     def fields_in_schema(self) -> int:
-        """How many leaves the schema describes; a recursive reference adds none."""
-        return _SchemaLeaves(self.document).count((self._root,))
+        """How many leaves the schema describes; one that several places refer to counts once."""
+        return count_leaves(self.document, self._root)
 
 
 def _present(old: Any, new: Any, run: Run, path: Path) -> None:
@@ -223,34 +230,3 @@ def _traced(plan: NodePlan, compare: Compare) -> Compare:
                 run.note(path, rule, outcome)
 
     return trace
-
-
-class _SchemaLeaves:
-    """Counts leaves; every node is counted once on its own and remembered."""
-
-    def __init__(self, document: SchemaDocument) -> None:
-        self._document = document
-        self._known: dict[tuple[str, ...], int] = {}
-        self._open: set[tuple[str, ...]] = set()
-
-    def count(self, fragments: Fragments) -> int:
-        node = self._document.node(fragments)
-        if node.pointers in self._open:
-            return 0
-        if node.pointers not in self._known:
-            self._open.add(node.pointers)
-            self._known[node.pointers] = self._sum(node)
-            self._open.discard(node.pointers)
-        return self._known[node.pointers]
-
-    def _sum(self, node: Node) -> int:
-        below = [part for part in _parts(node) if part]
-        return sum(map(self.count, below)) + sum(map(self._widest, node.choices)) if below or node.choices else 1
-
-    def _widest(self, choice: Any) -> int:
-        return max(self.count((branch,)) for branch in choice.branches)
-
-
-def _parts(node: Node) -> list[Fragments]:
-    patterns: list[Fragments] = [(fragment,) for _, fragment in node.patterns]
-    return [*node.properties.values(), *patterns, node.additional, node.items, *node.prefix_items]

@@ -10,15 +10,14 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from jsonpath import JSONPathEnvironment
 from jsonpath import filter as filters
 from jsonpath.exceptions import JSONPathError
-from jsonpath.function_extensions import ExpressionType, FilterFunction
 from jsonpath.segments import JSONPathChildSegment
 from jsonpath.selectors import FilterContext, IndexSelector, NameSelector
 
+from driftline.payloads.jsonpaths import ENVIRONMENT, watch_expression
 from driftline.payloads.paths import Path
-from driftline.payloads.patterns import PatternError, PatternTimeoutError, SafePattern
+from driftline.payloads.plan import NodePlan
 from driftline.payloads.rules import BadValueError, FieldRules
 from driftline.payloads.run import Run
 from driftline.payloads.values import MISSING, NEW, OLD, kind_of, same_number
@@ -26,31 +25,6 @@ from driftline.payloads.views import arranged, materialise, member, scalar_or_ra
 
 Test = Callable[[Run, int], bool]
 Operand = Callable[[Run, int], Any]
-
-
-class _SafeSearch(FilterFunction):
-    """`match` and `search` with a pattern that cannot hang."""
-
-    arg_types = [ExpressionType.VALUE, ExpressionType.VALUE]  # noqa: RUF012 - the library's own shape
-    return_type = ExpressionType.LOGICAL
-
-    def __init__(self, *, whole: bool) -> None:
-        self.whole = whole
-
-    def __call__(self, value: object, pattern: object) -> bool:
-        if not isinstance(value, str) or not isinstance(pattern, str):
-            return False
-        try:
-            if self.whole:
-                return SafePattern(f"(?:{pattern})\\Z").match(value)
-            return SafePattern(pattern).search(value)
-        except (PatternError, PatternTimeoutError):
-            return False
-
-
-_ENVIRONMENT = JSONPathEnvironment(strict=True)
-_ENVIRONMENT.function_extensions["match"] = _SafeSearch(whole=True)
-_ENVIRONMENT.function_extensions["search"] = _SafeSearch(whole=False)
 
 
 class Condition:
@@ -86,7 +60,7 @@ class Condition:
 def parse_condition(text: str) -> Condition:
     """A condition from its text; raises `BadValueError`."""
     try:
-        query = _ENVIRONMENT.compile(f"$[?{text}]")
+        query = ENVIRONMENT.compile(f"$[?{text}]")
         segments = query.segments  # type: ignore[union-attr]
         (selector,) = segments[0].selectors
     except (JSONPathError, RecursionError, ValueError, AttributeError) as error:
@@ -94,6 +68,7 @@ def parse_condition(text: str) -> Condition:
     if len(segments) != 1 or not hasattr(selector, "expression"):
         raise BadValueError("not a single filter expression")
     expression = selector.expression
+    watch_expression(expression)
     test = _test(expression.expression) or _by_library(expression)
     return Condition(text, test, is_absolute="@" not in text)
 
@@ -224,12 +199,22 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 def _by_library(expression: Any) -> Test:
     def test(run: Run, side: int) -> bool:
-        root = run.views.get(side)
-        if root is None:
-            root = run.views[side] = materialise(run.root_plan, run.roots[side], side, run)
-        plan, value = _start(False, run, side)
-        current = materialise(plan, value, side, run)
-        context = FilterContext(env=_ENVIRONMENT, current=current, root=root)
-        return bool(expression.evaluate(context))
+        root = _normalised(run.root_plan, run.roots[side], side, run)
+        current = _normalised(*_start(False, run, side), side, run)
+        # A tree of its own for each payload: it remembers what its queries from the root found.
+        tree = run.views.setdefault((id(expression), side), expression.cache_tree())
+        try:
+            return bool(tree.evaluate(FilterContext(env=ENVIRONMENT, current=current, root=root)))
+        except (JSONPathError, ValueError):  # a payload that is a string is no place to look into
+            return False
 
     return test
+
+
+def _normalised(plan: NodePlan, value: Any, side: int, run: Run) -> Any:
+    """A normalised copy, made once in a comparison: all members of an object ask for the same one."""
+    key = ("copy", id(plan), id(value), side)
+    known = run.views.get(key)
+    if known is None:
+        known = run.views[key] = (value, materialise(plan, value, side, run))
+    return known[1]

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from jsonpath import JSONPathEnvironment
-from jsonpath.exceptions import JSONPathError
 from jsonpath.segments import JSONPathRecursiveDescentSegment
 from jsonpath.selectors import NameSelector, WildcardSelector
 
-ENVIRONMENT = JSONPathEnvironment(strict=True)
+from driftline.payloads.jsonpaths import BadPathError, find, parse_path
+
 _ANY = None
 
 
@@ -106,9 +105,9 @@ def start_state(texts: tuple[str, ...]) -> tuple[IgnoreState, list[LocatedPath],
     bad: list[BadPath] = []
     for text in dict.fromkeys(texts):
         try:
-            query = ENVIRONMENT.compile(text)
-        except (JSONPathError, RecursionError, ValueError) as error:
-            bad.append(BadPath(text, str(error).splitlines()[0] if str(error) else "not a JSONPath"))
+            query = parse_path(text)
+        except BadPathError as error:
+            bad.append(BadPath(text, str(error)))
             continue
         steps = _simple_steps(query)
         if steps is None:
@@ -121,9 +120,9 @@ def start_state(texts: tuple[str, ...]) -> tuple[IgnoreState, list[LocatedPath],
 
 def _simple_steps(query: Any) -> tuple[_Step, ...] | None:
     steps: list[_Step] = []
-    for segment in getattr(query, "segments", (None,)):
+    for segment in query.segments:
         names: list[str | None] = []
-        for selector in getattr(segment, "selectors", (None,)):
+        for selector in segment.selectors:
             if type(selector) is NameSelector:
                 names.append(selector.name)
             elif type(selector) is WildcardSelector:
@@ -139,7 +138,7 @@ def prune(payload: Any, paths: list[LocatedPath]) -> tuple[dict[int, Any], list[
     drops: dict[int, tuple[Any, set[Any]]] = {}
     removed: list[tuple[LocatedPath, Any, str]] = []
     for path in paths:
-        for match in path.query.finditer(payload):
+        for match in find(path.query, payload):
             if match.parent is None:
                 continue
             container, key = match.parent.obj, match.parts[-1]

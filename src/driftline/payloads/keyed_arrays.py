@@ -56,7 +56,7 @@ def keyed_items(plan: NodePlan) -> Items:
         sure_match = None
         for index, (token, left) in enumerate(before.by_key.items()):
             if not index % STEPS_BETWEEN_CLOCK_LOOKS:
-                run.look_at_clock()
+                run.check_deadline()
                 sure_match = None if is_deep else item.sure_match
             right = partners.get(token, MISSING)
             if sure_match is not None and type(left) is dict is type(right):
@@ -99,7 +99,7 @@ def _gather(items: list[Any], side: int, read_key: KeyReader, quick_name: str | 
     by_key = found.by_key
     for index, item in enumerate(items):
         if not index % STEPS_BETWEEN_CLOCK_LOOKS:
-            run.look_at_clock()
+            run.check_deadline()
         if quick_name is not None and type(item) is dict:
             value = item.get(quick_name)
             # An empty string can stand for null, which is no key.

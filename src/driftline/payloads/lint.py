@@ -68,7 +68,7 @@ def _add(found: dict[Any, Finding], document: SchemaDocument, node: Node, rule: 
 
 
 def _finding(document: SchemaDocument, rule: str, message: str, pointer: str) -> Finding:
-    return Finding(rule, message, pointer, **document.source.position(pointer))
+    return Finding(rule, message, pointer, **document.position(pointer))
 
 
 def _places(document: SchemaDocument, start: Fragment) -> Iterator[_Place]:

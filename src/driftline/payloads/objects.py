@@ -243,11 +243,12 @@ def _compare_with_default(plan: NodePlan, old: Any, new: Any, run: Run, path: Pa
     try:
         plan.compare(default if side == OLD else old, new if side == OLD else default, run, path)
     finally:
-        # Entries show raw values: this side has none.
+        # Entries show raw values: this side has none, neither here nor below.
+        note = f" ({('Old', 'New')[side]} is missing, "
         for entry in run.diffs[known:]:
-            if entry[("old_value", "new_value")[side]] is default:
-                entry[("old_value", "new_value")[side]] = None
-                entry["message"] += f" ({('Old', 'New')[side]} is missing, {rule})"
+            entry[("old_value", "new_value")[side]] = None
+            if note not in entry["message"]:  # a default further down has said so already
+                entry["message"] += f"{note}{rule})"
                 entry.setdefault("rule_applied", rule)
 
 

@@ -1,6 +1,7 @@
-"""Regular expressions from callers: Python's `re` meaning, but none may hang the process.
+"""Regular expressions from callers: Python's `re` meaning, but none may hang the process (payloads §7).
 
-Patterns that cannot backtrack much run in `re`; the others run in `regex`, which can be told to give up.
+`re` cannot be interrupted, so it only gets patterns that are linear by their shape. All others run in `regex`, which
+can be told to give up.
 
 >>> SafePattern("^ORD-[A-Z]{2}").match("ORD-AB-1")
 True
@@ -11,17 +12,24 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import regex
 
+from driftline.payloads.deadline import current
+
+try:  # private, but the only parse tree there is; without it no pattern counts as linear
+    from re import _constants as _op  # type: ignore[attr-defined]
+    from re import _parser  # type: ignore[attr-defined]
+except ImportError:  # pragma: no cover
+    _parser = None
+
 MATCH_SECONDS = 0.25
 MAX_PATTERN_LENGTH = 10_000
-
-# What can repeat a varying number of times; character classes and escapes are skipped as a whole.
-_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|\(\?[a-zA-Z#<=!:P-]+|.", re.DOTALL)
-_VARIABLE = re.compile(r"[*+?]|\{\d*,\d*\}")
-_BACKREFERENCE = re.compile(r"\\[1-9]|\(\?P=|\(\?\(")
+# Linear still means length times the fixed part behind a repeat; beyond these sizes the clock is watched after all.
+QUICK_TEXT_LENGTH = 1 << 16
+_MAX_WIDTH = 1000
 
 
 class PatternError(ValueError):
@@ -35,64 +43,174 @@ class PatternTimeoutError(Exception):
 class SafePattern:
     """A compiled pattern whose `match` and `search` end."""
 
-    __slots__ = ("_engine", "_limited", "text")
+    __slots__ = ("_plain", "_watched", "engine", "search_engine", "text")
 
     def __init__(self, text: str, *, ignore_case: bool = False) -> None:
         self.text = text
-        self._engine, self._limited = _compiled(text, ignore_case)
+        self._plain, self._watched = _compiled(text, ignore_case)
+        self.engine = "re" if is_linear(text, ignore_case=ignore_case) else "regex"
+        self.search_engine = "re" if is_linear(text, ignore_case=ignore_case, search=True) else "regex"
 
     @property
     def unlimited_match(self) -> Callable[[str], Any] | None:
-        """`re`'s own match, where it cannot take long."""
-        return None if self._limited else self._engine.match
+        """`re`'s own match, where it cannot take long on texts of up to `QUICK_TEXT_LENGTH`."""
+        return self._plain.match if self.engine == "re" else None
 
-    def match(self, value: str, seconds: float = MATCH_SECONDS) -> bool:
+    def match(self, value: str) -> bool:
         """Whether the pattern matches at the start of the value (`re.match`)."""
-        if not self._limited:
-            return self._engine.match(value) is not None
-        try:
-            return self._engine.match(value, timeout=seconds) is not None
-        except TimeoutError:
-            raise PatternTimeoutError from None
+        if self.engine == "re" and len(value) <= QUICK_TEXT_LENGTH:
+            return self._plain.match(value) is not None
+        return self._in_time(self._watched.match, value)
 
-    def search(self, value: str, seconds: float = MATCH_SECONDS) -> bool:
+    def search(self, value: str) -> bool:
         """Whether the pattern matches anywhere in the value."""
-        if not self._limited:
-            return self._engine.search(value) is not None
+        if self.search_engine == "re" and len(value) <= QUICK_TEXT_LENGTH:
+            return self._plain.search(value) is not None
+        return self._in_time(self._watched.search, value)
+
+    def _in_time(self, run: Callable[..., Any], value: str) -> bool:
+        deadline = current()
+        # One slow value is enough: the pattern is not tried again in this comparison.
+        if self.text in deadline.given_up:
+            raise PatternTimeoutError
         try:
-            return self._engine.search(value, timeout=seconds) is not None
+            return run(value, timeout=min(MATCH_SECONDS, deadline.left())) is not None
         except TimeoutError:
+            deadline.given_up[self.text] = None
+            deadline.check()
             raise PatternTimeoutError from None
 
 
-def _compiled(text: str, ignore_case: bool) -> tuple[Any, bool]:
+@lru_cache(maxsize=1024)
+def _compiled(text: str, ignore_case: bool) -> tuple[Any, Any]:
     if len(text) > MAX_PATTERN_LENGTH:
         raise PatternError(f"longer than {MAX_PATTERN_LENGTH} characters")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             plain = re.compile(text, re.IGNORECASE if ignore_case else 0)
-            if is_simple(text):
-                return plain, False
-            return regex.compile(text, regex.IGNORECASE if ignore_case else 0), True
-    except (re.error, regex.error, RecursionError, OverflowError, ValueError) as error:
+            return plain, regex.compile(text, regex.IGNORECASE if ignore_case else 0)
+    except (re.error, regex.error, RecursionError, OverflowError, ValueError, MemoryError) as error:
         raise PatternError(str(error).split("\n")[0]) from None
 
 
-def is_simple(text: str) -> bool:
-    """Whether matching is linear: at most one varying repeat, none of them on a group.
+@lru_cache(maxsize=1024)
+def is_linear(text: str, *, ignore_case: bool = False, search: bool = False) -> bool:
+    r"""Whether `re` takes linear time by the pattern's shape alone.
 
-    >>> is_simple(r"^ORD-\\d{6}$"), is_simple("(a+)+$"), is_simple("a?a?aa")
-    (True, False, False)
+    Allowed are characters, classes, anchors, plain groups and repeats of one character. A repeat of varying length
+    must be disjoint from what follows, or be the last one: then there is one way to match, or one place to back up.
+
+    >>> is_linear(r"^ORD-\d{6}$"), is_linear("(a+)+$"), is_linear("a?a?aa"), is_linear("a+b", search=True)
+    (True, False, False, False)
     """
-    if _BACKREFERENCE.search(text):
+    if _parser is None:
         return False
-    varying = 0
-    previous = ""
-    for token in _TOKEN.findall(text):
-        is_repeat = _VARIABLE.fullmatch(token) is not None
-        if previous == ")" and (is_repeat or token.startswith("{")):
-            return False
-        varying += is_repeat
-        previous = token
-    return varying <= 1
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = _parser.parse(text, re.IGNORECASE if ignore_case else 0)
+    except (re.error, RecursionError, OverflowError, ValueError):
+        return False
+    if tree.state.flags & ~(re.UNICODE | re.IGNORECASE):
+        return False
+    parts = _flat(tree)
+    if parts is None or sum(_width(*part) for part in parts) > _MAX_WIDTH:
+        return False
+    varying = [number for number, part in enumerate(parts) if _varies(*part)]
+    if search and varying and not _is_anchor(parts[0]):
+        return False
+    folds = bool(tree.state.flags & re.IGNORECASE)
+    return all(_is_disjoint(parts, number, folds) for number in varying[:-1])
+
+
+def _flat(tree: Any) -> list[tuple[Any, Any]] | None:
+    """One-character nodes, anchors and repeats of one character in a row; None where there is anything else."""
+    found: list[tuple[Any, Any]] = []
+    for op, value in tree:
+        if op in _ONE or op is _op.AT or (op in _REPEATS and len(value[2]) == 1 and value[2][0][0] in _ONE):
+            found.append((op, value))
+        elif op is _op.SUBPATTERN and not value[1] and not value[2]:
+            inner = _flat(value[3])
+            if inner is None:
+                return None
+            found += inner
+        else:
+            return None
+    return found
+
+
+def _width(op: Any, value: Any) -> int:
+    return int(value[0]) if op in _REPEATS else 1
+
+
+def _varies(op: Any, value: Any) -> bool:
+    return op in _REPEATS and value[0] != value[1]
+
+
+def _is_anchor(part: tuple[Any, Any]) -> bool:
+    return part[0] is _op.AT and part[1] in (_op.AT_BEGINNING, _op.AT_BEGINNING_STRING)
+
+
+def _is_disjoint(parts: list[tuple[Any, Any]], number: int, folds: bool) -> bool:
+    """Whether a repeat must stop where the next part begins."""
+    if folds or number + 1 == len(parts):
+        return False
+    following = _characters(*parts[number + 1])
+    repeated = parts[number][1][2][0]
+    return following is not None and not any(_takes(repeated[0], repeated[1], code) for code in following)
+
+
+_MAX_CHARACTERS = 300
+
+
+def _characters(op: Any, value: Any) -> list[int] | None:
+    """The characters that a part takes, where they are few; a repeat counts where it cannot be left out."""
+    if op in _REPEATS and value[0] > 0:
+        op, value = value[2][0]
+    if op is _op.LITERAL:
+        return [value]
+    if op is not _op.IN:
+        return None
+    found: list[int] = []
+    for kind, given in value:
+        if kind is _op.LITERAL:
+            found.append(given)
+        elif kind is _op.RANGE and given[1] - given[0] < _MAX_CHARACTERS:
+            found.extend(range(given[0], given[1] + 1))
+        else:
+            return None
+    return found
+
+
+def _takes(op: Any, value: Any, code: int) -> bool:
+    if op is _op.LITERAL:
+        return bool(value == code)
+    if op is _op.NOT_LITERAL:
+        return bool(value != code)
+    if op is _op.ANY:
+        return code != ord("\n")
+    is_negated = bool(value) and value[0][0] is _op.NEGATE
+    return any(_is_in(kind, given, code) for kind, given in value) != is_negated
+
+
+def _is_in(kind: Any, given: Any, code: int) -> bool:
+    if kind is _op.LITERAL:
+        return bool(given == code)
+    if kind is _op.RANGE:
+        return bool(given[0] <= code <= given[1])
+    category = _CATEGORIES.get(given) if kind is _op.CATEGORY else None
+    return category is not None and category.match(chr(code)) is not None
+
+
+if _parser is not None:
+    _REPEATS = (_op.MAX_REPEAT, _op.MIN_REPEAT)
+    _ONE = (_op.LITERAL, _op.NOT_LITERAL, _op.ANY, _op.IN)
+    _CATEGORIES = {
+        _op.CATEGORY_DIGIT: re.compile(r"\d"),
+        _op.CATEGORY_NOT_DIGIT: re.compile(r"\D"),
+        _op.CATEGORY_SPACE: re.compile(r"\s"),
+        _op.CATEGORY_NOT_SPACE: re.compile(r"\S"),
+        _op.CATEGORY_WORD: re.compile(r"\w"),
+        _op.CATEGORY_NOT_WORD: re.compile(r"\W"),
+    }

@@ -1,4 +1,4 @@
-"""Reading payloads: JSON text or parsed values, within the size limit, with exact numbers.
+"""Reading payloads: JSON text or parsed values, within the size limit, with exact numbers and no name twice.
 
 The quick decoder reads nearly all text; what it refuses (lone surrogates, numbers beyond a double, a byte order mark)
 is read again by the standard library, which also says where the text is broken.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn
+import re
+import sys
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
 from driftline.errors import PayloadError
 from driftline.payloads.config import BYTES_PER_MB, EngineConfig
+from driftline.payloads.deadline import current
 from driftline.payloads.report import encode
 from driftline.payloads.values import SIDE_NAMES, WrittenNumber, decimal_of
 
@@ -33,6 +36,13 @@ def exact_number(text: str) -> float:
         return number
     written = WrittenNumber(text)
     return number if math.isfinite(number) and decimal_of(number) == decimal_of(written) else written
+
+
+def exact_integer(text: str) -> int:
+    """An integer; one that Python could not print again is refused in words of our own."""
+    if len(text) > sys.get_int_max_str_digits() > 0:
+        raise ValueError(f"an integer of {len(text.lstrip('-')):,} digits is longer than can be read")
+    return int(text)
 
 
 _decode = msgspec.json.Decoder().decode
@@ -61,13 +71,79 @@ def parse_json(data: bytes, what: str) -> Any:
     """The value of JSON text; raises `VALIDATION_ERROR` with line and column."""
     decode = _decode_exact if has_long_number(data) else _decode
     try:
-        return decode(data)
+        value = decode(data)
     except RecursionError:
         raise PayloadError(
             f"{what} is nested deeper than can be read", code="MAX_DEPTH_EXCEEDED", details={"reason": "nesting"}
         ) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
-        return _parse_slowly(data, what)
+        value = _parse_slowly(data, what)
+    repeated = find_repeated_name(data, value)
+    if repeated is not None:
+        raise _invalid(what, repeated.message, repeated.line, repeated.column)
+    return value
+
+
+class RepeatedName(NamedTuple):
+    """A member name that an object has twice, and where its second one stands."""
+
+    message: str
+    line: int
+    column: int
+
+
+def find_repeated_name(data: bytes, value: Any) -> RepeatedName | None:
+    """The first member name that stands twice in an object of JSON text; `value` is what a decoder made of the text.
+
+    A decoder drops all but one of the members, and with each a colon. So equal numbers of colons in the text and in
+    the value written anew mean that nothing was dropped, unless the text spells colons as escapes.
+    """
+    try:
+        if b"\\u003" not in data and data.count(b":") == encode(value).count(b":"):
+            return None
+    except RecursionError:
+        pass  # nested too deep to be written: the text itself is looked at
+    return _first_repeated(data)
+
+
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def check_members(data: bytes | memoryview) -> None:
+    """Refuse an object one of whose own members stands twice; its values are only skipped, not read."""
+    text = bytes(data)
+    found = _decode_members(text)
+    colons = sum(name.count(":") + bytes(value).count(b":") + 1 for name, value in found.items())
+    if text.count(b":") != colons or b"\\u003" in text:
+        repeated = _first_repeated(text)
+        if repeated is not None:
+            raise _invalid("the object", repeated.message, repeated.line, repeated.column)
+
+
+_JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}:]', re.DOTALL)
+
+
+def _first_repeated(data: bytes) -> RepeatedName | None:
+    names: list[set[str] | None] = []
+    text: re.Match[bytes] | None = None
+    for number, token in enumerate(_JSON_TOKEN.finditer(data)):
+        if not number % 4096:
+            current().check()
+        mark = token.group()
+        if mark in (b"{", b"["):
+            names.append(set() if mark == b"{" else None)
+        elif mark in (b"}", b"]"):
+            names.pop()
+        elif mark != b":":
+            text = token
+        elif text is not None:
+            name, known = json.loads(text.group().decode("utf-8", "surrogatepass")), names[-1]
+            if known is not None and name in known:
+                shown = json.dumps(name)
+                return RepeatedName(f"the name {shown} stands twice in one object", *_position(data, text.start()))
+            if known is not None:
+                known.add(name)
+    return None
 
 
 def raw_members(data: bytes, what: str) -> dict[str, msgspec.Raw]:
@@ -78,10 +154,40 @@ def raw_members(data: bytes, what: str) -> dict[str, msgspec.Raw]:
     return {name: msgspec.Raw(encode(member)) for name, member in value.items()}
 
 
+def readable_members(data: bytes) -> dict[str, Any]:
+    """The members of a damaged JSON object that can be read: those before the damage, and scalars that are no JSON."""
+    text = data.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    found: dict[str, Any] = {}
+    decode = json.JSONDecoder(parse_float=exact_number, parse_int=exact_integer).raw_decode
+    at = 1 if text.startswith("{") else len(text)
+    try:
+        while at < len(text):
+            name, at = decode(text, _after_space(text, at))
+            at = _after_space(text, at)
+            if text[at] != ":" or not isinstance(name, str):
+                break
+            found[name], at = decode(text, _after_space(text, at + 1))
+            at = _after_space(text, at)
+            if text[at] != ",":
+                break
+            at += 1
+    except (ValueError, IndexError, RecursionError):
+        pass  # here the damage begins
+    return found
+
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found is not None else at
+
+
 def _parse_slowly(data: bytes, what: str) -> Any:
     try:
         text = data.decode("utf-8-sig", "surrogatepass")
-        return json.loads(text, parse_float=exact_number, parse_constant=_refuse_constant)
+        return json.loads(text, parse_float=exact_number, parse_int=exact_integer, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise _invalid(what, error.msg, error.lineno, error.colno) from None
     except UnicodeDecodeError as error:

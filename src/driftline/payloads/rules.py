@@ -204,6 +204,13 @@ EXTENSIONS: dict[str, ExtensionKind] = {
         "when": ExtensionKind("when", _condition, "any"),
     }.items()
 }
+# What a rule of each scope that cannot be used comes to; a scalar rule leaves its field strict.
+_WITHOUT = {
+    "global": "it is not used",
+    "array": "the array is compared without it",
+    "array_mode": "the array is compared strictly",
+    "array_key": "the array is compared strictly",
+}
 _VALUE_FIELDS = tuple(kind.field for kind in EXTENSIONS.values() if kind.is_value_rule)
 _VALUE_NAMES = frozenset(name for name, kind in EXTENSIONS.items() if kind.is_value_rule)
 _DEFAULTS = {item.name: item.default for item in fields(FieldRules)}
@@ -223,7 +230,8 @@ def read_rules(extensions: Mapping[str, Extension]) -> FieldRules:
         try:
             values[kind.field] = kind.read(value)
         except BadValueError as error:
-            message = f"{name} {error}, not {spelled(value)}; the field is compared strictly"
+            effect = _WITHOUT.get(kind.field) or _WITHOUT.get(kind.scope, "the field is compared strictly")
+            message = f"{name} {error}, not {spelled(value)}; {effect}"
             problems.append(Problem(name, message, pointer))
             is_broken |= kind.is_value_rule
         else:
@@ -249,7 +257,9 @@ def _completed(rules: FieldRules, extensions: Mapping[str, Extension]) -> FieldR
             name, f"{name} is keyed but {EXTENSION_PREFIX}array-key is not given; the array is compared strictly",
             extensions[name].pointer,
         )  # fmt: skip
-        rules = replace(rules, array_mode="strict", problems=(*rules.problems, problem))
+        # A key that was given and is wrong has been told of already.
+        is_told = EXTENSION_PREFIX + "array-key" in extensions
+        rules = replace(rules, array_mode="strict", problems=rules.problems if is_told else (*rules.problems, problem))
     return rules
 
 

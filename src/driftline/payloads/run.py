@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from driftline.errors import PayloadError
 from driftline.payloads.config import EngineConfig
+from driftline.payloads.deadline import Deadline
 from driftline.payloads.paths import Path, render
 from driftline.payloads.report import Entry
 from driftline.payloads.values import CONTAINERS, SIDE_NAMES, is_deeper_than, leaf_count
@@ -29,16 +29,17 @@ class Run:
     """Collects what one comparison finds."""
 
     __slots__ = (
-        "broken", "checked", "conditions", "config", "deadline", "depth", "diffs", "extra_leaves", "fail_fast",
-        "ignored", "max_depth", "owners", "pruned", "quick_depth", "root_plan", "roots", "said", "statistics", "steps",
-        "trace", "unmatched", "views", "warnings",
+        "check_deadline", "checked", "conditions", "config", "deadline", "depth", "diffs", "extra_leaves", "fail_fast",
+        "fitting", "ignored", "max_depth", "owners", "pruned", "quick_depth", "root_plan", "roots", "said",
+        "statistics", "steps", "trace", "unmatched", "views", "warnings",
     )  # fmt: skip
 
-    def __init__(self, config: EngineConfig, root_plan: NodePlan, roots: tuple[Any, Any], deadline: float) -> None:
+    def __init__(self, config: EngineConfig, root_plan: NodePlan, roots: tuple[Any, Any], deadline: Deadline) -> None:
         self.config = config
         self.root_plan = root_plan
         self.roots = roots
         self.deadline = deadline
+        self.check_deadline = deadline.check
         self.fail_fast = config.fail_fast
         self.max_depth = config.max_depth
         # From here on only the loops compare. With fail_fast always: a report counts what came before the difference.
@@ -51,9 +52,9 @@ class Run:
         self.owners: list[tuple[NodePlan, Any, Any]] = []
         self.pruned: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
         self.said: set[Any] = set()
-        self.broken: set[int] = set()
+        self.fitting: dict[tuple[int, int, int], tuple[Any, bool]] = {}
         self.conditions: dict[Any, bool] = {}
-        self.views: dict[int, Any] = {}
+        self.views: dict[Any, Any] = {}
         self.checked = self.ignored = self.extra_leaves = self.depth = self.steps = 0
 
     def probe(self) -> Run:
@@ -61,7 +62,7 @@ class Run:
         trial = Run(self.config, self.root_plan, self.roots, self.deadline)
         trial.fail_fast, trial.trace, trial.statistics = True, None, False
         trial.owners, trial.pruned, trial.depth = list(self.owners), self.pruned, self.depth
-        trial.conditions, trial.views, trial.broken = self.conditions, self.views, self.broken
+        trial.conditions, trial.views, trial.fitting = self.conditions, self.views, self.fitting
         return trial
 
     def add(self, tally: int) -> None:
@@ -80,7 +81,7 @@ class Run:
         """Raise where the payload is too deep or the time is up."""
         if self.depth > self.max_depth:
             raise self._too_deep()
-        self.look_at_clock()
+        self.check_deadline()
 
     def check_nesting(self, value: Any) -> None:
         """Raise where a value that is not walked is too deep."""
@@ -93,15 +94,6 @@ class Run:
             code="MAX_DEPTH_EXCEEDED",
             details={"reason": "max_depth", "limit": self.max_depth},
         )
-
-    def look_at_clock(self) -> None:
-        """Raise `TIMEOUT` once the time is up; cooperative, so it works in threads and Spark tasks."""
-        if time.monotonic() >= self.deadline:
-            raise PayloadError(
-                f"the comparison took longer than {self.config.timeout_seconds:g} seconds (timeout_seconds)",
-                code="TIMEOUT",
-                details={"reason": "timeout_seconds", "limit": self.config.timeout_seconds},
-            )
 
     def error(
         self, kind: str, path: Path, old: Any, new: Any, message: str, rule: str | None = None, **more: Any

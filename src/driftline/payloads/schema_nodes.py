@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
-from driftline.errors import PayloadError
+from driftline.errors import DriftlineError, PayloadError
+from driftline.payloads.deadline import current
 from driftline.payloads.patterns import PatternError, SafePattern
-from driftline.payloads.schema_text import SchemaText, escape_pointer, unescape_pointer
+from driftline.payloads.schema_files import FileReader, file_of_reference, joined_pointer, split_pointer
+from driftline.payloads.schema_text import SchemaText, escape_pointer, load_schema, unescape_pointer, unfolded_size
 from driftline.payloads.values import kind_of
 
 JSON_TYPES = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
 EXTENSION_PREFIX = "x-migration-"
+# What `$ref` and `allOf` may add up to in one place: a short schema that doubles at each level has no end.
+MAX_PARTS = 10_000
+MAX_EXTENSION_VALUES = 10_000
 
 
 class Fragment(NamedTuple):
@@ -44,6 +48,7 @@ class Choice:
 
     branches: list[Fragment]
     discriminator: str | None = None
+    allows_null: bool = False  # `nullable: true` stands beside it
     mapping: dict[str, int] = field(default_factory=dict)
 
 
@@ -53,6 +58,7 @@ class Node:
 
     pointers: tuple[str, ...]
     types: frozenset[str] | None = None
+    is_nullable: bool = False
     properties: dict[str, Fragments] = field(default_factory=dict)
     patterns: list[tuple[str, Fragment]] = field(default_factory=list)
     additional: Fragments = ()
@@ -65,16 +71,25 @@ class Node:
 
 
 class SchemaDocument:
-    """Resolves references inside one document and folds fragments into nodes."""
+    """Resolves references inside one document (and the files beside it) and folds fragments into nodes."""
 
-    def __init__(self, source: SchemaText) -> None:
+    def __init__(self, source: SchemaText, files: FileReader | None = None) -> None:
         self.source = source
+        self.read_files: dict[str, bytes] = {}
+        self._files = files
+        self._sources: dict[str, SchemaText] = {"": source}
         self._nodes: dict[tuple[str, ...], Node] = {}
         self._first_pointers: dict[int, str] = {}
+        self._parts = 0
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether references may name files beside the schema."""
+        return self._files is not None
 
     def error(self, message: str, pointer: str, **details: Any) -> PayloadError:
         """A `SCHEMA_PARSE_ERROR` with the pointer, and line and column where the schema is text."""
-        place = self.source.position(pointer)
+        place = self.position(pointer)
         where = f" at {pointer or '/'}" + (f" (line {place['line']}, column {place['column']})" if place else "")
         return PayloadError(
             message + where,
@@ -82,33 +97,66 @@ class SchemaDocument:
             details={**place, "pointer": pointer, "reason": message, **details},
         )
 
+    def position(self, pointer: str) -> dict[str, int]:
+        """Line and column of the value at a pointer; empty where the schema is no text."""
+        name, inner = split_pointer(pointer)
+        return self._sources[name].position(inner) if name in self._sources else {}
+
     def resolve(self, reference: str, at: str) -> Fragment:
-        """The fragment that a local `$ref` names."""
-        if not reference.startswith("#"):
+        """The fragment that a `$ref` names; `at` is where the reference stands."""
+        base = split_pointer(at)[0]
+        if self._files is None and not reference.startswith("#"):
             raise self.error(f"external $ref {reference!r}: the fragment must be self-contained", at)
-        pointer = unquote(reference[1:])
-        if pointer and not pointer.startswith("/"):
-            return self._anchor(pointer, at)
-        found = self.lookup(pointer)
+        try:
+            name, inner = file_of_reference(reference, base)
+        except ValueError as error:
+            raise self.error(f"external $ref {reference!r}: {error}", at) from None
+        if name not in self._sources:
+            self._load(name, reference, at)
+        if inner and not inner.startswith("/"):
+            return self._anchor(name, inner, at)
+        found = self.lookup(joined_pointer(name, inner))
         if found is None:
             raise self.error(f"dangling $ref {reference!r}", at)
         return found
 
+    def _load(self, name: str, reference: str, at: str) -> None:
+        assert self._files is not None
+        current().check()
+        try:
+            content = self._files.read(name)
+            self._sources[name] = load_schema(content)
+        except (ValueError, DriftlineError) as error:
+            raise self.error(f"$ref {reference!r}: {error}", at) from None
+        self.read_files[name] = content
+
     def lookup(self, pointer: str) -> Fragment | None:
-        """The value at a JSON Pointer, or None."""
-        value = self.source.content
-        for token in pointer.split("/")[1:]:
-            name = unescape_pointer(token)
-            if isinstance(value, dict) and name in value:
-                value = value[name]
-            elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
-                value = value[int(name)]
+        """The value at a pointer, or None."""
+        name, inner = split_pointer(pointer)
+        value = self._sources[name].content
+        for token in inner.split("/")[1:]:
+            key = unescape_pointer(token)
+            if isinstance(value, dict) and key in value:
+                value = value[key]
+            elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+                value = value[int(key)]
             else:
                 return None
-        return Fragment(value, pointer)
+        # `file.yaml` and `file.yaml#` are the same place.
+        return Fragment(value, joined_pointer(name, inner))
 
-    def _anchor(self, name: str, at: str) -> Fragment:
-        for fragment in _objects(Fragment(self.source.content, "")):
+    def follow(self, fragment: Fragment) -> Fragment:
+        """The object behind a chain of `$ref`s, for path items and responses."""
+        seen: set[str] = set()
+        while isinstance(fragment.schema, dict) and isinstance(fragment.schema.get("$ref"), str):
+            if fragment.pointer in seen:
+                raise self.error("the $ref loop never reaches a schema", fragment.pointer)
+            seen.add(fragment.pointer)
+            fragment = self.resolve(fragment.schema["$ref"], f"{fragment.pointer}/$ref")
+        return fragment
+
+    def _anchor(self, file: str, name: str, at: str) -> Fragment:
+        for fragment in _objects(Fragment(self._sources[file].content, joined_pointer(file, ""))):
             if fragment.schema.get("$anchor") == name:
                 return fragment
         raise self.error(f"dangling $ref '#{name}'", at)
@@ -128,32 +176,45 @@ class SchemaDocument:
         key = tuple(dict.fromkeys(fragment.pointer for fragment in fragments))
         node = self._nodes.get(key)
         if node is None:
+            current().check()
             node = Node(key)
+            self._parts = 0
             for fragment in fragments:
-                self._fold(fragment, node, ())
+                node.types = _narrowed(node.types, self._fold(fragment, node, ()))
             self._nodes[key] = node
         return node
 
-    def _fold(self, fragment: Fragment, node: Node, chain: tuple[str, ...]) -> None:
+    def _fold(self, fragment: Fragment, node: Node, chain: tuple[str, ...]) -> frozenset[str] | None:
+        """Fold a fragment and all that it refers to into a node; the types that it allows."""
         schema, pointer = fragment
         if isinstance(schema, bool):
-            return
+            return None
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise self.error(f"$ref and allOf add up to more than {MAX_PARTS:,} schemas in one place", pointer)
         if not isinstance(schema, dict):
             raise self.error(f"a schema must be an object, not {kind_of(schema)}", pointer)
         if pointer in chain:
             raise self.error("the $ref loop never reaches a schema", pointer, loop=[*chain, pointer])
         chain = (*chain, pointer)
+        known_choices = len(node.choices)
+        types: frozenset[str] | None = None
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            self._fold(self.resolve(reference, f"{pointer}/$ref"), node, chain)
+            types = self._fold(self.resolve(reference, f"{pointer}/$ref"), node, chain)
         for part in self._list(schema, "allOf", pointer):
-            self._fold(part, node, chain)
+            types = _narrowed(types, self._fold(part, node, chain))
+        types = _narrowed(types, self._types(schema, pointer))
         self._fold_own(schema, pointer, node, is_part=len(chain) > 1)
+        if schema.get("nullable") is True:
+            # Real documents write it beside $ref, allOf and the like, and mean that null is allowed (payloads §8).
+            node.is_nullable = True
+            types = None if types is None else types | {"null"}
+            for choice in node.choices[known_choices:]:
+                choice.allows_null = True
+        return types
 
     def _fold_own(self, schema: dict[str, Any], pointer: str, node: Node, *, is_part: bool) -> None:
-        types = self._types(schema, pointer)
-        if types is not None:
-            node.types = types if node.types is None else (_intersection(node.types, types) or types)
         for name, child in self._mapping(schema, "properties", pointer):
             node.properties[name] = _joined(node.properties.get(name, ()), child)
         for text, child in self._mapping(schema, "patternProperties", pointer):
@@ -171,7 +232,12 @@ class SchemaDocument:
             node.allowed_values = [schema["const"]]
         for name, value in schema.items():
             if name.startswith(EXTENSION_PREFIX):
-                node.extensions[name] = Extension(value, f"{pointer}/{escape_pointer(name)}")
+                node.extensions[name] = self._extension(value, f"{pointer}/{escape_pointer(name)}")
+
+    def _extension(self, value: Any, pointer: str) -> Extension:
+        if isinstance(value, dict | list) and unfolded_size(value) > MAX_EXTENSION_VALUES:
+            raise self.error(f"the extension holds more than {MAX_EXTENSION_VALUES:,} values", pointer)
+        return Extension(value, pointer)
 
     def _check_pattern(self, text: str, pointer: str) -> None:
         try:
@@ -242,7 +308,7 @@ class SchemaDocument:
         for name in names:
             if not isinstance(name, str) or name not in JSON_TYPES:
                 raise self.error(f"unknown type {name!r}", f"{pointer}/type")
-        return frozenset(names) | ({"null"} if schema.get("nullable") is True else set())
+        return frozenset(names)
 
     def _required(self, schema: dict[str, Any], pointer: str) -> list[str]:
         required = schema.get("required", [])
@@ -267,12 +333,17 @@ class SchemaDocument:
             yield Fragment(child, f"{pointer}/{keyword}/{position}")
 
 
-def children_of(node: Node) -> Iterator[Fragments]:
-    """The fragments of everything below a node."""
+def own_children_of(node: Node) -> Iterator[Fragments]:
+    """The fragments of members and items."""
     yield from node.properties.values()
     for _, fragment in node.patterns:
         yield (fragment,)
     yield from (part for part in (node.additional, node.items, *node.prefix_items) if part)
+
+
+def children_of(node: Node) -> Iterator[Fragments]:
+    """The fragments of everything below a node, branches of choices too."""
+    yield from own_children_of(node)
     for choice in node.choices:
         for branch in choice.branches:
             yield (branch,)
@@ -280,6 +351,13 @@ def children_of(node: Node) -> Iterator[Fragments]:
 
 def _joined(known: Fragments, fragment: Fragment) -> Fragments:
     return known if any(part.pointer == fragment.pointer for part in known) else (*known, fragment)
+
+
+def _narrowed(known: frozenset[str] | None, types: frozenset[str] | None) -> frozenset[str] | None:
+    """What both allow; where nothing is left, the later one counts."""
+    if known is None or types is None:
+        return types if known is None else known
+    return _intersection(known, types) or types
 
 
 def _intersection(left: frozenset[str], right: frozenset[str]) -> frozenset[str]:
@@ -291,8 +369,12 @@ def _intersection(left: frozenset[str], right: frozenset[str]) -> frozenset[str]
 
 def _objects(fragment: Fragment) -> Iterator[Fragment]:
     waiting = [fragment]
+    seen: set[int] = set()  # YAML aliases share values: each is walked once
     while waiting:
         value, pointer = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
         if isinstance(value, dict):
             yield Fragment(value, pointer)
             waiting.extend(Fragment(child, f"{pointer}/{escape_pointer(name)}") for name, child in value.items())

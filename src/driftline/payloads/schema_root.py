@@ -1,10 +1,21 @@
-"""Where the comparison starts: the root schema of a bare fragment or of a wrapped OpenAPI document."""
+"""Where the comparison starts: the root schema of a bare fragment or of a whole OpenAPI document."""
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+from difflib import get_close_matches
 from typing import Any
 
-from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Fragment, Fragments, Node, SchemaDocument, children_of
+from driftline.errors import PayloadError
+from driftline.payloads.schema_nodes import (
+    EXTENSION_PREFIX,
+    Fragment,
+    Fragments,
+    Node,
+    SchemaDocument,
+    children_of,
+    own_children_of,
+)
 from driftline.payloads.schema_text import escape_pointer
 from driftline.payloads.values import kind_of
 
@@ -16,6 +27,8 @@ _SCHEMA_KEYWORDS = frozenset(
     {"$ref", "type", "properties", "items", "allOf", "oneOf", "anyOf", "additionalProperties", "patternProperties"}
 )
 _COMPONENT_PLACES = (("components", "schemas"), ("definitions",), ("$defs",))
+_METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+_LISTED = 10  # names in an error message
 
 
 def find_root(document: SchemaDocument, root: str | None) -> Fragment:
@@ -33,11 +46,85 @@ def find_root(document: SchemaDocument, root: str | None) -> Fragment:
     marked = [fragment for fragment in candidates.values() if _has_global_rule(fragment.schema)]
     if len(marked) == 1:
         return marked[0]
-    raise document.error(
-        f"the root schema is not clear: name one of {', '.join(candidates) or '(no components)'} as root",
-        "",
-        candidates=list(candidates),
-    )
+    raise _unclear("the root schema is not clear: name one as root", document, list(candidates))
+
+
+def _named_root(document: SchemaDocument, root: str) -> Fragment:
+    components = components_of(document.source.content)
+    if root in components:
+        return components[root]
+    pointer = root.removeprefix("#")
+    if pointer == "" or pointer.startswith("/"):
+        found = document.lookup(pointer)
+        if found is not None:
+            return found
+    operation = _operation_root(document, root.split())
+    if operation is not None:
+        return operation
+    known = [*components, *operations_of(document.source.content)]
+    near = get_close_matches(root, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise _unclear(f"there is no schema {root!r}{hint}", document, list(components))
+
+
+def _unclear(message: str, document: SchemaDocument, names: list[str]) -> PayloadError:
+    known = names or list(operations_of(document.source.content))
+    listed = ", ".join(known[:_LISTED]) + (f" and {len(known) - _LISTED:,} more" if len(known) > _LISTED else "")
+    kind = "schemas" if names else "operations"
+    about = f"{message} (known {kind}: {listed})" if known else f"{message} (the document has no schemas of its own)"
+    return document.error(about, "", candidates=known[:1000])
+
+
+def operations_of(content: Any) -> Iterator[str]:
+    """The operations of a document as roots name them: `GET /v1/charges`."""
+    paths = content.get("paths") if isinstance(content, dict) else None
+    for path, item in paths.items() if isinstance(paths, dict) else ():
+        for method in _METHODS:
+            if isinstance(item, dict) and method in item:
+                yield f"{method.upper()} {path}"
+
+
+def _operation_root(document: SchemaDocument, words: list[str]) -> Fragment | None:
+    """The schema of an operation's JSON body: `METHOD PATH`, then a status (default: the first that is a success) or
+    the word `request`."""
+    if len(words) not in (2, 3) or words[0].lower() not in _METHODS or not words[1].startswith("/"):
+        return None
+    item = document.lookup(f"/paths/{escape_pointer(words[1])}")
+    operation = _member(document, item, words[0].lower())
+    if operation is None:
+        return None
+    wanted = words[2].lower() if len(words) == 3 else None
+    if wanted == "request":
+        return _body_schema(document, _member(document, operation, "requestBody"))
+    responses = _member(document, operation, "responses")
+    if responses is None or not isinstance(responses.schema, dict):
+        return None
+    statuses = {str(status).lower(): str(status) for status in responses.schema}
+    status = wanted or next((status for status in sorted(statuses) if status.startswith("2")), "default")
+    # `2XX` and `default` stand for the statuses that are not written out.
+    for name in (status, f"{status[:1]}xx", "default"):
+        if name in statuses:
+            return _body_schema(document, _member(document, responses, statuses[name]))
+    return None
+
+
+def _member(document: SchemaDocument, owner: Fragment | None, name: str) -> Fragment | None:
+    if owner is None:
+        return None
+    schema, pointer = document.follow(owner)
+    if not isinstance(schema, dict):
+        return None
+    # YAML reads an unquoted 200 as a number, which the reader has turned into text.
+    return Fragment(schema[name], f"{pointer}/{escape_pointer(name)}") if name in schema else None
+
+
+def _body_schema(document: SchemaDocument, body: Fragment | None) -> Fragment | None:
+    content = _member(document, body, "content")
+    if content is None:
+        return _member(document, body, "schema")  # OpenAPI 2.0
+    kinds = list(content.schema) if isinstance(content.schema, dict) else []
+    chosen = next((kind for kind in kinds if "json" in kind.lower()), kinds[0] if kinds else None)
+    return None if chosen is None else _member(document, _member(document, content, chosen), "schema")
 
 
 def document_extensions(document: SchemaDocument, root: Fragment) -> dict[str, Any]:
@@ -48,10 +135,39 @@ def document_extensions(document: SchemaDocument, root: Fragment) -> dict[str, A
     return {name: value for name, value in content.items() if name in GLOBAL_EXTENSIONS}
 
 
-def check_references(document: SchemaDocument, root: Fragment) -> None:
-    """Fold every schema of the fragment, so that broken references are found before a payload is read."""
-    for fragment in (root, *components_of(document.source.content).values()):
-        reachable(document, fragment)
+def check_references(document: SchemaDocument) -> None:
+    """Find broken references of components that the root does not reach; only keywords of schemas are looked at."""
+    known: set[str] = set()
+    seen: set[int] = set()
+    waiting = list(components_of(document.source.content).values())
+    while waiting:
+        schema, pointer = waiting.pop()
+        if not isinstance(schema, dict) or id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference not in known:
+            known.add(reference)
+            # Another file is read when somebody needs it; a document in memory must not name any.
+            if reference.startswith("#") or not document.reads_files:
+                document.follow(Fragment(schema, pointer))
+        waiting.extend(_raw_children(schema, pointer))
+
+
+def _raw_children(schema: dict[str, Any], pointer: str) -> Iterator[Fragment]:
+    for keyword in ("properties", "patternProperties"):
+        children = schema.get(keyword)
+        if isinstance(children, dict):
+            for name, child in children.items():
+                yield Fragment(child, f"{pointer}/{keyword}/{escape_pointer(name)}")
+    for keyword in ("items", "additionalProperties"):
+        if keyword in schema:
+            yield Fragment(schema[keyword], f"{pointer}/{keyword}")
+    for keyword in ("allOf", "oneOf", "anyOf", "prefixItems"):
+        children = schema.get(keyword)
+        if isinstance(children, list):
+            for number, child in enumerate(children):
+                yield Fragment(child, f"{pointer}/{keyword}/{number}")
 
 
 def reachable(document: SchemaDocument, root: Fragment) -> list[Node]:
@@ -66,19 +182,38 @@ def reachable(document: SchemaDocument, root: Fragment) -> list[Node]:
     return list(nodes.values())
 
 
-def _named_root(document: SchemaDocument, root: str) -> Fragment:
-    content = document.source.content
-    components = components_of(content)
-    if root in components:
-        return components[root]
-    pointer = root.removeprefix("#")
-    if pointer == "" or pointer.startswith("/"):
-        found = document.lookup(pointer)
-        if found is not None:
-            return found
-    raise document.error(
-        f"there is no schema {root!r}; known are {', '.join(components) or '(none)'}", "", candidates=list(components)
-    )
+def count_leaves(document: SchemaDocument, root: Fragment) -> int:
+    """How many leaves a schema describes: one that several places name counts once, a choice by its widest branch."""
+    seen: set[tuple[str, ...]] = set()
+
+    def count(fragments: Fragments) -> Generator[Fragments, int, int]:
+        node = document.node(fragments)
+        if node.pointers in seen:
+            return 0
+        seen.add(node.pointers)
+        total = 0
+        is_leaf = True
+        for part in own_children_of(node):
+            total += yield part
+            is_leaf = False
+        for choice in node.choices:
+            widest = 0
+            for branch in choice.branches:
+                widest = max(widest, (yield (branch,)))
+            total += widest
+        return 1 if is_leaf and not node.choices else total
+
+    # A stack of its own: a document can be deeper than Python's.
+    stack: list[Generator[Fragments, int, int]] = [count((root,))]
+    result: int | None = None  # what the topmost has waited for; None starts it
+    while stack:
+        try:
+            stack.append(count(stack[-1].send(result)))  # type: ignore[arg-type]
+            result = None
+        except StopIteration as done:
+            stack.pop()
+            result = done.value
+    return result or 0
 
 
 def _is_wrapped(content: Any) -> bool:

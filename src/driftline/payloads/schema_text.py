@@ -1,4 +1,4 @@
-"""Schema fragments as text: YAML or JSON in, plain JSON values out, and where a pointer stands in the text.
+"""Schema documents as text: YAML or JSON in, plain JSON values out, and where a pointer stands in the text.
 
 >>> load_schema("type: object\\nproperties: {a: {type: string}}").content["type"]
 'object'
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,11 @@ from typing import Any
 
 from driftline.errors import PayloadError
 from driftline.files import naming_the_file
+from driftline.payloads.deadline import current
+from driftline.payloads.payload_text import exact_integer, find_repeated_name
+
+# Reading YAML for line numbers takes seconds for a large document; beyond this an error names the pointer alone.
+MAX_MARKED_YAML = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -27,12 +33,19 @@ class SchemaText:
 
     def position(self, pointer: str) -> dict[str, int]:
         """Line and column (from 1) of the value at a JSON Pointer; empty where there is no text."""
+        if self.text is None:
+            return {}
+        if pointer == "":
+            return _line_and_column(self.text, len(self.text) - len(self.text.lstrip()))
+        if _looks_like_json(self.text):
+            offset = _json_offset(self.text, pointer)
+            return {} if offset is None else _line_and_column(self.text, offset)
         mark = self._marks.get(pointer)
         return {"line": mark[0], "column": mark[1]} if mark else {}
 
     @cached_property
     def _marks(self) -> dict[str, tuple[int, int]]:
-        return _marks_of(self.text) if self.text is not None else {}
+        return _marks_of(self.text) if self.text is not None and len(self.text) <= MAX_MARKED_YAML else {}
 
 
 def load_schema(schema: Any) -> SchemaText:
@@ -50,29 +63,52 @@ def load_schema(schema: Any) -> SchemaText:
     return SchemaText(_as_json(schema))
 
 
+def _looks_like_json(text: str) -> bool:
+    start = text.lstrip()[:3]
+    return start[:1] == "[" or (start[:1] == "{" and ('"' in start or start[1:].lstrip()[:1] in ("", "}")))
+
+
 def _parse(text: str) -> Any:
     if text.lstrip()[:1] in ("{", "["):
         try:
-            return json.loads(text)
+            content = json.loads(text, parse_int=exact_integer)
         except json.JSONDecodeError as error:
-            if not text.lstrip().startswith("{") or '"' in text.lstrip()[:3]:
+            # `{a: 1}` is YAML in flow style; a quoted name means JSON.
+            if _looks_like_json(text) and text.lstrip()[:1] == "{":
                 raise _refusal(error.msg, error.lineno, error.colno) from None
         except (RecursionError, ValueError) as error:
             raise _refusal(str(error), 1, 1) from None
+        else:
+            repeated = find_repeated_name(text.encode("utf-8", "surrogatepass"), content)
+            if repeated is not None:
+                raise _refusal(repeated.message, repeated.line, repeated.column)
+            return content
     return _parse_yaml(text)
 
 
 def _parse_yaml(text: str) -> Any:
     from ruamel.yaml import YAML
+    from ruamel.yaml.composer import Composer
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    class WatchedComposer(Composer):
+        """Looks at the clock: reading YAML is slow enough to be a way to keep a service busy."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            current().check()
+            return super().compose_node(parent, index)
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Composer = WatchedComposer
     try:
-        return _as_json(YAML(typ="safe", pure=True).load(text))
+        return _as_json(yaml.load(text))
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = str(error.problem or error.context or "not valid YAML").splitlines()[0]
         raise _refusal(reason, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1) from None
-    except (YAMLError, ValueError, RecursionError, AttributeError, TypeError, KeyError, IndexError) as error:
+    except RecursionError:
+        raise _refusal("it is nested deeper than can be read", 1, 1) from None
+    except (YAMLError, ValueError, AttributeError, TypeError, KeyError, IndexError) as error:
         # ruamel lets errors of its own constructors through (an odd date, a broken tag).
         raise _refusal(str(error).splitlines()[0] if str(error) else type(error).__name__, 1, 1) from None
 
@@ -115,13 +151,72 @@ def _key_text(key: Any) -> str:
     return key.isoformat() if hasattr(key, "isoformat") else str(key)
 
 
+def unfolded_size(value: Any) -> int:
+    """How many values a value holds; shared parts (YAML aliases) count each time, but are walked once."""
+    sizes: dict[int, int] = {}
+
+    def size(node: Any) -> int:
+        children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        if not children:
+            return 1
+        if id(node) not in sizes:
+            sizes[id(node)] = 1 + sum(map(size, children))
+        return sizes[id(node)]
+
+    return size(value)
+
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def _json_offset(text: str, pointer: str) -> int | None:
+    """Where the value at a pointer begins in JSON text; what stands before it is skipped by the quick decoder."""
+    at = _skip(text, 0)
+    for token in pointer.split("/")[1:]:
+        found = _member_offset(text, at, unescape_pointer(token))
+        if found is None:
+            return None
+        at = found
+    return at
+
+
+def _member_offset(text: str, at: int, name: str) -> int | None:
+    decode = json.JSONDecoder().raw_decode
+    is_object = text[at] == "{"
+    position, at = 0, _skip(text, at + 1)
+    try:
+        while text[at] not in "}]":
+            key = str(position)
+            if is_object:
+                key, at = decode(text, at)
+                at = _skip(text, _skip(text, at) + 1)
+            if key == name:
+                return at
+            _, at = decode(text, at)
+            at = _skip(text, at)
+            at = _skip(text, at + 1) if text[at] == "," else at
+            position += 1
+    except (ValueError, IndexError, RecursionError):
+        return None
+    return None
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found is not None else at
+
+
+def _line_and_column(text: str, offset: int) -> dict[str, int]:
+    return {"line": text.count("\n", 0, offset) + 1, "column": offset - text.rfind("\n", 0, offset)}
+
+
 def _marks_of(text: str) -> dict[str, tuple[int, int]]:
-    """Pointer -> (line, column), read from the YAML node tree (JSON is read the same way)."""
+    """Pointer -> (line, column), read from the YAML node tree."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
     try:
-        # Tabs are fine in JSON but not in YAML; a space takes the same column.
+        # Tabs are fine in flow style but not elsewhere; a space takes the same column.
         node = YAML(typ="rt", pure=True).compose(text.replace("\t", " "))
     except (YAMLError, RecursionError):
         return {}

@@ -36,7 +36,7 @@ class SurePairs(NamedTuple):
         tally = 0
         for index, left in enumerate(old):
             if not index % STEPS_BETWEEN_CLOCK_LOOKS:
-                run.look_at_clock()
+                run.check_deadline()
             partner = partners.get(index)
             found = self.match(left, new[partner]) if partner is not None else -1
             if partner is not None and found >= 0:

@@ -149,7 +149,7 @@ def _pair_equal(
     waiting = _by_token(tokenizer(item, NEW), new, rights[::-1], run)
     token = tokenizer(item, OLD)
     for position in lefts:
-        _look_now_and_then(position, run)
+        _check_now_and_then(position, run)
         same = waiting.get(token(old[position][1], run))
         if same:
             partners[position] = same.pop()
@@ -159,7 +159,7 @@ def _by_token(token: Tokenizer, items: Numbered, positions: list[int], run: Run)
     found: dict[Any, list[int]] = {}
     for position in positions:
         if not position % STEPS_BETWEEN_CLOCK_LOOKS:
-            run.look_at_clock()
+            run.check_deadline()
         found.setdefault(token(items[position][1], run), []).append(position)
     return found
 
@@ -202,7 +202,7 @@ def _sweep(
     """Both lists are sorted by size, so that a partner is near the front of what is left."""
     free = deque(candidates)
     for position in group:
-        run.look_at_clock()
+        run.check_deadline()
         trials = min(MAX_TRIALS, len(free))
         for offset in range(trials):
             if _is_equal(item, old[position][1], new[free[offset]][1], run):
@@ -250,12 +250,12 @@ def _pair_alike(
     fields = {position: _fields(item, new[position][1], NEW, run) for position in rights}
     postings: dict[Any, list[int]] = defaultdict(list)
     for position, known in fields.items():
-        _look_now_and_then(position, run)
+        _check_now_and_then(position, run)
         for name, field in known.items():
             postings[name, field.coarse].append(position)
     taken: set[int] = set()
     for position in lefts:
-        _look_now_and_then(position, run)
+        _check_now_and_then(position, run)
         best = _likest(_fields(item, old[position][1], OLD, run), fields, postings, taken, run)
         if best is not None:
             partners[position] = best
@@ -300,6 +300,6 @@ def _fields(item: NodePlan, value: Any, side: int, run: Run) -> dict[str, _Field
     }
 
 
-def _look_now_and_then(position: int, run: Run) -> None:
+def _check_now_and_then(position: int, run: Run) -> None:
     if not position % STEPS_BETWEEN_CLOCK_LOOKS:
-        run.look_at_clock()
+        run.check_deadline()

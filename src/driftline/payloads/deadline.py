@@ -1,0 +1,64 @@
+"""When work on a caller's input must end; whoever loops over input looks here now and then.
+
+The deadline of the work in hand is known to the thread (`current`), so that code which is called by a library, such as
+a filter of a JSONPath, can look at it too.
+
+>>> with Deadline(30, "the comparison").held() as deadline:
+...     current() is deadline
+True
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from driftline.errors import PayloadError
+
+
+class Deadline:
+    """A point in time, the words for passing it, and the patterns that were given up on the way."""
+
+    __slots__ = ("at", "given_up", "name", "seconds", "started", "what")
+
+    def __init__(self, seconds: float, what: str, started: float | None = None, name: str = "timeout_seconds") -> None:
+        self.name = name
+        self.seconds = seconds
+        self.what = what
+        self.started = time.monotonic() if started is None else started
+        self.at = self.started + seconds
+        self.given_up: dict[str, None] = {}  # texts of patterns; not tried again before the deadline's work is done
+
+    def left(self) -> float:
+        """Seconds that are left; raises `TIMEOUT` where there are none."""
+        self.check()
+        return self.at - time.monotonic()
+
+    def check(self) -> None:
+        """Raise `TIMEOUT` once the time is up; cooperative, so it works in threads and Spark tasks."""
+        if time.monotonic() >= self.at:
+            raise PayloadError(
+                f"{self.what} took longer than {self.seconds:g} seconds ({self.name})",
+                code="TIMEOUT",
+                details={"reason": self.name, "limit": self.seconds},
+            )
+
+    @contextmanager
+    def held(self) -> Iterator[Deadline]:
+        """Make this the deadline of the work in hand."""
+        token = _current.set(self)
+        try:
+            yield self
+        finally:
+            _current.reset(token)
+
+
+_NONE = Deadline(float("inf"), "the work")
+_current: ContextVar[Deadline] = ContextVar("deadline", default=_NONE)
+
+
+def current() -> Deadline:
+    """The deadline of the work in hand; one that never comes where nobody set any."""
+    return _current.get()
