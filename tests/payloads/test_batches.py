@@ -101,6 +101,41 @@ def test_a_pair_that_fails_is_an_error_row(tmp_path, schema_file):
     assert (summary["pairs"], summary["failed"]) == (6, 4)
 
 
+def test_error_rows_say_which_line_and_what_was_found(tmp_path, schema_file):
+    lines = [
+        '{"id": "good", "old": {"n": 1}, "new": {"n": 1}}',
+        "",
+        '{"id": "nan", "old": {"a": NaN}, "new": {}}',
+        '{"id": "cut", "endpoint": "/x", "old": {"a": 1}, "new": {"a": ',
+        '{"id": "twice", "old": {"a": 1, "a": 2}, "new": {}}',
+        '{"id": "again", "id": "again", "old": 1, "new": 1}',
+        json.dumps({"id": "deep", "old": {"n": 1, "x": json.loads("[" * 120 + "]" * 120)}, "new": {"n": 3, "x": []}}),
+    ]
+    source = tmp_path / "pairs.jsonl"
+    source.write_text("\n".join(lines))
+    assert call(source, "--schema", schema_file, "-o", tmp_path / "out") == 1
+    found = {row["id"]: row for row in reports(tmp_path / "out")}
+    places = {row["id"]: (row["line"], row["error"]["code"]) for row in found.values() if "error" in row}
+    error = "VALIDATION_ERROR"
+    assert places == {
+        "nan": (3, error), "cut": (4, error), "twice": (5, error), "again": (6, error),
+        "deep": (7, "MAX_DEPTH_EXCEEDED"),
+    }  # fmt: skip
+    partial = found["deep"]["partial_result"]
+    assert (partial["is_match"], [entry["path"] for entry in partial["diffs"]]) == (None, ["$.n"])
+
+
+def test_lines_are_counted_through_all_pieces_of_a_file(tmp_path, schema_file, monkeypatch):
+    source = tmp_path / "pairs.jsonl"
+    good = json.dumps({"id": 1, "old": {}, "new": {}})
+    source.write_text("".join(f'{{"id": {n}, "old": NaN}}\n' if n % 7 == 0 else good + "\n" for n in range(1, 200)))
+    monkeypatch.setattr("driftline.payloads.batch_job.SPLIT_BYTES", 300)
+    monkeypatch.setattr("driftline.payloads.batch_job.splits_of.__defaults__", (300,))
+    assert call(source, "--schema", schema_file, "-o", tmp_path / "out") == 1
+    rows = [(row["id"], row["line"]) for row in reports(tmp_path / "out") if "error" in row]
+    assert rows == [(n, n) for n in range(7, 200, 7)]
+
+
 def test_a_timeout_is_an_error_row(tmp_path, schema_file):
     source = write_lines(tmp_path / "pairs.jsonl", pairs(3))
     (tmp_path / "engine.json").write_text('{"timeout_seconds": 0}')

@@ -147,3 +147,32 @@ def test_lint_finds_typos_and_rules_without_effect(folder, capfdbinary):
     assert run(driftline, ["payloads", "lint", "schema.yaml"]) == 0
     run(driftline, ["payloads", "lint", "bad.yaml", "--format", "json"])
     assert {finding["rule"] for finding in json.loads(capfdbinary.readouterr().out)} >= {"x-migration-array-key"}
+
+
+DEEP = "[" * 120 + "]" * 120
+
+
+@pytest.fixture
+def deep(folder):
+    (folder / "deep.json").write_text(f'{{"total": 5, "x": {DEEP}}}')
+    (folder / "deep2.json").write_text(f'{{"total": 6, "x": {DEEP}}}')
+    return ["deep.json", "deep2.json", "--schema", "schema.yaml"]
+
+
+def test_what_was_found_before_the_end_is_written(deep, capfdbinary):
+    code, out, err = call(capfdbinary, *deep)
+    answer = json.loads(out)
+    assert (code, answer["success"], answer["error"]["code"]) == (2, False, "MAX_DEPTH_EXCEEDED")
+    assert [entry["path"] for entry in answer["partial_result"]["diffs"]] == ["$.total"]
+    assert err.startswith(b"error[MAX_DEPTH_EXCEEDED]: ")
+
+
+def test_what_was_found_goes_to_the_output_file_and_into_all_formats(deep, folder, capfdbinary):
+    assert call(capfdbinary, *deep, "-o", "out.json")[0] == 2
+    assert json.loads((folder / "out.json").read_text())["partial_result"]["is_match"] is None
+    text = call(capfdbinary, *deep, "--format", "text")[1].decode()
+    assert "PRECISION_EXCEEDED $.total" in text
+    assert "cut short: 1 field compared" in text
+    suite = ElementTree.fromstring(call(capfdbinary, *deep, "--format", "junit")[1])
+    assert (suite.get("errors"), suite.get("failures"), suite.get("tests")) == ("1", "1", "2")
+    assert suite.find(".//error").get("type") == "MAX_DEPTH_EXCEEDED"

@@ -1,6 +1,7 @@
 """The compare service over real HTTP."""
 
 import json
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -148,41 +149,27 @@ def test_batch_lines_arrive_in_pieces_and_too_long_ones_are_skipped(server):
     assert found[1]["error"]["code"] == "PAYLOAD_TOO_LARGE"
 
 
-def test_overload_is_503_and_passes(server):
-    slow = {"old_json": ["a" * 45 + "!"], "new_json": ["a" * 45 + "?"], "config": {"timeout_seconds": 5}}
-    slow["schema_fragment"] = {"items": {"x-migration-pattern": "^(a|aa)+$"}}
+PARTS = [{"oneOf": [{"required": [f"x{number}"]}, {"required": [f"y{number}"]}]} for number in range(40)]
+SLOW = {
+    "old_json": {},
+    "new_json": {},
+    "schema_fragment": {"anyOf": [{"allOf": [*PARTS, {"required": ["nowhere"]}]}, {}]},
+    "config": {"timeout_seconds": 3},
+}
+
+
+def test_overload_is_503_and_passes():
     with serving("--max-in-flight", "1") as address, httpx.Client(base_url=address, timeout=30) as client:
-        head = {"schema_fragment": {}}
         with ThreadPoolExecutor(1) as pool:
-            gate = _Gate(json.dumps(head).encode() + b"\n")
-            held = pool.submit(lambda: httpx.post(f"{address}/v1/compare/batch", content=gate, timeout=30))
-            gate.started.wait(10)
-            refused = [client.post("/v1/compare", json=REQUEST) for _ in range(20)]
-            gate.release.set()
-            assert held.result(30).status_code == 200
+            held = pool.submit(lambda: httpx.post(f"{address}/v1/compare", json=SLOW, timeout=30))
+            statuses = []
+            while not held.done():
+                statuses.append(client.post("/v1/compare", json=REQUEST))
+        refused = [answer for answer in statuses if answer.status_code != 200]
         assert {answer.status_code for answer in refused} == {503}
-        assert refused[-1].headers["retry-after"] == "1"
-        assert refused[-1].json()["error"]["code"] == "OVERLOADED"
-        assert client.post("/v1/compare", json=slow).status_code == 200
-
-
-class _Gate:
-    """A request body that stays open until it is released."""
-
-    def __init__(self, first: bytes) -> None:
-        import threading
-
-        self.first = first
-        self.started, self.release = threading.Event(), threading.Event()
-
-    def __iter__(self):
-        import time
-
-        yield self.first
-        time.sleep(0.5)  # the server has read the first line and counts the request
-        self.started.set()
-        self.release.wait(20)
-        yield b'{"old": 1, "new": 1}\n'
+        assert refused[0].json()["error"]["code"] == "OVERLOADED"
+        assert refused[0].headers["retry-after"] == "1"
+        assert client.post("/v1/compare", json=REQUEST).status_code == 200
 
 
 def test_several_workers_answer_alike():
@@ -234,3 +221,69 @@ def _hammer(strategy):
         case.call_and_validate(checks=CHECKS, timeout=30)
 
     hammer()
+
+
+@pytest.mark.parametrize(("name", "value"), [("timeout_seconds", 31), ("timeout_seconds", 1e9), ("max_depth", 501)])
+def test_callers_cannot_ask_for_more_than_the_caps(server, name, value):
+    answer = server.post("/v1/compare", json={**REQUEST, "config": {name: value}})
+    assert answer.status_code == 422
+    assert answer.json()["error"]["details"]["property"] == name
+
+
+def test_a_slow_comparison_keeps_nobody_from_an_answer(server):
+    """Bodies of a few hundred bytes that take as long as they may: health is answered meanwhile."""
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(server.post, "/v1/compare", json=SLOW) for _ in range(4)]
+        answered = 0
+        while not all(one.done() for one in waiting):
+            assert server.get("/v1/compare/health").json() == {"status": "ok"}
+            answered += 1
+        assert {one.result().json()["error"]["code"] for one in waiting} <= {"TIMEOUT", "SCHEMA_PARSE_ERROR"}
+    assert answered > 10
+
+
+def test_half_sent_bodies_take_no_place():
+    with serving("--max-in-flight", "2") as address:
+        host, port = address.removeprefix("http://").split(":")
+        half = b"POST /v1/compare HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+        idle = [socket.create_connection((host, int(port))) for _ in range(8)]
+        for connection in idle:
+            connection.sendall(half)
+        assert [httpx.post(f"{address}/v1/compare", json=REQUEST).status_code for _ in range(3)] == [200] * 3
+        for connection in idle:
+            connection.close()
+
+
+def test_a_body_beyond_the_limit_is_answered_not_reset(server):
+    body = json.dumps({**REQUEST, "old_json": "x" * (4 << 20)}).encode()
+    answer = server.post("/v1/compare", content=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "PAYLOAD_TOO_LARGE")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"old_json": 1, "old_json": 2, "new_json": 1, "schema_fragment": {}}',
+        b'{"old_json": {"a": 1, "a": 1}, "new_json": 1, "schema_fragment": {}}',
+        b'{"old_json": 1, "new_json": 1, "schema_fragment": {"type": "object", "type": "object"}}',
+    ],
+)
+def test_names_that_stand_twice_are_refused(server, body):
+    answer = server.post("/v1/compare", content=body)
+    assert answer.status_code == 422
+    assert "stands twice" in answer.json()["error"]["message"]
+
+
+def test_lines_of_a_batch_keep_their_id_whatever_is_wrong(server):
+    lines = [
+        json.dumps({"schema_fragment": {}}),
+        '{"id": "nan", "old": NaN, "new": 1}',
+        '{"id": "twice", "old": {"a": 1, "a": 2}, "new": 1}',
+        '{"id": "again", "id": "again", "old": 1, "new": 1}',
+        '{"id": "cut", "old": ',
+    ]
+    answer = server.post("/v1/compare/batch", content="\n".join(lines))
+    rows = [json.loads(line) for line in answer.text.splitlines()]
+    assert [(row["id"], row["success"]) for row in rows] == [
+        ("nan", False), ("twice", False), ("again", False), ("cut", False),
+    ]  # fmt: skip

@@ -12,6 +12,7 @@ import click
 from driftline.cli.outcome import DIFFERENT, SAME
 
 if TYPE_CHECKING:
+    from driftline.errors import PayloadError
     from driftline.payloads import Report
 
 _EPILOG = """\b
@@ -24,7 +25,8 @@ Examples:
 OLD and NEW are JSON files (plain, .gz or .zst), or - for standard input. SCHEMA is an OpenAPI 3 schema or document,
 YAML or JSON, with x-migration-* extensions.
 
-Exit codes: 0 match, 1 mismatch, 2 error.
+Exit codes: 0 match, 1 mismatch, 2 error. Where time or depth ended a comparison, the output is the error response
+with what was found until then.
 """
 
 
@@ -47,13 +49,20 @@ def compare(
     old: str, new: str, schema: str, root: str | None, config: str | None, format_name: str, output: str | None
 ) -> int:
     """Decide whether the payload NEW is equivalent to OLD."""
+    from driftline.errors import PayloadError
     from driftline.payloads import compile as compile_schema
 
     if old == new == "-":
         raise click.UsageError("only one of OLD and NEW can be standard input")
-    plan = compile_schema(Path(schema), read_config(config), root)
-    report = plan.compare(_read(old), _read(new))
-    _write(_rendered(report, format_name, f"{_shown(old)} {_shown(new)}", output), output, old, new, schema)
+    name = f"{_shown(old)} {_shown(new)}"
+    try:
+        plan = compile_schema(Path(schema), read_config(config), root)
+        report = plan.compare(_read(old), _read(new))
+    except PayloadError as error:
+        if error.context.get("partial_result") is not None:
+            _write(_rendered_error(error, format_name, name, output), output, old, new, schema)
+        raise
+    _write(_rendered(report, format_name, name, output), output, old, new, schema)
     return SAME if report.is_match else DIFFERENT
 
 
@@ -94,6 +103,21 @@ def _rendered(report: Report, format_name: str, name: str, output: str | None) -
     from driftline.payloads.report import indented
 
     return indented(report.to_json()) + b"\n"
+
+
+def _rendered_error(error: PayloadError, format_name: str, name: str, output: str | None) -> bytes:
+    """A comparison that was cut short: its error response, with what was found until then."""
+    from driftline.payloads import Report, error_response
+    from driftline.payloads.report import encode, indented
+
+    found = Report.of(error.context["partial_result"])
+    if format_name == "junit":
+        from driftline.payloads.render_junit import junit_xml
+
+        return junit_xml(found, name, error)
+    if format_name == "text":
+        return _as_text(found, is_terminal=output is None and sys.stdout.isatty())
+    return indented(encode(error_response(error))) + b"\n"
 
 
 def _as_text(report: Report, *, is_terminal: bool) -> bytes:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections import OrderedDict
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from driftline.errors import DriftlineError, PayloadError
-from driftline.files import naming_the_file
 from driftline.payloads.compiler import Compiler
 from driftline.payloads.config import EngineConfig
 from driftline.payloads.deadline import Deadline
@@ -27,8 +25,8 @@ from driftline.payloads.paths import render
 from driftline.payloads.payload_text import read_payload
 from driftline.payloads.report import Report, encode
 from driftline.payloads.run import NOT_QUICK, Run, StopComparisonError
-from driftline.payloads.schema_files import Bundle, FileReader, Folder
-from driftline.payloads.schema_nodes import SchemaDocument
+from driftline.payloads.schema_files import Bundle, FileReader, Folder, opened
+from driftline.payloads.schema_nodes import SchemaDocument, open_document
 from driftline.payloads.schema_root import find_root, reachable
 from driftline.payloads.schema_text import load_schema
 from driftline.payloads.stack_room import room_on_the_stack
@@ -40,6 +38,7 @@ LOGGER.addHandler(logging.NullHandler())
 
 UNMATCHED_LIMIT = 100
 CACHED_PLANS = 128
+CACHED_BYTES = 64 << 20  # of schema text: a caller could send a large one each time
 COMPILE_SECONDS = 30.0
 _LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 _PARTIAL = ("MAX_DEPTH_EXCEEDED", "TIMEOUT")
@@ -204,6 +203,7 @@ class _Known(NamedTuple):
     plan: PayloadPlan
     files: FileReader | None
     content: Mapping[str, bytes]
+    size: int
 
     def is_fresh(self) -> bool:
         """Whether the files still have the content that the plan was made of."""
@@ -233,7 +233,7 @@ def compile(  # noqa: A001 - the public name
     True
     """
     settings = EngineConfig.of(config)
-    content, files = _opened(schema)
+    content, files = opened(schema)
     key = (_content_key(content), files if isinstance(files, Folder) else id(files), settings, root)
     with _lock:
         known = _plans.get(key)
@@ -245,30 +245,31 @@ def compile(  # noqa: A001 - the public name
         document = SchemaDocument(load_schema(content), files)
         plan = PayloadPlan(Compiler(document, find_root(document, root), settings))
     LOGGER.info("compiled a schema")
-    with _lock:
-        _plans[key] = _Known(plan, files, document.read_files)
-        if len(_plans) > CACHED_PLANS:
-            _plans.popitem(last=False)
+    _remember(key, _Known(plan, files, document.read_files, _size(content)))
     return plan
+
+
+def _remember(key: Any, known: _Known) -> None:
+    with _lock:
+        _plans.pop(key, None)
+        _plans[key] = known
+        while len(_plans) > CACHED_PLANS or (len(_plans) > 1 and _cached_bytes() > CACHED_BYTES):
+            _plans.popitem(last=False)
+
+
+def _cached_bytes() -> int:
+    return sum(known.size for known in _plans.values())
+
+
+def _size(content: Any) -> int:
+    return len(content) if isinstance(content, str | bytes | bytearray) else 0
 
 
 def bundle_of(path: Path, root: str | None = None) -> Bundle:
     """A schema file with the files it refers to, to be compiled on another machine."""
-    content, files = _opened(path)
-    document = SchemaDocument(load_schema(content), files)
+    document = open_document(path)
     reachable(document, find_root(document, root))
-    return Bundle(content, document.read_files)
-
-
-def _opened(schema: Any) -> tuple[Any, FileReader | None]:
-    """The content of a schema and where the files beside it are read; only a schema given as a path has any."""
-    if isinstance(schema, Bundle):
-        return schema.main, schema
-    if isinstance(schema, os.PathLike):
-        path = Path(schema)
-        with naming_the_file(path):
-            return path.read_bytes(), Folder(path.parent)
-    return schema, None
+    return Bundle(opened(path)[0], document.read_files)
 
 
 def _content_key(schema: Any) -> Any:

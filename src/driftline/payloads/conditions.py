@@ -202,7 +202,9 @@ def _by_library(expression: Any) -> Test:
         root = _normalised(run.root_plan, run.roots[side], side, run)
         current = _normalised(*_start(False, run, side), side, run)
         # A tree of its own for each payload: it remembers what its queries from the root found.
-        tree = run.views.setdefault((id(expression), side), expression.cache_tree())
+        tree = run.views.get((id(expression), side))
+        if tree is None:
+            tree = run.views[id(expression), side] = expression.cache_tree()
         try:
             return bool(tree.evaluate(FilterContext(env=ENVIRONMENT, current=current, root=root)))
         except (JSONPathError, ValueError):  # a payload that is a string is no place to look into

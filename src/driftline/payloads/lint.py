@@ -13,10 +13,20 @@ from typing import Any
 
 from driftline.payloads.conditions import parse_condition
 from driftline.payloads.ignores import start_state
+from driftline.payloads.keys import KeyPath
 from driftline.payloads.rules import EXTENSIONS, BadValueError, FieldRules, read_rules
-from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Fragment, Node, SchemaDocument
+from driftline.payloads.schema_nodes import (
+    EXTENSION_PREFIX,
+    Fragment,
+    Fragments,
+    Node,
+    SchemaDocument,
+    objects_of,
+    open_document,
+    parts_of,
+)
 from driftline.payloads.schema_root import components_of, find_root, reachable
-from driftline.payloads.schema_text import load_schema
+from driftline.payloads.schema_text import escape_pointer
 
 _NUMERIC = frozenset({"number", "integer"})
 _ANY_NAME = "*"  # of additionalProperties and patternProperties
@@ -45,18 +55,19 @@ class _Place:
     node: Node
     rules: FieldRules
     name: str | None  # as a member; None for roots, items and the like
+    document: SchemaDocument
 
 
 def lint(schema: Any, root: str | None = None) -> list[Finding]:
     """The findings of a schema, in the order of the document; raises `SCHEMA_PARSE_ERROR` where it cannot be read."""
-    document = SchemaDocument(load_schema(schema))
+    document = open_document(schema)
     start = find_root(document, root)
     found: dict[tuple[str, str], Finding] = {}
     for place in _places(document, start):
         for check in CHECKS:
             for rule, message in check(place):
                 _add(found, document, place.node, rule, message)
-    for rule, message, pointer in _unreachable(document, start):
+    for rule, message, pointer in (*_unreachable(document, start), *_not_followed(document, start)):
         found.setdefault((pointer, message), _finding(document, rule, message, pointer))
     return sorted(found.values(), key=lambda finding: (finding.line or 0, finding.column or 0, finding.pointer))
 
@@ -81,7 +92,7 @@ def _places(document: SchemaDocument, start: Fragment) -> Iterator[_Place]:
             if fragments:
                 names.setdefault(document.node(fragments).pointers, _ANY_NAME)
     for node in nodes:
-        yield _Place(node, read_rules(node.extensions), names.get(node.pointers))
+        yield _Place(node, read_rules(node.extensions), names.get(node.pointers), document)
 
 
 def _problems(place: _Place) -> Iterator[tuple[str, str]]:
@@ -131,7 +142,8 @@ def _outranked(place: _Place) -> Iterator[tuple[str, str]]:
 
 
 def _needs_keyed(place: _Place) -> Iterator[tuple[str, str]]:
-    if place.rules.array_mode != "keyed":
+    mode = place.node.extensions.get(f"{EXTENSION_PREFIX}array-mode")
+    if mode is None or mode.value != "keyed":
         for name in ("array-key", "duplicate-handling"):
             if EXTENSION_PREFIX + name in place.node.extensions:
                 yield EXTENSION_PREFIX + name, f"{EXTENSION_PREFIX}{name} needs x-migration-array-mode: keyed"
@@ -157,6 +169,38 @@ def _aliases(place: _Place) -> Iterator[tuple[str, str]]:
         yield f"{EXTENSION_PREFIX}alias", f"x-migration-alias repeats the member's own name {alias}"
 
 
+def _repeated_aliases(place: _Place) -> Iterator[tuple[str, str]]:
+    owner: dict[Any, str] = {}
+    for name, fragments in place.node.properties.items():
+        alias = place.document.node(fragments).extensions.get(f"{EXTENSION_PREFIX}alias")
+        if alias is not None and owner.setdefault(str(alias.value), name) != name:
+            first = owner[str(alias.value)]
+            yield f"{EXTENSION_PREFIX}alias", f"{first} and {name} have the same x-migration-alias {alias.value}"
+
+
+def _absent_members(place: _Place) -> Iterator[tuple[str, str]]:
+    """Keys and sort fields that the schema of the items does not have."""
+    named = [("array-key", path) for path in place.rules.array_key]
+    named += [("order-by", field.path) for field in place.rules.order_by]
+    for name, path in named:
+        missing = _first_absent(place.document, place.node.items, path)
+        if missing is not None:
+            rule = EXTENSION_PREFIX + name
+            yield rule, f"{rule} names {'.'.join(path)}, but the items have no member {missing}"
+
+
+def _first_absent(document: SchemaDocument, fragments: Fragments, path: KeyPath) -> str | None:
+    for name in path:
+        node = document.node(fragments) if fragments else None
+        # Where the schema names no members, or leaves room for others, any name may be one.
+        if node is None or not node.properties or node.additional or node.patterns or node.choices:
+            return None
+        if name not in node.properties:
+            return name
+        fragments = node.properties[name]
+    return None
+
+
 CHECKS = (
     _problems,
     _bad_condition,
@@ -167,7 +211,39 @@ CHECKS = (
     _needs_a_member,
     _nothing_inherits,
     _aliases,
+    _repeated_aliases,
+    _absent_members,
 )
+
+# Keywords of JSON Schema that say what is valid; a comparison does not follow them.
+_NOT_FOLLOWED = (
+    "if", "then", "else", "not", "contains", "propertyNames", "unevaluatedProperties", "unevaluatedItems",
+    "dependentSchemas", "dependencies", "contentSchema", "additionalItems",
+)  # fmt: skip
+
+
+def _not_followed(document: SchemaDocument, start: Fragment) -> Iterator[tuple[str, str, str]]:
+    """Rules under keywords that a comparison does not look at."""
+    seen: set[int] = set()
+    for node in reachable(document, start):
+        for pointer in node.pointers:
+            found = document.lookup(pointer)
+            if found is None or not isinstance(found.schema, dict) or id(found.schema) in seen:
+                continue
+            seen.add(id(found.schema))
+            for owner in (found, *parts_of(document, found)):
+                for keyword in _NOT_FOLLOWED:
+                    if isinstance(owner.schema, dict) and keyword in owner.schema:
+                        below = Fragment(owner.schema[keyword], f"{owner.pointer}/{keyword}")
+                        yield from _unused_rules(below, keyword)
+
+
+def _unused_rules(fragment: Fragment, keyword: str) -> Iterator[tuple[str, str, str]]:
+    for owner in objects_of(fragment):
+        for name in owner.schema:
+            if name.startswith(EXTENSION_PREFIX):
+                pointer = f"{owner.pointer}/{escape_pointer(name)}"
+                yield name, f"{name} under {keyword} never applies: a comparison does not follow {keyword}", pointer
 
 
 def _unreachable(document: SchemaDocument, start: Fragment) -> Iterator[tuple[str, str, str]]:

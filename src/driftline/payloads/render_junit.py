@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree.ElementTree import Element, SubElement, tostring
 
+from driftline.errors import PayloadError
 from driftline.payloads.report import Report
 from driftline.payloads.values import spelled
 
@@ -13,14 +14,19 @@ _DECLARATION = b"<?xml version='1.0' encoding='utf-8'?>\n"
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-def junit_xml(report: Report, name: str) -> bytes:
-    """The XML document of one comparison."""
-    cases = max(len(report.diffs), 1)
-    suite = Element("testsuite", name=_clean(name), tests=str(cases), failures=str(len(report.diffs)), errors="0")
+def junit_xml(report: Report, name: str, error: PayloadError | None = None) -> bytes:
+    """The XML document of one comparison; `error` says why it was cut short."""
+    diffs = report.diffs
+    cases = max(len(diffs) + (error is not None), 1)
+    suite = Element("testsuite", name=_clean(name), tests=str(cases), failures=str(len(diffs)))
+    suite.set("errors", str(int(error is not None)))
     suite.set("time", f"{report.execution.get('duration_ms', 0) / 1000:.3f}")
-    if not report.diffs:
+    if error is not None:
+        case = SubElement(suite, "testcase", classname=_clean(name), name="payloads are compared to the end")
+        SubElement(case, "error", type=error.code, message=_clean(error.message))
+    elif not diffs:
         SubElement(suite, "testcase", classname=_clean(name), name="payloads match")
-    for entry in report.diffs:
+    for entry in diffs:
         case = SubElement(suite, "testcase", classname=_clean(name), name=_clean(f"{entry.path} {entry.type}"))
         failure = SubElement(case, "failure", type=entry.type, message=_clean(entry.message))
         rule = f"\nrule: {entry.rule_applied}" if "rule_applied" in entry else ""

@@ -19,7 +19,7 @@ def print_report(report: Report, console: Console) -> None:
     summary = report.summary
     for entry in [*report.diffs, *report.warnings]:
         _print_entry(entry, console)
-    verdict = "match" if report.is_match else "mismatch"
+    verdict = {True: "match", False: "mismatch", None: "cut short"}[report.is_match]
     console.print(verdict, style="bold green" if report.is_match else "bold red", end="")
     console.print(
         f": {_count(summary['total_fields_checked'], 'field')} compared, "

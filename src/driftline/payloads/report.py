@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +40,16 @@ class Report:
     execution: dict[str, Any] = field(default_factory=dict)
     coverage: dict[str, Any] | None = None
     trace: list[Entry] | None = None
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Report:
+        """The report that `to_dict` has written."""
+        entries = {
+            name: [Entry(entry) for entry in content[name]]
+            for name in ("diffs", "warnings", "trace")
+            if name in content
+        }
+        return cls(**{**content, **entries})
 
     def to_dict(self, *, execution: bool = True) -> dict[str, Any]:
         """The report of §5.1; without `execution` it is the same for the same input."""

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from driftline.payloads.rules import rule_text
-from driftline.payloads.schema_nodes import Fragments, Node, SchemaDocument
+from driftline.payloads.schema_nodes import Fragments, Node, SchemaDocument, open_document
 from driftline.payloads.schema_root import find_root
-from driftline.payloads.schema_text import load_schema
 
 _ALIAS = "x-migration-alias"
 _MAX_ITEMS = 1000
@@ -28,7 +27,7 @@ class RulePlace(NamedTuple):
 
 def rule_places(schema: Any, root: str | None = None) -> list[RulePlace]:
     """All rules that can be reached, each at the shortest way to it."""
-    document = SchemaDocument(load_schema(schema))
+    document = open_document(schema)
     found: dict[str, RulePlace] = {}
     waiting: list[tuple[Fragments, tuple[Any, ...]]] = [((find_root(document, root),), ())]
     seen: set[tuple[str, ...]] = set()

@@ -9,11 +9,12 @@ itself begin with `/` or are empty.
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 from driftline.files import naming_the_file
@@ -53,6 +54,17 @@ class Bundle:
         if name not in self.files:
             raise ValueError("it is not among the files of the schema")
         return self.files[name]
+
+
+def opened(schema: Any) -> tuple[Any, FileReader | None]:
+    """The content of a schema and where the files beside it are read; only a schema given as a path has any."""
+    if isinstance(schema, Bundle):
+        return schema.main, schema
+    if isinstance(schema, os.PathLike):
+        path = Path(schema)
+        with naming_the_file(path):
+            return path.read_bytes(), Folder(path.parent)
+    return schema, None
 
 
 def split_pointer(pointer: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from driftline.errors import DriftlineError, PayloadError
 from driftline.payloads.deadline import current
 from driftline.payloads.patterns import PatternError, SafePattern
-from driftline.payloads.schema_files import FileReader, file_of_reference, joined_pointer, split_pointer
+from driftline.payloads.schema_files import FileReader, file_of_reference, joined_pointer, opened, split_pointer
 from driftline.payloads.schema_text import SchemaText, escape_pointer, load_schema, unescape_pointer, unfolded_size
 from driftline.payloads.values import kind_of
 
@@ -156,7 +156,7 @@ class SchemaDocument:
         return fragment
 
     def _anchor(self, file: str, name: str, at: str) -> Fragment:
-        for fragment in _objects(Fragment(self._sources[file].content, joined_pointer(file, ""))):
+        for fragment in objects_of(Fragment(self._sources[file].content, joined_pointer(file, ""))):
             if fragment.schema.get("$anchor") == name:
                 return fragment
         raise self.error(f"dangling $ref '#{name}'", at)
@@ -333,6 +333,29 @@ class SchemaDocument:
             yield Fragment(child, f"{pointer}/{keyword}/{position}")
 
 
+def open_document(schema: Any) -> SchemaDocument:
+    """The document of a schema: text, bytes, an object, a `Bundle`, or a `Path`, which alone has files beside it."""
+    content, files = opened(schema)
+    return SchemaDocument(load_schema(content), files)
+
+
+def parts_of(document: SchemaDocument, fragment: Fragment) -> Iterator[Fragment]:
+    """What `$ref` and `allOf` add to a schema, each once."""
+    waiting, seen = [fragment], {fragment.pointer}
+    while waiting:
+        schema, pointer = waiting.pop()
+        if not isinstance(schema, dict):
+            continue
+        found = [Fragment(part, f"{pointer}/allOf/{number}") for number, part in enumerate(schema.get("allOf") or ())]
+        if isinstance(schema.get("$ref"), str):
+            found.append(document.resolve(schema["$ref"], f"{pointer}/$ref"))
+        for part in found:
+            if part.pointer not in seen:
+                seen.add(part.pointer)
+                waiting.append(part)
+                yield part
+
+
 def own_children_of(node: Node) -> Iterator[Fragments]:
     """The fragments of members and items."""
     yield from node.properties.values()
@@ -367,7 +390,8 @@ def _intersection(left: frozenset[str], right: frozenset[str]) -> frozenset[str]
     return both
 
 
-def _objects(fragment: Fragment) -> Iterator[Fragment]:
+def objects_of(fragment: Fragment) -> Iterator[Fragment]:
+    """All objects inside a value, itself first."""
     waiting = [fragment]
     seen: set[int] = set()  # YAML aliases share values: each is walked once
     while waiting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from driftline.errors import PayloadError
 from driftline.payloads import PayloadPlan
 from driftline.payloads import compile as compile_schema
-from driftline.payloads.config import BYTES_PER_MB
+from driftline.payloads.config import BYTES_PER_MB, EngineConfig
 from driftline.payloads.payload_text import (
     check_members,
     has_long_number,
@@ -65,28 +66,52 @@ _parsed_pair = msgspec.json.Decoder(_ParsedPair).decode
 
 _RAW_MEMBERS = frozenset({"old_json", "new_json", "schema_fragment", "old", "new", "id"})
 
+
+@dataclass(frozen=True, slots=True)
+class ConfigCaps:
+    """What a caller's configuration may ask for at most."""
+
+    payload_mb: float
+    timeout_seconds: float
+    max_depth: int
+    compile_seconds: float
+
+    def limited(self, config: dict[str, Any] | None) -> dict[str, Any]:
+        """The caller's settings within the caps: larger payloads are cut down to them, other wishes are refused."""
+        settings = dict(config or {})
+        for name in ("timeout_seconds", "max_depth"):
+            wanted, cap = settings.get(name), getattr(self, name)
+            if isinstance(wanted, int | float) and wanted > cap:
+                message = f"config property {name} can be at most {cap:g} here, not {wanted:g}"
+                raise PayloadError(message, details={"reason": message, "property": name, "limit": cap})
+        settings.setdefault("timeout_seconds", min(EngineConfig().timeout_seconds, self.timeout_seconds))
+        wanted = settings.get("max_payload_size_mb", self.payload_mb)
+        if isinstance(wanted, int | float) and not isinstance(wanted, bool):
+            settings["max_payload_size_mb"] = min(wanted, self.payload_mb)
+        return settings
+
+
 PlanOf = Callable[[str | None], PayloadPlan]
 
 
-def answer_request(body: bytes, limit_mb: float) -> bytes:
+def answer_request(body: bytes, caps: ConfigCaps) -> bytes:
     """The report of one request; raises `PayloadError`."""
     request: CompareRequest = _decoded(_request, CompareRequest, body, "the request")
-    plan = _plan(request.schema_fragment, _limited(request.config, limit_mb), request.root)
+    plan = _plan(request.schema_fragment, request.config, request.root, caps)
     return plan.compare(bytes(request.old_json), bytes(request.new_json)).to_json()
 
 
-def open_batch(line: bytes, limit_mb: float) -> PlanOf:
+def open_batch(line: bytes, caps: ConfigCaps) -> PlanOf:
     """The plans that a batch's first line declares, by endpoint."""
     header: BatchHeader = _decoded(_header, BatchHeader, line, "the first line")
-    config = _limited(header.config, limit_mb)
     if isinstance(header.schemas, dict):
-        plans = {name: _plan(schema, config, header.root) for name, schema in header.schemas.items()}
+        plans = {name: _plan(schema, header.config, header.root, caps) for name, schema in header.schemas.items()}
         return lambda endpoint: _chosen(plans, endpoint)
     if isinstance(header.schema_fragment, msgspec.UnsetType):
         raise PayloadError(
             "the first line needs schema_fragment or schemas", details={"reason": "no schema", "line": 1, "column": 1}
         )
-    plan = _plan(header.schema_fragment, config, header.root)
+    plan = _plan(header.schema_fragment, header.config, header.root, caps)
     return lambda endpoint: plan
 
 
@@ -130,20 +155,11 @@ def _chosen(plans: dict[str, PayloadPlan], endpoint: str | None) -> PayloadPlan:
     return plan
 
 
-def _limited(config: dict[str, Any] | None, limit_mb: float) -> dict[str, Any]:
-    """The caller's settings, never looser in size than the server's own."""
-    settings = dict(config or {})
-    wanted = settings.get("max_payload_size_mb", limit_mb)
-    if isinstance(wanted, int | float) and not isinstance(wanted, bool):
-        settings["max_payload_size_mb"] = min(wanted, limit_mb)
-    return settings
-
-
-def _plan(schema: msgspec.Raw, config: dict[str, Any], root: str | None) -> PayloadPlan:
+def _plan(schema: msgspec.Raw, config: dict[str, Any] | None, root: str | None, caps: ConfigCaps) -> PayloadPlan:
     content: Any = bytes(schema)
     if content[:1] == b'"':
         content = msgspec.json.decode(content)  # YAML or JSON as text
-    return compile_schema(content, config, root)
+    return compile_schema(content, caps.limited(config), root, seconds=caps.compile_seconds)
 
 
 def _decoded(decode: Callable[[bytes], Any], kind: type[Any], data: bytes, what: str) -> Any:

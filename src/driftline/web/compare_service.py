@@ -6,9 +6,11 @@ Plain ASGI, because a comparison takes a fraction of a millisecond and a framewo
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from starlette.types import Receive, Scope, Send
 
@@ -20,14 +22,22 @@ from driftline.serving.bodies import read_limited, timed_chunks
 from driftline.serving.errors import STATUS_OF_CODE, error_headers, public_error
 from driftline.web.answers import JSON_TYPE, Headers, send_bytes, send_json
 from driftline.web.compare_openapi import compare_document
-from driftline.web.compare_requests import PlanOf, answer_pair, answer_request, id_of, open_batch, too_large
+from driftline.web.compare_requests import (
+    ConfigCaps,
+    PlanOf,
+    answer_pair,
+    answer_request,
+    id_of,
+    open_batch,
+    too_large,
+)
 from driftline.web.openapi_page import openapi_page
 
 NDJSON_TYPE = b"application/x-ndjson"
-_THREAD_BYTES = 256 * 1024  # larger bodies are compared in a thread, so that others are answered meanwhile
-_TURN_SECONDS = 0.005
+_WAIT_SECONDS = 0.01
 _JSON_FRAME_BYTES = 1 << 20  # room for the schema and the names around two payloads
 
+Answer = TypeVar("Answer")
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 Authorize = Callable[[Scope], None]  # raises what the caller lacks
 
@@ -38,6 +48,15 @@ class CompareLimits:
 
     payload_mb: float = 50
     max_in_flight: int = 64
+    timeout_seconds: float = 30
+    max_depth: int = 500
+    compile_seconds: float = 10
+    threads: int = 8
+
+    @property
+    def caps(self) -> ConfigCaps:
+        """What a caller may ask for at most."""
+        return ConfigCaps(self.payload_mb, self.timeout_seconds, self.max_depth, self.compile_seconds)
 
     @property
     def body_bytes(self) -> int:
@@ -46,7 +65,10 @@ class CompareLimits:
 
 
 class CompareService:
-    """An ASGI application; its only state is the number of requests under way."""
+    """An ASGI application; its only state is the number of comparisons under way.
+
+    All work on a caller's input is done by threads, so that no comparison, however slow, keeps others from an answer.
+    """
 
     paths = frozenset(
         {"/v1/compare", "/v1/compare/batch", "/v1/compare/openapi.json", "/v1/compare/docs", "/v1/compare/health"}
@@ -56,6 +78,7 @@ class CompareService:
         self.limits = limits or CompareLimits()
         self._authorize = authorize
         self._in_flight = 0
+        self._threads = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="compare")
         self._document = encode(compare_document())
         self._routes: dict[str, tuple[str, Handler]] = {
             "/v1/compare": ("POST", self._single),
@@ -75,60 +98,50 @@ class CompareService:
             if method == "GET":
                 await handler(scope, receive, send)
             else:
-                await self._counted(handler, scope, receive, send)
+                if self._authorize is not None:
+                    self._authorize(scope)
+                await handler(scope, receive, send)
         except DriftlineError as error:
             await _refuse(scope, send, error)
 
-    async def _counted(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._authorize is not None:
-            self._authorize(scope)
+    async def _work(self, function: Callable[..., Answer], *arguments: object) -> Answer:
+        """Do something in a thread; a body that is still coming in takes no place."""
         if self._in_flight >= self.limits.max_in_flight:
             raise PayloadError("too many requests under way: try again", code="OVERLOADED", retry_after=1)
         self._in_flight += 1
         try:
-            await handler(scope, receive, send)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, partial(function, *arguments))
         finally:
             self._in_flight -= 1
 
     async def _single(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await read_limited(scope, receive, self.limits.body_bytes)
-        if len(body) < _THREAD_BYTES:
-            report = answer_request(body, self.limits.payload_mb)
-        else:
-            report = await asyncio.to_thread(answer_request, body, self.limits.payload_mb)
-        await send_bytes(send, 200, report, JSON_TYPE)
+        await send_bytes(send, 200, await self._work(answer_request, body, self.limits.caps), JSON_TYPE)
 
     async def _batch(self, scope: Scope, receive: Receive, send: Send) -> None:
         lines = _lines(timed_chunks(scope, receive), self.limits.body_bytes)
         first: list[bytes | None] = await anext(lines, [b""])
         if first[0] is None:
             raise too_large(self.limits.body_bytes, self.limits.body_bytes)
-        plan_of = open_batch(first[0], self.limits.payload_mb)
+        plan_of = await self._work(open_batch, first[0], self.limits.caps)
         head: Headers = [(b"content-type", NDJSON_TYPE)]
         await send({"type": "http.response.start", "status": 200, "headers": head})
         await self._answer_lines(first[1:], plan_of, send)
         try:
-            await self._answer_rest(lines, plan_of, send)
+            async for group in lines:
+                await self._answer_lines(group, plan_of, send)
         except GatewayError as error:  # the answer has begun: what went wrong becomes its last line
             last = encode({"id": None, **error_response(_payload_error(error))}) + b"\n"
             await send({"type": "http.response.body", "body": last, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    async def _answer_rest(self, lines: AsyncIterator[list[bytes | None]], plan_of: PlanOf, send: Send) -> None:
-        yielded = time.monotonic()
-        async for group in lines:
-            await self._answer_lines(group, plan_of, send)
-            if time.monotonic() - yielded > _TURN_SECONDS:  # others may have waited
-                await asyncio.sleep(0)
-                yielded = time.monotonic()
-
     async def _answer_lines(self, lines: list[bytes | None], plan_of: PlanOf, send: Send) -> None:
-        if sum(len(line or b"") for line in lines) < _THREAD_BYTES:
-            answers = [self._answer_line(line, plan_of) for line in lines]
-        else:
-            answers = await asyncio.to_thread(lambda: [self._answer_line(line, plan_of) for line in lines])
+        while self._in_flight >= self.limits.max_in_flight:  # the answer has begun: wait for a place
+            await asyncio.sleep(_WAIT_SECONDS)
+        answers = await self._work(lambda: b"".join([self._answer_line(line, plan_of) for line in lines]))
         if answers:
-            await send({"type": "http.response.body", "body": b"".join(answers), "more_body": True})
+            await send({"type": "http.response.body", "body": answers, "more_body": True})
 
     def _answer_line(self, line: bytes | None, plan_of: PlanOf) -> bytes:
         """One line of the answer: a report, or the error of this pair alone."""
