@@ -1,0 +1,120 @@
+"""How two values of one cell are shown to people: which characters changed, by how much, and what is missing.
+
+Reports, the terminal and the console all ask here, so that a change reads the same everywhere.
+
+>>> marked_parts("Bo Dubois", "Bo Dubois Jr")
+([('Bo Dubois', False)], [('Bo Dubois', False), (' Jr', True)])
+>>> difference_in_words("2537.18", "2563.08"), difference_in_words("2024-02-28", "2024-03-01")
+('+25.9 (+1.0%)', '+2 days')
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from difflib import SequenceMatcher
+from typing import Any
+
+Part = tuple[str, bool]  # a piece of text, and whether it is marked as changed
+
+_TOKENS = re.compile(r"\w+|\s+|[^\w\s]")
+_MOST_TOKENS = 400  # aligning is quadratic: longer texts are compared at their ends only
+_LEAST_SHARED = 0.4  # below this share of common characters, marks would only be noise
+_NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?")
+
+
+def shown_text(value: Any) -> str:
+    """A value as one text; strings as they are, everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def missing_word(value: Any) -> str | None:
+    """The word to show for a value that would be invisible, or None for any other value."""
+    if value is None:
+        return "null"
+    return "empty" if value == "" else None
+
+
+def marked_parts(old: Any, new: Any) -> tuple[list[Part], list[Part]]:
+    """Both texts in pieces, those marked that only one of them has."""
+    before, after = shown_text(old), shown_text(new)
+    if not before or not after or difference_in_words(old, new):
+        return _whole(before), _whole(after)
+    left, right = _TOKENS.findall(before), _TOKENS.findall(after)
+    if len(left) + len(right) > _MOST_TOKENS or (len(left) == 1 and len(right) == 1):
+        left, right = _cut_at_ends(before, after)
+    return _aligned(left, right)
+
+
+def difference_in_words(old: Any, new: Any) -> str:
+    """By how much a number or a date moved; empty where there is no such thing to say."""
+    before, after = _number(old), _number(new)
+    if before is not None and after is not None:
+        return _number_difference(before, after)
+    try:
+        days = (date.fromisoformat(new) - date.fromisoformat(old)).days
+    except (TypeError, ValueError):
+        return ""
+    return _signed(f"{days:+d} day{'' if abs(days) == 1 else 's'}") if days else ""
+
+
+def _number(value: Any) -> Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    text = str(value).strip()
+    try:
+        return Decimal(text) if _NUMBER.fullmatch(text) else None
+    except InvalidOperation:
+        return None
+
+
+def _number_difference(before: Decimal, after: Decimal) -> str:
+    moved = after - before
+    if not moved:
+        return ""
+    text = f"{moved.normalize():+,f}" if abs(moved.adjusted()) < 16 else f"{moved:+.3e}"
+    share = f" ({float(moved / abs(before)):+.1%})" if before else ""
+    return _signed(text + share)
+
+
+def _signed(text: str) -> str:
+    return text.replace("-", "−")
+
+
+def _whole(text: str) -> list[Part]:
+    return [(text, False)] if text else []
+
+
+def _cut_at_ends(before: str, after: str) -> tuple[list[str], list[str]]:
+    """Both texts cut where they begin and cease to differ; whole where they share too little."""
+    shortest = min(len(before), len(after))
+    start = 0
+    while start < shortest and before[start] == after[start]:
+        start += 1
+    end = 0
+    while end < shortest - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    if start + end < _LEAST_SHARED * max(len(before), len(after)):
+        return [before], [after]
+    return _pieces(before, start, end), _pieces(after, start, end)
+
+
+def _pieces(text: str, start: int, end: int) -> list[str]:
+    return [part for part in (text[:start], text[start : len(text) - end], text[len(text) - end :]) if part]
+
+
+def _aligned(left: Sequence[str], right: Sequence[str]) -> tuple[list[Part], list[Part]]:
+    before: list[Part] = []
+    after: list[Part] = []
+    for kind, i, j, k, m in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        _append(before, "".join(left[i:j]), kind != "equal")
+        _append(after, "".join(right[k:m]), kind != "equal")
+    return before, after
+
+
+def _append(parts: list[Part], text: str, marked: bool) -> None:
+    if text:
+        parts.append((text, marked))

@@ -1,0 +1,130 @@
+"""What the diff page shows for one address: the chosen rows, the columns, and links to neighbouring views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from driftline.web.console.event_file import KINDS, Event, EventFile, Selection
+
+PAGE_ROWS = 50
+_MOST_COLUMNS = 120  # of a page; a browser with thousands of columns stands still
+_LONGEST_SEARCH = 200
+
+
+@dataclass(frozen=True)
+class ColumnRate:
+    """How often a column's cells match."""
+
+    name: str
+    changed: int
+    rate: float
+
+
+@dataclass(frozen=True)
+class DiffView:
+    """One page of a diff."""
+
+    events: EventFile
+    base: str
+    selection: Selection
+    only_changed: bool
+    page: int
+    total: int
+    rows: list[Event]
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """The counts of the whole diff."""
+        return self.events.stats
+
+    @property
+    def kinds(self) -> list[tuple[str, str, int]]:
+        """Each kind with its sign and its count."""
+        signs = {"added": "+", "removed": "−", "changed": "~"}
+        return [(kind, signs[kind], int(self.stats.get(f"rows_{kind}", 0))) for kind in KINDS]
+
+    @property
+    def pages(self) -> int:
+        """How many pages the selection fills."""
+        return max(1, -(-self.total // PAGE_ROWS))
+
+    @property
+    def key(self) -> list[str]:
+        """The names of the key columns, as the rows carry them."""
+        return next((list(row["key"]) for row in self.rows if isinstance(row.get("key"), dict)), [])
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of this page: not the key, and on wish only those that changed on it."""
+        names = [name for name in self.events.columns if name not in self.key]
+        if self.only_changed:
+            touched = {name for row in self.rows for name in row.get("changed", ())}
+            names = [name for name in names if name in touched]
+        return names[:_MOST_COLUMNS]
+
+    @property
+    def hidden_columns(self) -> int:
+        """How many columns are too many for a page."""
+        return max(0, len(self.events.columns) - len(self.key) - _MOST_COLUMNS) if not self.only_changed else 0
+
+    @property
+    def rates(self) -> list[ColumnRate] | None:
+        """Match rates by column, most changed first; None while they are counted."""
+        counts = self.events.column_counts()
+        if counts is None:
+            return None
+        compared = int(self.stats.get("rows_total_compared", 0))
+        key = set(self.key)
+        rates = [
+            ColumnRate(name, count, 100 * (compared - count) / compared if compared else 100.0)
+            for name, count in counts.items()
+            if name not in key
+        ]
+        return sorted(rates, key=lambda rate: -rate.changed)[: _MOST_COLUMNS * 5]
+
+    def link(self, **change: Any) -> str:
+        """The address of a neighbouring view; every change of the selection leads to its first page."""
+        selection = replace(self.selection, **{k: v for k, v in change.items() if k in ("kind", "column", "words")})
+        only_changed = change.get("only_changed", self.only_changed)
+        query = {"kind": selection.kind, "column": selection.column, "q": selection.words}
+        query |= {"cols": "changed" if only_changed else "", "page": str(change.get("page", 1))}
+        kept = {name: value for name, value in query.items() if value and (name, value) != ("page", "1")}
+        mark = "&" if "?" in self.base else "?"
+        return self.base + (mark + urlencode(kept) if kept else "")
+
+    def hidden_fields(self) -> Iterator[tuple[str, str]]:
+        """What a form that changes one thing has to carry along."""
+        path = self.base.partition("?path=")[2]
+        if path:
+            from urllib.parse import unquote_plus
+
+            yield "path", unquote_plus(path)
+        for name, value in (("kind", self.selection.kind), ("column", self.selection.column)):
+            if value:
+                yield name, value
+
+
+def view_of(events: EventFile, base: str, query: Mapping[str, str]) -> DiffView:
+    """The view that an address asks for; what it asks wrongly is passed over."""
+    kind = query.get("kind", "")
+    selection = Selection(
+        kind=kind if kind in KINDS else "",
+        column=query.get("column", "") if query.get("column", "") in events.columns else "",
+        words=query.get("q", "")[:_LONGEST_SEARCH].strip(),
+    )
+    page = _page_number(query.get("page", ""))
+    if selection.chooses_all and page == 1:
+        rows, total = events.first(PAGE_ROWS), events.total
+    else:
+        chosen = events.select(selection)
+        total = len(chosen)
+        page = min(page, max(1, -(-total // PAGE_ROWS)))
+        rows = events.read(chosen[(page - 1) * PAGE_ROWS : page * PAGE_ROWS])
+    return DiffView(events, base, selection, query.get("cols") == "changed", page, total, rows)
+
+
+def _page_number(text: str) -> int:
+    return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 12 else 1

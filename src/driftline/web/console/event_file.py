@@ -1,0 +1,327 @@
+"""Pages of an events file: offsets, kinds and changed columns are indexed once, rows come from disk when asked for.
+
+The file is read with `pread` only: a mapped file that shrinks under us would kill the process. Nothing here trusts the
+file: it may be foreign, damaged, or replaced while somebody looks at it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from driftline.errors import InputError
+
+KINDS = ("added", "removed", "changed")
+INDEX_VERSION = 1
+_CHUNK = 16 << 20
+_HEAD = 1 << 20
+_LONGEST_LINE = 64 << 20
+_KIND_BYTE = {kind: ord(kind[0]) for kind in KINDS}  # the tenth byte of {"type":"added"…
+_KIND_AT = len('{"type":"')
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which events to show; empty fields choose everything."""
+
+    kind: str = ""
+    column: str = ""
+    words: str = ""
+
+    @property
+    def chooses_all(self) -> bool:
+        """Whether nothing is left out."""
+        return not (self.kind or self.column or self.words)
+
+
+@dataclass(frozen=True)
+class _Index:
+    starts: NDArray[np.int64]  # one more than there are events: the last is the end of the last event
+    ends: NDArray[np.int64]
+    kinds: NDArray[np.uint8]
+    column_set: NDArray[np.int32]  # per event, which of `sets` changed; -1 where nothing did
+    sets: tuple[tuple[str, ...], ...]
+    per_set: NDArray[np.int64]
+
+
+class EventFile:
+    """An events file with schema first and stats last, opened for looking at."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.identity = _identity(os.fstat(self._file))
+        self.size = self.identity[0]
+        self.schema = self._schema()
+        self.stats = self._stats()
+        self.columns: list[str] = list(dict.fromkeys([*self.schema["columns_a"], *self.schema["columns_b"]]))
+        self._indexed = threading.Event()
+        self._index: _Index | None = None
+        self._failure: str | None = None
+        threading.Thread(target=self._make_index, daemon=True).start()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            os.close(self._file)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the path still shows the file that was opened."""
+        try:
+            return _identity(os.stat(self.path)) == self.identity
+        except OSError:
+            return False
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether filters answer at once."""
+        return self._indexed.is_set()
+
+    @property
+    def total(self) -> int:
+        """How many events of changes there are, by the stats."""
+        return sum(int(self.stats.get(f"rows_{kind}", 0)) for kind in KINDS)
+
+    def column_counts(self) -> dict[str, int] | None:
+        """How many rows changed in each column; None while that is still being counted."""
+        if not self.is_indexed:
+            return None
+        counts = dict.fromkeys(self.columns, 0)
+        index = self._ready()
+        for names, rows in zip(index.sets, index.per_set, strict=True):
+            for name in names:
+                counts[name] = counts.get(name, 0) + int(rows)
+        return counts
+
+    def first(self, count: int) -> list[Event]:
+        """The first events; they need no index."""
+        found: list[Event] = []
+        for line in self._lines():
+            event = _parsed(line)
+            if event.get("type") in KINDS:
+                found.append(event)
+            if len(found) == count or event.get("type") == "stats":
+                break
+        return found
+
+    def select(self, selection: Selection) -> NDArray[np.int64]:
+        """The numbers of the events that are chosen, in file order."""
+        return _select(self, self.identity, selection)
+
+    def read(self, numbers: Sequence[int] | NDArray[np.int64]) -> list[Event]:
+        """The events of those numbers."""
+        index = self._ready()
+        return [_parsed(self._pread(int(index.starts[n]), int(index.ends[n]))) for n in numbers]
+
+    def _ready(self) -> _Index:
+        self._indexed.wait()
+        if self._index is None:
+            raise InputError(self._failure or "the events could not be indexed", code="bad_events")
+        return self._index
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _pread(self, start: int, end: int) -> bytes:
+        data = os.pread(self._file, min(end - start, _CHUNK + _LONGEST_LINE), start)
+        if len(data) < end - start:
+            raise InputError(f"{self.path.name} changed while it was shown: load the page again", code="file_changed")
+        return data
+
+    def _lines(self) -> Iterator[bytes]:
+        """Lines from the beginning, in small pieces."""
+        position, rest = 0, b""
+        while position < self.size:
+            piece = os.pread(self._file, _HEAD, position)
+            if not piece:
+                return
+            position += len(piece)
+            *whole, rest = (rest + piece).split(b"\n")
+            yield from whole
+            if len(rest) > _LONGEST_LINE:
+                raise InputError(f"{self.path.name} has a line of more than 64 MiB", code="bad_events")
+
+    def _schema(self) -> dict[str, Any]:
+        schema = _parsed(next(self._lines(), b""))
+        sides = (schema.get("columns_a"), schema.get("columns_b"))
+        if schema.get("type") != "schema" or not all(isinstance(side, list) for side in sides):
+            raise InputError(f"{self.path.name} holds no events of a table diff", code="bad_events")
+        return schema
+
+    def _stats(self) -> dict[str, Any]:
+        """The last line, found from the end."""
+        tail = b""
+        start = self.size
+        while start > 0 and tail.rstrip(b"\n").count(b"\n") == 0:
+            start = max(0, start - 65536)
+            tail = os.pread(self._file, self.size - start, start)
+        stats = _parsed(tail.rstrip(b"\n").rpartition(b"\n")[2])
+        if stats.get("type") != "stats":
+            raise InputError(
+                f"{self.path.name} ends without its stats: it was cut off, compare again", code="bad_events"
+            )
+        return stats
+
+    # --- index -------------------------------------------------------------------------------------------------------
+
+    def _make_index(self) -> None:
+        try:
+            self._index = self._saved_index() or self._fresh_index()
+        except InputError as error:
+            self._failure = error.message
+        except Exception as error:  # noqa: BLE001 - shown to whoever looks; the page without filters still works
+            self._failure = f"{self.path.name} could not be indexed: {type(error).__name__}"
+        finally:
+            self._indexed.set()
+
+    def _fresh_index(self) -> _Index:
+        starts, ends, kinds = self._scan()
+        column_set, sets = self._column_sets(starts, ends, kinds)
+        per_set = np.bincount(column_set[column_set >= 0], minlength=len(sets)).astype(np.int64)
+        index = _Index(starts, ends, kinds, column_set, sets, per_set)
+        self._save(index)
+        return index
+
+    def _scan(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+        """Where events begin and end, and of which kind they are."""
+        found = []
+        for position, data in self._chunks():
+            found.append(np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")).astype(np.int64) + position)
+        ends = np.concatenate(found) if found else np.zeros(0, np.int64)
+        starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1]) if len(ends) else ends
+        kinds = np.zeros(len(ends), np.uint8)
+        for position, data in self._chunks():
+            at = starts + _KIND_AT - position
+            inside = (at >= 0) & (at < len(data))
+            kinds[inside] = np.frombuffer(data, np.uint8)[at[inside]]
+        chosen = np.isin(kinds, list(_KIND_BYTE.values())) & (ends - starts > _KIND_AT)
+        return starts[chosen], ends[chosen], kinds[chosen]
+
+    def _chunks(self) -> Iterator[tuple[int, bytes]]:
+        for position in range(0, self.size, _CHUNK):
+            yield position, os.pread(self._file, _CHUNK, position)
+
+    def _column_sets(
+        self, starts: NDArray[np.int64], ends: NDArray[np.int64], kinds: NDArray[np.uint8]
+    ) -> tuple[NDArray[np.int32], tuple[tuple[str, ...], ...]]:
+        """For each event the number of its set of changed columns, and those sets."""
+        import polars as pl
+
+        codes = np.full(len(starts), -1, np.int32)
+        known: dict[str, int] = {}
+        for rows in _batches(np.flatnonzero(kinds == _KIND_BYTE["changed"]), starts):
+            names = self._texts(rows, starts, ends).str.extract(r'"changed":(\[(?:[^"\]]|"(?:[^"\\]|\\.)*")*\])', 1)
+            for text in names.unique(maintain_order=True).drop_nulls():
+                known.setdefault(text, len(known))
+            codes[rows] = names.replace_strict(known, default=-1, return_dtype=pl.Int32).to_numpy()
+        return codes, tuple(_names(text) for text in known)
+
+    def _texts(self, rows: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Any:
+        """Those lines as a Polars series, with one read; a line that is not UTF-8 is null."""
+        import polars as pl
+        import pyarrow as pa
+
+        if not len(rows):
+            return pl.Series([], dtype=pl.String)
+        data = self._pread(int(starts[rows[0]]), int(ends[rows[-1]]))
+        # Offsets run start, end, start, end …: every second element is a line, the others lie between lines.
+        offsets = np.stack([starts[rows], ends[rows]], axis=1).ravel() - starts[rows[0]]
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        pieces = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+        return pl.Series(pl.from_arrow(pieces)).gather_every(2).cast(pl.String, strict=False)
+
+    def _index_path(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.index.npz")
+
+    def _save(self, index: _Index) -> None:
+        """Keep the index beside the result; a folder that cannot be written only costs time at the next look."""
+        from driftline.files import atomic_write
+
+        head = json.dumps({"version": INDEX_VERSION, "of": list(self.identity), "sets": index.sets})
+        try:
+            with atomic_write(self._index_path()) as out:
+                np.savez(
+                    out, head=np.frombuffer(head.encode(), np.uint8), starts=index.starts, ends=index.ends,
+                    kinds=index.kinds, column_set=index.column_set, per_set=index.per_set,
+                )  # fmt: skip
+        except OSError:
+            return
+
+    def _saved_index(self) -> _Index | None:
+        import zipfile
+
+        try:
+            with np.load(self._index_path(), allow_pickle=False) as saved:
+                head = json.loads(saved["head"].tobytes())
+                if head["version"] != INDEX_VERSION or head["of"] != list(self.identity):
+                    return None
+                sets = tuple(tuple(names) for names in head["sets"])
+                return _Index(
+                    saved["starts"], saved["ends"], saved["kinds"], saved["column_set"], sets, saved["per_set"]
+                )
+        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
+            return None
+
+    def matching(self, rows: NDArray[np.int64], words: str) -> NDArray[np.int64]:
+        """Those of the events whose keys or values hold the words; small letters find either case."""
+        index = self._ready()
+        raw = re.escape(json.dumps(words, ensure_ascii=False)[1:-1])
+        case = "(?i)" if words == words.lower() else ""
+        # A value stands behind a colon, a column's name before one: names are not searched.
+        pattern = rf'{case}:(?:"(?:[^"\\]|\\.)*?{raw}|[^",\[{{]*?{raw})'
+        found = []
+        for batch in _batches(rows, index.starts):
+            texts = self._texts(batch, index.starts, index.ends).str.slice(_KIND_AT + 9)
+            found.append(batch[texts.str.contains(pattern).fill_null(False).to_numpy()])
+        return np.concatenate(found) if found else rows[:0]
+
+
+@lru_cache(maxsize=32)
+def _select(events: EventFile, identity: tuple[int, ...], selection: Selection) -> NDArray[np.int64]:
+    index = events._ready()
+    rows = np.arange(len(index.starts))
+    if selection.kind:
+        rows = rows[index.kinds[rows] == _KIND_BYTE[selection.kind]]
+    if selection.column:
+        holding = [n for n, names in enumerate(index.sets) if selection.column in names]
+        rows = rows[np.isin(index.column_set[rows], holding)]
+    if selection.words:
+        rows = events.matching(rows, selection.words)
+    return rows
+
+
+def _batches(rows: NDArray[np.int64], starts: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """The numbers of events in runs that begin within one chunk of the file."""
+    if len(rows):
+        yield from np.split(rows, np.flatnonzero(np.diff(starts[rows] // _CHUNK)) + 1)
+
+
+def _identity(stat: os.stat_result) -> tuple[int, int, int]:
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def _names(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(name) for name in json.loads(text))
+    except ValueError:
+        return ()
+
+
+def _parsed(line: bytes) -> Event:
+    """A line as an event; what is no JSON object is shown as nothing."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return event if isinstance(event, dict) else {}

@@ -1,0 +1,168 @@
+"use strict";
+// Reading needs none of this: links and forms work alone. It swaps the view without a full load, adds keys, progress and drops.
+
+const view = () => document.getElementById("view");
+const token = () => document.querySelector("meta[name=form-token]").content;
+
+// --- light or dark ---------------------------------------------------------------------------------------------------
+
+const stored = localStorage.getItem("theme");
+if (stored) document.documentElement.dataset.theme = stored;
+
+function switchTheme() {
+  const page = document.documentElement;
+  const dark = page.dataset.theme ? page.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  page.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("theme", page.dataset.theme);
+}
+
+// --- swapping the view -----------------------------------------------------------------------------------------------
+
+let latest = 0;
+
+async function show(address, remember = true) {
+  const mine = ++latest;
+  const focused = document.activeElement?.id;
+  view().classList.add("busy");
+  const answer = await fetch(address, { headers: { "x-fragment": "1" } }).catch(() => null);
+  if (mine !== latest) return; // a newer wish is under way
+  if (!answer || !answer.ok || answer.redirected) return location.assign(address);
+  view().innerHTML = await answer.text();
+  view().classList.remove("busy");
+  if (remember) history.pushState(null, "", address);
+  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+  waitForCounts();
+}
+
+function addressOf(form) {
+  const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""));
+  return `${form.getAttribute("action")}?${query}`;
+}
+
+function waitForCounts() {
+  if (document.getElementById("counting")) setTimeout(() => document.getElementById("counting") && show(location.href, false), 500);
+}
+
+addEventListener("popstate", () => view() && show(location.href, false));
+
+addEventListener("submit", event => {
+  if (!event.target.matches("form[data-swap]")) return;
+  event.preventDefault();
+  show(addressOf(event.target));
+});
+
+let typing;
+addEventListener("input", event => {
+  const form = event.target.closest("form.tools");
+  if (!form) return;
+  clearTimeout(typing);
+  typing = setTimeout(() => show(addressOf(form)), event.target.type === "search" ? 350 : 0);
+});
+
+// --- clicks and keys -------------------------------------------------------------------------------------------------
+
+addEventListener("click", event => {
+  const link = event.target.closest("a[data-swap]");
+  if (link && !(event.ctrlKey || event.metaKey || event.shiftKey || event.button)) {
+    event.preventDefault();
+    show(link.getAttribute("href"));
+  } else if (event.target.closest("#theme")) switchTheme();
+  else if (event.target.closest("[data-keys]")) document.getElementById("keys").showModal();
+  else if (event.target.closest("#copy")) copyLink(event.target.closest("#copy"));
+  else if (event.target.closest("#swap")) swapSides();
+});
+
+async function copyLink(button) {
+  await navigator.clipboard?.writeText(location.href);
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = "Copy link"), 1500);
+}
+
+function moveRow(step) {
+  const rows = [...document.querySelectorAll(".changes tbody tr")];
+  const at = rows.indexOf(document.activeElement);
+  const next = rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? 0 : at + step))];
+  next?.focus({ preventScroll: true });
+  next?.scrollIntoView({ block: "nearest" });
+}
+
+const press = selector => document.querySelector(selector)?.click();
+const KEYS = {
+  "/": () => document.getElementById("search")?.focus(),
+  "j": () => moveRow(1),
+  "k": () => moveRow(-1),
+  "a": () => press("[data-kind=added]"),
+  "r": () => press("[data-kind=removed]"),
+  "c": () => press("[data-kind=changed]"),
+  "t": switchTheme,
+  "?": () => document.getElementById("keys").showModal(),
+  "ArrowRight": () => press("a[rel=next]"),
+  "ArrowLeft": () => press("a[rel=prev]"),
+};
+
+addEventListener("keydown", event => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const act = KEYS[event.key];
+  if (!act || document.querySelector("dialog[open]")) return;
+  event.preventDefault();
+  act();
+});
+
+// --- progress --------------------------------------------------------------------------------------------------------
+
+async function follow(job) {
+  const answer = await fetch(job.dataset.address, { headers: { "x-progress": "1" } }).catch(() => null);
+  if (!answer || answer.redirected || !answer.headers.get("content-type").includes("json")) return location.reload();
+  const state = await answer.json();
+  if (state.done) return location.reload();
+  document.getElementById("phase").textContent = state.phase;
+  document.getElementById("left").textContent = state.left === null ? "" : `${state.left} s left`;
+  const bar = document.getElementById("bar");
+  if (state.percent === null) bar.removeAttribute("value"); else bar.value = state.percent;
+  setTimeout(() => follow(job), 300);
+}
+
+// --- choosing and dropping -------------------------------------------------------------------------------------------
+
+function swapSides() {
+  const { a, b } = document.getElementById("compare").elements;
+  [a.value, b.value] = [b.value, a.value];
+}
+
+async function offerKeys() {
+  const { a, b } = document.getElementById("compare").elements;
+  if (!a.value || !b.value) return;
+  const query = new URLSearchParams({ a: a.value, b: b.value });
+  const answer = await fetch(`/columns?${query}`, { headers: { "x-fragment": "1" } });
+  if (answer.ok) document.getElementById("columns").innerHTML = await answer.text();
+}
+
+async function takeDrop(event) {
+  event.preventDefault();
+  const { a, b } = document.getElementById("compare").elements;
+  const note = document.getElementById("drop-note");
+  let target = event.target.closest("[data-drop]") ?? (a.value ? b : a);
+  for (const file of [...event.dataTransfer.files].slice(0, 2)) {
+    note.textContent = `taking ${file.name} …`;
+    const headers = { "x-form-token": token() };
+    const answer = await fetch(`/uploads/${encodeURIComponent(file.name)}`, { method: "PUT", body: file, headers });
+    const told = await answer.json();
+    note.textContent = answer.ok ? "" : told.message;
+    if (!answer.ok) return;
+    target.value = told.name;
+    target = target === a ? b : a;
+  }
+  offerKeys();
+}
+
+const job = document.getElementById("job");
+if (job && document.getElementById("bar")) follow(job);
+if (document.getElementById("compare")) {
+  addEventListener("dragover", event => event.preventDefault());
+  addEventListener("drop", takeDrop);
+  for (const side of "ab") document.getElementById("compare").elements[side].addEventListener("change", offerKeys);
+}
+waitForCounts();
