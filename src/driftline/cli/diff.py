@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, BinaryIO, get_args
 
 import click
 
 from driftline.cli.completion import Words
 from driftline.cli.outcome import DIFFERENT, SAME
-from driftline.cli.terminal import progress_bar, say
+from driftline.cli.terminal import progress_bar, say, size_text
 from driftline.errors import OptionError
 from driftline.sinks.formats import FORMATS, find_format, format_for, write_events
 from driftline.tables.engines import DiffJob, EngineName, choose_engine, find_engine
@@ -94,13 +98,16 @@ def diff(
 
     sys.setswitchinterval(_SHORT_SWITCH)
     options = check_options(**_table_rules(**rules))
+    if output is None and format_name is None and sys.stdout.isatty():
+        format_name = "terminal"
     format_name = format_for(output, format_name)
     find_format(format_name)
     settings = _changeset_settings(format_name, table, column_types, limit)
+    began = time.monotonic()
     with progress_bar(show=progress) as tracker:
         job = DiffJob(a, b, options, memory=memory_limit(memory), master=master, tracker=tracker)
         name, reason = choose_engine(engine, job)
-        if engine == "auto":
+        if engine == "auto" and name != "local":
             say(f"engine: {name} ({reason})")
         run = find_engine(name)
         with open_output(output, (a, b)) as out:
@@ -111,7 +118,10 @@ def diff(
 
                 stats = diff_to_changeset(run, job, out, format_name, **settings)
             else:
-                stats = _run_and_format(run, job, out, format_name, limit, settings)
+                heading = partial(_heading, job, name, began)
+                stats = _run_and_format(run, job, out, format_name, limit, settings, heading)
+    if output is not None:
+        say(_closing_line(output, stats, began))
     _hint_at_keys(job, stats)
     return DIFFERENT if stats.any_difference else SAME
 
@@ -141,16 +151,37 @@ def _changeset_settings(
 
 
 def _run_and_format(
-    run: Any, job: DiffJob, out: BinaryIO, format_name: str, limit: int | None, settings: dict[str, Any]
+    run: Any,
+    job: DiffJob,
+    out: BinaryIO,
+    format_name: str,
+    limit: int | None,
+    settings: dict[str, Any],
+    heading: Callable[[], tuple[str, str]],
 ) -> Stats:
     import tempfile
 
     with tempfile.TemporaryFile() as stream:
         stats: Stats = run(job, stream.write)
         stream.seek(0)
-        settings = settings or {"positional": job.options.has_row_numbers}
+        settings = settings or {"positional": job.options.has_row_numbers, "heading": heading()}
         write_events(stream, out, format_name, limit=limit, **settings)
     return stats
+
+
+def _heading(job: DiffJob, engine: str, began: float) -> tuple[str, str]:
+    """What was compared, and how, for those who read it later."""
+    names = [os.path.basename(os.fspath(side)) or os.fspath(side) for side in (job.a, job.b)]
+    key = ", ".join(job.options.key_columns)
+    how = f"key {key}" if key else "rows in any order" if job.options.ignore_row_order else "by position"
+    return " → ".join(names), f"{how} · {engine}, {time.monotonic() - began:.1f} s"
+
+
+def _closing_line(output: str, stats: Stats, began: float) -> str:
+    counts = f"+{stats.added:,} −{stats.removed:,} ~{stats.changed:,}"
+    total = stats.added + stats.removed + stats.changed
+    size = size_text(os.path.getsize(output)) if os.path.isfile(output) else "written"
+    return f"{output}: {total:,} changes ({counts}), {size}, {time.monotonic() - began:.1f} s"
 
 
 def _hint_at_keys(job: DiffJob, stats: Stats) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -34,8 +35,21 @@ Exit codes: 0 the same or done, 1 differences, 2 error, 130 cancelled.
     show_default=True,
     help="How an error is written to stderr.",
 )
-def driftline(error_format: str) -> None:
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Colours; auto: on a terminal, unless NO_COLOR is set.",
+)
+def driftline(error_format: str, color: str) -> None:
     """Find what changed between two versions of data, and ship the change."""
+    # rich and click both heed these variables, and so do the processes that are started from here.
+    if color == "never":
+        os.environ["NO_COLOR"] = "1"
+    elif color == "always":
+        os.environ.pop("NO_COLOR", None)
+        os.environ["FORCE_COLOR"] = "1"
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ FORMATS: dict[str, str] = {
     "csv": "driftline.sinks.csv_rows:write",
     "markdown": "driftline.sinks.markdown:write",
     "summary": "driftline.sinks.summary:write",
+    "terminal": "driftline.sinks.terminal:write",
     "html": "driftline.sinks.html:write",
     "changeset": "driftline.changesets.from_events:write_changeset",
     "patchset": "driftline.changesets.from_events:write_patchset",

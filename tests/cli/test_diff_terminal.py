@@ -1,0 +1,86 @@
+"""`driftline diff` on a real terminal (a pseudo-terminal of a given width), and in a pipe."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CUSTOMERS = ROOT / "examples/customers"
+DIFF = ["diff", str(CUSTOMERS / "monday.csv"), str(CUSTOMERS / "tuesday.csv"), "--key", "id"]
+
+
+def on_terminal(arguments: list[str], columns: int, **environment: str) -> tuple[int, str]:
+    """Exit code and screen of a run whose stdout and stderr are a terminal."""
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    settings = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    settings |= {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color", **environment}
+    command = [sys.executable, "-m", "driftline", *arguments]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=side, stderr=side, env=settings) as process:
+        os.close(side)
+        screen = b""
+        while True:
+            try:
+                piece = os.read(main, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not piece:
+                break
+            screen += piece
+    os.close(main)
+    return process.returncode, screen.decode()
+
+
+def plain(screen: str) -> list[str]:
+    return [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line).rstrip() for line in screen.splitlines()]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 140])
+def test_a_person_sees_counts_columns_and_the_first_changes(columns: int) -> None:
+    code, screen = on_terminal(DIFF, columns)
+    lines = plain(screen)
+    assert code == 1
+    assert "\x1b[" in screen
+    assert max(map(len, lines)) <= columns
+    text = "\n".join(lines)
+    assert "monday.csv → tuesday.csv" in text
+    assert "+ 79 added" in text
+    assert re.search(r"~  C00004  balance  2182\.89  2270\.20  \+87\.31 \(\+4\.0%\)", text)
+    assert "208 more: -o changes.jsonl" in text
+
+
+@pytest.mark.parametrize(("options", "variables"), [(["--color", "never"], {}), ([], {"NO_COLOR": "1"})])
+def test_colours_can_be_switched_off(options: list[str], variables: dict[str, str]) -> None:
+    colours = re.findall(r"\x1b\[[0-9;]*3[0-9][0-9;]*m", on_terminal([*options, *DIFF], 80, **variables)[1])
+    assert colours == []
+
+
+def test_a_pipe_carries_the_events_as_ever(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "driftline", *DIFF], capture_output=True, check=False)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, events[0]["type"], events[-1]["type"]) == (1, "schema", "stats")
+
+
+def test_an_output_ends_with_one_line_on_a_terminal(tmp_path: Path) -> None:
+    code, screen = on_terminal([*DIFF, "-o", str(tmp_path / "changes.jsonl")], 200)
+    assert code == 1
+    assert re.search(r"changes\.jsonl: 220 changes \(\+79 −35 ~106\), \d+ KB, \d+\.\d s", "\n".join(plain(screen)))
+
+
+def test_control_characters_and_markup_are_shown_harmlessly(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,v\n1,x\n")
+    (tmp_path / "b.csv").write_text('id,v\n1,"\x1b[31m[bold]evil[/bold]\n"\n')
+    code, screen = on_terminal(["diff", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--key", "id"], 100)
+    assert code == 1
+    assert "·[31m[bold]evil[/bold]␊" in "\n".join(plain(screen))
