@@ -10,7 +10,7 @@ import pytest
 
 import driftline
 from driftline.pipeline import load, run_pipeline
-from driftline.sources.splits import CsvSplit
+from driftline.sources.csv_splits import CsvSplit
 from driftline.tables import local
 from driftline.tables.engines import DiffJob, find_engine
 from driftline.tables.options import check_options

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from driftline.errors import TableError
 from driftline.sources.csv_exact import read_records, rewrite_soundly
-from driftline.sources.csv_layout import lay_out, make_sound
 from driftline.sources.csv_quotes import blank_records, count_quotes, quoting_is_sound, record_ends
-from driftline.sources.inputs import Input, InputFile
+from driftline.sources.formats.csv import CsvSource
+from driftline.sources.input_file import InputFile
 from driftline.sources.workspace import Workspace
 
 TOKENS = [b'"', b'""', b",", b"\n", b"\r", b"\r\n", b"a", b"bc", b" ", b"\x00", b"\xef\xbb\xbf", "é".encode()]
@@ -60,12 +60,12 @@ def quick_reading(content: bytes, split_bytes: int) -> list[list[str]] | str:
     with tempfile.TemporaryDirectory() as folder, Workspace(folder) as workspace:
         path = Path(folder) / "a.csv"
         path.write_bytes(content)
-        source = Input("csv", (InputFile.of(path, "a.csv"),))
+        source = CsvSource((InputFile.of(path, "a.csv"),))
         try:
-            side = lay_out(source, "A", split_bytes)
+            side = source.lay_out("A", split_bytes, workspace)
             parsed = None if side is None else [split.read() for split in side.splits]
             if side is None or parsed is None or not all(part.sound for part in parsed):
-                side = lay_out(make_sound(source, "A", workspace), "A", split_bytes)
+                side = source.normalized("A", workspace).lay_out("A", split_bytes, workspace)
                 assert side is not None
                 parsed = [split.read() for split in side.splits]
         except TableError as error:

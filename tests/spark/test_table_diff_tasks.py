@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from driftline.errors import DriftlineError
 from driftline.sources.csv_exact import read_records
-from driftline.sources.inputs import open_input
-from driftline.sources.layout import lay_out
+from driftline.sources.inputs import open_source
 from driftline.sources.workspace import Workspace
 from driftline.spark import table_diff_tasks
 from driftline.spark.ordered_files import OrderedPart, join_parts, write_part
@@ -51,7 +50,7 @@ def run_tasks(folder: Path, options: DiffOptions, split_bytes: int, buckets: int
     """The whole way of the data, with a shuffle in memory."""
     with Workspace() as workspace:
         a, b = (
-            lay_out(open_input(folder / name, workspace), side, split_bytes, workspace)
+            open_source(folder / name, workspace).lay_out(side, split_bytes, workspace)
             for name, side in (("a.csv", "A"), ("b.csv", "B"))
         )
         assert a is not None
@@ -120,7 +119,7 @@ def test_a_missing_file_is_a_fact_that_names_it(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text("id,v\n1,x\n")
     with Workspace() as workspace:
-        layouts = [lay_out(open_input(tmp_path / name, workspace), "A", 100, workspace) for name in ("a.csv", "b.csv")]
+        layouts = [open_source(tmp_path / name, workspace).lay_out("A", 100, workspace) for name in ("a.csv", "b.csv")]
     a, b = layouts
     assert a is not None
     assert b is not None

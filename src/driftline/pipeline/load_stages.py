@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,13 +15,14 @@ from driftline.errors import PipelineError
 from driftline.lake.ingesting import Scheduler, ingest_locally
 from driftline.pipeline.declaration import TableFlow
 from driftline.pipeline.diff_stages import compare
-from driftline.pipeline.headers import header_of, is_text
 from driftline.pipeline.load_chain import Load, LoadChain
 from driftline.pipeline.loading import LoadJob, holds, is_loaded, load_snapshot, refuse_unknown_content
 from driftline.pipeline.snapshots import Snapshot, start_of_day
 from driftline.pipeline.stages import Outcome, Stage
 from driftline.pipeline.table_plan import TablePlan
 from driftline.pipeline.workbench import Workbench
+from driftline.sources.inputs import open_source
+from driftline.sources.workspace import Workspace
 
 _SPACING_MS = 60_000  # between snapshots without a date that are loaded in one run
 
@@ -70,7 +71,7 @@ def _load(plan: TablePlan, before: Snapshot | None, snapshot: Snapshot, bench: W
                 plan.flow.key,
                 plan.flow.columns,
                 events,
-                is_text(snapshot),
+                not _is_typed(plan, snapshot),
                 _ingest_scheduler(bench),
                 scratch,
             )
@@ -127,13 +128,22 @@ def _refuse_what_cannot_be_mended(plan: TablePlan, chain: LoadChain, wanted: Loa
 
 def _whole_snapshot(plan: TablePlan, snapshot: Snapshot, bench: Workbench, scratch: Path, events: Path) -> None:
     """The first snapshot as events: everything was added to an empty table."""
-    nothing = scratch / ("nothing.csv" if is_text(snapshot) else "nothing.parquet")
-    _write_empty(snapshot, plan.flow, nothing)
+    nothing = scratch / ("nothing.parquet" if _is_typed(plan, snapshot) else "nothing.csv")
+    _write_empty(_header(plan, snapshot), plan.flow, nothing)
     compare(plan, str(nothing), snapshot.given, bench, events)
 
 
-def _write_empty(snapshot: Snapshot, flow: TableFlow, target: Path) -> None:
-    names = header_of(snapshot, flow.delimiter)
+def _is_typed(plan: TablePlan, snapshot: Snapshot) -> bool:
+    with Workspace() as workspace:
+        return open_source(snapshot.given, workspace, plan.diff_options().reading).typed
+
+
+def _header(plan: TablePlan, snapshot: Snapshot) -> tuple[str, ...]:
+    with Workspace() as workspace:
+        return open_source(snapshot.given, workspace, plan.diff_options().reading).header("B")
+
+
+def _write_empty(names: Sequence[str], flow: TableFlow, target: Path) -> None:
     if target.suffix == ".csv":
         with open(target, "w", encoding="utf-8", newline="") as out:
             csv.writer(out, delimiter=flow.delimiter or ",", lineterminator="\n").writerow(names)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,31 +16,11 @@ from pyarrow import csv as arrow_csv
 
 from driftline.sources.csv_exact import BOM
 from driftline.sources.csv_quotes import blank_records, quoting_is_sound, record_ends
+from driftline.sources.port import ParsedRange, WidthMismatch
 from driftline.sources.strict_csv import parse_records
 
 _LARGEST_BLOCK = (1 << 31) - 2  # pyarrow's blocks and string offsets are 32 bit
 _FEW = 8  # picking single records pays when at most one of so many is wanted
-
-
-@dataclass(frozen=True, slots=True)
-class WidthMismatch:
-    """The first record of a range (counted from 0) whose number of fields is not the header's."""
-
-    record: int
-    got: int
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedRange:
-    """What a byte range holds: its columns, or the reason why there are none.
-
-    `sound` is False where only the exact way may decide: quoting that proves nothing, or bytes that are not UTF-8.
-    """
-
-    records: int = 0
-    table: pa.Table | None = None
-    width_mismatch: WidthMismatch | None = None
-    sound: bool = True
 
 
 def parse_range(data: bytes, header: Sequence[str], delimiter: str = ",") -> ParsedRange:

@@ -8,18 +8,21 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from driftline.files import naming_the_file
 from driftline.sources.csv_exact import BOM
+from driftline.sources.csv_parse import parse_range, pick_records
 from driftline.sources.csv_quotes import count_quotes, quoting_is_sound, record_ends
-from driftline.sources.inputs import InputFile
+from driftline.sources.input_file import InputFile
+from driftline.sources.port import ParsedRange
 from driftline.sources.strict_csv import parse_records
 
 _COUNT_CHUNK = 1 << 20
 _WINDOW = 1 << 16
 _LARGEST_HEADER = 64 << 20
 _SAMPLE_BYTES = 1 << 16
+_HEAD_BYTES = 32 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,46 @@ class ByteRange:
         if len(data) != self.end - self.start:
             self.file.check_unchanged()
         return data
+
+
+@dataclass(frozen=True, slots=True)
+class CsvSplit:
+    """A byte range of a CSV file between two record boundaries."""
+
+    range: ByteRange
+    header: tuple[str, ...]
+    delimiter: str
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self.range.end - self.range.start
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """Its file."""
+        return (self.range.file,)
+
+    def read(self) -> ParsedRange:
+        """All rows as string columns."""
+        return parse_range(self.range.read(), self.header, self.delimiter)
+
+    def pick(self, records: Any) -> Any:
+        """Some rows as string columns."""
+        return pick_records(self.range.read(), records, self.header, self.delimiter)
+
+    def count(self) -> int:
+        """The number of records, without parsing them."""
+        return len(record_ends(self.range.read()))
+
+    def head(self) -> Any:
+        """The whole records among the first bytes, or None where there is none or they do not parse."""
+        whole = self.range
+        start = ByteRange(whole.file, whole.start, min(whole.end, whole.start + _HEAD_BYTES)).read()
+        ends = record_ends(start)
+        if start and len(start) < self.size:
+            ends = ends[:-1]
+        return parse_range(start[: ends[-1]], self.header, self.delimiter).table if len(ends) else None
 
 
 @dataclass(frozen=True, slots=True)

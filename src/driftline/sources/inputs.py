@@ -7,34 +7,20 @@ import os
 import re
 import stat
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, cast
 
 from driftline.errors import InputError
 from driftline.files import StrPath, compression_of, compression_of_bytes, decompressed, naming_the_file, open_bytes
+from driftline.sources.formats import FORMATS
+from driftline.sources.input_file import InputFile, known_suffix
+from driftline.sources.port import Address, Format, Opening, ReadOptions, Source
 from driftline.sources.workspace import Workspace
-
-Kind = Literal["csv", "parquet", "jsonl", "sqlite"]
 
 STANDARD_INPUT = "-"
 _TABLE_MARK = "::"
 _BLOCK_BYTES = 1 << 20
-_KINDS: dict[str, Kind] = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".tab": "csv",
-    ".txt": "csv",
-}
-_TAB_SUFFIXES = (".tsv", ".tab")
-_COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd")
-_PARQUET_MAGIC = b"PAR1"
-_SQLITE_MAGIC = b"SQLite format 3\x00"
+_START_BYTES = 16  # enough for every magic word
 _UNREADABLE: dict[bytes, str] = {  # first bytes, as a pattern, and what to do about them
     rb"PK\x03\x04|PK\x05\x06": "a ZIP archive: unpack it first",
     rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old Excel workbook: save the sheet as CSV",
@@ -46,63 +32,29 @@ _WORKBOOKS = (".xlsx", ".xlsm", ".ods")
 _STREAMS = (STANDARD_INPUT, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
-@dataclass(frozen=True, slots=True)
-class InputFile:
-    """A plain file of one side, how it is called towards the user, and its state when it was opened."""
-
-    path: str
-    name: str
-    size: int
-    modified_ns: int
-
-    @classmethod
-    def of(cls, path: StrPath, name: str) -> InputFile:
-        """Take note of a file as it is now."""
-        with naming_the_file(name):
-            status = os.stat(path)
-        return cls(os.fspath(path), name, status.st_size, status.st_mtime_ns)
-
-    def check_unchanged(self) -> None:
-        """Raise if the file is not what it was when the work began."""
-        now = InputFile.of(self.path, self.name)
-        if (now.size, now.modified_ns) != (self.size, self.modified_ns):
-            raise InputError(
-                f"{self.name} changed while it was being read: run again when nobody writes to it",
-                code="file_changed",
-                path=self.name,
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One side of a diff: what kind of data, its files in order, the delimiter or the table's name."""
-
-    kind: Kind
-    files: tuple[InputFile, ...]
-    delimiter: str = ","
-    table: str | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self.files)
-
-
-def open_input(given: StrPath, workspace: Workspace, *, delimiter: str | None = None) -> Input:
-    """Find the files behind what was given; compressed ones and standard input are spooled to plain files."""
-    name = os.fspath(given)
-    if is_stream(name):
-        file = _spooled_stream(name, workspace)
-        return Input(_kind_of(file.path, name), (file,), delimiter or _usual_delimiter(name))
-    path, mark, table = name.rpartition(_TABLE_MARK)
-    if mark and not os.path.exists(name):
-        return Input("sqlite", (_plain_file(path, workspace),), table=table)
-    paths = _expand(name)
-    kinds = {_kind_of(path, path) for path in paths}
-    if len(kinds) > 1:
-        raise InputError(f"{name} mixes files of several kinds: {', '.join(sorted(kinds))}", code="mixed_inputs")
+def open_source(given: StrPath, workspace: Workspace, options: ReadOptions | None = None) -> Source:
+    """Find the format and the files behind what was given; compressed ones and streams are spooled to plain files."""
+    options = options or ReadOptions()
+    address = _parsed(os.fspath(given))
+    if is_stream(address.text):
+        spooled = (_spooled_stream(address.text, workspace),)
+        return _format_of(address, spooled[0].path).open(address, Opening(spooled, options, workspace))
+    for one in FORMATS:
+        if one.recognises(address, None):
+            return one.open(address, Opening((_plain_file(address.path, workspace),), options, workspace))
+    paths = _expand(address.path)
+    formats = {one.name: one for one in (_format_of(Address(path, path), path) for path in paths)}
+    if len(formats) > 1:
+        kinds = ", ".join(sorted(formats))
+        raise InputError(f"{address.text} mixes files of several kinds: {kinds}", code="mixed_inputs")
+    [chosen] = formats.values()
     files = tuple(_plain_file(path, workspace) for path in paths)
-    return Input(kinds.pop(), files, delimiter or _usual_delimiter(paths[0]))
+    return chosen.open(address, Opening(files, options, workspace))
+
+
+def _parsed(text: str) -> Address:
+    path, mark, table = text.rpartition(_TABLE_MARK)
+    return Address(text, path, table) if mark and not os.path.exists(text) else Address(text, text)
 
 
 def _expand(name: str) -> list[str]:
@@ -127,18 +79,7 @@ def _expand(name: str) -> list[str]:
 
 def _is_data(name: str) -> bool:
     # Spark and others leave `_SUCCESS` and hidden checksum files beside the parts.
-    # A .json file there is more often about the data than the data.
-    return not name.startswith(("_", ".")) and known_suffix(name) in _KINDS and known_suffix(name) != ".json"
-
-
-def known_suffix(name: str) -> str:
-    """The ending of a name, without that of a compression."""
-    path = Path(name.lower())
-    return path.with_suffix("").suffix if path.suffix in _COMPRESSED_SUFFIXES else path.suffix
-
-
-def _usual_delimiter(name: str) -> str:
-    return "\t" if known_suffix(name) in _TAB_SUFFIXES else ","
+    return not name.startswith(("_", ".")) and any(known_suffix(name) in one.suffixes for one in FORMATS)
 
 
 def is_stream(given: StrPath) -> bool:
@@ -159,21 +100,16 @@ def check_two_sides(a: StrPath, b: StrPath) -> None:
         raise InputError("only one side can be standard input: name a file for the other", code="input_read_twice")
 
 
-def _kind_of(path: str, name: str) -> Kind:
-    with naming_the_file(name), open(path, "rb") as file:
-        start = file.read(len(_SQLITE_MAGIC))
-    if start == _SQLITE_MAGIC:
-        raise InputError(
-            f"{name} is a SQLite database: name the table too, as {name}::TABLE", code="missing_table_name", path=name
-        )
-    if start.startswith(_PARQUET_MAGIC):
-        return "parquet"
+def _format_of(address: Address, path: str) -> Format:
+    """The format of one plain or packed file."""
+    with naming_the_file(address.path), open(path, "rb") as file:
+        start = file.read(_START_BYTES)
     for magic, words in _UNREADABLE.items():
         if re.match(magic, start):
-            is_workbook = Path(name.lower()).suffix in _WORKBOOKS
+            is_workbook = Path(address.path.lower()).suffix in _WORKBOOKS
             words = "an Excel workbook: save the sheet as CSV" if is_workbook else words
-            raise InputError(f"{name} is {words}", code="unsupported_format", path=name)
-    return _KINDS.get(known_suffix(name), "csv")
+            raise InputError(f"{address.path} is {words}", code="unsupported_format", path=address.path)
+    return next(one for one in FORMATS if one.recognises(address, start))
 
 
 def _plain_file(path: str, workspace: Workspace) -> InputFile:

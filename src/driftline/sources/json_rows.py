@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from driftline.errors import InputError
 from driftline.files import naming_the_file
-from driftline.sources.inputs import InputFile, known_suffix
+from driftline.sources.input_file import InputFile, known_suffix
 
 _CHUNK_BYTES = 1 << 20
 _SPACE = " \t\r\n"

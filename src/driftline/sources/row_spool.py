@@ -1,8 +1,8 @@
-"""JSON Lines and SQLite tables: read once, row by row, into Arrow files of JSON text that can be read in any order."""
+"""Rows that can only be read from the start, copied into Arrow files of JSON text that can be read in any order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -11,12 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from driftline.files import naming_the_file
-from driftline.sources.csv_parse import ParsedRange, take_records
-from driftline.sources.inputs import Input, InputFile
+from driftline.sources.csv_parse import take_records
+from driftline.sources.input_file import InputFile
 from driftline.sources.json_cells import json_text
-from driftline.sources.json_rows import json_rows
-from driftline.sources.splits import SplitSide
-from driftline.sources.sqlite_rows import table_rows
+from driftline.sources.port import ParsedRange, SplitSide
 from driftline.sources.workspace import Workspace
 
 _BATCH_ROWS = 20_000
@@ -31,8 +29,8 @@ class SpooledBatch:
 
     path: str
     size: int
+    rows: int
     header: tuple[str, ...]
-    source: InputFile
 
     @property
     def files(self) -> tuple[InputFile, ...]:
@@ -48,6 +46,14 @@ class SpooledBatch:
         """Some rows."""
         return take_records(self._read(), np.asarray(records))
 
+    def count(self) -> int:
+        """Known from the copying."""
+        return self.rows
+
+    def head(self) -> Any:
+        """All rows: batches are small."""
+        return self._read()
+
     def _read(self) -> pa.Table:
         with naming_the_file(self.path), pa.OSFile(self.path) as file:
             table = pa.ipc.open_file(file).read_all()
@@ -56,21 +62,21 @@ class SpooledBatch:
         return pa.Table.from_arrays(columns, list(self.header))
 
 
-def lay_out(source: Input, workspace: Workspace) -> SplitSide:
-    """Copy the rows into batches; the header is every column in the order of first appearance."""
-    header: dict[str, None] = dict.fromkeys(_declared_columns(source))
-    written: list[tuple[str, int, InputFile]] = []
-    rows = 0
-    for file in source.files:
-        reader = iter(_rows(source, file))
+def spool_rows(
+    rows_of_files: Iterable[tuple[InputFile, Iterable[Row]]], workspace: Workspace, declared: Sequence[str] = ()
+) -> SplitSide:
+    """Copy rows into batches; the header is every column in the order of first appearance, declared ones first."""
+    header: dict[str, None] = dict.fromkeys(declared)
+    written: list[tuple[str, int, int]] = []
+    for file, rows in rows_of_files:
+        reader = iter(rows)
         while batch := list(islice(reader, _BATCH_ROWS)):
-            rows += len(batch)
             for row in batch:
                 header.update(dict.fromkeys(row))
-            written.append((*_write(batch, workspace), file))
+            written.append((*_write(batch, workspace), len(batch)))
         file.check_unchanged()
-    splits = [SpooledBatch(path, size, tuple(header), file) for path, size, file in written]
-    return SplitSide(tuple(header), splits, rows, typed=True)
+    splits = [SpooledBatch(path, size, rows, tuple(header)) for path, size, rows in written]
+    return SplitSide(tuple(header), splits, sum(one.rows for one in splits), typed=True)
 
 
 def _write(batch: list[Row], workspace: Workspace) -> tuple[str, int]:
@@ -82,16 +88,3 @@ def _write(batch: list[Row], workspace: Workspace) -> tuple[str, int]:
     with naming_the_file(target), pa.ipc.new_file(str(target), table.schema) as out:
         out.write_table(table)
     return str(target), table.nbytes
-
-
-def _declared_columns(source: Input) -> list[str]:
-    """Columns that are there even if no row is."""
-    if source.kind != "sqlite":
-        return []
-    return table_rows(source.files[0], source.table or "")[0]
-
-
-def _rows(source: Input, file: InputFile) -> Iterator[Row]:
-    if source.kind == "sqlite":
-        return table_rows(file, source.table or "")[1]
-    return json_rows(file)

@@ -18,10 +18,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
 from driftline.errors import EngineError, TableError
-from driftline.sources.csv_quotes import record_ends
-from driftline.sources.inputs import Input
-from driftline.sources.layout import lay_out, make_sound
-from driftline.sources.splits import CsvSplit, Split, SplitSide
+from driftline.sources.port import Source, Split, SplitSide
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import Write, join_parts
 from driftline.spark.parcels import SCHEMA
@@ -89,7 +86,7 @@ def run(job: DiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
     """Diff on Spark."""
     sizes = sizes or SparkPlan()
     with Workspace(os.environ.get(SHARED_FOLDER_VARIABLE)) as workspace:
-        a, b = map(_with_absolute_paths, open_sides(job, workspace))
+        a, b = (source.with_absolute_paths() for source in open_sides(job, workspace))
         size = a.size + b.size
         with (
             _early_layouts(a, b, sizes, workspace) as layouts,
@@ -115,17 +112,12 @@ def _write_and_tell(write: Write, job: DiffJob, data: bytes | memoryview) -> Non
     job.tracker.advance(len(data))
 
 
-def _with_absolute_paths(source: Input) -> Input:
-    # Workers run in folders of their own.
-    return replace(source, files=tuple(replace(file, path=os.path.abspath(file.path)) for file in source.files))
-
-
 @contextmanager
 def _early_layouts(
-    a: Input, b: Input, sizes: SparkPlan, workspace: Workspace
+    a: Source, b: Source, sizes: SparkPlan, workspace: Workspace
 ) -> Iterator[Future[Layouts | None] | None]:
     """Lay the splits out while Spark starts."""
-    if a.size + b.size > sizes.plan_on_spark_bytes or not _splits_in_place(a, b):
+    if a.size + b.size > sizes.plan_on_spark_bytes or not (a.seekable and b.seekable):
         yield None
         return
     with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor() as pool:
@@ -134,10 +126,10 @@ def _early_layouts(
         yield layouts
 
 
-def _lay_out(a: Input, b: Input, sizes: SparkPlan, workspace: Workspace, pool: Executor) -> Layouts | None:
+def _lay_out(a: Source, b: Source, sizes: SparkPlan, workspace: Workspace, pool: Executor) -> Layouts | None:
     """The splits of both sides, or None if a header must be read the exact way."""
-    side_a = lay_out(a, "A", sizes.split_bytes, workspace, pool)
-    side_b = lay_out(b, "B", sizes.split_bytes, workspace, pool)
+    side_a = a.lay_out("A", sizes.split_bytes, workspace, pool)
+    side_b = b.lay_out("B", sizes.split_bytes, workspace, pool)
     return None if side_a is None or side_b is None else (side_a, side_b)
 
 
@@ -159,7 +151,7 @@ class SparkRun:
         self.sizes = sizes
         self.shares_storage = _shares_storage(spark)
 
-    def diff(self, a: Input, b: Input, early: Future[Layouts | None] | None) -> Done:
+    def diff(self, a: Source, b: Source, early: Future[Layouts | None] | None) -> Done:
         """Find the events, or raise the first error in the ruled order."""
         layouts = early.result() if early is not None else self._lay_out(a, b)
         while True:
@@ -171,15 +163,15 @@ class SparkRun:
             layouts = self._lay_out(a, b)
             assert layouts is not None, "a rewritten file has a plain header"
 
-    def _lay_out(self, a: Input, b: Input) -> Layouts | None:
-        if not _splits_in_place(a, b):
+    def _lay_out(self, a: Source, b: Source) -> Layouts | None:
+        if not (a.seekable and b.seekable):
             return self._lay_out_copies(a, b)
         if a.size + b.size > self.sizes.plan_on_spark_bytes:
             return _lay_out(a, b, self.sizes, self.workspace, cast(Executor, self._pool("plan")))
         with ThreadPoolExecutor() as pool:
             return _lay_out(a, b, self.sizes, self.workspace, pool)
 
-    def _lay_out_copies(self, a: Input, b: Input) -> Layouts:
+    def _lay_out_copies(self, a: Source, b: Source) -> Layouts:
         """Sources that are read from the start are copied into batches by a task for each side."""
         if not self.shares_storage:
             raise _shared_folder_needed("JSON Lines and SQLite tables are copied into batches")
@@ -188,7 +180,7 @@ class SparkRun:
         side_a, side_b = self._pool("copy").map(copy, (a, b), ("A", "B"))
         return side_a, side_b
 
-    def _make_sound(self, a: Input, b: Input) -> tuple[Input, Input]:
+    def _make_sound(self, a: Source, b: Source) -> tuple[Source, Source]:
         folder = str(self.workspace.folder) if self.shares_storage else None
         a, b = self._pool("read exactly").map(partial(_make_side_sound, folder=folder), (a, b), ("A", "B"))
         return a, b
@@ -295,32 +287,25 @@ def _is_sound(split: Split) -> bool:
 
 def _count_rows(one: SidedSplit) -> int:
     check_visible(one.split.files)
-    if isinstance(one.split, CsvSplit):
-        return len(record_ends(one.split.range.read()))
-    return one.split.read().records
+    return one.split.count()
 
 
-def _make_side_sound(source: Input, side: Side, folder: str | None) -> Input:
+def _make_side_sound(source: Source, side: Side, folder: str | None) -> Source:
     """In a task: rewrite what is not provably sound; the workspace goes with the folder of the whole run."""
     if folder is not None:
-        return make_sound(source, side, Workspace(folder))
+        return source.normalized(side, Workspace(folder))
     with Workspace() as workspace:
-        sound = make_sound(source, side, workspace)
+        sound = source.normalized(side, workspace)
     if sound != source:
         raise _shared_folder_needed(f"{side} has quotes inside unquoted fields and is rewritten for parallel reading")
     return sound
 
 
-def _lay_out_in_task(source: Input, side: Side, split_bytes: int, folder: str) -> SplitSide:
+def _lay_out_in_task(source: Source, side: Side, split_bytes: int, folder: str) -> SplitSide:
     check_visible(source.files)
-    laid_out = lay_out(source, side, split_bytes, Workspace(folder))
+    laid_out = source.lay_out(side, split_bytes, Workspace(folder))
     assert laid_out is not None, "typed sources have a plain header"
     return laid_out
-
-
-def _splits_in_place(*sources: Input) -> bool:
-    """Whether workers can begin to read in the middle of the files."""
-    return all(source.kind in ("csv", "parquet") for source in sources)
 
 
 def _shared_folder_needed(reason: str) -> EngineError:

@@ -8,18 +8,13 @@ from __future__ import annotations
 import polars as pl
 import pyarrow as pa
 
-from driftline.sources.csv_parse import parse_range
-from driftline.sources.csv_quotes import record_ends
-from driftline.sources.csv_splits import ByteRange
-from driftline.sources.splits import CsvSplit, Split, SplitSide
+from driftline.sources.port import SplitSide
 from driftline.tables.ordering import choose_bounds, order_values
 from driftline.tables.prints import as_frame
 from driftline.tables.stages import FIRST_DATA_ROW, TablePlan
 
 _LOOKED_AT = 24  # splits of a side
 _TYPED_LOOKED_AT = 3  # these are read as a whole
-_SAMPLE_BYTES = 32 << 10
-_SAMPLE_ROWS = 256
 
 
 def row_bounds(rows: int, ranges: int) -> pl.Series:
@@ -44,24 +39,5 @@ def sampled_bounds(a: SplitSide, b: SplitSide, plan: TablePlan, ranges: int) -> 
 def _samples(side: SplitSide) -> list[pa.Table]:
     looked_at = _TYPED_LOOKED_AT if side.typed else _LOOKED_AT
     step = max(1, len(side.splits) // looked_at)
-    tables = [_first_rows(split) for split in side.splits[::step][:looked_at]]
+    tables = [split.head() for split in side.splits[::step][:looked_at]]
     return [table for table in tables if table is not None and table.num_rows]
-
-
-def _first_rows(split: Split) -> pa.Table | None:
-    if isinstance(split, CsvSplit):
-        return _first_records(split)
-    table = split.read().table
-    return None if table is None else table[: _SAMPLE_ROWS * _LOOKED_AT]
-
-
-def _first_records(split: CsvSplit) -> pa.Table | None:
-    """The whole records among a split's first bytes, or None where there is none or they do not parse."""
-    whole = split.range
-    start = ByteRange(whole.file, whole.start, min(whole.end, whole.start + _SAMPLE_BYTES)).read()
-    ends = record_ends(start)
-    if start and len(start) < split.size:
-        ends = ends[:-1]
-    if not len(ends):
-        return None
-    return parse_range(start[: ends[-1]], split.header, split.delimiter).table

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from driftline.errors import DriftlineError
 from driftline.files import naming_the_file
-from driftline.sources.splits import SplitSide
+from driftline.sources.port import SplitSide
 from driftline.spark.ordered_files import OrderedPart
 from driftline.spark.table_diff_tasks import FACT, PART, BucketFact
 from driftline.tables.printed_sides import PrintedSide

@@ -19,8 +19,8 @@ import polars as pl
 import pyarrow as pa
 
 from driftline.errors import DriftlineError, InputError
-from driftline.sources.inputs import InputFile
-from driftline.sources.splits import Split
+from driftline.sources.input_file import InputFile
+from driftline.sources.port import Split
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import write_part
 from driftline.spark.parcels import PARCEL_BYTES, Parcel, pack, unpack

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from driftline.errors import InputError, StorageError
-from driftline.sources.csv_side import head_records
-from driftline.sources.inputs import is_stream, open_input
+from driftline.sources.inputs import is_stream, open_source
 from driftline.sources.workspace import Workspace
 from driftline.tables.engines import DiffJob
 from driftline.tables.rules import key_cell_is_missing
@@ -18,10 +19,11 @@ def key_candidates(job: DiffJob) -> list[str]:
         return []
     try:
         with Workspace() as workspace:
-            sides = [open_input(given, workspace, delimiter=job.options.delimiter) for given in (job.a, job.b)]
-            if any(source.kind != "csv" for source in sides):
+            sides = [open_source(given, workspace, job.options.reading) for given in (job.a, job.b)]
+            readers = [source.records(side, checked=False) for source, side in zip(sides, "AB", strict=True)]
+            heads = [list(islice(records, _ROWS + 1)) for records in readers if records is not None]
+            if len(heads) < len(sides):
                 return []
-            heads = [head_records(source, side, _ROWS) for source, side in zip(sides, "AB", strict=True)]
     except (InputError, StorageError):
         return []  # a hint is not worth an error
     return [name for name in heads[0][0] if all(_identifies(name, head) for head in heads)]

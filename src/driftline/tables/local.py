@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from driftline.errors import InputError
-from driftline.sources.csv_side import side_records
-from driftline.sources.inputs import Input, check_two_sides, open_input
+from driftline.sources.inputs import check_two_sides, open_source
+from driftline.sources.port import Source
 from driftline.sources.workspace import Workspace
 from driftline.tables.engines import DiffJob, Write
 from driftline.tables.events import Event, event_line, schema_event, stats_line
@@ -20,7 +20,7 @@ from driftline.tables.reference import diff_records
 from driftline.tables.stats import Stats
 
 if TYPE_CHECKING:
-    from driftline.sources.splits import SplitSide
+    from driftline.sources.port import SplitSide
     from driftline.tables.local_run import LocalRun
 
     Sides = tuple[SplitSide, SplitSide]
@@ -68,8 +68,10 @@ def run(job: DiffJob, write: Write) -> Stats:
     """Diff on this machine: small CSV files in plain Python, everything else with the kernels."""
     with Workspace() as workspace:
         a, b = open_sides(job, workspace)
-        if a.kind == b.kind == "csv" and a.size + b.size <= SMALL_BYTES:
-            return _run_plainly(a, b, job, write)
+        if a.size + b.size <= SMALL_BYTES:
+            records_a, records_b = a.records("A"), b.records("B")
+            if records_a is not None and records_b is not None:
+                return _run_plainly(records_a, records_b, job, write)
         return _run_kernels(a, b, job, write, workspace, None)
 
 
@@ -79,29 +81,31 @@ def run_kernels(job: DiffJob, write: Write, plan: LocalPlan | None = None) -> St
         return _run_kernels(*open_sides(job, workspace), job, write, workspace, plan)
 
 
-def open_sides(job: DiffJob, workspace: Workspace) -> tuple[Input, Input]:
+def open_sides(job: DiffJob, workspace: Workspace) -> tuple[Source, Source]:
     """The files of both sides; text and typed values cannot be compared."""
     check_two_sides(job.a, job.b)
-    a = open_input(job.a, workspace, delimiter=job.options.delimiter)
-    b = open_input(job.b, workspace, delimiter=job.options.delimiter)
-    if (a.kind == "csv") != (b.kind == "csv"):
+    a = open_source(job.a, workspace, job.options.reading)
+    b = open_source(job.b, workspace, job.options.reading)
+    if a.typed != b.typed:
         raise InputError(
-            f"one side is CSV (text) and the other {b.kind if a.kind == 'csv' else a.kind} (typed values): "
+            f"one side is CSV (text) and the other {a.format if a.typed else b.format} (typed values): "
             "convert one of them, so that both are CSV or both are typed",
             code="mixed_inputs",
         )
     return a, b
 
 
-def _run_plainly(a: Input, b: Input, job: DiffJob, write: Write) -> Stats:
+def _run_plainly(a: Iterator[list[str]], b: Iterator[list[str]], job: DiffJob, write: Write) -> Stats:
     last: Event = {}
-    for event in diff_records(side_records(a, "A"), side_records(b, "B"), job.options):
+    for event in diff_records(a, b, job.options):
         write(event_line(event))
         last = event
     return Stats.of_event(last)
 
 
-def _run_kernels(a: Input, b: Input, job: DiffJob, write: Write, workspace: Workspace, plan: LocalPlan | None) -> Stats:
+def _run_kernels(
+    a: Source, b: Source, job: DiffJob, write: Write, workspace: Workspace, plan: LocalPlan | None
+) -> Stats:
     sizes = plan or LocalPlan.within(job.memory or default_limit())
     with ThreadPoolExecutor(sizes.threads) as pool:
         try:
@@ -119,16 +123,14 @@ def _run_kernels(a: Input, b: Input, job: DiffJob, write: Write, workspace: Work
 
 
 def _begin_reading(
-    a: Input, b: Input, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor, *, ahead: bool
+    a: Source, b: Source, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor, *, ahead: bool
 ) -> Sides | None:
     """Lay out both sides and have their first splits parsed; None where only the exact way may decide.
 
     Nothing is read ahead where prints may wait on a shelf, because it may not have to be read at all.
     """
-    from driftline.sources.layout import lay_out
-
-    side_a = lay_out(a, "A", sizes.split_bytes, workspace, pool)
-    side_b = lay_out(b, "B", sizes.split_bytes, workspace, pool)
+    side_a = a.lay_out("A", sizes.split_bytes, workspace, pool)
+    side_b = b.lay_out("B", sizes.split_bytes, workspace, pool)
     if side_a is None or side_b is None:
         return None
     if not ahead:

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from driftline.errors import TableError
-from driftline.sources.inputs import Input
-from driftline.sources.layout import lay_out, make_sound
-from driftline.sources.splits import Split, SplitSide
+from driftline.sources.port import Source, Split, SplitSide
 from driftline.sources.workspace import Workspace
 from driftline.tables.chunk_ranges import cut_chunks, encode_cut, range_bounds
 from driftline.tables.engines import DiffJob
@@ -56,7 +54,7 @@ class LocalRun:
 
         self._shelf = job.shelf
 
-    def match(self, a: Input, b: Input, sides: tuple[SplitSide, SplitSide] | None) -> Matched:
+    def match(self, a: Source, b: Source, sides: tuple[SplitSide, SplitSide] | None) -> Matched:
         """Find out which rows differ, or raise the first error in the ruled order.
 
         `sides` is None where only the exact way may decide about a header.
@@ -70,10 +68,10 @@ class LocalRun:
             if matched is not None:
                 return matched
             # Only the exact way may decide about some file; A's errors come before B's.
-            a = make_sound(a, "A", self.workspace, self.pool)
-            b = make_sound(b, "B", self.workspace, self.pool)
-            side_a = lay_out(a, "A", self.sizes.split_bytes, self.workspace, self.pool)
-            side_b = lay_out(b, "B", self.sizes.split_bytes, self.workspace, self.pool)
+            a = a.normalized("A", self.workspace, self.pool)
+            b = b.normalized("B", self.workspace, self.pool)
+            side_a = a.lay_out("A", self.sizes.split_bytes, self.workspace, self.pool)
+            side_b = b.lay_out("B", self.sizes.split_bytes, self.workspace, self.pool)
             assert side_a is not None, "a rewritten file has a plain header"
             assert side_b is not None, "a rewritten file has a plain header"
             sides = side_a, side_b

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from driftline.errors import OptionError, TableError
+from driftline.sources.port import ReadOptions
 
 Mode = Literal["keyed", "positional"]
 HeaderMode = Literal["strict", "sorted"]
@@ -26,6 +27,11 @@ class DiffOptions:
     emit_unchanged: bool = False
     ignore_row_order: bool = False
     delimiter: str | None = None
+
+    @property
+    def reading(self) -> ReadOptions:
+        """What the readers of both sides must know."""
+        return ReadOptions(delimiter=self.delimiter)
 
     @property
     def has_row_numbers(self) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 
 from driftline.canonical import sha256_hex
 from driftline.files import naming_the_file
-from driftline.sources.splits import KeptSplit, Split
+from driftline.sources.port import KeptSplit, Split
 from driftline.tables.prints import PRINT, Prints, Seeds, new_seeds
 
 

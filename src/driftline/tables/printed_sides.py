@@ -9,7 +9,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from driftline.sources.splits import Split, SplitSide
+from driftline.sources.port import Split, SplitSide
 from driftline.tables.matching import Duplicate
 from driftline.tables.prints import Prints, row_in_split, split_of
 from driftline.tables.problems import Problem, Side, duplicate_key_problem

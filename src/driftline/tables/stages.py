@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from driftline.sources.csv_parse import WidthMismatch
-from driftline.sources.splits import Split
+from driftline.sources.port import Split, WidthMismatch
 from driftline.tables.encoding import EventShape, encode_events
 from driftline.tables.header import check_headers
 from driftline.tables.matching import Matches, Wanted, match_keyed, match_multisets, match_positions

@@ -1,0 +1,15 @@
+"""The formats that driftline reads, one file each; the first that recognises an input opens it.
+
+Their files are imported by every command, so what is heavy is imported inside the functions that need it.
+"""
+
+from __future__ import annotations
+
+from driftline.sources.formats.csv import CsvFormat
+from driftline.sources.formats.jsonl import JsonLinesFormat
+from driftline.sources.formats.parquet import ParquetFormat
+from driftline.sources.formats.sqlite import SqliteFormat
+from driftline.sources.port import Format
+
+# CSV is last, because it takes what nobody else knows.
+FORMATS: tuple[Format, ...] = (SqliteFormat(), ParquetFormat(), JsonLinesFormat(), CsvFormat())

@@ -1,0 +1,241 @@
+"""The port between rows and whatever they lie in: a format opens a source, a source is cut into splits (sources §2).
+
+    source = open_source("orders.csv", workspace)
+    side = source.lay_out("A", split_bytes=8 << 20, workspace=workspace)
+    tables = [split.read().table for split in side.splits]
+
+Engines, the pipeline and the survey ask these questions and never what kind of data it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from driftline.errors import TableError
+from driftline.sources.input_file import InputFile
+from driftline.sources.workspace import Workspace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FileFingerprint = Callable[[InputFile], str]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How a side is to be read; None: as its name and content say."""
+
+    delimiter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a user named as a side: the text, and its parts."""
+
+    text: str
+    path: str
+    table: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a format gets to open a source with: plain files (none where the address is no file), options, a folder."""
+
+    files: tuple[InputFile, ...]
+    options: ReadOptions
+    workspace: Workspace
+
+
+class Format(Protocol):
+    """One kind of data. A new one is a file in `sources/formats/` and an entry in its list."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Endings of files that are data of this kind, so that a folder's other files are left alone."""
+
+    def recognises(self, address: Address, start: bytes | None) -> bool:
+        """Whether this format takes what begins with these bytes; None: whether the address alone says so."""
+
+    def open(self, address: Address, opening: Opening) -> Source:
+        """The source, before any row is read."""
+
+
+class Source(Protocol):
+    """One side as a scheduler sees it: picklable, without open files or connections."""
+
+    @property
+    def format(self) -> str:
+        """The name of its format."""
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """Its files in the order of their rows."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes there are to read."""
+
+    @property
+    def typed(self) -> bool:
+        """Whether cells are the JSON text of typed values; else they are text."""
+
+    @property
+    def seekable(self) -> bool:
+        """Whether splits are read in place; else laying out copies all rows into the workspace."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether rows have an order of their own."""
+
+    def header(self, side: str) -> tuple[str, ...]:
+        """The names of its columns, read with as little as possible."""
+
+    def types(self) -> pa.Schema | None:
+        """The declared types of its columns, where it declares any."""
+
+    def fingerprint(self, of_file: FileFingerprint) -> str | None:
+        """What names its present content; None: nothing does, it must be read."""
+
+    def lay_out(
+        self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None
+    ) -> SplitSide | None:
+        """The splits, or None where `normalized` must come first."""
+
+    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> Source:
+        """The same rows in a form that can be laid out; raises what is wrong with them."""
+
+    def records(self, side: str, *, checked: bool = True) -> Iterator[list[str]] | None:
+        """Header and rows by the strict text reader; None where the format has none.
+
+        Without `checked` the file is not checked to its end before the first record is given.
+        """
+
+    def with_absolute_paths(self) -> Source:
+        """The same source for processes in other folders."""
+
+
+class Split(Protocol):
+    """A run of rows that can be read anywhere and more than once. A side is the rows of its splits, in order."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes reading it costs, for progress and balance."""
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """What must not change while the work runs."""
+
+    def read(self) -> ParsedRange:
+        """All rows as Arrow columns, or what is wrong with them."""
+
+    def pick(self, records: Any) -> Any:
+        """Some rows (a NumPy array of numbers from 0, ascending) as an Arrow table."""
+
+    def count(self) -> int:
+        """The number of rows."""
+
+    def head(self) -> Any:
+        """Some of the first rows as an Arrow table, cheaply; None where none is easily had."""
+
+
+@dataclass(frozen=True, slots=True)
+class WidthMismatch:
+    """The first record of a range (counted from 0) whose number of fields is not the header's."""
+
+    record: int
+    got: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRange:
+    """What a split holds: its columns, or the reason why there are none.
+
+    `sound` is False where only the strict reader may decide: quoting that proves nothing, or bytes that are not UTF-8.
+    """
+
+    records: int = 0
+    table: pa.Table | None = None
+    width_mismatch: WidthMismatch | None = None
+    sound: bool = True
+
+
+class KeptSplit:
+    """A split that is being read already and stays in memory, so that picking rows needs no second reading."""
+
+    def __init__(self, split: Split, pool: Executor) -> None:
+        self.split = split
+        self._reading = pool.submit(split.read)
+
+    @property
+    def size(self) -> int:
+        """As the split."""
+        return self.split.size
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """As the split."""
+        return self.split.files
+
+    def read(self) -> ParsedRange:
+        """The result of the reading that was begun."""
+        return self._reading.result()
+
+    def pick(self, records: Any) -> Any:
+        """Some rows of what is in memory."""
+        from driftline.sources.csv_parse import take_records
+
+        table = self.read().table
+        assert table is not None, "only sound splits are picked from"
+        return take_records(table, records)
+
+    def count(self) -> int:
+        """As the split."""
+        return self.read().records
+
+    def head(self) -> Any:
+        """As the split."""
+        return self.split.head()
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSide:
+    """A header, the splits below it, and about how many rows they hold."""
+
+    header: tuple[str, ...]
+    splits: Sequence[Split]
+    expected_rows: int
+    typed: bool = False  # cells are JSON text, see `json_cells`
+
+    @property
+    def size(self) -> int:
+        """Bytes of all splits."""
+        return sum(split.size for split in self.splits)
+
+    def read_ahead(self, pool: Executor, limit_bytes: int) -> tuple[SplitSide, int]:
+        """The same side with its first splits kept in memory, up to a limit, and what is left of the limit."""
+        splits: list[Split] = []
+        for split in self.splits:
+            limit_bytes -= split.size
+            splits.append(KeptSplit(split, pool) if limit_bytes > 0 else split)
+        return replace(self, splits=splits), max(limit_bytes, 0)
+
+
+def fingerprint_of_files(files: Sequence[InputFile], of_file: FileFingerprint) -> str:
+    """The fingerprints of a side's files, in order."""
+    return "+".join(map(of_file, files))
+
+
+def part_mismatch(side: str, name: str) -> TableError:
+    """The error for a part file with another header than the first part."""
+    return TableError(
+        f"Header mismatch: the parts of {side} have different headers (first seen in {name})",
+        code="header_mismatch",
+        side=side,
+    )

@@ -1,0 +1,97 @@
+"""Every format answers the same questions the same way (sources §2)."""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from driftline.sources.formats import FORMATS
+from driftline.sources.inputs import open_source
+from driftline.sources.workspace import Workspace
+
+NAMES = ("id", "größe", "a,b")
+ROWS = [(1, "x", None), (2, 'q"', "ü"), (3, "", "line\nbreak")]
+
+
+def write_csv(folder: Path) -> str:
+    import csv
+
+    with open(folder / "t.csv", "w", newline="", encoding="utf-8") as out:
+        table = csv.writer(out)
+        table.writerow(NAMES)
+        table.writerows(("" if cell is None else cell for cell in row) for row in ROWS)
+    return str(folder / "t.csv")
+
+
+def write_jsonl(folder: Path) -> str:
+    import json
+
+    # A blank line is no row, and the last object brings the columns that the first lacks.
+    lines = [json.dumps({n: v for n, v in zip(NAMES, row, strict=True) if v is not None}) for row in ROWS]
+    (folder / "t.jsonl").write_text("\n\n".join(lines))
+    return str(folder / "t.jsonl")
+
+
+def write_parquet(folder: Path) -> str:
+    columns = [pa.array(column) for column in zip(*ROWS, strict=True)]
+    pq.write_table(pa.Table.from_arrays(columns, list(NAMES)), folder / "t.parquet", row_group_size=2)
+    return str(folder / "t.parquet")
+
+
+def write_sqlite(folder: Path) -> str:
+    with sqlite3.connect(folder / "t.db") as database:
+        database.execute('CREATE TABLE "t 1" (id, größe, "a,b")')
+        database.executemany('INSERT INTO "t 1" VALUES (?, ?, ?)', ROWS)
+    database.close()
+    return f"{folder / 't.db'}::t 1"
+
+
+WRITERS = {"csv": write_csv, "jsonl": write_jsonl, "parquet": write_parquet, "sqlite": write_sqlite}
+
+
+def test_every_format_is_asked_here() -> None:
+    assert {one.name for one in FORMATS} == set(WRITERS)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_header_splits_rows_and_fingerprint(tmp_path: Path, name: str) -> None:
+    given = WRITERS[name](tmp_path)
+    with Workspace() as workspace:
+        source = pickle.loads(pickle.dumps(open_source(given, workspace)))
+        assert source.format == name
+        assert source.header("A") == NAMES
+        assert source.typed == (name != "csv")
+        assert (source.types() is None) == (name != "parquet")
+        side = source.lay_out("A", 20, workspace)
+        assert side.header == NAMES
+        assert side.expected_rows > 0
+        tables = [split.read().table for split in pickle.loads(pickle.dumps(side.splits))]
+        assert [split.count() for split in side.splits] == [table.num_rows for table in tables]
+        whole = pa.concat_tables(tables)
+        assert whole.column("id").to_pylist() == ["1", "2", "3"]
+        texts = ["", "ü", "line\nbreak"] if name == "csv" else ["null", '"ü"', '"line\\nbreak"']
+        assert whole.column("a,b").to_pylist() == texts
+        for split, table in zip(side.splits, tables, strict=True):
+            last = np.array([table.num_rows - 1])
+            assert split.pick(last).to_pylist() == table.slice(table.num_rows - 1).to_pylist()
+            head = split.head()
+            assert head is None or head.slice(0, 1).to_pylist() == table.slice(0, 1).to_pylist()
+        assert source.fingerprint(lambda file: Path(file.path).suffix).startswith(
+            f".{'db' if name == 'sqlite' else name}"
+        )
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_paths_hold_in_other_folders(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = WRITERS[name](tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with Workspace() as workspace:
+        source = open_source(Path(given).name, workspace).with_absolute_paths()
+        monkeypatch.chdir("/")
+        assert source.header("A") == NAMES
