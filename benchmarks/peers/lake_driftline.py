@@ -57,10 +57,10 @@ def main() -> None:
     with ExitStack() as stack:
         engine: Any = run_locally
         if given.engine == "spark":
-            from driftline.spark.lake_folds import fold_engine, session_config
+            from driftline.spark.lake_folds import fold_engine
             from driftline.spark.runtime.session import open_session
 
-            config = {**session_config("local[2]"), "spark.driver.maxResultSize": "64m"}
+            config = {"spark.driver.maxResultSize": "64m"}
             session = stack.enter_context(open_session("local[2]", config=config))
             session.range(1).count()
             if not given.fresh:

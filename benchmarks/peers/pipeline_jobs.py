@@ -22,7 +22,7 @@ from driftline.sources.workspace import Workspace
 from driftline.spark.changesets import write_changeset
 from driftline.spark.lake_folds import fold_engine
 from driftline.spark.lake_ingest import ingest_on_spark, survey_on_spark
-from driftline.spark.table_diff import open_diff_session
+from driftline.spark.runtime.session import open_session
 from driftline.tables.engines import DiffJob, find_engine
 from driftline.tables.options import check_options
 
@@ -95,7 +95,7 @@ def main(directory: Path) -> None:
     nights: dict[str, list[Path]] = {}
     for path in sorted((directory / "data").glob("*.csv")):
         nights.setdefault(path.name.partition("-")[0], []).append(path)
-    with open_diff_session(MASTER) as session:
+    with open_session(MASTER) as session:
         warm_up(session, out)
         seconds = {
             f"{job.__name__} {table}": timed(partial(job, Work(session, table, *pair, Lake(directory / "lake"), out)))

@@ -82,7 +82,7 @@ def test_deltas_travel_between_lakes(workplace: Path, capfdbinary: pytest.Captur
         (["verify", "-t", "users"], "no_snapshot"),
         (["materialize", "-t", "users", "--format", "parquet"], "invalid_option"),
         (["flush", "missing.jsonl"], "not_found"),
-        (["compact", "-t", "users", "--engine", "local", "--master", "local[2]"], "invalid_option"),
+        (["compact", "-t", "users", "--engine", "local", "--master", "local[2]"], "invalid_option_combination"),
         (["vacuum", "-t", "users", "--horizon", "2999-01-01"], "invalid_option"),
         (["extract", "a.csv", "b.csv", "-k", "nope", "-t", "users", "--client-id", "c"], "missing_key_column"),
         (["extract", "a.csv", "b.csv", "-k", "id", "-t", "no table", "--client-id", "c"], "VALIDATION_ERROR"),

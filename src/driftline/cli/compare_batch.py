@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftline.cli.compare import read_config
-from driftline.cli.engine_options import engine_options
+from driftline.cli.engine_options import chosen_engine, engine_options
 from driftline.cli.outcome import DIFFERENT, SAME
-from driftline.cli.terminal import progress_bar, say
+from driftline.cli.terminal import progress_bar
 
 if TYPE_CHECKING:
     from driftline.payloads.batch import BatchJob, Scheduler
     from driftline.progress import Tracker
 
-LOCAL_LIMIT_BYTES = 4_000_000_000
 
 _EPILOG = """\b
 Examples:
@@ -56,13 +55,10 @@ def compare_batch(
     **options: Any,
 ) -> int:
     """Compare many pairs of payloads and add up what differs."""
-    from driftline.engine_choice import choose_engine
     from driftline.payloads.batch import run_batch
 
     job = _job(inputs, schemas, **options)
-    name, reason = choose_engine(engine, size=lambda: job.size, limit=LOCAL_LIMIT_BYTES, master=master)
-    if engine == "auto":
-        say(f"engine: {name} ({reason})")
+    name = chosen_engine("payloads", engine, master, lambda: job.size)
     with progress_bar(show=progress) as tracker, _scheduler(name, job, master, workers, tracker) as scheduler:
         totals = run_batch(job, output, scheduler, tracker)
     click.echo(f"{totals.matched} matched, {totals.mismatched} differ, {totals.failed} failed: see {output}", err=True)

@@ -57,6 +57,6 @@ def _one_session(engine: str, master: str | None) -> AbstractContextManager[obje
     """All fixtures share one Spark session, because starting one takes seconds."""
     if engine != "spark":
         return nullcontext()
-    from driftline.spark.table_diff import open_diff_session
+    from driftline.spark.runtime.session import open_session
 
-    return open_diff_session(master)
+    return open_session(master)

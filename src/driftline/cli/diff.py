@@ -7,16 +7,17 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, BinaryIO, get_args
+from typing import Any, BinaryIO
 
 import click
 
 from driftline.cli.completion import Words
+from driftline.cli.engine_options import engine_options, tell_choice
 from driftline.cli.outcome import DIFFERENT, SAME
 from driftline.cli.terminal import progress_bar, say, size_text
 from driftline.errors import OptionError
 from driftline.sinks.formats import FORMATS, find_format, format_for, write_events
-from driftline.tables.engines import DiffJob, EngineName, choose_engine, find_engine
+from driftline.tables.engines import DiffJob, choose_engine, find_engine
 from driftline.tables.options import check_options
 from driftline.tables.stats import Stats
 
@@ -48,15 +49,7 @@ Exit codes: 0 no difference, 1 differences, 2 error.
 @click.option("--ignore-row-order", is_flag=True, help="Positional mode: compare rows as a multiset.")
 @click.option("--emit-unchanged", is_flag=True, help="Also write an event for every row that did not change.")
 @click.option("--delimiter", metavar="CHAR", help='Field delimiter of CSV files; "tab" or "\\t" for a tab.')
-@click.option(
-    "--engine",
-    type=Words(lambda: get_args(EngineName)),
-    default="auto",
-    show_default=True,
-    metavar="auto|local|spark",
-    help="Where the work runs.",
-)
-@click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
+@engine_options
 @click.option(
     "--format",
     "format_name",
@@ -106,9 +99,7 @@ def diff(
     began = time.monotonic()
     with progress_bar(show=progress) as tracker:
         job = DiffJob(a, b, options, memory=memory_limit(memory), master=master, tracker=tracker)
-        name, reason = choose_engine(engine, job)
-        if engine == "auto" and name != "local":
-            say(f"engine: {name} ({reason})")
+        name = tell_choice(engine, choose_engine(engine, job))
         run = find_engine(name)
         with open_output(output, (a, b)) as out:
             if format_name == "jsonl" and limit is None:

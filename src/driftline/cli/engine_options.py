@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
+
+from driftline.cli.completion import Words
+from driftline.engines import EngineName
+
+if TYPE_CHECKING:
+    from driftline.engines import EngineChoice, Job
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--engine` and `--master`."""
     engine = click.option(
         "--engine",
-        type=click.Choice(["auto", "local", "spark"]),
+        type=Words(lambda: get_args(EngineName)),
         default="auto",
         show_default=True,
+        metavar="|".join(get_args(EngineName)),
         help="Where the work runs.",
     )
     master = click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
     return engine(master(command))
+
+
+def chosen_engine(job: Job, wanted: str, master: str | None, size: Callable[[], int]) -> str:
+    """The engine to use; on a terminal the choice of `auto` is told."""
+    from driftline.engines import choose_engine
+
+    return tell_choice(wanted, choose_engine(job, wanted, size=size, master=master))
+
+
+def tell_choice(wanted: str, choice: EngineChoice) -> str:
+    """The engine's name; Spark is said with its reason on a terminal where the user left the choice open."""
+    from driftline.cli.terminal import say
+
+    if wanted == "auto" and choice.name != "local":
+        say(f"engine: {choice.name} ({choice.reason})")
+    return choice.name

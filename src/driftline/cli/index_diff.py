@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli.engine_options import engine_options
+from driftline.cli.engine_options import engine_options, tell_choice
 from driftline.cli.index_answers import CACHE_ROOT_VARIABLE, AnsweringCommand, answers, output_options, say_lines
 from driftline.cli.index_output import print_diff, print_outcomes
 from driftline.cli.outcome import DIFFERENT, ERROR, SAME
-from driftline.cli.terminal import progress_bar, say
+from driftline.cli.terminal import progress_bar
 from driftline.errors import IndexRefError
 
 if TYPE_CHECKING:
@@ -143,9 +143,7 @@ def _compute_one(job: DiffJob, engine: str, master: str | None) -> KeptDiff:
     from driftline.codeindex.jobs import choose_engine
 
     request, cache = job.prepare()
-    chosen, reason = choose_engine(request, engine, master)
-    if engine == "auto":
-        say(f"engine: {chosen} ({reason})")
+    chosen = tell_choice(engine, choose_engine(request, engine, master))
     with progress_bar() as tracker, _scheduler(chosen, master) as scheduler:
         return compute_diff(request, cache, job.keeping, scheduler=scheduler, tracker=tracker)
 
@@ -161,10 +159,10 @@ def _scheduler(engine: str, master: str | None) -> AbstractContextManager[ModeSc
 
 
 def _compute_many(jobs: list[DiffJob], engine: str, master: str | None, with_events: bool) -> list[dict[str, Any]]:
-    from driftline.engine_choice import choose_engine
+    from driftline.engines import choose_engine
 
     # Repositories are spread over the cores of this machine, unless Spark was asked for or is configured.
-    if choose_engine(engine, size=lambda: 0, limit=0, master=master)[0] == "spark":
+    if choose_engine("index", engine, size=lambda: 0, master=master).name == "spark":
         from driftline.spark.index_diff import run_jobs
 
         return run_jobs(jobs, master, with_events=with_events)

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftline.cli.commands import LazyGroup
-from driftline.cli.engine_options import engine_options
+from driftline.cli.engine_options import chosen_engine, engine_options
 from driftline.cli.terminal import progress_bar
-from driftline.errors import OptionError
 
 if TYPE_CHECKING:
     from driftline.lake import Lake
     from driftline.lake.compacting import Engine
 
-LOCAL_LIMIT_BYTES = 8 << 30  # above this `auto` hands the work to Spark
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("driftline.cli.lake_write:schema", "Register a table's schema, or show it."),
@@ -119,19 +117,6 @@ def open_lake(location: str) -> Lake:
     return Lake(location)
 
 
-def choose_engine(wanted: str, master: str | None, size: Callable[[], int]) -> str:
-    """The engine to use; on a terminal the choice of `auto` is told."""
-    from driftline import engine_choice
-    from driftline.cli.terminal import say
-
-    if wanted == "local" and master is not None:
-        raise OptionError("--master goes with --engine spark")
-    name, reason = engine_choice.choose_engine(wanted, size=size, limit=LOCAL_LIMIT_BYTES, master=master)
-    if wanted == "auto":
-        say(f"engine: {name} ({reason})")
-    return name
-
-
 def table_bytes(lake: Lake, table: str) -> int:
     """How many bytes of delta files a table has."""
     from driftline.lake.delta_tables import files_of, load
@@ -145,11 +130,11 @@ def _fold_engine(lake: Lake, table: str, engine: str, master: str | None) -> Ite
     """The scheduler of folds for this table, with a Spark session around it where one is needed."""
     from driftline.lake.local_engine import run_locally
 
-    if choose_engine(engine, master, lambda: table_bytes(lake, table)) == "local":
+    if chosen_engine("lake", engine, master, lambda: table_bytes(lake, table)) == "local":
         yield run_locally
         return
-    from driftline.spark.lake_folds import fold_engine, session_config
+    from driftline.spark.lake_folds import fold_engine
     from driftline.spark.runtime.session import open_session
 
-    with open_session(master, config=session_config(master)) as session:
+    with open_session(master) as session:
         yield fold_engine(session)

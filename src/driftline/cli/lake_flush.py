@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driftline.cli.lake import choose_engine
+from driftline.cli.engine_options import chosen_engine
 from driftline.files import naming_the_file
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def flush_files(
     """Flush every file; its content is its identity."""
     with ExitStack() as stack:
         paths = [_as_file(name, stack) for name in files]
-        name = choose_engine(engine, master, lambda: sum(path.stat().st_size for path in paths))
+        name = chosen_engine("lake", engine, master, lambda: sum(path.stat().st_size for path in paths))
         scheduler = _scheduler(name, master, stack)
         for path in paths:
             yield from _flush_file(lake, path, gateway, scheduler)

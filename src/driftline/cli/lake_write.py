@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli.engine_options import engine_options
-from driftline.cli.lake import Folds, choose_engine, fold_options, lake_option, open_lake, table_option
+from driftline.cli.engine_options import chosen_engine, engine_options
+from driftline.cli.lake import Folds, fold_options, lake_option, open_lake, table_option
 from driftline.cli.outcome import SAME
 from driftline.cli.terminal import progress_bar
 
@@ -92,7 +92,7 @@ def extract(
     from driftline.lake.moments import parse_moment
 
     lake = open_lake(location)
-    name = choose_engine(engine, master, lambda: _size(a) + _size(b))
+    name = chosen_engine("lake", engine, master, lambda: _size(a) + _size(b))
     moment = None if start is None else parse_moment(start, first=True)
     options: dict[str, Any] = {"header_mode": header_mode, "diff_engine": name, "master": master, "start": moment}
     with ExitStack() as stack:

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from driftline import engine_choice
+from driftline import engines
 from driftline.codeindex.artifacts import CHUNK_META, find_artifact, read_pieces
 from driftline.codeindex.diffing import DiffRequest, prepare
 from driftline.codeindex.keeping import Keeping, KeptDiff, compute
@@ -20,9 +20,6 @@ from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.storage import CacheRoot
 from driftline.errors import DriftlineError
 from driftline.progress import Tracker, silent
-
-# Above this many bytes of chunk rows `--engine auto` chooses Spark.
-LOCAL_LIMIT_BYTES = 32 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +77,9 @@ def _shortest_name(parts: tuple[str, ...], others: Sequence[tuple[str, ...]]) ->
     return "/".join(parts) or "."
 
 
-def choose_engine(request: DiffRequest, engine: str, master: str | None) -> tuple[str, str]:
+def choose_engine(request: DiffRequest, engine: str, master: str | None) -> engines.EngineChoice:
     """The engine for a request and the reason for it."""
-    return engine_choice.choose_engine(
-        engine, size=lambda: chunk_bytes(request), limit=LOCAL_LIMIT_BYTES, master=master
-    )
+    return engines.choose_engine("index", engine, size=lambda: chunk_bytes(request), master=master)
 
 
 def chunk_bytes(request: DiffRequest) -> int:

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from driftline.engine_choice import configured_master
+from driftline.engines import check_engine, choose_engine, shared_folder
 from driftline.sources.workspace import Workspace
-from driftline.tables.engines import DiffJob, choose_engine
+from driftline.tables.engines import DiffJob
+from driftline.tables.engines import choose_engine as choose_table_engine
 from driftline.tables.memory import default_limit
 
 if TYPE_CHECKING:
     from driftline.tables.print_shelf import PrintShelf
 
-LONG_RUN_BYTES = 32 << 30  # the JVM only moves blobs: below this, code compiled once and quickly wins
-
-SHARED_FOLDER_VARIABLE = "DRIFTLINE_SHARED_DIR"
 _SPARK = "spark"
-# Order comes from explicit range ids, so plans stay as they were made.
-_SESSION_CONFIG = {
-    "spark.sql.adaptive.enabled": "false",
-    # Few rows with large blobs: compiling code for them takes longer than it saves.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-_LOCAL_CONFIG = {"spark.shuffle.compress": "false"}  # blobs are compact already, and no network is spared
 
 
 class RunEngine:
     """The engine of one run; its session is shared by all stages and ends with the run."""
 
     def __init__(self, wanted: str, master: str | None, *, memory: int | None, parallel: int) -> None:
+        check_engine(wanted, master)
         self.wanted = _SPARK if master is not None and wanted == "auto" else wanted
         self.master = master
         self.memory = memory or default_limit() // parallel  # stages that run side by side share the machine
@@ -48,7 +38,7 @@ class RunEngine:
 
     def choose(self, job: DiffJob) -> str:
         """The engine for a table diff; a Spark session is up when it says so."""
-        name, _ = choose_engine(self.wanted, job)
+        name = choose_table_engine(self.wanted, job).name
         self.used.add(name)
         if name == _SPARK:
             self.session()
@@ -56,14 +46,13 @@ class RunEngine:
 
     @property
     def is_spark(self) -> bool:
-        """Whether folds and batches run on Spark: asked for, configured, or already in use in this run."""
-        if self.wanted == "auto":
-            return configured_master() is not None or self._session is not None
-        return self.wanted == _SPARK
+        """Whether folds and batches run on Spark: asked for, configured, already in use in this run, or large."""
+        if self.wanted == "auto" and self._session is not None:
+            return True
+        return choose_engine("lake", self.wanted, size=lambda: self.input_bytes, master=self.master).name == _SPARK
 
     def session(self) -> Any:
         """The one Spark session of the run."""
-        from driftline.spark.runtime.masters import chosen_master, is_local
         from driftline.spark.runtime.session import open_session
 
         with self._lock:
@@ -73,8 +62,6 @@ class RunEngine:
                     open_session(
                         self.master,
                         app_name="driftline pipeline",
-                        short_job=self.input_bytes < LONG_RUN_BYTES,
-                        config=_SESSION_CONFIG | (_LOCAL_CONFIG if is_local(chosen_master(self.master)) else {}),
                     )
                 )
             return self._session
@@ -88,7 +75,7 @@ class RunEngine:
         with self._lock:
             if table not in self._shelves:
                 scratch.mkdir(parents=True, exist_ok=True)
-                parent = os.environ.get(SHARED_FOLDER_VARIABLE) or str(scratch.resolve())
+                parent = shared_folder() or str(scratch.resolve())
                 workspace = self._stack.enter_context(Workspace(parent))
                 self._shelves[table] = PrintShelf(str(workspace.folder), files)
             return self._shelves[table]

@@ -6,15 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from driftline.engine_choice import choose_engine
+from driftline.engines import choose_engine
 from driftline.files import naming_the_file
 from driftline.payloads.batch import Scheduler, local_scheduler, run_batch
 from driftline.payloads.batch_job import BatchJob, Role, open_source
 from driftline.pipeline.declaration import PayloadFlow, Pipeline
 from driftline.pipeline.stages import Outcome, Stage
 from driftline.pipeline.workbench import Workbench
-
-LOCAL_LIMIT_BYTES = 4_000_000_000
 
 
 def payload_stages(pipeline: Pipeline, flow: PayloadFlow) -> list[Stage]:
@@ -65,7 +63,7 @@ def _job(flow: PayloadFlow, pipeline: Pipeline) -> BatchJob:
 @contextmanager
 def _scheduler(bench: Workbench, job: BatchJob) -> Iterator[Scheduler]:
     engine = bench.engine
-    name, _ = choose_engine(engine.wanted, size=lambda: job.size, limit=LOCAL_LIMIT_BYTES, master=engine.master)
+    name, _ = choose_engine("payloads", engine.wanted, size=lambda: job.size, master=engine.master)
     if name != "spark":
         with local_scheduler(job) as scheduler:
             yield scheduler

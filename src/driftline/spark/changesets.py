@@ -25,6 +25,7 @@ from driftline.changesets.column_types import TypeVotes
 from driftline.changesets.from_events import EventCollector, describe_types
 from driftline.changesets.sorted_records import SCHEMA as RECORDS
 from driftline.changesets.sorted_records import SectionPlan, cut_by_range, encode_events, joined_range
+from driftline.engines import SHARED_FOLDER_VARIABLE, shared_folder
 from driftline.errors import DriftlineError, EngineError
 from driftline.progress import Tracker, silent
 from driftline.sources.workspace import Workspace
@@ -32,7 +33,6 @@ from driftline.spark.ordered_files import OrderedPart, join_parts, write_part
 from driftline.spark.parcels import PARCEL_BYTES, SCHEMA, Parcel, pack, unpack
 from driftline.spark.runtime.masters import is_local
 from driftline.spark.runtime.session import open_session
-from driftline.spark.table_diff import SHARED_FOLDER_VARIABLE
 from driftline.spark.watching import is_connect_session, watched
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def diff_to_changeset(
     notice: Callable[[str], None] | None = None,
 ) -> Stats:
     """Diff on Spark and write the changes as a changeset or patchset."""
-    with Workspace(os.environ.get(SHARED_FOLDER_VARIABLE)) as workspace:
+    with Workspace(shared_folder()) as workspace:
         path = str(workspace.new_file("events"))
         with open(path, "wb", buffering=1 << 20) as spool:
             stats = run(job, spool.write)
@@ -303,7 +303,7 @@ def _opened(blob: bytes) -> Any:
 
 
 def _check_storage(spark: SparkSession) -> None:
-    if os.environ.get(SHARED_FOLDER_VARIABLE):
+    if shared_folder():
         return
     if is_connect_session(spark) or not is_local(spark.conf.get("spark.master") or ""):
         raise EngineError(

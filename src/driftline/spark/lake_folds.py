@@ -21,7 +21,6 @@ from driftline.lake.ranges import lower_bounds
 from driftline.progress import Tracker, silent
 from driftline.spark.parcels import PARCEL_BYTES, Parcel, pack, unpack
 from driftline.spark.parcels import SCHEMA as PARCELS
-from driftline.spark.runtime.masters import chosen_master, is_local
 from driftline.spark.runtime.workers import settle_worker
 from driftline.spark.task_errors import error_text, raise_task_error
 from driftline.spark.watching import is_connect_session, watched
@@ -35,9 +34,6 @@ _BYTES_PER_TASK = 160 << 20  # of delta files
 _LEAST_ROWS_PER_TASK = 250_000  # where cores would be idle otherwise
 _ROWS_PER_PARTITION = 1_000_000
 _WANTED_PARTITIONS = 8  # where there are as many ranges: so many cores have something to do
-# Partitions are planned by range, so there is nothing to adapt; on one machine compression only costs time.
-SESSION_CONFIG = {"spark.sql.adaptive.enabled": "false"}
-LOCAL_SESSION_CONFIG = {**SESSION_CONFIG, "spark.shuffle.compress": "false"}
 
 _DELTAS, _MARKER, _ERROR = "deltas", "marker", "error"
 _RESULTS = "range int, result string, error string"
@@ -48,11 +44,6 @@ Batches = Iterator[pa.RecordBatch]
 def fold_engine(session: SparkSession) -> Callable[[FoldPlan, RangeJob, Tracker | None], Iterator[Result]]:
     """The scheduler as the lake's functions take it (`compact(…, engine=fold_engine(session))`)."""
     return partial(run_on_spark, session)
-
-
-def session_config(master: str | None) -> dict[str, str]:
-    """The settings that folds want in a session of their own."""
-    return LOCAL_SESSION_CONFIG if is_local(chosen_master(master)) else SESSION_CONFIG
 
 
 def run_on_spark(

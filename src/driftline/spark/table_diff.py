@@ -7,22 +7,22 @@ no storage, come as a stream of blocks that is spooled to disk.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
+from driftline.engines import SHARED_FOLDER_VARIABLE, shared_folder
 from driftline.errors import EngineError, TableError
 from driftline.sources.port import Source, Split, SplitSide
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import Write, join_parts
 from driftline.spark.parcels import SCHEMA
-from driftline.spark.runtime.masters import chosen_master, is_local
+from driftline.spark.runtime.masters import is_local
 from driftline.spark.runtime.session import open_session
 from driftline.spark.table_diff_bounds import row_bounds, sampled_bounds
 from driftline.spark.table_diff_facts import Findings, gather
@@ -48,16 +48,6 @@ from driftline.tables.stats import Stats
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
-
-SHARED_FOLDER_VARIABLE = "DRIFTLINE_SHARED_DIR"
-_LONG_JOB_BYTES = 1 << 30  # from here on the full JIT earns its start-up time
-_LOCAL_CONFIG = {"spark.shuffle.compress": "false"}  # prints are hashes, which nothing compresses
-_SESSION_CONFIG = {
-    "spark.sql.adaptive.enabled": "false",
-    # A few rows with large blobs: compiling code for them takes longer than it saves.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +75,11 @@ Layouts = tuple[SplitSide, SplitSide]
 def run(job: DiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
     """Diff on Spark."""
     sizes = sizes or SparkPlan()
-    with Workspace(os.environ.get(SHARED_FOLDER_VARIABLE)) as workspace:
+    with Workspace(shared_folder()) as workspace:
         a, b = (source.with_absolute_paths() for source in open_sides(job, workspace))
-        size = a.size + b.size
         with (
             _early_layouts(a, b, sizes, workspace) as layouts,
-            open_diff_session(job.master, size) as spark,
+            open_session(job.master) as spark,
         ):
             running = SparkRun(job, spark, workspace, sizes)
             done = running.diff(a, b, layouts)
@@ -99,12 +88,6 @@ def run(job: DiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
                 join_parts(done.findings.parts, partial(_write_and_tell, write, job))
             write(stats_line(done.findings.stats))
     return done.findings.stats
-
-
-def open_diff_session(master: str | None, size: int = 0) -> AbstractContextManager[SparkSession]:
-    """A session that suits diffs of inputs of so many bytes; diffs inside the block share it."""
-    config = _SESSION_CONFIG | (_LOCAL_CONFIG if is_local(chosen_master(master)) else {})
-    return open_session(master, short_job=size < _LONG_JOB_BYTES, config=config)
 
 
 def _write_and_tell(write: Write, job: DiffJob, data: bytes | memoryview) -> None:
@@ -276,7 +259,7 @@ def _sided(a: SplitSide, b: SplitSide, before_a: Sequence[int], before_b: Sequen
 
 def _shares_storage(spark: SparkSession) -> bool:
     """Whether what a task writes into the workspace is there for all others: one machine, or a folder for all."""
-    if os.environ.get(SHARED_FOLDER_VARIABLE):
+    if shared_folder():
         return True
     return not is_connect_session(spark) and is_local(spark.conf.get("spark.master") or "")
 

@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Protocol
 
-from driftline import engine_choice
-from driftline.errors import OptionError
+from driftline import engines
 from driftline.files import StrPath
 from driftline.progress import Tracker, silent
 from driftline.tables.options import DiffOptions
@@ -18,7 +17,6 @@ from driftline.tables.stats import Stats
 if TYPE_CHECKING:
     from driftline.tables.print_shelf import PrintShelf
 
-EngineName = Literal["auto", "local", "spark"]
 Write = Callable[[bytes | memoryview], object]
 
 ENGINES: dict[str, str] = {
@@ -26,7 +24,6 @@ ENGINES: dict[str, str] = {
     "kernels": "driftline.tables.local:run_kernels",  # local without the shortcut for small files
     "spark": "driftline.spark.table_diff:run",
 }
-LOCAL_LIMIT_BYTES = 50 << 30  # above this `auto` hands the work to Spark
 
 
 @dataclass(frozen=True)
@@ -55,19 +52,21 @@ class Engine(Protocol):
 def find_engine(name: str) -> Engine:
     """The engine of that name."""
     if name not in ENGINES:
-        raise OptionError(f'Unsupported engine: "{name}" ({", ".join(get_args(EngineName))})', code="invalid_engine")
+        engines.check_engine(name, None)
     module, _, attribute = ENGINES[name].partition(":")
     engine: Engine = getattr(import_module(module), attribute)
     return engine
 
 
-def choose_engine(wanted: str, job: DiffJob) -> tuple[str, str]:
+def choose_engine(wanted: str, job: DiffJob) -> engines.EngineChoice:
     """The engine to use and the reason in words."""
 
     def size() -> int:
         return _size_of(job.a) + _size_of(job.b)
 
-    return engine_choice.choose_engine(wanted, size=size, limit=LOCAL_LIMIT_BYTES, master=job.master)
+    if wanted == "kernels":  # for tests
+        return engines.EngineChoice(wanted, "as asked")
+    return engines.choose_engine("tables", wanted, size=size, master=job.master)
 
 
 def _size_of(given: StrPath) -> int:

@@ -42,8 +42,8 @@ _OPENED_PACKAGES = (
     "sun.security.action",
     "sun.util.calendar",
 )
-_SHORT_JOB_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
-_LONG_JOB_OPTIONS = ["-XX:+UseParallelGC", "-XX:-UsePerfData"]
+# The JVM moves blobs, which quickly compiled code does as well: the full compiler only takes the tasks' cores.
+_JIT_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
 HADOOP_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _QUIET_LOG = """\
 rootLogger.level = {level}
@@ -94,7 +94,7 @@ class Jvm:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-def start_jvm(*, memory: str, short_job: bool, environment: dict[str, str]) -> Jvm:
+def start_jvm(*, memory: str, environment: dict[str, str]) -> Jvm:
     """Start a JVM that waits for a PySpark driver."""
     remove_abandoned_scratch()
     java = find_java()
@@ -104,7 +104,7 @@ def start_jvm(*, memory: str, short_job: bool, environment: dict[str, str]) -> J
     # The log file also takes what the JVM and the Python workers write to stderr.
     with open(scratch / "spark.log", "ab") as log:
         process = subprocess.Popen(
-            _command(java, memory, short_job, archive, scratch),
+            _command(java, memory, archive, scratch),
             stdin=subprocess.PIPE,  # the JVM ends when this pipe closes, however this process dies
             stdout=log,
             stderr=log,
@@ -144,7 +144,7 @@ def remove_abandoned_scratch() -> None:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _command(java: Java, memory: str, short_job: bool, archive: ClassArchive, scratch: Path) -> list[str]:
+def _command(java: Java, memory: str, archive: ClassArchive, scratch: Path) -> list[str]:
     log_config = scratch / "log4j2.properties"
     log_config.write_text(_QUIET_LOG.format(level=_log_level(), path=scratch / "spark.log"))
     return [
@@ -159,7 +159,7 @@ def _command(java: Java, memory: str, short_job: bool, archive: ClassArchive, sc
         "-Dio.netty.tryReflectionSetAccessible=true",
         "-XX:+IgnoreUnrecognizedVMOptions",
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
-        *(_SHORT_JOB_OPTIONS if short_job else _LONG_JOB_OPTIONS),
+        *_JIT_OPTIONS,
         *archive.options(scratch),
         "org.apache.spark.deploy.SparkSubmit",
         "pyspark-shell",
@@ -212,11 +212,11 @@ def _last_words(scratch: Path) -> str:
 _running: Jvm | None = None
 
 
-def running_jvm(*, memory: str, short_job: bool, environment: dict[str, str]) -> Jvm:
+def running_jvm(*, memory: str, environment: dict[str, str]) -> Jvm:
     """The one JVM of this process, started when it is first needed and ended at exit."""
     global _running
     if _running is None or not _running.alive:
-        _running = start_jvm(memory=memory, short_job=short_job, environment=environment)
+        _running = start_jvm(memory=memory, environment=environment)
         atexit.register(end_running_jvm)
     return _running
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from driftline.engine_choice import configured_master
+from driftline.engines import configured_master
 from driftline.errors import EngineError
 from driftline.spark.runtime.jvm import HADOOP_VARIABLES, Jvm
 

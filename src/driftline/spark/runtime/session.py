@@ -48,10 +48,18 @@ _BASE_CONFIG = {
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.catalogImplementation": "in-memory",
 }
-_LOCAL_CONFIG = {
+# driftline's tasks exchange few rows with large blobs, in partitions that mean something.
+_SQL_CONFIG = {
+    "spark.sql.adaptive.enabled": "false",
+    # Compiling code for a few rows takes longer than it saves.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_NEAR_CONFIG = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_LOCAL_CONFIG = {"spark.shuffle.compress": "false"}  # blobs are compact already, and no network is spared
 _TASK_ENVIRONMENT = {
     # One task, one thread: Spark already runs a task per core.
     "POLARS_MAX_THREADS": "1",
@@ -68,14 +76,10 @@ def open_session(
     master: str | None = None,
     *,
     app_name: str = "driftline",
-    short_job: bool = True,
     memory: str = "1g",
     config: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """A Spark session for `master` (see `chosen_master`).
-
-    `short_job` trades peak speed of JVM code for a quick start; `memory` is the heap of a local or driver JVM.
-    """
+    """A Spark session for `master` (see `chosen_master`); `memory` is the heap of a local or driver JVM."""
     existing = active_session()
     if existing is not None:
         yield existing
@@ -84,9 +88,7 @@ def open_session(
     check_master(target)
     settings = dict(config or {})
     session = (
-        _connect(target, app_name, settings)
-        if is_connect(target)
-        else _classic(target, app_name, short_job, memory, settings)
+        _connect(target, app_name, settings) if is_connect(target) else _classic(target, app_name, memory, settings)
     )
     global _opened
     _opened = session
@@ -124,7 +126,7 @@ def _connect(target: str, app_name: str, settings: dict[str, str]) -> SparkSessi
 
     try:
         session: SparkSession = SparkSession.builder.remote(target).appName(app_name).create()
-        for key, value in settings.items():
+        for key, value in {**_SQL_CONFIG, **settings}.items():
             session.conf.set(key, value)
         session.range(1).count()
         with tempfile.TemporaryDirectory(prefix="driftline-ship-") as folder:
@@ -134,19 +136,21 @@ def _connect(target: str, app_name: str, settings: dict[str, str]) -> SparkSessi
     return session
 
 
-def _classic(target: str, app_name: str, short_job: bool, memory: str, settings: dict[str, str]) -> SparkSession:
+def _classic(target: str, app_name: str, memory: str, settings: dict[str, str]) -> SparkSession:
     environment = dict(_TASK_ENVIRONMENT)
     if is_local(target) or is_loopback(target):
         environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": _python_path_with_driftline()}
-    jvm = running_jvm(memory=memory, short_job=short_job, environment=environment)
+    jvm = running_jvm(memory=memory, environment=environment)
     _silence_pandas_warnings()
     _silence_py4j()
     from pyspark.sql import SparkSession
 
     builder: SparkSession.Builder = SparkSession.builder
-    near = _LOCAL_CONFIG if is_local(target) or is_loopback(target) else {}
+    near = _NEAR_CONFIG if is_local(target) or is_loopback(target) else {}
+    if is_local(target):
+        near = near | _LOCAL_CONFIG
     far = {} if is_local(target) else {f"spark.executorEnv.{name}": value for name, value in _TASK_ENVIRONMENT.items()}
-    for key, value in {**_BASE_CONFIG, **near, **far, **settings}.items():
+    for key, value in {**_BASE_CONFIG, **_SQL_CONFIG, **near, **far, **settings}.items():
         builder = builder.config(key, value)
     builder = builder.config("spark.local.dir", str(jvm.scratch)).config(
         "spark.sql.warehouse.dir", str(jvm.scratch / "warehouse")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from driftline.engine_choice import choose_engine, configured_master
+from driftline.engines import LOCAL_LIMITS, choose_engine, configured_master
 from driftline.errors import OptionError
 
 
@@ -16,12 +16,12 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def choose(wanted: str = "auto", size: int = 10, master: str | None = None) -> str:
-    return choose_engine(wanted, size=lambda: size, limit=100, master=master)[0]
+    return choose_engine("tables", wanted, size=lambda: size, master=master).name
 
 
 def test_small_work_stays_here_large_work_and_a_given_master_do_not() -> None:
-    assert choose(size=100) == "local"
-    assert choose(size=101) == "spark"
+    assert choose(size=LOCAL_LIMITS["tables"]) == "local"
+    assert choose(size=LOCAL_LIMITS["tables"] + 1) == "spark"
     assert choose(master="local[2]") == "spark"
     assert choose("local", size=10**12) == "local"
     with pytest.raises(OptionError, match="no use for a Spark master"):

@@ -1,4 +1,4 @@
-"""Where work runs: on this machine or on Spark, and on which Spark.
+"""Where work runs: on this machine or on Spark, and on which Spark; the same words and refusals for every command.
 
 The master comes from the option, else from SPARK_REMOTE, SPARK_MASTER or the user's config file
 (`driftline/config.toml` in the config directory, or the file that DRIFTLINE_CONFIG names):
@@ -6,7 +6,7 @@ The master comes from the option, else from SPARK_REMOTE, SPARK_MASTER or the us
     [spark]
     master = "spark://host:7077"
 
->>> choose_engine("auto", size=lambda: 5_000_000, limit=1_000_000_000)[0]
+>>> choose_engine("tables", "auto", size=lambda: 5_000_000).name
 'local'
 """
 
@@ -16,33 +16,62 @@ import os
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal, NamedTuple, get_args
 
 from driftline.errors import OptionError
 from driftline.files import naming_the_file
 
+EngineName = Literal["auto", "local", "spark"]
+Job = Literal["tables", "lake", "payloads", "index"]
+
+# Bytes of input up to which one machine does the work well; above them `auto` hands it to Spark.
+LOCAL_LIMITS: dict[Job, int] = {"tables": 50 << 30, "lake": 8 << 30, "payloads": 4 << 30, "index": 32 << 30}
+
+SHARED_FOLDER_VARIABLE = "DRIFTLINE_SHARED_DIR"  # a folder that this machine and all workers see under one path
 _VARIABLES = ("SPARK_REMOTE", "SPARK_MASTER")
 _CONFIG_VARIABLE = "DRIFTLINE_CONFIG"
 
 
-def choose_engine(wanted: str, *, size: Callable[[], int], limit: int, master: str | None = None) -> tuple[str, str]:
-    """The engine to use and the reason in words.
+class EngineChoice(NamedTuple):
+    """The engine to use, and the reason in words."""
 
-    `auto` is local, unless a Spark master is given or configured, or the input's `size` in bytes is above `limit`.
+    name: str
+    reason: str
+
+
+def choose_engine(job: Job, wanted: str, *, size: Callable[[], int], master: str | None = None) -> EngineChoice:
+    """The engine for a job.
+
+    `auto` is local, unless a Spark master is given or configured, or the input's `size` in bytes is above the limit.
     """
+    check_engine(wanted, master)
+    if wanted != "auto":
+        return EngineChoice(wanted, "as asked")
+    if master is not None:
+        return EngineChoice("spark", "a master was given")
+    place = configured_master()
+    if place is not None:
+        return EngineChoice("spark", f"{place[1]} names a Spark master")
+    found, limit = size(), LOCAL_LIMITS[job]
+    if found > limit:
+        return EngineChoice("spark", f"{found / 1e9:,.1f} GB are above the local limit of {limit / 1e9:,.1f} GB")
+    return EngineChoice("local", f"{found / 1e6:,.0f} MB fit this machine well")
+
+
+def check_engine(wanted: str, master: str | None) -> None:
+    """Raise for an engine that does not exist, or one that has no use for a master."""
+    names = get_args(EngineName)
+    if wanted not in names:
+        raise OptionError(f'Unsupported engine: "{wanted}" ({", ".join(names)})', code="invalid_engine")
     if wanted == "local" and master is not None:
         raise OptionError(
             "engine local has no use for a Spark master: leave one of them out", code="invalid_option_combination"
         )
-    if wanted != "auto":
-        return wanted, "as asked"
-    if master is not None:
-        return "spark", "a master was given"
-    place = configured_master()
-    if place is not None:
-        return "spark", f"{place[1]} names a Spark master"
-    if size() > limit:
-        return "spark", f"{size() / 1e9:,.1f} GB are above the local limit of {limit / 1e9:,.1f} GB"
-    return "local", f"{size() / 1e6:,.0f} MB fit this machine well"
+
+
+def shared_folder() -> str | None:
+    """The folder that this machine and all workers of a cluster share, if one is named."""
+    return os.environ.get(SHARED_FOLDER_VARIABLE) or None
 
 
 def configured_master() -> tuple[str, str] | None:
