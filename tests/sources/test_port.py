@@ -82,6 +82,9 @@ def test_header_splits_rows_and_fingerprint(tmp_path: Path, name: str) -> None:
             assert split.pick(last).to_pylist() == table.slice(table.num_rows - 1).to_pylist()
             head = split.head()
             assert head is None or head.slice(0, 1).to_pylist() == table.slice(0, 1).to_pylist()
+        sampled = source.sample("A", 2)
+        assert sampled["id"] == ["1", "2"]
+        assert sampled["größe"] == whole.column("größe").to_pylist()[:2]
         assert source.fingerprint(lambda file: Path(file.path).suffix).startswith(
             f".{'db' if name == 'sqlite' else name}"
         )

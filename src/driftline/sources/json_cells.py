@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -39,6 +40,13 @@ def json_text(value: Any) -> str:
 
 def _escaped(half: re.Match[str]) -> str:
     return f"\\u{ord(half[0]):04x}"
+
+
+def cells_by_column(rows: Iterable[Mapping[str, Any]], declared: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Rows as columns of JSON text, in the order of first appearance; what a row lacks is null."""
+    found = list(rows)
+    names = dict.fromkeys([*declared, *(name for row in found for name in row)])
+    return {name: [json_text(row.get(name)) for row in found] for name in names}
 
 
 def json_columns(table: pa.Table) -> pa.Table:

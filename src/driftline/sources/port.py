@@ -117,6 +117,9 @@ class Source(Protocol):
         Without `checked` the file is not checked to its end before the first record is given.
         """
 
+    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
+        """The cells of the first rows by column, read with as little as possible."""
+
     def with_absolute_paths(self) -> Source:
         """The same source for processes in other folders."""
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from driftline.files import naming_the_file
 from driftline.sources.csv_parse import take_records
 from driftline.sources.input_file import InputFile
-from driftline.sources.json_cells import json_text
+from driftline.sources.json_cells import cells_by_column
 from driftline.sources.port import ParsedRange, SplitSide
 from driftline.sources.workspace import Workspace
 
@@ -80,10 +80,9 @@ def spool_rows(
 
 
 def _write(batch: list[Row], workspace: Workspace) -> tuple[str, int]:
-    names = dict.fromkeys(name for row in batch for name in row)
-    texts = {name: [json_text(row.get(name)) for row in batch] for name in names}
+    texts = cells_by_column(batch)
     arrays = [pa.array(column, pa.large_string()) for column in texts.values()]
-    table = pa.Table.from_arrays(arrays, list(names))
+    table = pa.Table.from_arrays(arrays, list(texts))
     target = workspace.new_file("batch.arrow")
     with naming_the_file(target), pa.ipc.new_file(str(target), table.schema) as out:
         out.write_table(table)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 from driftline.errors import InputError, StorageError
 from driftline.sources.inputs import is_stream, open_source
 from driftline.sources.workspace import Workspace
@@ -20,16 +18,13 @@ def key_candidates(job: DiffJob) -> list[str]:
     try:
         with Workspace() as workspace:
             sides = [open_source(given, workspace, job.options.reading) for given in (job.a, job.b)]
-            readers = [source.records(side, checked=False) for source, side in zip(sides, "AB", strict=True)]
-            heads = [list(islice(records, _ROWS + 1)) for records in readers if records is not None]
-            if len(heads) < len(sides):
+            if any(source.typed for source in sides):
                 return []
+            heads = [source.sample(side, _ROWS) for source, side in zip(sides, "AB", strict=True)]
     except (InputError, StorageError):
         return []  # a hint is not worth an error
-    return [name for name in heads[0][0] if all(_identifies(name, head) for head in heads)]
+    return [name for name in heads[0] if all(_identifies(head.get(name)) for head in heads)]
 
 
-def _identifies(name: str, head: list[list[str]]) -> bool:
-    header, *records = head
-    cells = [record[header.index(name)] for record in records]
-    return len(set(cells)) == len(cells) and not any(key_cell_is_missing(cell) for cell in cells)
+def _identifies(cells: list[str] | None) -> bool:
+    return cells is not None and len(set(cells)) == len(cells) and not any(map(key_cell_is_missing, cells))

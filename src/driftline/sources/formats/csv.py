@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from driftline.files import naming_the_file
@@ -93,6 +94,11 @@ class CsvSource:
         with naming_the_file(file.name), open(file.path, "rb") as stream:
             yield from stream_records(stream, side=side, delimiter=self.delimiter, known_encoding=not checked)
         file.check_unchanged()
+
+    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
+        """The first records; what a short one lacks is empty."""
+        header, *found = islice(self.records(side, checked=False), rows + 1)
+        return {name: [row[at] if at < len(row) else "" for row in found] for at, name in enumerate(header)}
 
     def lay_out(
         self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None

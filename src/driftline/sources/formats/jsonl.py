@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from driftline.sources.input_file import InputFile, known_suffix
 from driftline.sources.json_rows import json_rows
@@ -69,6 +70,13 @@ class JsonLinesSource:
 
     def records(self, side: str, *, checked: bool = True) -> None:
         """Cells are typed."""
+
+    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
+        """The first objects and the names that they have."""
+        from driftline.sources.json_cells import cells_by_column
+
+        objects = (row for file in self.files for row in json_rows(file))
+        return cells_by_column(islice(objects, rows))
 
     def with_absolute_paths(self) -> JsonLinesSource:
         """The same source for processes in other folders."""

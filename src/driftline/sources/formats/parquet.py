@@ -96,6 +96,17 @@ class ParquetSource:
     def records(self, side: str, *, checked: bool = True) -> None:
         """There is no text to read."""
 
+    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
+        """The first rows of the first file."""
+        from driftline.sources.json_cells import json_columns
+
+        with _opened(self.files[0]) as file:
+            batch = next(file.iter_batches(batch_size=rows, use_threads=False), None)
+            table = json_columns(
+                file.schema_arrow.empty_table().from_batches([batch] if batch else [], file.schema_arrow)
+            )
+        return {name: table.column(at).to_pylist() for at, name in enumerate(table.column_names)}
+
     def with_absolute_paths(self) -> ParquetSource:
         """The same source for processes in other folders."""
         return replace(self, files=tuple(file.with_absolute_path() for file in self.files))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -85,6 +87,14 @@ class SqliteSource:
     def records(self, side: str, *, checked: bool = True) -> None:
         """Cells are typed."""
 
+    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
+        """The first rows."""
+        from driftline.sources.json_cells import cells_by_column
+
+        connection, cursor, columns = _selected(self.files[0], self.table)
+        with closing(_rows(connection, cursor, columns, self.files[0])) as found:
+            return cells_by_column(islice(found, rows), columns)
+
     def with_absolute_paths(self) -> SqliteSource:
         """The same source for processes in other folders."""
         return replace(self, files=tuple(file.with_absolute_path() for file in self.files))
@@ -109,7 +119,7 @@ def _selected(file: InputFile, table: str) -> tuple[sqlite3.Connection, sqlite3.
 
 def _rows(
     connection: sqlite3.Connection, cursor: sqlite3.Cursor, columns: list[str], file: InputFile
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any]]:
     import sqlite3
 
     try:

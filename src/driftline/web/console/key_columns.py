@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from driftline.sources.csv_side import head_records
-from driftline.sources.inputs import open_input
+from driftline.sources.inputs import open_source
 from driftline.sources.workspace import Workspace
+from driftline.tables.rules import key_cell_is_missing
 
 _ROWS = 20_000
 
@@ -43,40 +41,18 @@ def key_columns(a: str, b: str) -> list[KeyColumn]:
     return sorted(found, key=lambda column: not column.is_unique)
 
 
-def _judge(name: str, sides: list[list[Any]]) -> KeyColumn:
-    present = [[str(value) for value in side if value is not None and value != ""] for side in sides]
+def _judge(name: str, sides: list[list[str | None]]) -> KeyColumn:
+    present = [[cell for cell in side if cell is not None] for side in sides]
     repeated = sum(len(values) - len(set(values)) for values in present)
     return KeyColumn(name, repeated, sum(map(len, sides)) - sum(map(len, present)))
 
 
-def _head(address: str) -> dict[str, list[Any]]:
-    """The first rows of a table, by column."""
+def _head(address: str) -> dict[str, list[str | None]]:
+    """The first rows of a table, by column; None where a key cell would be missing."""
     with Workspace() as workspace:
-        source = open_input(address, workspace)
-        if source.kind == "csv":
-            header, *rows = head_records(source, "A", _ROWS)
-            return {name: [row[at] for row in rows if at < len(row)] for at, name in enumerate(header)}
-        file = source.files[0].path
-        if source.kind == "sqlite":
-            return _sqlite_head(file, source.table or "")
-        return _typed_head(file, source.kind)
-
-
-def _typed_head(path: str, kind: str) -> dict[str, list[Any]]:
-    import polars as pl
-
-    frame = pl.scan_parquet(path) if kind == "parquet" else pl.scan_ndjson(path)
-    return frame.head(_ROWS).collect().to_dict(as_series=False)
-
-
-def _sqlite_head(path: str, table: str) -> dict[str, list[Any]]:
-    import sqlite3
-
-    name = table.replace('"', '""')
-    connection = sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True)
-    try:
-        cursor = connection.execute(f'SELECT * FROM "{name}" LIMIT {_ROWS}')  # noqa: S608 - the name is quoted
-        rows = cursor.fetchall()
-        return {column[0]: [row[at] for row in rows] for at, column in enumerate(cursor.description)}
-    finally:
-        connection.close()
+        source = open_source(address, workspace)
+        cells, typed = source.sample("A", _ROWS), source.typed
+    return {
+        name: [None if key_cell_is_missing(cell, typed=typed) else cell for cell in column]
+        for name, column in cells.items()
+    }
