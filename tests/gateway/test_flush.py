@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import driftline.lake.flushing as lake_flushing
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import LakeError
+from driftline.gateway.claiming import LakeTie
 from driftline.gateway.flush import Flusher
 from driftline.gateway.lake_store import LakeStore
 from driftline.gateway.push import parse_push, stored_delta
@@ -32,7 +34,11 @@ class Setting:
         self.log = SqliteLog(path / "log.sqlite")
         self.lake = Lake(str(path / "lake"))
         self.store = LakeStore(str(path / "lake"))
-        self.flusher = Flusher(self.log, self.store, GATEWAY)
+        self.flusher = self.restarted()
+
+    def restarted(self) -> Flusher:
+        """The flusher of a process that starts."""
+        return Flusher(LakeTie(self.log, self.store, GATEWAY, secrets.token_hex(4)))
 
     def push(self, *deltas: dict[str, Any]) -> None:
         body = json.dumps({"clientId": "alice", "deltas": deltas}).encode()
@@ -79,8 +85,7 @@ def test_a_failure_at_any_stage_neither_loses_nor_doubles(
         setting.flusher.flush()
     monkeypatch.undo()
     setting.push(*rows(5, 5))  # what arrives in between is of the next range
-    again = Flusher(setting.log, setting.store, GATEWAY)
-    again.flush()
+    setting.restarted().flush()
     assert sorted(setting.parquet(), key=int) == [str(number) for number in range(10)]
     assert setting.enveloped("free") == ["f"]
 
@@ -102,11 +107,11 @@ def break_once(setting: Setting, stage: str, monkeypatch: pytest.MonkeyPatch) ->
 def _only_first(real: Any, fail: Any) -> Any:
     calls: list[str] = []
 
-    def append(table: str, deltas: Sequence[RowDelta], **options: Any) -> None:
+    def append(table: str, deltas: Sequence[RowDelta], log_range: Any) -> Any:
         if calls:
             fail()
         calls.append(table)
-        real(table, deltas, **options)
+        return real(table, deltas, log_range)
 
     return append
 

@@ -117,18 +117,19 @@ def test_marks_only_go_forward_until_the_identity_is_renewed(log: DeltaLog, open
     log.note_flushed(3)
     log.note_flushed(1)
     marks = log.marks()
-    assert (marks.flushed, marks.flushing, marks.checked_below) == (3, 5, 0)
+    assert (marks.flushed, marks.flushing) == (3, 5)
     before = log.identity()
-    renewed = log.renew_identity(checked_below=77)
+    renewed = log.renew_identity()
     marks = open_log().marks()
-    assert (marks.flushed, marks.flushing, marks.checked_below) == (3, 3, 77)
+    assert (marks.flushed, marks.flushing) == (3, 3)
     assert renewed.log_id != before.log_id
     assert renewed.was == (before.log_id,)
     assert before.log_id in renewed
     assert open_log().identity() == renewed
-    log.check_below(99)
-    log.check_below(11)
-    assert log.marks().checked_below == 99
+    log.flush_again(5)
+    assert log.marks().flushed == 3
+    log.flush_again(1)
+    assert (log.marks().flushed, log.marks().flushing) == (1, 1)
 
 
 def test_what_waits_for_the_lake_is_measured(log: DeltaLog) -> None:

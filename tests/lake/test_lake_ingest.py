@@ -113,7 +113,7 @@ def flush_lines(lake: Lake, path: Path, application: str = "file:1", size: int =
 
 @pytest.mark.parametrize("ending", ["\n", ""])
 def test_a_stream_of_deltas_in_ranges(tmp_path: Path, ending: str) -> None:
-    deltas = [delta("UPDATE", f"r{n % 7}", n, title=f"é{n}") for n in range(100)]
+    deltas = [delta("UPDATE", f"r{n % 7}", n, title=f"é{n}") for n in range(1, 101)]
     lines = [json.dumps(each.to_wire(), ensure_ascii=False) for each in deltas]
     (tmp_path / "d.jsonl").write_text("\n".join(lines) + ending, encoding="utf-8")
     lake = Lake(str(tmp_path / "lake"))

@@ -16,6 +16,7 @@ from driftline.cli.engine_options import chosen_engine
 from driftline.files import naming_the_file
 
 if TYPE_CHECKING:
+    from driftline.deltas import RowDelta
     from driftline.lake import FlushResult, Lake
     from driftline.lake.ingesting import Scheduler
 
@@ -62,25 +63,16 @@ def _flush_lines(lake: Lake, path: Path, gateway: str, digest: str, scheduler: S
     yield from commit_ingested(plan, scheduler(plan, [(lines, 0) for lines in ranges]), f"file:{digest}")
 
 
-def _flush_deltas(lake: Lake, deltas: Iterable[object], gateway: str, digest: str) -> Iterator[FlushResult]:
+def _flush_deltas(lake: Lake, deltas: Iterable[RowDelta], gateway: str, digest: str) -> Iterator[FlushResult]:
     from collections import defaultdict
 
-    from driftline.deltas import RowDelta
-    from driftline.lake.envelopes import Envelope, last_sequence, write_envelope
-    from driftline.lake.flushing import FlushResult, append_deltas
-    from driftline.lake.registry import registered
+    from driftline.lake.flushing import flush_content
 
     by_table: dict[str, list[RowDelta]] = defaultdict(list)
     for delta in deltas:
-        assert isinstance(delta, RowDelta)
         by_table[delta.table].append(delta)
     for table, batch in sorted(by_table.items()):
-        if registered(lake, table) is not None:
-            yield append_deltas(lake, table, batch, gateway, {f"file:{digest}": 1})
-        else:
-            sequence = (last_sequence(lake, table, gateway) or 0) + 1
-            name = write_envelope(lake, table, Envelope(gateway, tuple(batch)), sequence)
-            yield FlushResult(table, len(batch), (name,), "json")
+        yield flush_content(lake, table, batch, gateway, f"file:{digest}", f"f{digest[:16]}")
 
 
 def _as_file(name: str, stack: ExitStack) -> Path:

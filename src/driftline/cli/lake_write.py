@@ -121,7 +121,8 @@ Examples:
   driftline lake flush envelopes/*.json
   driftline lake flush --table todos
 
-A file that was flushed before is noticed by its content and changes nothing.
+Every delta is looked up by its id: what the lake has already is left out and counted as "known". So a file can be
+flushed again, and what was pulled from a gateway can go into its own lake.
 """
 )
 @click.argument("files", nargs=-1)
@@ -219,7 +220,8 @@ def vacuum(table: str, hours: int, horizon: str | None, dry_run: bool, folds: Fo
 
 
 def _as_record(result: FlushResult) -> dict[str, Any]:
-    return {"table": result.table, "deltas": result.deltas, "format": result.format, "files": list(result.files)}
+    counts = {"deltas": result.deltas, "known": result.known, "waiting": result.waiting, "setAside": result.set_aside}
+    return {"table": result.table, **counts, "format": result.format, "files": list(result.files)}
 
 
 def _size(side: str) -> int:

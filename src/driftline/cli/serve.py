@@ -67,6 +67,7 @@ The secret can also stand in DRIFTLINE_JWT_SECRET. Logs are JSON lines on stderr
 @click.option("--flush-mb", default=16.0, show_default=True, help="Flush when so many MiB have gathered.")
 @click.option("--flush-seconds", default=60.0, show_default=True, help="Flush when a delta has waited so long.")
 @click.option("--retention-days", type=float, help="Forget flushed deltas after so many days.  [default: never]")
+@click.option("--adopt-lake", is_flag=True, help="Go on with a lake that belongs to another log of this gateway.")
 @click.option("--cors-origin", "cors_origins", multiple=True, help="Allow a browser origin; can be repeated.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", help="How much to log."

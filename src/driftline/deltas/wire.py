@@ -23,8 +23,11 @@ _SIGNED_DECIMAL = re.compile(r"-?[0-9]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def delta_from_wire(data: Any) -> RowDelta:
-    """The delta of a JSON object; the first malformed field is named."""
+def delta_from_wire(data: Any, *, stored: bool = False) -> RowDelta:
+    """The delta of a JSON object; the first malformed field is named.
+
+    A `stored` one was let in at some time: hlc 0, which is refused since no `since` can ask for it, may be in there.
+    """
     if not isinstance(data, Mapping):
         raise DeltaError(f"a delta is an object, not {shorten(data)}", field="delta")
     for name in _FIELDS:
@@ -40,7 +43,7 @@ def delta_from_wire(data: Any) -> RowDelta:
         row_id=check_id("rowId", data["rowId"]),
         client_id=check_id("clientId", data["clientId"]),
         columns=_columns(op, data["columns"]),
-        hlc=delta_hlc_from_wire(data["hlc"]),
+        hlc=hlc_from_wire(data["hlc"]) if stored else delta_hlc_from_wire(data["hlc"]),
         delta_id=check_id("deltaId", data["deltaId"]),
     )
 

@@ -1,7 +1,7 @@
 """Flush: what the log has and the lake has not, in the background, exactly once.
 
 Before anything is written the end of the range is noted in the log. A process that dies on the way finds the same
-range again, and the store refuses a range that it has: files without a commit are nobody's, a commit is never made
+range again, and the lake refuses a range that it has: files without a commit are nobody's, a commit is never made
 twice.
 """
 
@@ -9,47 +9,54 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from driftline.deltas import RowDelta, TableSchema
-from driftline.errors import DriftlineError
+from driftline.deltas import RowDelta
+from driftline.errors import DriftlineError, LakeError
+from driftline.gateway.claiming import LakeTie
+from driftline.gateway.configuration import close_gateway
 from driftline.gateway.log import DeltaLog, read_all
 from driftline.gateway.push import stored_delta
 
+if TYPE_CHECKING:
+    from driftline.lake.flushing import FlushResult
+
 MAX_RANGE = 20_000  # deltas of one round, which is what is held in memory
 
-
-class DeltaStore(Protocol):
-    """Where deltas are kept for ever: it must notice a sequence of this gateway that it already has."""
-
-    def register(self, schema: TableSchema) -> None:
-        """Take a table's new schema, or refuse it."""
-
-    def append(self, table: str, deltas: Sequence[RowDelta], *, gateway: str, sequence: int) -> None:
-        """Add deltas of one table once, however often it is called with this sequence."""
+_TRIES = 5
 
 
 @dataclass(slots=True)
 class FlushReport:
-    """How many deltas went out, by table."""
+    """What a flush did: deltas that went out by table, and those that did not go the usual way."""
 
     tables: dict[str, int] = field(default_factory=dict)
+    known: int = 0  # the lake had them already
+    waiting: int = 0  # no schema takes them
+    set_aside: int = 0  # they came below the lake's retention horizon
+    notices: list[str] = field(default_factory=list)  # what an operator should know
 
     @property
     def deltas(self) -> int:
-        """All of them."""
+        """Deltas that went out."""
         return sum(self.tables.values())
+
+    def add(self, result: FlushResult) -> None:
+        """Count one table's part of a range."""
+        self.tables[result.table] = self.tables.get(result.table, 0) + result.deltas
+        self.known += result.known
+        self.waiting += result.waiting
+        self.set_aside += result.set_aside
 
 
 class Flusher:
-    """Moves the log's tail to the store, one process at a time."""
+    """Moves the log's tail to the lake, one process at a time."""
 
-    def __init__(self, log: DeltaLog, store: DeltaStore, gateway: str) -> None:
-        self._log = log
-        self._store = store
-        self._gateway = gateway
+    def __init__(self, tie: LakeTie) -> None:
+        self._tie = tie
+        self._log = tie.log
 
     def flush(self, *, wait: bool = True) -> FlushReport:
         """Flush everything that has arrived by now; without `wait` nothing happens while another process flushes."""
@@ -57,25 +64,63 @@ class Flusher:
         with self._log.flush_lock(wait=wait) as alone:
             wanted = self._log.bounds().last
             while alone and self._log.marks().flushed < wanted:
+                self._look(report)
                 self._flush_range(report)
         return report
 
+    def look(self) -> FlushReport:
+        """See how log and lake stand to each other."""
+        report = FlushReport()
+        with self._log.flush_lock(wait=True):
+            self._look(report)
+        return report
+
+    def _look(self, report: FlushReport) -> None:
+        try:
+            standing = self._tie.look()
+        except DriftlineError as error:
+            if error.code == "other_log":
+                close_gateway(self._log, error.message)
+            raise
+        # A log that was replaced takes no more, but what it acknowledged still goes out.
+        close_gateway(self._log, standing.closed)
+        if standing.set_back is not None:
+            report.notices.append(standing.set_back)
+
     def _flush_range(self, report: FlushReport) -> None:
-        marks = self._log.marks()
+        for _ in range(_TRIES):
+            try:
+                return self._try_range(report)
+            except LakeError as error:
+                if error.code != "log_set_back":
+                    raise
+                self._look(report)  # a copy of this log has flushed in between
+        raise LakeError("copies of this log keep flushing into the lake", code="commit_conflict")
+
+    def _try_range(self, report: FlushReport) -> None:
+        from driftline.lake.flushing import LogRange
+
+        marks, identity = self._log.marks(), self._log.identity()
         done, target = marks.flushed, marks.flushing
         if target <= done:
             target = min(self._log.bounds().last, done + MAX_RANGE)
             self._log.note_flushing(target)
-        for table, deltas in self._by_table(done, target).items():
-            self._store.append(table, deltas, gateway=self._gateway, sequence=target)
-            report.tables[table] = report.tables.get(table, 0) + len(deltas)
+        arrival = self._log.arrival_at(target) or 0
+        log_range = LogRange(self._tie.gateway, identity.log_id, target, arrival)
+        by_table = self._by_table(done, target)
+        results = [self._tie.store.append(table, deltas, log_range) for table, deltas in by_table.items()]
         self._log.note_flushed(target)
+        for result in results:
+            report.add(result)
+        if results:
+            self._tie.note_committed(identity.log_id, target)
 
     def _by_table(self, done: int, target: int) -> dict[str, list[RowDelta]]:
         found: dict[str, list[RowDelta]] = {}
         for record in read_all(self._log, done, target):
-            delta = stored_delta(record.body)
-            found.setdefault(delta.table, []).append(delta)
+            if not record.is_foreign:
+                delta = stored_delta(record.body)
+                found.setdefault(delta.table, []).append(delta)
         return found
 
 

@@ -59,7 +59,8 @@ async def flush(gateway: Gateway, request: Request) -> Response:
     """Write what the log has to the lake, now."""
     _admin(gateway, request)
     report = await gateway.flush()
-    return _json_response({"flushed": report.deltas, "tables": report.tables})
+    others = {"known": report.known, "waiting": report.waiting, "setAside": report.set_aside}
+    return _json_response({"flushed": report.deltas, "tables": report.tables, **others})
 
 
 async def set_schema(gateway: Gateway, request: Request) -> Response:
@@ -80,13 +81,21 @@ async def admin_metrics(gateway: Gateway, request: Request) -> Response:
     """The gateway's state in numbers, for people and scripts."""
     _admin(gateway, request)
     bounds = await gateway.in_thread(gateway.log.bounds)
+    identity = await gateway.in_thread(gateway.log.identity)
     totals = gateway.metrics.totals()
     names = ("accepted", "applied", "pulled")
     return _json_response(
         {
             "gateway": gateway.settings.gateway,
             "serverHlc": str(gateway.server_hlc()),
-            "log": {"pruned": bounds.pruned, "last": bounds.last, "flushed": gateway.log.marks().flushed},
+            "log": {
+                "id": identity.log_id,
+                "was": list(identity.was),
+                "pruned": bounds.pruned,
+                "last": bounds.last,
+                "flushed": gateway.log.marks().flushed,
+            },
+            "lake": {"setBack": int(totals["driftline_set_back_total"]), "closed": gateway.configuration().closed},
             "pending": gateway.pending,
             "deltas": {name: int(totals[f"driftline_deltas_{name}_total"]) for name in names},
             "lastSeenHlc": {client: str(hlc) for client, hlc in gateway.last_seen.items()},

@@ -1,89 +1,131 @@
-"""The lake as the place that flushes go to."""
+"""The lake as the gateway's flusher sees it: claims, marks, flushes, schemas, horizons, and what others brought."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from driftline.deltas import ColumnSchema, RowDelta, TableSchema
+from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import DriftlineError, LakeError
 
 if TYPE_CHECKING:
+    from driftline.lake.arrivals import ForeignFiles
+    from driftline.lake.flushing import FlushResult, LogRange
+    from driftline.lake.gateways import Claim, LogMark
     from driftline.lake.layout import Lake
 
 # The lake's libraries are large: a gateway that has not flushed yet does without them.
 
 
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What the gateway must know of a table before it takes pushes for it."""
+
+    schema: TableSchema | None
+    schema_version: int
+    refused_before: int | None  # the hlc below which the lake takes no deltas any more
+
+
 class LakeStore:
-    """A `DeltaStore` that commits to the Delta tables of a lake."""
+    """Commits to the Delta tables of a lake."""
 
     def __init__(self, location: str) -> None:
         self._location = location
 
     @cached_property
-    def _lake(self) -> Lake:
+    def lake(self) -> Lake:
+        """The lake itself."""
         from driftline.lake.layout import Lake
 
         return Lake(self._location)
+
+    def claim(self, gateway: str) -> Claim | None:
+        """Which log speaks for a gateway."""
+        from driftline.lake.gateways import claim_of
+
+        with _lake_errors():
+            return claim_of(self.lake, gateway)
+
+    def take_claim(self, gateway: str, claim: Claim, before: Claim | None) -> bool:
+        """Put a claim in the place of another one; False if that one is not there any more."""
+        from driftline.lake.gateways import take_claim
+
+        with _lake_errors():
+            return take_claim(self.lake, gateway, claim, before)
+
+    def mark(self, log_id: str) -> LogMark | None:
+        """How far a log has come in the lake."""
+        from driftline.lake.gateways import log_mark
+
+        with _lake_errors():
+            return log_mark(self.lake, log_id)
+
+    def unnamed_sequence(self, gateway: str) -> int | None:
+        """How far a log of the first version has come, which the lake knew by the gateway's name."""
+        from driftline.lake.gateways import unnamed_sequence
+
+        with _lake_errors():
+            return unnamed_sequence(self.lake, gateway)
+
+    def enveloped(self, log_id: str, sequence: int) -> list[RowDelta]:
+        """The deltas in a log's envelopes that end at a sequence."""
+        from driftline.lake.envelopes import find_envelope, log_suffix, read_envelope
+
+        found: list[RowDelta] = []
+        with _lake_errors():
+            for table in self.lake.tables():
+                name = find_envelope(self.lake, table, log_suffix(log_id, sequence))
+                found += [] if name is None else read_envelope(self.lake, table, name).deltas
+        return found
+
+    def append(self, table: str, deltas: Sequence[RowDelta], log_range: LogRange) -> FlushResult:
+        """Add one table's deltas of a range once, however often it is called for it."""
+        from driftline.lake.flushing import flush_range
+
+        with _lake_errors():
+            return flush_range(self.lake, table, deltas, log_range)
 
     def register(self, schema: TableSchema) -> None:
         """Make the schema the table's current one, or refuse what would retype a column."""
         from driftline.lake.registry import register
 
         with _lake_errors():
-            register(self._lake, schema)
+            register(self.lake, schema)
 
-    def refused_before(self, table: str) -> int | None:
-        """The hlc below which the lake takes no deltas of a table any more."""
+    def tables(self) -> list[str]:
+        """The tables of the lake."""
+        with _lake_errors():
+            return self.lake.tables()
+
+    def foreign_files(self, table: str, version: int, envelopes: set[str], log_id: str) -> ForeignFiles:
+        """Files with deltas that came to a table after a version and not from this log."""
+        from driftline.lake.arrivals import foreign_files
+
+        with _lake_errors():
+            return foreign_files(self.lake, table, version, envelopes, log_id)
+
+    def deltas_in(self, table: str, path: str) -> Iterator[RowDelta]:
+        """The deltas of a delta file or an envelope; of none where the file has been merged into others since."""
+        from driftline.lake.arrivals import deltas_in
+
+        with _lake_errors():
+            yield from deltas_in(self.lake, table, path)
+
+    def facts(self) -> Mapping[str, TableFacts]:
+        """Schemas and horizons of every table."""
         from driftline.lake.delta_tables import load
+        from driftline.lake.registry import schema_of, schema_version
         from driftline.lake.retention import refused_before
 
         with _lake_errors():
-            return refused_before(load(self._lake, table, "deltas"))
-
-    def append(self, table: str, deltas: Sequence[RowDelta], *, gateway: str, sequence: int) -> None:
-        """Add deltas of one table once.
-
-        Deltas that do not fit the schema (they came before it, or before a horizon was set) wait in an envelope, so
-        that they neither get lost nor hold up the others. The envelope is written last: where it is, all is done.
-        """
-        from driftline.lake.envelopes import Envelope, last_sequence, write_envelope
-        from driftline.lake.flushing import flush
-
-        with _lake_errors():
-            done = last_sequence(self._lake, table, gateway)
-            if done is not None and done >= sequence:
-                return
-            fitting, others = self._sorted_by_fit(table, deltas)
-            flush(self._lake, table, fitting, gateway_id=gateway, sequence=sequence, check_ids=False)
-            if others:
-                write_envelope(self._lake, table, Envelope(gateway, tuple(others)), sequence)
-
-    def _sorted_by_fit(self, table: str, deltas: Sequence[RowDelta]) -> tuple[list[RowDelta], list[RowDelta]]:
-        from driftline.lake.delta_tables import load
-        from driftline.lake.registry import every_column
-        from driftline.lake.retention import refused_before
-
-        deltas_table = load(self._lake, table, "deltas")
-        if deltas_table is None:
-            return list(deltas), []
-        columns = {column.name: column for column in every_column(deltas_table)}
-        floor = refused_before(deltas_table) or 0
-        fitting: list[RowDelta] = []
-        others: list[RowDelta] = []
-        for delta in deltas:
-            (fitting if delta.hlc >= floor and _fits(delta, columns) else others).append(delta)
-        return fitting, others
-
-
-def _fits(delta: RowDelta, columns: dict[str, ColumnSchema]) -> bool:
-    for entry in delta.columns:
-        column = columns.get(entry.column)
-        if column is None or not column.accepts(entry.value):
-            return False
-    return True
+            tables = {table: load(self.lake, table, "deltas") for table in self.lake.tables()}
+            return {
+                table: TableFacts(schema_of(deltas), schema_version(deltas), refused_before(deltas))
+                for table, deltas in tables.items()
+            }
 
 
 @contextmanager

@@ -75,13 +75,11 @@ class Bounds:
 class Marks:
     """How far the lake has the log.
 
-    Up to `flushed` it has all; the range up to `flushing` is under way and may be there in part. Deltas with a
-    timestamp up to `checked_below` may have reached the lake through a log that this one was set back from.
+    Up to `flushed` it has all; the range up to `flushing` is under way and may be there in part.
     """
 
     flushed: int
     flushing: int
-    checked_below: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +110,8 @@ class DeltaLog(Protocol):
     def identity(self) -> Identity:
         """What names this log, so that a cursor or a lake of another log is noticed."""
 
-    def renew_identity(self, checked_below: int) -> Identity:
-        """Take a new random id because the log was set back: nothing is being flushed, old deltas are checked."""
+    def renew_identity(self) -> Identity:
+        """Take a new random id because the log was set back; no range is under way then."""
 
     def append(self, batches: Sequence[Sequence[Entry]]) -> list[Appended | DriftlineError]:
         """Take whole batches or nothing of them, all in one durable step; known ids change nothing."""
@@ -165,8 +163,8 @@ class DeltaLog(Protocol):
     def note_flushed(self, target: int) -> None:
         """Note durably that the lake has everything up to `target`."""
 
-    def check_below(self, hlc: int) -> None:
-        """Note durably that the lake may hold deltas up to this timestamp that the log knows nothing of."""
+    def flush_again(self, after: int) -> None:
+        """Note durably that the lake has nothing after this sequence any more."""
 
     def flush_lock(self, *, wait: bool) -> AbstractContextManager[bool]:
         """Only one process flushes at a time; without `wait` the answer may be no."""

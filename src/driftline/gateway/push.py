@@ -7,7 +7,7 @@ pulls send.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -22,6 +22,8 @@ from driftline.errors import DeltaError, GatewayError
 from driftline.gateway.log import OP_CODES, Entry
 
 MAX_DELTAS = 10_000
+
+IsKnown = Callable[[Entry], bool]
 
 
 class WireDelta(msgspec.Struct, forbid_unknown_fields=True):
@@ -95,6 +97,14 @@ def stored_delta(body: bytes) -> RowDelta:
     )
 
 
+def entry_of(delta: RowDelta) -> Entry:
+    """A delta that was checked elsewhere, as a log entry."""
+    columns = list(delta.columns)
+    wire = WireDelta(delta.op, delta.table, delta.row_id, delta.client_id, columns, str(delta.hlc), delta.delta_id)
+    body = _body(wire, delta.hlc, columns_text(columns))
+    return Entry(delta.hlc, bytes.fromhex(delta.delta_id), OP_CODES[delta.op], delta.table, body)
+
+
 def check_authors(push: Push, client_id: str) -> None:
     """A client pushes its own deltas only."""
     if push.client_id != client_id:
@@ -109,22 +119,25 @@ def check_clocks(push: Push, physical: int) -> None:
     check_drift(push.max_hlc(), physical)
 
 
-def check_schemas(push: Push, schemas: Mapping[str, TableSchema]) -> None:
-    """Where schemas are registered, tables, columns and the types of values follow them."""
-    if not schemas:
+def check_schemas(push: Push, schemas: Mapping[str, TableSchema], is_strict: bool, is_known: IsKnown) -> None:
+    """Columns and types of values follow a table's schema; where `is_strict`, every table must have one.
+
+    A delta that the log knows is acknowledged whatever has changed since it was taken; the same goes for horizons.
+    """
+    if not schemas and not is_strict:
         return
     for index, delta in enumerate(push.deltas):
-        problem = _schema_problem(delta, schemas.get(delta.table))
-        if problem:
+        problem = _schema_problem(delta, schemas.get(delta.table), is_strict)
+        if problem and not is_known(push.entries[index]):
             raise GatewayError(f"deltas[{index}]: {problem}", code="SCHEMA_ERROR", index=index)
 
 
-def check_horizons(push: Push, floors: Mapping[str, int]) -> None:
+def check_horizons(push: Push, floors: Mapping[str, int], is_known: IsKnown) -> None:
     """Nothing from before a lake's retention horizon, which would raise the dead."""
     if not floors:
         return
     for index, entry in enumerate(push.entries):
-        if entry.hlc < floors.get(entry.table, 0):
+        if entry.hlc < floors.get(entry.table, 0) and not is_known(entry):
             raise GatewayError(f"deltas[{index}]: older than the lake's horizon", code="TOO_OLD", index=index)
 
 
@@ -179,9 +192,9 @@ def _check_length(field: str, text: str) -> None:
         raise DeltaError(f"{field} has {len(text)} characters: 1 to {MAX_ID_LENGTH} are allowed", field=field)
 
 
-def _schema_problem(delta: WireDelta, schema: TableSchema | None) -> str | None:
+def _schema_problem(delta: WireDelta, schema: TableSchema | None, is_strict: bool) -> str | None:
     if schema is None:
-        return f"table {delta.table} has no schema"
+        return f"table {delta.table} has no schema" if is_strict else None
     for entry in delta.columns:
         column = schema.by_name.get(entry.column)
         if column is None:

@@ -9,24 +9,24 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any, TypeVar
 
 from driftline.deltas import TableSchema
 from driftline.deltas.clock import make_hlc, physical_ms
-from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError
+from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError, StorageError
 from driftline.gateway.auth import Caller
+from driftline.gateway.configuration import Configuration, load_configuration
 from driftline.gateway.cursor import NO_VIEW
 from driftline.gateway.flush import FlushReport, FlushTimer
-from driftline.gateway.flush_process import LOG_FILE, FlushProcess
 from driftline.gateway.group_commit import GroupCommit
-from driftline.gateway.lake_store import LakeStore
-from driftline.gateway.log import Appended
+from driftline.gateway.lake_process import LOG_FILE, REFRESHED, LakeProcess, LakeWork
+from driftline.gateway.log import Appended, DeltaLog, Entry
 from driftline.gateway.pull import Page, limit_of, parameters_of, read_page, start_of
 from driftline.gateway.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
 from driftline.gateway.row_index import RowIndex
-from driftline.gateway.rules import SyncRules, parse_rules, read_stored_rules
+from driftline.gateway.rules import SyncRules, parse_rules
 from driftline.gateway.settings import GatewaySettings, authenticator
 from driftline.gateway.sqlite_log import SqliteLog
 from driftline.gateway.views import View
@@ -39,19 +39,10 @@ _LARGE_BODY = 128 << 10  # larger bodies are parsed beside the event loop
 _REMEMBERED_CLIENTS = 1000
 _FAILED_PER_SECOND = 10.0
 _TICK_SECONDS = 0.5
-_PRUNE_TICKS, _HORIZON_TICKS = 4, 60
+_PRUNE_TICKS, _REFRESH_TICKS = 4, 60
+_REFRESH_MS = 25_000  # whichever of several servers comes first renews what all of them know of the lake
 _PRUNE_STEP = 20_000  # records forgotten in one transaction, so that pushes get their turn
 _logger = logging.getLogger("driftline.gateway")
-
-
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """What admins have set: table schemas and sync rules; `number` changes with every change."""
-
-    number: int
-    schemas: Mapping[str, TableSchema]
-    rules: SyncRules | None
-    rules_number: int
 
 
 class Gateway:
@@ -69,16 +60,17 @@ class Gateway:
         self.log = SqliteLog(settings.data / LOG_FILE)
         _claim(self.log, settings.gateway)
         self.index = RowIndex(self.log)
-        self.store = LakeStore(settings.lake_location)
-        self.flusher = FlushProcess(settings.data, settings.lake_location, settings.gateway)
+        work = LakeWork(settings.data, settings.lake_location, settings.gateway, settings.run, settings.adopt_lake)
+        self.lake = LakeProcess(work)
+        self._has_refreshed = False
+        self._look_at_lake()
         self.last_seen: OrderedDict[str, int] = OrderedDict()
         self._configuration: Configuration | None = None
-        self._floors: Mapping[str, int] = {}
         self._commit = GroupCommit(self.log, max_pending=settings.max_pending)
         self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="gateway")
         self._timer = FlushTimer(
             self.log,
-            lambda: self.flusher.flush(wait=False),
+            lambda: self.lake.flush(wait=False),
             max_bytes=settings.flush_bytes,
             max_seconds=settings.flush_seconds,
             done=self._flushed,
@@ -96,15 +88,17 @@ class Gateway:
         push = await self._parsed(body)
         check_authors(push, caller.client_id)
         check_clocks(push, physical_ms())
-        check_schemas(push, self.configuration().schemas)
-        check_horizons(push, self._floors)
+        configuration = self.configuration()
+        _check_open(configuration)
+        check_schemas(push, configuration.schemas, configuration.is_strict, self._is_known)
+        check_horizons(push, configuration.floors, self._is_known)
         appended = await self._commit.append(push.entries)
         self._count_push(push, appended, len(body))
         return push, appended
 
     async def check_ready(self) -> None:
         """Raise what keeps the gateway from taking pushes; a log that failed is tried once more."""
-        await self.in_thread(self.log.bounds)
+        _check_open(await self.in_thread(self.configuration))
         if self._commit.is_failing or self.pending >= self.settings.max_pending:
             await self._commit.append([])
 
@@ -115,9 +109,14 @@ class Gateway:
         return page
 
     async def flush(self) -> FlushReport:
-        """Flush everything that has arrived by now to the lake."""
-        report = await self.in_thread(self.flusher.flush)
+        """Flush everything that has arrived by now to the lake, and take in what others brought there."""
+        try:
+            report = await self.in_thread(self.lake.flush)
+        except InputError:
+            _check_open(self.configuration())  # another log's lake: said the way pushes hear it
+            raise
         self._flushed(report)
+        await self.in_thread(self._refreshed)
         return report
 
     async def set_schema(self, data: bytes) -> TableSchema:
@@ -162,7 +161,7 @@ class Gateway:
         """What admins have set, as of now (another process may have changed it)."""
         number = self.log.numbers().config
         if self._configuration is None or self._configuration.number != number:
-            self._configuration = _load_configuration(self.log, number)
+            self._configuration = load_configuration(self.log)
         return self._configuration
 
     def server_hlc(self) -> int:
@@ -187,10 +186,12 @@ class Gateway:
         if configuration.rules is not None:
             self.index.catch_up(configuration.rules, configuration.rules_number)
 
-    def learn_horizons(self) -> None:
-        """Look up below which hlc the lake takes no deltas any more."""
-        if self.log.table_names():
-            self._floors = self.flusher.horizons()
+    def refresh(self) -> None:
+        """Renew what is known of the lake, and take in what others brought there; one server does it for all."""
+        last = int(self.log.document(REFRESHED) or 0)
+        is_due = not self._has_refreshed or physical_ms() - last >= _REFRESH_MS
+        if is_due and _has_content(self.settings.lake_location):
+            self._refreshed()
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run blocking work beside the event loop."""
@@ -203,12 +204,25 @@ class Gateway:
         self._timer.close()
         try:
             if self.log.marks().flushed < self.log.bounds().last:
-                self._flushed(self.flusher.flush(wait=False, seconds=flush_seconds))
+                self._flushed(self.lake.flush(wait=False, seconds=flush_seconds))
         except DriftlineError as error:
             self._flush_failed(error)
-        self.flusher.close()
+        self.lake.close()
         self._threads.shutdown()
         self.log.close()
+
+    def _look_at_lake(self) -> None:
+        """Refuse to start beside another log's lake; a lake that cannot be reached is looked at before a flush."""
+        if not _has_content(self.settings.lake_location):
+            return
+        try:
+            self._flushed(self.lake.start())
+        except StorageError as error:
+            _logger.warning("lake", extra={"fields": {"code": error.code, "error": error.message}})
+        except DriftlineError:
+            self.lake.close()
+            self.log.close()
+            raise
 
     def _read(self, caller: Caller, query: Mapping[str, str]) -> Page:
         limit, configuration = limit_of(query), self.configuration()
@@ -239,12 +253,24 @@ class Gateway:
 
     def _store_schema(self, schema: TableSchema) -> None:
         try:
-            self.store.register(schema)
+            self.lake.register(schema)
         except DeltaError as error:
             raise GatewayError(error.message, code="SCHEMA_ERROR") from error
-        self.log.change_document("schemas", lambda before: _with_schema(before, schema), "config")
+
+    def _refreshed(self) -> None:
+        self.metrics.add("driftline_imported_deltas_total", self.lake.refresh())
+        self._has_refreshed = True
+
+    def _is_known(self, entry: Entry) -> bool:
+        return self.log.has(entry.hlc, entry.delta_id)
 
     def _flushed(self, report: FlushReport) -> None:
+        self.metrics.add("driftline_set_back_total", len(report.notices))
+        self.metrics.add("driftline_set_aside_deltas_total", report.set_aside)
+        for notice in report.notices:
+            _logger.warning(notice)
+        if report.set_aside:
+            _logger.warning("deltas below the lake's horizon set aside", extra={"fields": {"deltas": report.set_aside}})
         if report.deltas:
             self.metrics.add("driftline_flushes_total")
             self.metrics.add("driftline_flushed_deltas_total", report.deltas)
@@ -284,34 +310,27 @@ class _Upkeep:
         gateway.follow_rows()
         if tick % _PRUNE_TICKS == 0:
             gateway.prune()
-        if tick % _HORIZON_TICKS == 0:
-            gateway.learn_horizons()
+        if tick % _REFRESH_TICKS == 1:
+            gateway.refresh()
 
 
-def _claim(log: SqliteLog, gateway: str) -> None:
+def _check_open(configuration: Configuration) -> None:
+    if configuration.closed is not None:
+        raise GatewayError(configuration.closed, code="BACKPRESSURE_ERROR", reason="other_log", retry_after=30)
+
+
+def _has_content(location: str) -> bool:
+    """Whether a lake may hold anything; an object store is always asked."""
+    return "://" in location or Path(location, "tables").exists() or Path(location, "gateways").exists()
+
+
+def _claim(log: DeltaLog, gateway: str) -> None:
     """A log belongs to the gateway that began it."""
     log.change_document("gateway", lambda before: before or gateway.encode())
     owner = (log.document("gateway") or b"").decode()
     if owner != gateway:
         log.close()
         raise InputError(f"this data directory belongs to gateway {owner!r}, not {gateway!r}", code="other_gateway")
-
-
-def _with_schema(document: bytes | None, schema: TableSchema) -> bytes:
-    known = {each["table"]: each for each in json.loads(document or b"[]")}
-    known[schema.table] = schema.to_wire()
-    return json.dumps(list(known.values())).encode()
-
-
-def _load_configuration(log: SqliteLog, number: int) -> Configuration:
-    schemas = [TableSchema.from_wire(each) for each in json.loads(log.document("schemas") or b"[]")]
-    rules = log.document("rules")
-    return Configuration(
-        number,
-        {schema.table: schema for schema in schemas},
-        None if rules is None else read_stored_rules(rules),
-        log.numbers().rules,
-    )
 
 
 def _json(data: bytes) -> Any:

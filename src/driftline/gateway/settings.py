@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from driftline.deltas.names import check_gateway_id
@@ -34,6 +35,8 @@ class GatewaySettings:
     flush_seconds: float = 60.0
     retention_days: float | None = None
     cors_origins: tuple[str, ...] = ()
+    adopt_lake: bool = False  # go on with a lake that belongs to another log
+    run: str = field(default_factory=lambda: secrets.token_hex(8))  # names this start, in all its processes
     open_compare: bool = False  # whether comparisons beside the gateway need no token
 
     def __post_init__(self) -> None:
@@ -54,11 +57,11 @@ def authenticator(settings: GatewaySettings, environment: Mapping[str, str] = os
     paths = [path for path in (settings.secret_file, settings.key_set_file) if path is not None]
 
     def load() -> KeySet:
-        secrets = parse_secrets(environment.get(SECRET_VARIABLE, ""), SECRET_VARIABLE)
+        known = parse_secrets(environment.get(SECRET_VARIABLE, ""), SECRET_VARIABLE)
         if settings.secret_file is not None:
-            secrets += read_secret_file(settings.secret_file)
+            known += read_secret_file(settings.secret_file)
         public = read_key_set(settings.key_set_file) if settings.key_set_file is not None else []
-        return KeySet(tuple(secrets), tuple(public))
+        return KeySet(tuple(known), tuple(public))
 
     keys = load()
     if not keys.secrets and not keys.public:

@@ -55,7 +55,7 @@ _COUNTERS = ("clock", "last", "pruned", "horizon", "flushed", "flushing", "confi
 # What format 2 adds to format 1. Records of earlier logs came through pushes, so none of them is foreign.
 _SECOND_FORMAT = """
 ALTER TABLE log ADD COLUMN is_foreign INTEGER NOT NULL DEFAULT 0;
-INSERT INTO counters VALUES ('pruned_arrival', 0), ('checked_below', 0);
+INSERT INTO counters VALUES ('pruned_arrival', 0);
 INSERT INTO documents VALUES ('was', '[]');
 """
 _COUNTER_OF: dict[Numbered, str] = {"config": "config", "rules": "rules_number"}
@@ -83,16 +83,15 @@ class SqliteLog:
         with _explained(self._path):
             return _identity(self.reader())
 
-    def renew_identity(self, checked_below: int) -> Identity:
-        """Take a new random id: nothing is being flushed, old deltas are checked."""
+    def renew_identity(self) -> Identity:
+        """Take a new random id because the log was set back; no range is under way then."""
         with self.writing() as db:
             before = _identity(db)
             renewed = Identity(secrets.token_hex(8), (before.log_id, *before.was))
             _write_identity(db, renewed)
             counters = _read_counters(db)
             counters["flushing"] = counters["flushed"]
-            counters["checked_below"] = max(counters["checked_below"], checked_below)
-            _write_counters(db, counters, ("flushing", "checked_below"))
+            _write_counters(db, counters, ("flushing",))
         return renewed
 
     def append(self, batches: Sequence[Sequence[Entry]]) -> list[Appended | DriftlineError]:
@@ -210,7 +209,7 @@ class SqliteLog:
     def marks(self) -> Marks:
         """How far the lake has the log."""
         counters = self._counters()
-        return Marks(counters["flushed"], counters["flushing"], counters["checked_below"])
+        return Marks(counters["flushed"], counters["flushing"])
 
     def waiting(self) -> Waiting:
         """What is not in the lake yet."""
@@ -227,9 +226,10 @@ class SqliteLog:
         """Note durably that the lake has everything up to `target`."""
         self._raise_counter("flushed", target)
 
-    def check_below(self, hlc: int) -> None:
-        """Note durably that the lake may hold deltas up to this timestamp that the log knows nothing of."""
-        self._raise_counter("checked_below", hlc)
+    def flush_again(self, after: int) -> None:
+        """Note durably that the lake has nothing after this sequence any more."""
+        with self.writing() as db:
+            db.execute("UPDATE counters SET value = min(value, ?) WHERE name IN ('flushed', 'flushing')", (after,))
 
     @contextmanager
     def flush_lock(self, *, wait: bool) -> Iterator[bool]:

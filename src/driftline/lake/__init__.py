@@ -2,7 +2,7 @@
 
 from driftline.lake.changing import ChangeCounts, changes
 from driftline.lake.compacting import CompactionResult, compact
-from driftline.lake.flushing import FlushResult, flush, flush_envelopes, flushed_sequence
+from driftline.lake.flushing import FlushResult, flush, flush_envelopes
 from driftline.lake.history import HistoryEntry, LogEntry, lake_log, row_history
 from driftline.lake.horizons import set_horizon
 from driftline.lake.layout import Lake
@@ -25,7 +25,6 @@ __all__ = [
     "compact",
     "flush",
     "flush_envelopes",
-    "flushed_sequence",
     "lake_log",
     "materialize",
     "merge_small_files",

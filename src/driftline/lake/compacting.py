@@ -25,6 +25,7 @@ from driftline.lake.delta_tables import (
     retried,
     version_of_commit,
 )
+from driftline.lake.flushing import flush_envelopes
 from driftline.lake.kernels import RangeInput, RangeJob, Result, fold_range
 from driftline.lake.layout import Lake, Part, attempt_token, relative
 from driftline.lake.local_engine import run_locally
@@ -113,8 +114,10 @@ def compact(
     at_stage: Stage = lambda name: None,
 ) -> CompactionResult:
     """Fold what is new into a new snapshot; a rival's commit is noticed and the fold planned anew."""
+    flush_envelopes(lake, table)
+    sizes = {"rows_per_range": rows_per_range, "target_file_bytes": target_file_bytes}
     for _ in range(MAX_TRIES):
-        plan = plan_fold(lake, table, full=full, rows_per_range=rows_per_range, target_file_bytes=target_file_bytes)
+        plan = plan_fold(lake, table, full=full, envelopes=False, **sizes)
         at_stage("planned")
         if not full and _is_up_to_date(plan):
             version = plan.snapshot.base_version if plan.snapshot else None

@@ -14,6 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
+from driftline.deltas.names import check_table_name
 from driftline.errors import LakeError
 from driftline.lake.columns import HLC, ROW_ID
 from driftline.lake.layout import Lake, Part, attempt_token, relative
@@ -38,16 +39,22 @@ class Commit:
 
 def load(lake: Lake, table: str, part: Part, version: int | None = None) -> Any:
     """The Delta table, fresh from its log, or None if there is none (or not at that version any more)."""
+    return load_at(lake, relative(check_table_name(table), part), version)
+
+
+def load_at(lake: Lake, path: str, version: int | None = None) -> Any:
+    """The Delta table at a path below the lake's root, or None."""
+    root, options = f"{lake.root}/{path}", lake.options()
     try:
-        return DeltaTable(lake.part(table, part), version=version, storage_options=lake.options())
+        return DeltaTable(root, version=version, storage_options=options)
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as error:
         if version is not None:
             return None
-        if isinstance(error, DeltaError) and _is_absent(lake, table, part):
+        if isinstance(error, DeltaError) and not DeltaTable.is_deltatable(root, options):
             return None
-        raise LakeError(f"the log of tables/{table}/{part} cannot be read: {_line(error)}", code="bad_log") from error
+        raise LakeError(f"the log of {path} cannot be read: {_line(error)}", code="bad_log") from error
 
 
 def files_of(delta_table: Any) -> list[DataFile]:
@@ -69,14 +76,19 @@ def files_of(delta_table: Any) -> list[DataFile]:
 
 def create(lake: Lake, table: str, part: Part, schema: Any, commit: Commit) -> bool:
     """Create a Delta table with its first files; False if somebody else created it meanwhile."""
-    lake.make_directory(relative(table, part))
+    return create_at(lake, relative(check_table_name(table), part), f"{table}.{part}", schema, commit)
+
+
+def create_at(lake: Lake, path: str, name: str, schema: Any, commit: Commit) -> bool:
+    """Create a Delta table at a path below the lake's root; False if somebody else did it meanwhile."""
+    lake.make_directory(path)
     try:
         create_table_with_add_actions(
-            lake.part(table, part),
+            f"{lake.root}/{path}",
             Schema.from_arrow(schema),
             _adds(commit),
             mode="error",
-            name=f"{table}.{part}",
+            name=name,
             configuration=_CONFIGURATION,
             storage_options=lake.options(),
             commit_properties=_properties(commit),
@@ -84,7 +96,7 @@ def create(lake: Lake, table: str, part: Part, schema: Any, commit: Commit) -> b
     except DeltaError as error:
         if "already exists" in str(error) or isinstance(error, CommitFailedError):
             return False
-        raise LakeError(f"tables/{table}/{part} cannot be created: {_line(error)}", code="commit_failed") from error
+        raise LakeError(f"{path} cannot be created: {_line(error)}", code="commit_failed") from error
     return True
 
 
@@ -164,10 +176,6 @@ def _properties(commit: Commit) -> Any:
         custom_metadata={"driftline": dict(commit.metadata)},
         app_transactions=[Transaction(name, version) for name, version in commit.transactions.items()],
     )
-
-
-def _is_absent(lake: Lake, table: str, part: Part) -> bool:
-    return not DeltaTable.is_deltatable(lake.part(table, part), lake.options())
 
 
 def _line(error: BaseException) -> str:

@@ -1,23 +1,41 @@
-"""JSON envelopes: where deltas of a table without a schema wait, in the document's format (version 1)."""
+"""JSON envelopes: where deltas wait that no schema takes, and where those lie that came too late (version 1).
+
+An envelope is created once and never rewritten: whoever finds it there goes by its content. Its name says who made it:
+
+    {min}-{max}-{log}-s{sequence}.json    a log, for the range of its records that ends at the sequence
+    {min}-{max}-f{digest}.json            `lake flush`, from a file with this content
+    {min}-{max}-s{sequence}.json          a flush that only knows its gateway
+    {…}-rest.json                         what was left when the others of an envelope became Parquet
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pyarrow.fs as pa_fs
 
 from driftline.deltas import RowDelta
+from driftline.deltas.wire import delta_from_wire
 from driftline.errors import DriftlineError, LakeError
-from driftline.lake.layout import Lake, delta_file_name, relative
+from driftline.files import naming_the_file, sync_directory, write_atomically
+from driftline.lake.layout import Lake, attempt_token, delta_file_name, relative
 
 VERSION = 1
 
+EnvelopePart = Literal["envelopes", "set-aside"]
+WAITING: EnvelopePart = "envelopes"
+SET_ASIDE: EnvelopePart = "set-aside"  # below the retention horizon: kept, shown, never folded
+
+_REST = "-rest.json"
 _SEQUENCE = re.compile(r"-s([0-9]+)\.json$")
+_MADE_BY_LOG = re.compile(r"-([0-9a-f]{16})-s([0-9]+)(?:-rest)*\.json$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +61,11 @@ class Envelope:
         return _compact(head)[:-1] + b',"deltas":' + deltas + b"}"
 
 
-def parse_envelope(data: bytes, name: str) -> Envelope:
-    """The envelope of a file's bytes; whatever is wrong with it, the file is named."""
+def parse_envelope(data: bytes, name: str, *, stored: bool = False) -> Envelope:
+    """The envelope of a file's bytes; whatever is wrong with it, the file is named.
+
+    `stored` ones may hold what is refused today (hlc 0) and was taken once.
+    """
     try:
         content = json.loads(data)
     except ValueError as error:
@@ -57,51 +78,119 @@ def parse_envelope(data: bytes, name: str) -> Envelope:
             code="envelope_version",
             path=name,
         )
-    return Envelope(str(content.get("gatewayId", "")), tuple(_deltas(content["deltas"], name)))
+    return Envelope(str(content.get("gatewayId", "")), tuple(_deltas(content["deltas"], name, stored)))
 
 
-def write_envelope(lake: Lake, table: str, envelope: Envelope, sequence: int) -> str:
-    """Write an envelope; its name carries the sequence, so that a repeated flush is noticed."""
+def create_envelope(lake: Lake, table: str, envelope: Envelope, suffix: str, part: EnvelopePart = WAITING) -> str:
+    """Write an envelope unless one with this suffix is there; the name of the one that is there then."""
+    known = find_envelope(lake, table, suffix, part)
+    if known is not None:
+        return known
     hlcs = [delta.hlc for delta in envelope.deltas]
-    name = delta_file_name(envelope.gateway_id, min(hlcs), max(hlcs), f"s{sequence}", "json")
-    path = relative(table, "envelopes", name)
-    lake.make_directory(path.rpartition("/")[0])
-    if lake.is_local:
-        from driftline.files import write_atomically
-
-        write_atomically(f"{lake.root}/{path}", envelope.to_json())
-    else:
-        with lake.files().open_output_stream(path) as sink:
-            sink.write(envelope.to_json())
+    name = delta_file_name(envelope.gateway_id, min(hlcs), max(hlcs), suffix, "json")
+    _create(lake, relative(table, part, name), envelope.to_json())
     return name
 
 
-def envelope_paths(lake: Lake, table: str) -> list[str]:
-    """The table's envelopes below `envelopes/`, in order of name."""
-    root = relative(table, "envelopes")
+def create_rest(lake: Lake, table: str, name: str, envelope: Envelope) -> None:
+    """Write what is left of an envelope, unless it is there."""
+    _create(lake, relative(table, WAITING, rest_of(name)), envelope.to_json())
+
+
+def exists(lake: Lake, table: str, name: str) -> bool:
+    """Whether an envelope is there."""
+    return bool(lake.files().get_file_info(relative(table, WAITING, name)).type == pa_fs.FileType.File)
+
+
+def find_envelope(lake: Lake, table: str, suffix: str, part: EnvelopePart = WAITING) -> str | None:
+    """The envelope with this suffix, whatever the day it was written."""
+    return next((name for name in envelope_paths(lake, table, part) if name.endswith(f"-{suffix}.json")), None)
+
+
+def envelope_paths(lake: Lake, table: str, part: EnvelopePart = WAITING) -> list[str]:
+    """The table's envelopes below `envelopes/` (or `set-aside/`), in order of name."""
+    root = relative(table, part)
     found = lake.files().get_file_info(pa_fs.FileSelector(root, recursive=True, allow_not_found=True))
     paths = (info.path for info in found if info.type == pa_fs.FileType.File and info.path.endswith(".json"))
     return sorted(path.removeprefix(f"{root}/") for path in paths if not path.rpartition("/")[2].startswith("."))
 
 
-def read_envelope(lake: Lake, table: str, name: str) -> Envelope:
+def read_envelope(lake: Lake, table: str, name: str, part: EnvelopePart = WAITING) -> Envelope:
     """One of the table's envelopes."""
-    path = relative(table, "envelopes", name)
-    with lake.files().open_input_stream(path) as stream:
-        return parse_envelope(stream.read(), path)
+    path = relative(table, part, name)
+    try:
+        with lake.files().open_input_stream(path) as stream:
+            return parse_envelope(stream.read(), path, stored=True)
+    except FileNotFoundError as error:
+        raise LakeError(f"{path} is missing from the lake", code="missing_file", path=path) from error
+
+
+def log_suffix(log_id: str, sequence: int) -> str:
+    """The end of the name of a log's envelope."""
+    return f"{log_id}-s{sequence}"
+
+
+def rest_of(name: str) -> str:
+    """Where that part of an envelope waits which did not fit when the others became Parquet; it lies beside it."""
+    return name.removesuffix(".json") + _REST
+
+
+def origin_of(name: str) -> list[str]:
+    """The envelope that this one was left of, if it is such a rest."""
+    return [name.removesuffix(_REST) + ".json"] if name.endswith(_REST) else []
+
+
+def maker_of(name: str) -> tuple[str, int] | None:
+    """The log and the sequence in an envelope's name, None where no log made it.
+
+    >>> maker_of("2026-11-15/gw/5-9-0123456789abcdef-s7.json")
+    ('0123456789abcdef', 7)
+    """
+    match = _MADE_BY_LOG.search(name)
+    return None if match is None else (match.group(1), int(match.group(2)))
 
 
 def last_sequence(lake: Lake, table: str, gateway_id: str) -> int | None:
-    """The greatest sequence among a gateway's envelopes of a table."""
-    names = (name for name in envelope_paths(lake, table) if f"/{gateway_id}/" in name)
+    """The greatest sequence among a gateway's envelopes whose names know no log."""
+    names = (name for name in envelope_paths(lake, table) if f"/{gateway_id}/" in name and maker_of(name) is None)
     sequences = [int(match.group(1)) for match in map(_SEQUENCE.search, names) if match]
     return max(sequences, default=None)
 
 
-def _deltas(items: Sequence[Any], name: str) -> Iterator[RowDelta]:
+def _create(lake: Lake, path: str, data: bytes) -> None:
+    """Create a file whole, or leave the one that is there."""
+    if not lake.is_local:
+        # Stores commit whole objects. Two that create the same one at once have decided from the same records.
+        with lake.files().open_output_stream(path) as sink:
+            sink.write(data)
+        return
+    target = Path(lake.root, path)
+    temporary = target.with_name(f".{target.name}.{attempt_token()}.tmp")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        write_atomically(temporary, data)
+        with naming_the_file(target):
+            _link(temporary, target)
+            sync_directory(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a file another name unless that name is taken."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return
+    except OSError:  # a file system without links: only one process flushes a log at a time
+        if not target.exists():
+            os.rename(source, target)
+
+
+def _deltas(items: Sequence[Any], name: str, stored: bool) -> Iterator[RowDelta]:
     for position, item in enumerate(items):
         try:
-            delta = RowDelta.from_wire(item)
+            delta = delta_from_wire(item, stored=stored)
         except DriftlineError as error:
             raise LakeError(f"{name}, delta {position}: {error.message}", code="corrupt_file", path=name) from error
         if not delta.has_own_id():

@@ -1,32 +1,47 @@
-"""Flush: deltas into the lake, exactly once for every gateway and sequence.
+"""Flush: deltas into the lake, exactly once.
 
-The application transaction `flush:{gateway}` carries the last log sequence; before every try the table is loaded
-anew and the sequence compared, because a fresh handle would append a second time.
+A log's range goes in three durable steps (deltas-and-lake §5): what no schema takes is written to an envelope, created
+only if it is absent, so that a second try goes by the first one's decision; the rest is committed as Parquet together
+with the transactions `log:{log_id}` (the last sequence) and `log:{log_id}:arrival`; then the log notes it. Before every
+try the table is loaded anew: a fresh handle would append a second time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from driftline.deltas import ColumnSchema, RowDelta
 from driftline.deltas.names import check_column_names, check_gateway_id
 from driftline.errors import DeltaError, DriftlineError, LakeError
-from driftline.lake.delta_tables import Commit, append, load, retried, transaction_version
+from driftline.lake.delta_tables import Commit, append, files_of, load, retried, transaction_version
 from driftline.lake.envelopes import (
+    SET_ASIDE,
     Envelope,
+    create_envelope,
+    create_rest,
     envelope_paths,
+    exists,
+    find_envelope,
     last_sequence,
+    log_suffix,
+    origin_of,
     read_envelope,
-    write_envelope,
+    rest_of,
     wrong_id,
 )
-from driftline.lake.layout import Lake, attempt_token, delta_file_name, relative
+from driftline.lake.holdings import Holdings, Identity, holdings_of, identity_of, without
+from driftline.lake.layout import Lake, attempt_token, delta_file_name, log_attempt, relative
 from driftline.lake.parquet_files import DataFile, write_file
 from driftline.lake.registry import every_column, required, schema_of
 from driftline.lake.retention import refused_before, too_old
 from driftline.lake.rows import encode_deltas
+
+# Everybody who looks ids up before a commit counts this transaction on: of two that looked at the same version one
+# fails and looks again.
+CHECKED = "checked"
 
 _ROWS_PER_FILE = 500_000
 _HEX_ID = re.compile(r"[0-9a-f]{64}")
@@ -40,11 +55,44 @@ class FlushResult:
     deltas: int
     files: tuple[str, ...]
     format: str
+    known: int = 0  # deltas that the lake had already
+    waiting: int = 0  # deltas that no schema takes
+    set_aside: int = 0  # deltas below the retention horizon
 
     @property
     def was_done_before(self) -> bool:
         """Whether this sequence was already in the lake."""
         return not self.files
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """A range of a log's records: its last sequence, and when that record arrived."""
+
+    gateway_id: str
+    log_id: str
+    target: int
+    arrival: int
+
+    @property
+    def transactions(self) -> dict[str, int]:
+        """What the lake remembers of it."""
+        return {log_transaction(self.log_id): self.target, arrival_transaction(self.log_id): self.arrival}
+
+
+def log_transaction(log_id: str) -> str:
+    """The application transaction that carries a log's last sequence."""
+    return f"log:{log_id}"
+
+
+def arrival_transaction(log_id: str) -> str:
+    """The application transaction that carries the arrival of that record."""
+    return f"log:{log_id}:arrival"
+
+
+def envelope_transaction(name: str) -> str:
+    """The application transaction that says that an envelope's deltas are in Parquet."""
+    return f"envelope:{name}"
 
 
 def flush(
@@ -56,10 +104,9 @@ def flush(
     sequence: int,
     check_ids: bool = True,
 ) -> FlushResult:
-    """Append one gateway's deltas of one table; `sequence` is the last log sequence among them.
+    """Append deltas of one table under a counter of the caller's own; a sequence that is in the lake changes nothing.
 
-    With a registered schema they become Parquet, without one a JSON envelope. A sequence that is already in the
-    lake changes nothing.
+    With a registered schema they become Parquet, without one a JSON envelope.
     """
     batch = tuple(deltas)
     check_gateway_id(gateway_id)
@@ -71,36 +118,48 @@ def flush(
     return append_deltas(lake, table, batch, gateway_id, {f"flush:{gateway_id}": sequence})
 
 
-def flushed_sequence(lake: Lake, table: str, gateway_id: str) -> int | None:
-    """The last sequence of this gateway that the lake holds for a table, or None."""
-    in_parquet = transaction_version(load(lake, table, "deltas"), f"flush:{gateway_id}")
-    in_envelopes = last_sequence(lake, table, gateway_id)
-    return max((number for number in (in_parquet, in_envelopes) if number is not None), default=None)
+def flush_range(lake: Lake, table: str, deltas: Sequence[RowDelta], log_range: LogRange) -> FlushResult:
+    """Bring one table's deltas of a log's range into the lake, however often it is called for this range."""
+    return _Range(lake, table, deltas, log_range).run()
+
+
+def flush_content(
+    lake: Lake, table: str, deltas: Sequence[RowDelta], gateway_id: str, transaction: str, suffix: str
+) -> FlushResult:
+    """Bring deltas into the lake that may be there already; a table without a schema gets them as an envelope."""
+    _check_batch(table, deltas, check_ids=False)
+    if schema_of(load(lake, table, "deltas")) is not None:
+        return append_checked(lake, table, deltas, gateway_id, {transaction: 1})
+    fresh = without(deltas, holdings_of(lake, table, None).known(deltas))
+    known = len(deltas) - len(fresh)
+    if not fresh:
+        return FlushResult(table, 0, (), "json", known)
+    name = create_envelope(lake, table, Envelope(gateway_id, tuple(fresh)), suffix)
+    return FlushResult(table, len(fresh), (name,), "json", known)
 
 
 def flush_envelopes(lake: Lake, table: str) -> list[FlushResult]:
-    """Turn the waiting envelopes of a table that has got a schema into Parquet, each exactly once."""
+    """Turn what fits of the waiting envelopes into Parquet, each envelope exactly once."""
     required(lake, table)
     results: list[FlushResult] = []
-    misfits: list[DriftlineError] = []
-    for name in envelope_paths(lake, table):
-        if is_flushed(lake, table, name):
-            continue
+    damaged: list[DriftlineError] = []
+    for name in waiting_envelopes(lake, table, load(lake, table, "deltas")):
         try:
-            envelope = read_envelope(lake, table, name)
-            if envelope.deltas:
-                mark = {f"envelope:{name}": 1}
-                results.append(append_deltas(lake, table, envelope.deltas, envelope.gateway_id, mark))
-        except DriftlineError as error:  # one envelope that does not fit must not hold up the others
-            misfits.append(type(error)(f"{name}: {error.message}", code=error.code, **error.context))
-    if misfits:
-        raise misfits[0]
+            result = _convert(lake, table, name)
+        except DriftlineError as error:  # one envelope that cannot be read must not hold up the others
+            damaged.append(error)
+        else:
+            results += [result] if result is not None else []
+    if damaged:
+        raise damaged[0]
     return results
 
 
-def is_flushed(lake: Lake, table: str, envelope: str) -> bool:
-    """Whether an envelope's deltas are in the deltas table."""
-    return transaction_version(load(lake, table, "deltas"), f"envelope:{envelope}") is not None
+def waiting_envelopes(lake: Lake, table: str, deltas_table: Any) -> list[str]:
+    """The envelopes whose deltas are not in this version of the deltas table, without rests of ones that still wait."""
+    names = envelope_paths(lake, table)
+    waiting = {name for name in names if transaction_version(deltas_table, envelope_transaction(name)) is None}
+    return [name for name in names if name in waiting and not waiting.intersection(origin_of(name))]
 
 
 def append_deltas(
@@ -110,50 +169,227 @@ def append_deltas(
     written: list[DataFile] = []
 
     def attempt() -> bool:
-        deltas_table = load(lake, table, "deltas")
-        if deltas_table is None:
-            raise LakeError(f"table {table!r} has no schema", code="no_schema", table=table)
-        if _is_done(deltas_table, transactions):
+        deltas_table = _loaded(lake, table)
+        if is_done(deltas_table, transactions):
             written.clear()
             return True
         _check_age(table, batch, refused_before(deltas_table))
         if not written:
             written.extend(write_delta_files(lake, table, batch, gateway_id, every_column(deltas_table)))
-        details = {"operation": "flush", "gateway": gateway_id, "deltas": len(batch)}
-        return append(deltas_table, Commit(adds=written, transactions=transactions, metadata=details))
+        return append(deltas_table, Commit(written, (), transactions, details(gateway_id, len(batch))))
 
     retried(attempt, f"flushing to {table}")
     files = tuple(file.path for file in written)
     return FlushResult(table, len(batch) if files else 0, files, "parquet")
 
 
-def _flush_envelope(lake: Lake, table: str, batch: tuple[RowDelta, ...], gateway_id: str, sequence: int) -> FlushResult:
-    done = last_sequence(lake, table, gateway_id)
-    if done is not None and done >= sequence:
-        return FlushResult(table, 0, (), "json")
-    name = write_envelope(lake, table, Envelope(gateway_id, batch), sequence)
-    return FlushResult(table, len(batch), (name,), "json")
+def append_checked(
+    lake: Lake, table: str, batch: Sequence[RowDelta], gateway_id: str, transactions: dict[str, int]
+) -> FlushResult:
+    """Commit those deltas that the lake does not hold yet, in Parquet or in an envelope."""
+    result = FlushResult(table, 0, (), "parquet", known=len(batch))
+
+    def attempt() -> bool:
+        nonlocal result
+        deltas_table = _loaded(lake, table)
+        if is_done(deltas_table, transactions):
+            return True
+        fresh = without(batch, holdings_of(lake, table, deltas_table).known(batch))
+        _check_age(table, fresh, refused_before(deltas_table))
+        files = write_delta_files(lake, table, fresh, gateway_id, every_column(deltas_table))
+        paths = tuple(file.path for file in files)
+        result = FlushResult(table, len(fresh), paths, "parquet", len(batch) - len(fresh))
+        commit = Commit(files, (), {**transactions, **checked(deltas_table)}, details(gateway_id, len(fresh)))
+        return not fresh or append(deltas_table, commit)
+
+    retried(attempt, f"flushing to {table}")
+    return result
+
+
+def checked(deltas_table: Any) -> dict[str, int]:
+    """The transaction of a commit that looked ids up in this version of the table."""
+    return {CHECKED: (transaction_version(deltas_table, CHECKED) or 0) + 1}
+
+
+def details(gateway_id: str, deltas: int) -> dict[str, Any]:
+    """What the log of commits says about a flush."""
+    return {"operation": "flush", "gateway": gateway_id, "deltas": deltas}
+
+
+def fits(delta: RowDelta, columns: Mapping[str, ColumnSchema]) -> bool:
+    """Whether the table's files can hold a delta: every column known, every value of its type."""
+    for entry in delta.columns:
+        column = columns.get(entry.column)
+        if column is None or not column.accepts(entry.value):
+            return False
+    return True
+
+
+def columns_by_name(deltas_table: Any) -> dict[str, ColumnSchema]:
+    """Every column that the table's files can hold."""
+    return {column.name: column for column in every_column(deltas_table)}
 
 
 def write_delta_files(
-    lake: Lake, table: str, batch: Sequence[RowDelta], gateway_id: str, columns: Sequence[ColumnSchema]
+    lake: Lake,
+    table: str,
+    batch: Sequence[RowDelta],
+    gateway_id: str,
+    columns: Sequence[ColumnSchema],
+    log_id: str | None = None,
 ) -> list[DataFile]:
     """Write deltas as files of bounded length that are still to be committed."""
     files = []
     for start in range(0, len(batch), _ROWS_PER_FILE):
         rows = batch[start : start + _ROWS_PER_FILE]
         hlcs = [delta.hlc for delta in rows]
-        name = delta_file_name(gateway_id, min(hlcs), max(hlcs), attempt_token())
+        attempt = attempt_token() if log_id is None else log_attempt(log_id)
+        name = delta_file_name(gateway_id, min(hlcs), max(hlcs), attempt)
         files.append(write_file(lake, relative(table, "deltas"), name, encode_deltas(rows, columns)))
     return files
 
 
-def _is_done(deltas_table: object, transactions: dict[str, int]) -> bool:
+class _Range:
+    """One table's deltas of a log's range on their way."""
+
+    def __init__(self, lake: Lake, table: str, deltas: Sequence[RowDelta], log_range: LogRange) -> None:
+        self.lake = lake
+        self.table = table
+        self.deltas = deltas
+        self.range = log_range
+        self.suffix = log_suffix(log_range.log_id, log_range.target)
+        self.result = FlushResult(table, 0, (), "none")
+
+    def run(self) -> FlushResult:
+        _check_batch(self.table, self.deltas, check_ids=False)
+        retried(self._attempt, f"flushing to {self.table}")
+        return self.result
+
+    def _attempt(self) -> bool:
+        deltas_table = load(self.lake, self.table, "deltas")
+        if self._is_done(deltas_table):
+            return True
+        holdings = holdings_of(self.lake, self.table, deltas_table, log_id=self.range.log_id)
+        fresh = without(self.deltas, holdings.known(self.deltas))
+        late, timely = split_late(fresh, deltas_table)
+        set_aside(self.lake, self.table, late, deltas_table, self.range.gateway_id, self.suffix)
+        held = self._held(timely, deltas_table)
+        rest = without(timely, held)
+        known = len(self.deltas) - len(fresh)
+        self.result = FlushResult(self.table, len(timely), (), "json", known, len(timely) - len(rest), len(late))
+        return schema_of(deltas_table) is None or self._commit(deltas_table, rest)
+
+    def _is_done(self, deltas_table: Any) -> bool:
+        """Whether the lake has the range; records of another log that calls itself the same are no answer."""
+        names = log_transaction(self.range.log_id), arrival_transaction(self.range.log_id)
+        sequence, arrival = (transaction_version(deltas_table, name) for name in names)
+        if sequence is None or sequence < self.range.target:
+            return False
+        if (sequence, arrival) != (self.range.target, self.range.arrival):
+            raise LakeError(f"the lake holds sequence {sequence} of this log already", code="log_set_back")
+        return True
+
+    def _held(self, deltas: Sequence[RowDelta], deltas_table: Any) -> set[Identity]:
+        """What waits in the range's envelope: as an earlier try decided, or what does not fit now."""
+        name = find_envelope(self.lake, self.table, self.suffix)
+        if name is None:
+            columns = None if schema_of(deltas_table) is None else columns_by_name(deltas_table)
+            misfits = tuple(delta for delta in deltas if columns is None or not fits(delta, columns))
+            if not misfits:
+                return set()
+            name = create_envelope(self.lake, self.table, Envelope(self.range.gateway_id, misfits), self.suffix)
+        return {identity_of(delta) for delta in read_envelope(self.lake, self.table, name).deltas}
+
+    def _commit(self, deltas_table: Any, rest: list[RowDelta]) -> bool:
+        columns, log_id = every_column(deltas_table), self.range.log_id
+        files = write_delta_files(self.lake, self.table, rest, self.range.gateway_id, columns, log_id)
+        transactions = {**self.range.transactions, **checked(deltas_table)}
+        self.result = replace(self.result, files=tuple(file.path for file in files), format="parquet")
+        # Also when nothing is left to add: the transactions say that this range is done.
+        return append(deltas_table, Commit(files, (), transactions, details(self.range.gateway_id, len(rest))))
+
+
+def split_late(deltas: Iterable[RowDelta], deltas_table: Any) -> tuple[list[RowDelta], list[RowDelta]]:
+    """The deltas below the retention horizon, which would raise the dead, and the others."""
+    floor = refused_before(deltas_table) or 0
+    late: list[RowDelta] = []
+    timely: list[RowDelta] = []
+    for delta in deltas:
+        (late if delta.hlc < floor else timely).append(delta)
+    return late, timely
+
+
+def set_aside(
+    lake: Lake, table: str, late: Sequence[RowDelta], deltas_table: Any, gateway_id: str, suffix: str
+) -> None:
+    """Keep what came too late where it can be looked at; the horizon is part of the name, because it may move."""
+    if late:
+        suffix = f"{suffix}-h{refused_before(deltas_table)}"
+        create_envelope(lake, table, Envelope(gateway_id, tuple(late)), suffix, SET_ASIDE)
+
+
+def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
+    """Put what fits of an envelope into Parquet; None where nothing does. What does not fit waits in another one."""
+    envelope = read_envelope(lake, table, name)
+    transactions = {envelope_transaction(name): 1}
+    result: FlushResult | None = None
+
+    def attempt() -> bool:
+        nonlocal result
+        deltas_table = _loaded(lake, table)
+        if is_done(deltas_table, transactions):
+            return True
+        late, timely = split_late(envelope.deltas, deltas_table)
+        rest = _rest_of(lake, table, name, Envelope(envelope.gateway_id, tuple(timely)), deltas_table)
+        if timely and len(rest) == len(timely):
+            return True
+        suffix = name.rpartition("/")[2].removesuffix(".json")
+        set_aside(lake, table, late, deltas_table, envelope.gateway_id, suffix)
+        taken = without(timely, rest)
+        fresh = without(taken, Holdings(lake, table, tuple(files_of(deltas_table))).known(taken))
+        files = write_delta_files(lake, table, fresh, envelope.gateway_id, every_column(deltas_table))
+        paths = tuple(file.path for file in files)
+        result = FlushResult(table, len(fresh), paths, "parquet", len(taken) - len(fresh), len(rest), len(late))
+        words = {**details(envelope.gateway_id, len(fresh)), "envelope": name}
+        return append(deltas_table, Commit(files, (), {**transactions, **checked(deltas_table)}, words))
+
+    retried(attempt, f"flushing to {table}")
+    return result
+
+
+def _rest_of(lake: Lake, table: str, name: str, envelope: Envelope, deltas_table: Any) -> set[Identity]:
+    """What of an envelope stays behind: as an earlier try decided, or what does not fit, written down first."""
+    if not exists(lake, table, rest_of(name)):
+        columns = columns_by_name(deltas_table)
+        misfits = [delta for delta in envelope.deltas if not fits(delta, columns)]
+        if not misfits or len(misfits) == len(envelope.deltas):
+            return {identity_of(delta) for delta in misfits}
+        create_rest(lake, table, name, Envelope(envelope.gateway_id, tuple(misfits)))
+    return {identity_of(delta) for delta in read_envelope(lake, table, rest_of(name)).deltas}
+
+
+def _flush_envelope(lake: Lake, table: str, batch: tuple[RowDelta, ...], gateway_id: str, sequence: int) -> FlushResult:
+    done = last_sequence(lake, table, gateway_id)
+    if done is not None and done >= sequence:
+        return FlushResult(table, 0, (), "json")
+    name = create_envelope(lake, table, Envelope(gateway_id, batch), f"s{sequence}")
+    return FlushResult(table, len(batch), (name,), "json")
+
+
+def is_done(deltas_table: Any, transactions: Mapping[str, int]) -> bool:
+    """Whether a commit with one of these transactions is there."""
     for application, version in transactions.items():
         done = transaction_version(deltas_table, application)
         if done is not None and done >= version:
             return True
     return False
+
+
+def _loaded(lake: Lake, table: str) -> Any:
+    deltas_table = load(lake, table, "deltas")
+    if deltas_table is None:
+        raise LakeError(f"table {table!r} has no schema", code="no_schema", table=table)
+    return deltas_table
 
 
 def _check_batch(table: str, batch: Sequence[RowDelta], check_ids: bool) -> None:

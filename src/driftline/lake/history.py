@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from driftline.deltas import RowDelta
 from driftline.lake.columns import ROW_ID, delta_file_schema
 from driftline.lake.delta_tables import commit_entries, files_of, load
-from driftline.lake.envelopes import envelope_paths, read_envelope
-from driftline.lake.flushing import is_flushed
-from driftline.lake.layout import Lake, Part, relative
+from driftline.lake.envelopes import read_envelope
+from driftline.lake.flushing import waiting_envelopes
+from driftline.lake.layout import Lake, Part, path_hlcs, relative
 from driftline.lake.parquet_files import DataFile, read_batches
 from driftline.lake.registry import every_column, schema_of
 from driftline.lake.replay import replay_order
@@ -107,9 +107,8 @@ def _row_deltas(lake: Lake, table: str, row_id: str) -> Iterator[RowDelta]:
                 for batch in read_batches(lake, path, delta_file_schema(columns)):
                     rows = batch.filter(pc.equal(batch[ROW_ID], row_id))
                     yield from decode_deltas(rows, table, columns)
-    for name in envelope_paths(lake, table):
-        if not is_flushed(lake, table, name):
-            yield from (delta for delta in read_envelope(lake, table, name).deltas if delta.row_id == row_id)
+    for name in waiting_envelopes(lake, table, deltas_table):
+        yield from (delta for delta in read_envelope(lake, table, name).deltas if delta.row_id == row_id)
 
 
 def _may_hold(file: DataFile, row_id: str) -> bool:
@@ -148,14 +147,3 @@ def _log_entry(part: Part, version: int, entries: list[dict[str, Any]]) -> LogEn
         max((pair[1] for pair in known), default=None),
         dict(details.get("pins", {})),
     )
-
-
-def path_hlcs(path: str) -> tuple[int, int] | None:
-    """The least and greatest hlc in a delta file's name.
-
-    >>> path_hlcs("2026-11-15/gw/5-9-0123abcd.parquet")
-    (5, 9)
-    """
-    low, _, rest = path.rpartition("/")[2].partition("-")
-    high = rest.partition("-")[0]
-    return (int(low), int(high)) if low.isdecimal() and high.isdecimal() else None

@@ -47,7 +47,7 @@ def _archive(lake: Lake, table: str, horizon: int, engine: Engine, tracker: Trac
     snapshot = newest_snapshot(lake, table)
     if snapshot is None:
         raise LakeError(f"table {table!r} has nothing to archive", code="no_snapshot")
-    plan = plan_fold(lake, table, full=True, as_of=horizon - 1, deltas_version=snapshot.deltas_version)
+    plan = plan_fold(lake, table, full=True, as_of=horizon - 1, deltas_version=snapshot.deltas_version, envelopes=False)
     job = WriteSnapshot(every_range=True, base_part="archive", with_deletes=False)
     files = collect_changes(plan, engine(plan, job, tracker)).base
     details = {"operation": "archive", "horizon": str(horizon)}

@@ -16,9 +16,10 @@ import msgspec
 
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema, from_events
 from driftline.errors import DeltaError, DriftlineError, LakeError
-from driftline.lake.delta_tables import Commit, append, load, retried, transaction_version
+from driftline.lake.delta_tables import Commit, append, files_of, load, retried, transaction_version
 from driftline.lake.envelopes import wrong_id
-from driftline.lake.flushing import FlushResult, write_delta_files
+from driftline.lake.flushing import FlushResult, checked, write_delta_files
+from driftline.lake.holdings import Holdings, holdings_of, without
 from driftline.lake.layout import Lake
 from driftline.lake.line_ranges import LineRange
 from driftline.lake.parquet_files import DataFile
@@ -49,6 +50,7 @@ class IngestPlan:
     columns: Mapping[str, Sequence[ColumnSchema]]
     refused: Mapping[str, int | None]
     extraction: Extraction | None = None
+    holdings: Mapping[str, Holdings] = field(default_factory=dict)  # where ids are looked up, for deltas of elsewhere
 
 
 @dataclass
@@ -62,11 +64,12 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class IngestedFile:
-    """A delta file that was written and waits for its commit."""
+    """A delta file that was written and waits for its commit; None where the lake knew all of a range's deltas."""
 
     table: str
-    file: DataFile
+    file: DataFile | None
     deltas: int
+    known: int = 0
 
 
 Scheduler = Callable[[IngestPlan, Sequence[tuple[LineRange, int]]], Iterable[IngestedFile]]
@@ -100,15 +103,18 @@ def inferred_schema(table: str, surveys: Iterable[Survey], key: Sequence[str] = 
 
 
 def plan_ingest(lake: Lake, tables: Iterable[str], gateway_id: str, extraction: Extraction | None = None) -> IngestPlan:
-    """The plan for deltas of tables that have a schema."""
+    """The plan for deltas of tables that have a schema; deltas that were not made here may be in the lake already."""
     columns: dict[str, Sequence[ColumnSchema]] = {}
     refused: dict[str, int | None] = {}
+    holdings: dict[str, Holdings] = {}
     for table in tables:
         required(lake, table)
         deltas_table = load(lake, table, "deltas")
         columns[table] = every_column(deltas_table)
         refused[table] = refused_before(deltas_table)
-    return IngestPlan(lake, gateway_id, columns, refused, extraction)
+        if extraction is None:
+            holdings[table] = holdings_of(lake, table, deltas_table)
+    return IngestPlan(lake, gateway_id, columns, refused, extraction, holdings)
 
 
 def write_range(plan: IngestPlan, lines: LineRange, first: int = 0) -> list[IngestedFile]:
@@ -126,7 +132,10 @@ def write_range(plan: IngestPlan, lines: LineRange, first: int = 0) -> list[Inge
                 f"no schema is registered for table {table!r}: register one with `driftline lake schema`",
                 code="SCHEMA_ERROR",
             )
-        for file in write_delta_files(plan.lake, table, batch, plan.gateway_id, plan.columns[table]):
+        fresh = batch if plan.extraction is not None else without(batch, plan.holdings[table].known(batch))
+        if len(fresh) < len(batch):
+            written.append(IngestedFile(table, None, 0, len(batch) - len(fresh)))
+        for file in write_delta_files(plan.lake, table, fresh, plan.gateway_id, plan.columns[table]):
             written.append(IngestedFile(table, file, file.rows))
     return written
 
@@ -147,24 +156,44 @@ def commit_ingested(plan: IngestPlan, files: Iterable[IngestedFile], application
 
 def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], application: str) -> FlushResult:
     count = sum(entry.deltas for entry in entries)
-    done_before = False
+    adds = [entry.file for entry in entries if entry.file is not None]
+    known = sum(entry.known for entry in entries)
+    done_before = not adds
 
     def attempt() -> bool:
         nonlocal done_before
         deltas_table = load(plan.lake, table, "deltas")
-        if transaction_version(deltas_table, application) is not None:
+        if done_before or transaction_version(deltas_table, application) is not None:
             done_before = True
             return True
+        if table in plan.holdings:
+            _check_arrivals(plan, table, deltas_table, adds)
         if refused_before(deltas_table) != plan.refused.get(table):
             raise LakeError(f"the horizon of {table} moved meanwhile: run it again", code="commit_conflict")
         details = {"operation": "flush", "gateway": plan.gateway_id, "deltas": count}
-        adds = [entry.file for entry in entries]
-        return append(deltas_table, Commit(adds, (), {application: 1}, details))
+        transactions = {application: 1, **(checked(deltas_table) if table in plan.holdings else {})}
+        return append(deltas_table, Commit(adds, (), transactions, details))
 
     retried(attempt, f"flushing to {table}")
     if done_before:
-        return FlushResult(table, 0, (), "parquet")
-    return FlushResult(table, count, tuple(entry.file.path for entry in entries), "parquet")
+        return FlushResult(table, 0, (), "parquet", known + count)
+    return FlushResult(table, count, tuple(file.path for file in adds), "parquet", known)
+
+
+def _check_arrivals(plan: IngestPlan, table: str, deltas_table: Any, adds: Sequence[DataFile]) -> None:
+    """Files that came since the ids were looked up may hold some of them: then the flush is done anew."""
+    before = {file.path for file in plan.holdings[table].files}
+    for file in files_of(deltas_table):
+        if file.path not in before and any(_overlap(file, add) for add in adds):
+            raise LakeError(
+                f"{table} took other deltas of the same time meanwhile: run it again", code="commit_conflict"
+            )
+
+
+def _overlap(one: DataFile, other: DataFile) -> bool:
+    if one.min_hlc is None or other.min_hlc is None:
+        return True
+    return one.min_hlc <= (other.max_hlc or 0) and other.min_hlc <= (one.max_hlc or 0)
 
 
 def _deltas(plan: IngestPlan, lines: LineRange, first: int) -> Iterator[RowDelta]:

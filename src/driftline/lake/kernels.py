@@ -21,10 +21,11 @@ from driftline.lake.early_fold import fold_early
 from driftline.lake.fold import Folded, fold
 from driftline.lake.identities import check_delta_ids
 from driftline.lake.layout import Part, relative
-from driftline.lake.parquet_files import DataFile, read_batches, read_file
+from driftline.lake.parquet_files import DataFile, conform, read_batches, read_file
 from driftline.lake.planning import DeltaWork, FoldPlan
 from driftline.lake.ranges import KeyRange
 from driftline.lake.stamped import stamp_deltas, stamped_schema
+from driftline.lake.waiting import read_taken
 
 _ROWS_HELD = 1_500_000  # before they are folded early, so that hot rows do not fill the memory
 ORIGINAL_COLUMNS = ("_op", "_delta_id", "_columns")
@@ -82,11 +83,18 @@ def read_work(plan: FoldPlan, work: DeltaWork, job: RangeJob) -> Iterator[Any]:
     """The stamped deltas of a piece of reading that lie within the plan's moments, a row group at a time."""
     plain = job.checks_ids or job.needs_originals
     schema = (delta_file_schema if plain else fold_schema)(plan.ever if job.checks_ids else plan.columns)
-    for batch in read_batches(plan.lake, work.path, schema, work.row_groups):
+    for batch in _batches(plan, work, schema):
         if job.checks_ids:
             check_delta_ids(plan.table, batch, plan.ever, work.path)
         kept = _within_moments(plan, batch)
         yield _with_originals(_stamp(plan, kept, work.path), kept, job.needs_originals)
+
+
+def _batches(plan: FoldPlan, work: DeltaWork, schema: Any) -> Iterable[Any]:
+    if not work.path.endswith(".json"):
+        return read_batches(plan.lake, work.path, schema, work.row_groups)
+    name = work.path.removeprefix(relative(plan.table, "envelopes") + "/")
+    return [conform(read_taken(plan.lake, plan.table, name, plan.ever, plan.horizon), schema, work.path)]
 
 
 def _joined(plan: FoldPlan, pieces: Sequence[Any], job: RangeJob) -> Any:

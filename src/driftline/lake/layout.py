@@ -3,8 +3,10 @@
     tables/{table}/deltas/{date}/{gateway}/{minHlc}-{maxHlc}-{attempt}.parquet    every delta, a Delta table
     tables/{table}/base/…          one row per live row id, a Delta table
     tables/{table}/deletes/…       equality deletes, a Delta table
-    tables/{table}/envelopes/…     deltas of a table without a schema, as JSON
+    tables/{table}/envelopes/…     deltas that no schema takes yet, as JSON
+    tables/{table}/set-aside/…     deltas that came below the retention horizon, as JSON
     tables/{table}/archive/…       where replay starts once a retention horizon is set, a Delta table
+    gateways/…                     which log speaks for which gateway, a Delta table
 
 >>> Lake("/data/lake").part("todos", "base")
 '/data/lake/tables/todos/base'
@@ -96,6 +98,20 @@ def attempt_token() -> str:
     return secrets.token_hex(8)
 
 
+def log_attempt(log_id: str) -> str:
+    """A unique token that says which log wrote a delta file."""
+    return f"{log_id}{secrets.token_hex(4)}"
+
+
+def is_written_by(path: str, log_id: str) -> bool:
+    """Whether a log wrote this delta file or envelope.
+
+    >>> is_written_by("2026-11-15/gw/5-9-0123456789abcdef01234567.parquet", "0123456789abcdef")
+    True
+    """
+    return f"-{log_id}" in path.rpartition("/")[2]
+
+
 def delta_file_name(gateway_id: str, min_hlc: int, max_hlc: int, attempt: str, extension: str = "parquet") -> str:
     """`{date}/{gateway}/{min}-{max}-{attempt}`, the date being the UTC day of the flush."""
     day = datetime.now(UTC).strftime("%Y-%m-%d")
@@ -110,3 +126,14 @@ def merged_file_name(folder: str, min_hlc: int, max_hlc: int) -> str:
 def is_merged(path: str) -> bool:
     """Whether a delta file replaces small ones."""
     return path.rpartition("/")[2].rpartition("-")[2].startswith(_MERGED)
+
+
+def path_hlcs(path: str) -> tuple[int, int] | None:
+    """The least and greatest hlc in a delta file's name.
+
+    >>> path_hlcs("2026-11-15/gw/5-9-0123abcd.parquet")
+    (5, 9)
+    """
+    low, _, rest = path.rpartition("/")[2].partition("-")
+    high = rest.partition("-")[0]
+    return (int(low), int(high)) if low.isdecimal() and high.isdecimal() else None

@@ -68,9 +68,7 @@ def write_file(lake: Lake, root: str, path: str, table: Any) -> DataFile:
 
 def describe(path: str, size: int, table: Any) -> DataFile:
     """The file's entry for the log."""
-    row_ids = _bounds(table, ROW_ID)
-    hlcs = _bounds(table, HLC) if HLC in table.column_names else (None, None)
-    return DataFile(path, size, table.num_rows, *row_ids, *hlcs)
+    return DataFile(path, size, table.num_rows, *_bounds(table, ROW_ID), *_bounds(table, HLC))
 
 
 def read_file(lake: Lake, path: str, schema: Any, **options: Any) -> Any:
@@ -192,7 +190,7 @@ def _textual(kind: Any) -> bool:
 
 
 def _bounds(table: Any, name: str) -> tuple[Any, Any]:
-    if table.num_rows == 0:
+    if table.num_rows == 0 or name not in table.column_names:
         return None, None
     least_greatest = pc.min_max(table[name])
     return least_greatest["min"].as_py(), least_greatest["max"].as_py()

@@ -17,6 +17,7 @@ from driftline.lake.ranges import ROWS_PER_RANGE, Bounds, KeyRange, bounds_of, m
 from driftline.lake.registry import every_column, required, schema_of
 from driftline.lake.retention import archive_files, check_horizon, horizon_of
 from driftline.lake.snapshots import Pins, Snapshot, newest_snapshot, pins_of, snapshot_as_of
+from driftline.lake.waiting import WaitingEnvelope, envelopes_of
 
 TARGET_FILE_BYTES = 32 << 20
 _SMALL_SHARE = 16  # neighbours below target / 16 are folded together
@@ -52,11 +53,12 @@ class FoldPlan:
     horizon: int | None = None
     base_pins: Pins | None = None  # what `base` pinned when the plan was made
     ever: tuple[ColumnSchema, ...] = ()  # every column the deltas may set, removed ones too
+    envelopes: tuple[WaitingEnvelope, ...] = ()  # what is not Parquet yet, for readers
 
     @property
     def delta_count(self) -> int:
         """How many deltas will be read."""
-        return sum(file.rows for file in self.deltas)
+        return sum(file.rows for file in self.deltas) + sum(len(each.row_ids) for each in self.envelopes)
 
     @property
     def max_hlc(self) -> int:
@@ -87,10 +89,12 @@ def plan_fold(
     deltas_version: int | None = None,
     rows_per_range: int = ROWS_PER_RANGE,
     target_file_bytes: int = TARGET_FILE_BYTES,
+    envelopes: bool = True,
 ) -> FoldPlan:
     """The plan for the table's state, now or as of an hlc.
 
-    `full` passes all snapshots over, `snapshot_as_of` those with anything after another moment.
+    `full` passes all snapshots over, `snapshot_as_of` those with anything after another moment. Whoever writes a
+    snapshot leaves `envelopes` out: it is made of committed files only.
     """
     required(lake, table)
     base_pins = pins_of(load(lake, table, "base"))
@@ -119,6 +123,7 @@ def plan_fold(
         horizon,
         base_pins,
         tuple(every_column(deltas_table)),
+        envelopes_of(lake, table, deltas_table) if envelopes else (),
     )
     return _with_ranges(plan, rows_per_range, target_file_bytes)
 
@@ -140,7 +145,8 @@ def delta_work(plan: FoldPlan, rows_per_task: int) -> list[DeltaWork]:
         sizes = row_group_sizes(plan.lake, path)
         for groups in _group_rows(sizes, rows_per_task):
             work.append(DeltaWork(path, sum(sizes[group] for group in groups), groups))
-    return work
+    waiting = [each for each in plan.envelopes if each.row_ids]
+    return work + [DeltaWork(relative(plan.table, "envelopes", each.name), len(each.row_ids)) for each in waiting]
 
 
 def _with_ranges(plan: FoldPlan, rows_per_range: int, target_file_bytes: int) -> FoldPlan:
@@ -150,7 +156,7 @@ def _with_ranges(plan: FoldPlan, rows_per_range: int, target_file_bytes: int) ->
     ranges = make_ranges(
         base,
         plan.snapshot.deletes if plan.snapshot else (),
-        sample_row_ids(plan.lake, plan.table, plan.deltas),
+        _sample(plan),
         plan.delta_count,
         lambda file, is_base: _exact_bounds(plan, file, is_base),
         bounded_rows(rows_per_range, [*base, *plan.deltas]),
@@ -186,6 +192,12 @@ def _matters(file: DataFile, as_of: int | None, horizon: int | None) -> bool:
     if as_of is not None and file.min_hlc is not None and file.min_hlc > as_of:
         return False
     return not (horizon is not None and file.max_hlc is not None and file.max_hlc < horizon)
+
+
+def _sample(plan: FoldPlan) -> list[str]:
+    enveloped = [row_id for each in plan.envelopes for row_id in each.row_ids]
+    sampled = sample_row_ids(plan.lake, plan.table, plan.deltas)
+    return sorted([*sampled, *enveloped[:: -(-len(enveloped) // _SAMPLED_IDS) or 1]], key=lambda text: text.encode())
 
 
 def sample_row_ids(lake: Lake, table: str, files: Sequence[DataFile]) -> list[str]:

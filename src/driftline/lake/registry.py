@@ -1,4 +1,4 @@
-"""The schema registry: a table's current columns, kept as a property of its deltas table.
+"""The schema registry: a table's current columns, kept as a property of its deltas table, with a counter.
 
 Columns may be added and removed. The deltas table keeps every column it ever had; retyping one, or taking a removed
 name back with another type, is refused.
@@ -20,14 +20,21 @@ from driftline.lake.delta_tables import Commit, create, load, retried
 from driftline.lake.layout import Lake
 
 SCHEMA_PROPERTY = "driftline.schema"
+VERSION_PROPERTY = "driftline.schemaVersion"  # counts the changes, so that copies elsewhere know their age
 
 _DELTA_TYPES: dict[str, Any] = {"string": "string", "number": "double", "boolean": "boolean", "json": "string"}
 
 
 def register(lake: Lake, schema: TableSchema) -> None:
-    """Make `schema` the table's current one; a table name that differs from another only in case is refused."""
+    """Make `schema` the table's current one; a table name that differs from another only in case is refused.
+
+    The steps are columns, property, then the envelopes that the schema takes; each can be repeated after a kill.
+    """
+    from driftline.lake.flushing import flush_envelopes
+
     _check_case(lake, schema.table)
     retried(lambda: _try_register(lake, schema), f"registering the schema of {schema.table}")
+    flush_envelopes(lake, schema.table)
 
 
 def registered(lake: Lake, table: str) -> TableSchema | None:
@@ -53,6 +60,13 @@ def schema_of(deltas_table: Any) -> TableSchema | None:
         return None
     text = deltas_table.metadata().configuration.get(SCHEMA_PROPERTY)
     return None if text is None else TableSchema.from_wire(json.loads(text))
+
+
+def schema_version(deltas_table: Any) -> int:
+    """How often the schema was changed; 0 where none is registered."""
+    if schema_of(deltas_table) is None:
+        return 0
+    return int(deltas_table.metadata().configuration.get(VERSION_PROPERTY, 1))
 
 
 def every_column(deltas_table: Any) -> list[ColumnSchema]:
@@ -81,7 +95,9 @@ def _try_register(lake: Lake, schema: TableSchema) -> bool:
             deltas_table.alter.add_columns(added, commit_properties=note)
             return _try_register(lake, schema)
         deltas_table.alter.set_table_properties(
-            {SCHEMA_PROPERTY: text}, raise_if_not_exists=False, commit_properties=note
+            {SCHEMA_PROPERTY: text, VERSION_PROPERTY: str(schema_version(deltas_table) + 1)},
+            raise_if_not_exists=False,
+            commit_properties=note,
         )
     except CommitFailedError:
         return False

@@ -11,8 +11,8 @@ import pyarrow as pa
 from driftline.deltas import RowDelta
 from driftline.lake.columns import base_file_schema
 from driftline.lake.delta_tables import files_of, load
-from driftline.lake.envelopes import envelope_paths, read_envelope
-from driftline.lake.flushing import is_flushed
+from driftline.lake.envelopes import read_envelope
+from driftline.lake.flushing import waiting_envelopes
 from driftline.lake.kernels import RangeInput, Result, fold_range
 from driftline.lake.layout import Lake, relative
 from driftline.lake.local_engine import run_locally
@@ -68,6 +68,5 @@ def all_deltas(lake: Lake, table: str) -> Iterator[RowDelta]:
         for file in sorted(files_of(deltas_table), key=lambda file: (file.min_hlc or 0, file.path)):
             rows = read_file(lake, relative(table, "deltas", file.path), delta_file_schema(columns))
             yield from decode_deltas(rows, table, columns)
-    for name in envelope_paths(lake, table):
-        if not is_flushed(lake, table, name):
-            yield from read_envelope(lake, table, name).deltas
+    for name in waiting_envelopes(lake, table, deltas_table):
+        yield from read_envelope(lake, table, name).deltas

@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from driftline.lake.delta_tables import load
-from driftline.lake.envelopes import envelope_paths
-from driftline.lake.flushing import is_flushed
+from driftline.lake.delta_tables import load, transaction_version
+from driftline.lake.envelopes import envelope_paths, maker_of, origin_of
+from driftline.lake.flushing import envelope_transaction, log_transaction
 from driftline.lake.layout import Lake, Part, relative
 from driftline.lake.snapshots import pins_of
 
@@ -58,11 +58,22 @@ def _kept_versions(lake: Lake, table: str, hours: int) -> tuple[list[int], list[
 def _flushed_envelopes(lake: Lake, table: str, hours: int, dry_run: bool) -> list[str]:
     cutoff = datetime.now(UTC) - timedelta(hours=hours)
     gone = []
-    for name in envelope_paths(lake, table):
+    names = envelope_paths(lake, table)
+    deltas_table = load(lake, table, "deltas") if names else None
+    for name in names:
         path = relative(table, "envelopes", name)
         changed = lake.files().get_file_info(path).mtime
-        if changed is not None and changed < cutoff and is_flushed(lake, table, name):
+        if changed is not None and changed < cutoff and _is_needless(deltas_table, name):
             gone.append(path)
             if not dry_run:
                 lake.files().delete_file(path)
     return gone
+
+
+def _is_needless(deltas_table: Any, name: str) -> bool:
+    """An envelope is a decision: it may go once its deltas are in Parquet and no flush can ask for it again."""
+    marked = [transaction_version(deltas_table, envelope_transaction(each)) for each in (name, *origin_of(name))]
+    if None in marked:
+        return False
+    maker = maker_of(name)
+    return maker is None or (transaction_version(deltas_table, log_transaction(maker[0])) or 0) >= maker[1]

@@ -25,6 +25,9 @@ _PLAIN = {
     "driftline_flushes_total": "Flushes to the lake.",
     "driftline_flushed_deltas_total": "Deltas written to the lake.",
     "driftline_flush_errors_total": "Flushes that failed and will be tried again.",
+    "driftline_set_back_total": "Times that the log, or the lake, was found set back.",
+    "driftline_set_aside_deltas_total": "Deltas below the lake's horizon, kept aside.",
+    "driftline_imported_deltas_total": "Deltas taken in from the lake.",
 }
 _WORD = struct.Struct("<d")
 

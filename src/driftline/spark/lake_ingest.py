@@ -36,8 +36,8 @@ def ingest_on_spark(
 ) -> Iterator[IngestedFile]:
     """Write every range in a task of its own; only files that tasks report are committed."""
     for result in _each(session, len(work), partial(_write_task, plan, list(work))):
-        for table, file, deltas in result:
-            yield IngestedFile(table, DataFile(*file), deltas)
+        for table, file, deltas, known in result:
+            yield IngestedFile(table, None if file is None else DataFile(*file), deltas, known)
 
 
 def _each(session: SparkSession, count: int, kernel: Kernel) -> Iterator[Any]:
@@ -68,4 +68,5 @@ def _survey_task(ranges: list[LineRange], number: int) -> Any:
 
 def _write_task(plan: IngestPlan, work: list[tuple[LineRange, int]], number: int) -> Any:
     lines, first = work[number]
-    return [[each.table, astuple(each.file), each.deltas] for each in write_range(plan, lines, first)]
+    written = write_range(plan, lines, first)
+    return [[each.table, each.file and astuple(each.file), each.deltas, each.known] for each in written]

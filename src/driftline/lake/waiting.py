@@ -1,0 +1,70 @@
+"""Deltas that wait in envelopes: what a schema takes is folded by every reader, the others are counted.
+
+An envelope becomes Parquet when a schema is registered or the table is compacted. A kill can come in between, so
+readers never rely on it: a table's state holds the deltas of its envelopes from the moment that the schema takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from driftline.deltas import ColumnSchema, RowDelta
+from driftline.lake.delta_tables import load
+from driftline.lake.envelopes import SET_ASIDE, envelope_paths, read_envelope
+from driftline.lake.flushing import columns_by_name, fits, waiting_envelopes
+from driftline.lake.layout import Lake
+from driftline.lake.registry import schema_of
+from driftline.lake.retention import refused_before
+from driftline.lake.rows import encode_deltas
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingEnvelope:
+    """An envelope that is not Parquet yet: its name, the row ids of what a fold takes of it, and how many wait on."""
+
+    name: str
+    row_ids: tuple[str, ...]
+    waiting: int
+
+
+def envelopes_of(lake: Lake, table: str, deltas_table: Any) -> tuple[WaitingEnvelope, ...]:
+    """The envelopes of a table that are not Parquet yet."""
+    if schema_of(deltas_table) is None:
+        return ()
+    columns, floor = columns_by_name(deltas_table), refused_before(deltas_table)
+    found = []
+    for name in waiting_envelopes(lake, table, deltas_table):
+        deltas = read_envelope(lake, table, name).deltas
+        taken = _taken(deltas, columns, floor)
+        late = sum(delta.hlc < (floor or 0) for delta in deltas)
+        found.append(WaitingEnvelope(name, tuple(delta.row_id for delta in taken), len(deltas) - len(taken) - late))
+    return tuple(found)
+
+
+def read_taken(lake: Lake, table: str, name: str, columns: Sequence[ColumnSchema], floor: int | None) -> Any:
+    """What a fold takes of an envelope, as rows of a delta file."""
+    by_name = {column.name: column for column in columns}
+    return encode_deltas(_taken(read_envelope(lake, table, name).deltas, by_name, floor), columns)
+
+
+def count_waiting(lake: Lake, table: str) -> int:
+    """How many deltas no schema takes; without a schema that is every delta in an envelope."""
+    deltas_table = load(lake, table, "deltas")
+    if schema_of(deltas_table) is None:
+        return sum(
+            len(read_envelope(lake, table, name).deltas) for name in waiting_envelopes(lake, table, deltas_table)
+        )
+    return sum(each.waiting for each in envelopes_of(lake, table, deltas_table))
+
+
+def count_set_aside(lake: Lake, table: str) -> int:
+    """How many deltas came below the retention horizon and are kept aside."""
+    names = envelope_paths(lake, table, SET_ASIDE)
+    found = (delta for name in names for delta in read_envelope(lake, table, name, SET_ASIDE).deltas)
+    return len({delta.delta_id for delta in found})
+
+
+def _taken(deltas: Sequence[RowDelta], columns: dict[str, ColumnSchema], floor: int | None) -> list[RowDelta]:
+    return [delta for delta in deltas if delta.hlc >= (floor or 0) and fits(delta, columns)]
