@@ -59,8 +59,9 @@ async def flush(gateway: Gateway, request: Request) -> Response:
     """Write what the log has to the lake, now."""
     _admin(gateway, request)
     report = await gateway.flush()
-    others = {"known": report.known, "waiting": report.waiting, "setAside": report.set_aside}
-    return _json_response({"flushed": report.deltas, "tables": report.tables, **others})
+    unusual = {"known": report.known, "setAside": report.set_aside}
+    told = {name: count for name, count in unusual.items() if count}
+    return _json_response({"flushed": report.deltas, "tables": report.tables, **told})
 
 
 async def set_schema(gateway: Gateway, request: Request) -> Response:

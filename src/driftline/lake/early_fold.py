@@ -1,7 +1,7 @@
 """The early fold: before deltas travel, the ones that can never matter are left out.
 
 A delta is covered by a later one of its row that is a DELETE or sets every column. Where rows are hot and nothing
-covers their deltas, only those that win something stay. What is left folds to the same state (rulings, "Merge").
+covers their deltas, only those that win something stay. What is left folds to the same state (deltas-and-lake §2).
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Envelope:
     deltas: tuple[RowDelta, ...]
 
     def to_json(self, created_at: datetime | None = None) -> bytes:
-        """The envelope as the document shows it; `byteSize` counts the UTF-8 JSON of `deltas`."""
+        """The envelope's JSON (deltas-and-lake §5.3); `byteSize` counts the UTF-8 JSON of `deltas`."""
         deltas = _compact([delta.to_wire() for delta in self.deltas])
         hlcs = [delta.hlc for delta in self.deltas]
         created = (created_at or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"

@@ -1,6 +1,6 @@
 """The fold: base rows, equality deletes and deltas of one range of row ids become new base rows and deletes.
 
-The closed form of the merge rule (rulings, "Merge"), for all rows at once: per column the greatest stamp wins and is
+The closed form of the merge rule (deltas-and-lake §2), for all rows at once: per column the greatest stamp wins and is
 visible if greater than the row's greatest DELETE; the row lives if its greatest non-DELETE stamp is. Sorting the
 deltas once by stamp makes "greatest" the last write of a scatter. `replay.py` is the oracle.
 """

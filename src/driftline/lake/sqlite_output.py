@@ -1,4 +1,4 @@
-"""A SQLite database with one table: string TEXT, number REAL, boolean INTEGER, json TEXT (rulings, "Into SQLite")."""
+"""A SQLite database with one table: string TEXT, number REAL, boolean INTEGER, json TEXT."""
 
 from __future__ import annotations
 
