@@ -42,7 +42,7 @@ def row_deltas(draw: st.DrawFn) -> RowDelta:
         row_id=draw(st.sampled_from(ROWS)),
         client_id=draw(st.sampled_from(CLIENTS)),
         columns=[ColumnDelta(name, draw(VALUES[name])) for name in names],
-        hlc=draw(st.integers(0, 6)),
+        hlc=draw(st.integers(1, 6)),
     )
 
 
