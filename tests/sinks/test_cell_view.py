@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.sinks.cell_view import difference_in_words, marked_parts, missing_word, shown_text
+from driftline.sinks.cell_view import difference_in_words, marked_parts, missing_word
+from driftline.sinks.text import cell_text
 
 CELLS = st.one_of(st.text(max_size=30), st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False))
 
@@ -12,8 +13,8 @@ CELLS = st.one_of(st.text(max_size=30), st.none(), st.booleans(), st.integers(),
 @given(CELLS, CELLS)
 def test_parts_put_together_are_the_texts(old: object, new: object) -> None:
     before, after = marked_parts(old, new)
-    assert "".join(text for text, _ in before) == shown_text(old)
-    assert "".join(text for text, _ in after) == shown_text(new)
+    assert "".join(text for text, _ in before) == cell_text(old)
+    assert "".join(text for text, _ in after) == cell_text(new)
     unmarked = ["".join(text for text, marked in side if not marked) for side in (before, after)]
     if any(marked for _, marked in before + after):
         assert unmarked[0] == unmarked[1]

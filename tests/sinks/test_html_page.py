@@ -86,12 +86,34 @@ def test_no_difference_is_said() -> None:
 @needs_browser
 @pytest.mark.parametrize(
     ("address", "visible"),
-    [("", {"1", "2", "3"}), ("#q=LINES", {"2"}), ("#kind=removed&kind=changed", {"1", "3"}), ("#q=nothing", set())],
+    [
+        ("", {"1", "2", "3"}),
+        ("#q=LINES", {"2"}),
+        ("#kind=removed&kind=changed", {"1", "3"}),
+        ("#column=n", {"1"}),
+        ("#q=nothing", set()),
+    ],
 )
 def test_searching_in_a_real_browser(tmp_path: Path, address: str, visible: set[str]) -> None:
     page = tmp_path / "report.html"
     page.write_text(page_of(EVENTS), encoding="utf-8")
     shown = shown_page(page, address)
-    rows = re.findall(r'<tr data-kind="\w+"( hidden="")?><td class="\w+">\w+</td><td>(\w+)</td>', shown)
+    rows = re.findall(
+        r'<tr [^>]*data-kind="\w+"[^>]*?( hidden="")?><td.*?<th scope="row" class="key">(\w+)</th>', shown, re.S
+    )
     assert {key for hidden, key in rows if not hidden} == visible
+    assert len(rows) == 3
     assert f"{len(visible)} of 3 listed" in shown
+
+
+def test_a_heading_says_what_was_compared_and_how() -> None:
+    page = page_of(EVENTS, heading=("monday.csv → <b>", "key id · local, 0.2 s"))
+    assert "<h1>monday.csv → &lt;b&gt;</h1>" in page
+    assert "key id · local, 0.2 s · 2 and 2 rows · 2 columns" in page
+
+
+def test_cells_show_what_changed_and_what_is_missing() -> None:
+    page = page_of(EVENTS)
+    assert '<i class="none">empty</i>' in page
+    assert "100.0 %" not in page
+    assert "0.0 %" in page

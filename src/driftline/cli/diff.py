@@ -165,7 +165,8 @@ def _heading(job: DiffJob, engine: str, began: float) -> tuple[str, str]:
     names = [os.path.basename(os.fspath(side)) or os.fspath(side) for side in (job.a, job.b)]
     key = ", ".join(job.options.key_columns)
     how = f"key {key}" if key else "rows in any order" if job.options.ignore_row_order else "by position"
-    return " → ".join(names), f"{how} · {engine}, {time.monotonic() - began:.1f} s"
+    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return " → ".join(names), f"{how} · {engine}, {time.monotonic() - began:.1f} s · {when}"
 
 
 def _closing_line(output: str, stats: Stats, began: float) -> str:

@@ -10,7 +10,6 @@ Reports, the terminal and the console all ask here, so that a change reads the s
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from datetime import date
@@ -18,17 +17,14 @@ from decimal import Decimal, InvalidOperation
 from difflib import SequenceMatcher
 from typing import Any
 
+from driftline.sinks.text import cell_text
+
 Part = tuple[str, bool]  # a piece of text, and whether it is marked as changed
 
 _TOKENS = re.compile(r"\w+|\s+|[^\w\s]")
 _MOST_TOKENS = 400  # aligning is quadratic: longer texts are compared at their ends only
 _LEAST_SHARED = 0.4  # below this share of common characters, marks would only be noise
 _NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?")
-
-
-def shown_text(value: Any) -> str:
-    """A value as one text; strings as they are, everything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def missing_word(value: Any) -> str | None:
@@ -40,7 +36,7 @@ def missing_word(value: Any) -> str | None:
 
 def marked_parts(old: Any, new: Any) -> tuple[list[Part], list[Part]]:
     """Both texts in pieces, those marked that only one of them has."""
-    before, after = shown_text(old), shown_text(new)
+    before, after = cell_text(old), cell_text(new)
     if not before or not after or difference_in_words(old, new):
         return _whole(before), _whole(after)
     left, right = _TOKENS.findall(before), _TOKENS.findall(after)

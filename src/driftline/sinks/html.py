@@ -1,96 +1,106 @@
-"""HTML: one self-contained page with counts, changed columns and a table of changes that can be searched.
+"""HTML: one self-contained page with counts, match rates by column and the changes as aligned rows.
 
-It lists a bounded number of changes of each kind; the counts are always complete.
+It lists a bounded number of changes of each kind and a bounded number of columns; the counts are always complete.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from driftline.sinks.pages import page_bytes
-from driftline.sinks.text import cell_text
 
 MOST_LISTED = 2000  # of each kind; a browser stays quick with that
-MOST_CELLS = 50  # of one row
+MOST_COLUMNS = 50  # beside the key; columns that changed come first
+MOST_RATES = 500
 
 _KINDS = ("added", "removed", "changed")
-_COUNTS = (
-    ("rows_total_compared", "on both sides"),
-    ("rows_added", "added"),
-    ("rows_removed", "removed"),
-    ("rows_changed", "changed"),
-    ("rows_unchanged", "unchanged"),
-)
+_SIGNS = {"added": "+", "removed": "−", "changed": "~"}
+
+Event = dict[str, Any]
 
 
 @dataclass
 class _Page:
     """What the template shows."""
 
-    stats: dict[str, Any] = field(default_factory=dict)
-    columns: Counter[str] = field(default_factory=Counter)
+    compared: str = ""
+    how: str = ""
+    wanted: list[str] | None = None  # the columns that were asked for; None for all
+    schema: Event = field(default_factory=dict)
+    stats: Event = field(default_factory=dict)
+    changes: Counter[str] = field(default_factory=Counter)
     listed: Counter[str] = field(default_factory=Counter)
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[Event] = field(default_factory=list)
     truncated: bool = False
-    shown: list[str] | None = None  # the columns that rows are shown with; None for all
 
-    def note(self, event: dict[str, Any]) -> None:
+    def note(self, event: Event) -> None:
         """Take an event into account."""
         kind = event["type"]
-        if kind == "stats":
+        if kind == "schema":
+            self.schema = event
+        elif kind == "stats":
             self.stats = event
             self.truncated |= bool(event.get("truncated"))
         elif kind in _KINDS:
-            self.columns.update(event.get("delta", {}).keys())
-            self._list(kind, event)
-
-    def _list(self, kind: str, event: dict[str, Any]) -> None:
-        if self.listed[kind] >= MOST_LISTED:
-            self.truncated = True
-            return
-        self.listed[kind] += 1
-        cells = list(_cells(event, self.shown))
-        left_out = len(cells) - MOST_CELLS if len(cells) > MOST_CELLS + 1 else 0  # a note takes as much room as a cell
-        shown = cells[: len(cells) - left_out]
-        self.rows.append({"kind": kind, "place": _place(event), "cells": shown, "left_out": left_out})
+            self.changes.update(list(event.get("delta", {})))
+            if self.listed[kind] < MOST_LISTED:
+                self.listed[kind] += 1
+                self.rows.append(event)
+            else:
+                self.truncated = True
 
     @property
-    def counts(self) -> list[tuple[str, str, int]]:
-        """Each count with its words and the kind that colours it."""
-        return [(name.removeprefix("rows_"), words, self.stats[name]) for name, words in _COUNTS]
+    def kinds(self) -> list[tuple[str, str, int]]:
+        """Each kind of change with its sign and its count."""
+        return [(kind, _SIGNS[kind], self.stats[f"rows_{kind}"]) for kind in _KINDS]
 
     @property
-    def column_bars(self) -> list[tuple[str, int, float]]:
-        """Changed columns, most changed first, with their share of the most changed one."""
-        ordered = sorted(self.columns.items(), key=lambda item: (-item[1], item[0]))
-        most = ordered[0][1] if ordered else 1
-        return [(name, count, round(100 * count / most, 1)) for name, count in ordered]
+    def key(self) -> list[str]:
+        """The key columns, as the events carry them."""
+        return next((list(row["key"]) for row in self.rows if "key" in row), [])
+
+    @property
+    def all_columns(self) -> list[str]:
+        """Every column but the key, those of the old side first."""
+        sides = [*self.schema.get("columns_a", []), *self.schema.get("columns_b", [])]
+        wanted = dict.fromkeys(sides if self.wanted is None else self.wanted)
+        return [name for name in wanted if name not in self.key]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are shown: all, or where that is too many, those that changed most."""
+        names = self.all_columns
+        if len(names) <= MOST_COLUMNS + 1:  # a note takes as much room as a column
+            return names
+        chosen = set(sorted(names, key=lambda name: -self.changes[name])[:MOST_COLUMNS])
+        return [name for name in names if name in chosen]
+
+    @property
+    def rates(self) -> list[tuple[str, int, float]]:
+        """Columns with how many rows changed in them and the share of all compared rows that match."""
+        compared = self.stats["rows_total_compared"] or 1
+        ordered = sorted(self.all_columns, key=lambda name: -self.changes[name])[:MOST_RATES]
+        return [(name, self.changes[name], 100 * (1 - self.changes[name] / compared)) for name in ordered]
+
+    def left_out(self, row: Event, columns: set[str]) -> int:
+        """How many cells that the event is about stand in columns that are not shown."""
+        cells = row["delta"] if row["type"] == "changed" else row["row"]
+        known = self.all_columns if self.wanted is not None else None
+        return sum(
+            1 for name in cells if name not in columns and name not in self.key and (known is None or name in known)
+        )
 
 
 def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
-    """Write the page."""
-    page = _Page(shown=settings.get("columns"))
+    """Write the page; `heading` says what was compared and how, `columns` limits what is shown."""
+    compared, how = settings.get("heading", ("", ""))
+    page = _Page(compared=compared, how=how, wanted=settings.get("columns"))
     for line in lines:
         page.note(json.loads(line))
-    out.writelines(page_bytes("diff.html", page=page, kinds=_KINDS))
-
-
-def _place(event: dict[str, Any]) -> str:
-    if "key" in event:
-        return ", ".join(cell_text(part) for part in event["key"].values())
-    return f"row {event['row_index']}" if "row_index" in event else ""
-
-
-def _cells(event: dict[str, Any], shown: list[str] | None) -> Iterator[tuple[str, str | None, str | None]]:
-    """Column, before and after of every cell that the event is about."""
-    if event["type"] == "changed":
-        for name, cell in event["delta"].items():
-            yield name, cell_text(cell["from"]), cell_text(cell["to"])
-        return
-    for name, value in event["row"].items():
-        if shown is None or name in shown:
-            yield (name, cell_text(value), None) if event["type"] == "removed" else (name, None, cell_text(value))
+    shown = page.columns
+    rows = ((row, page.left_out(row, set(shown))) for row in page.rows)
+    out.writelines(page_bytes("diff.html", page=page, key=page.key, columns=shown, rows=rows))

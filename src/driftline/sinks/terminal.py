@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO, cast
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from driftline.sinks.cell_view import difference_in_words, missing_word, shown_text
+from driftline.sinks.cell_view import difference_in_words, missing_word
+from driftline.sinks.text import TextWriter, cell_text
 
 _CHANGED_ROWS = 6
 _WHOLE_ROWS = 3  # of the added and of the removed
@@ -66,9 +66,11 @@ def write(lines: Iterable[bytes], out: BinaryIO, *, heading: tuple[str, str] = (
     seen = _Seen()
     for line in lines:
         seen.note(json.loads(line))
-    text = io.TextIOWrapper(out, encoding="utf-8", newline="", errors="backslashreplace")
+    text = TextWriter(out)
     force = True if out.isatty() else None
-    console = Console(file=text, highlight=False, markup=False, emoji=False, soft_wrap=False, force_terminal=force)
+    console = Console(
+        file=cast(TextIO, text), highlight=False, markup=False, emoji=False, soft_wrap=False, force_terminal=force
+    )
     width = console.width
     counts = _counts(seen.stats, with_shares=width >= _WIDE)
     parts = (_heading(*heading), counts, _columns(seen), _cells(seen), _rows(seen, width), _rest(seen))
@@ -77,7 +79,6 @@ def write(lines: Iterable[bytes], out: BinaryIO, *, heading: tuple[str, str] = (
             console.print()
         console.print(part)
     text.flush()
-    text.detach()
 
 
 def _heading(compared: str, how: str) -> Text | None:
@@ -199,7 +200,7 @@ def _tinted(text: Text, style: str) -> Text:
 
 def _cell(value: Any, style: str = "") -> Text:
     word = missing_word(value)
-    return Text(word, f"italic {style}".strip()) if word is not None else Text(_short(shown_text(value)), style)
+    return Text(word, f"italic {style}".strip()) if word is not None else Text(_short(cell_text(value)), style)
 
 
 def _short(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Awaitable, Callable
 from functools import wraps
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -13,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -67,6 +68,7 @@ class Console:
             Route("/results/{id}/again", _again(self), methods=["POST"]),
             Route("/results/{id}/download", _download(self)),
             Route("/open", _open_file(self)),
+            Route("/static/look.css", _look),
             Mount("/static", StaticFiles(directory=_HERE / "static")),
         ]
         return Starlette(routes=routes, exception_handlers={HTTPException: _plain_error})
@@ -213,6 +215,11 @@ def _written(path: Path, wanted: str) -> Any:
         write_events(lines, out, wanted)
     out.seek(0)
     return iter(lambda: out.read(1 << 20), b"")
+
+
+async def _look(request: Request) -> Response:
+    """The stylesheet that reports carry inside them."""
+    return FileResponse(str(files("driftline.sinks") / "templates" / "look.css"), media_type="text/css")
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
