@@ -5,7 +5,7 @@ READY := .venv/.ready
 PEERS_READY := benchmarks/.peers/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test faults coverage bench bench-full docs release lock clean
+.PHONY: help setup demo check test faults coverage bench bench-full docs pictures release lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ $(PEERS_READY): $(READY) requirements/peers.lock
 docs: $(READY) ## write the command line reference and the list of licences
 	@$(BIN)/python scripts/write_cli_reference.py
 	@$(BIN)/python scripts/write_licences.py
+
+pictures: $(READY) ## make the pictures of README and docs from real runs
+	@$(BIN)/python scripts/write_pictures.py
 
 release: $(READY) ## check version, changelog and tag, then build the wheel and the sdist
 	@$(BIN)/python scripts/check_release.py

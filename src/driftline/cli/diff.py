@@ -148,7 +148,7 @@ def _run_and_format(
     format_name: str,
     limit: int | None,
     settings: dict[str, Any],
-    heading: Callable[[], tuple[str, str]],
+    heading: Callable[[], tuple[str, str, str]],
 ) -> Stats:
     import tempfile
 
@@ -160,13 +160,13 @@ def _run_and_format(
     return stats
 
 
-def _heading(job: DiffJob, engine: str, began: float) -> tuple[str, str]:
-    """What was compared, and how, for those who read it later."""
+def _heading(job: DiffJob, engine: str, began: float) -> tuple[str, str, str]:
+    """What was compared, how and when, for those who read it later."""
     names = [os.path.basename(os.fspath(side)) or os.fspath(side) for side in (job.a, job.b)]
     key = ", ".join(job.options.key_columns)
     how = f"key {key}" if key else "rows in any order" if job.options.ignore_row_order else "by position"
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    return " → ".join(names), f"{how} · {engine}, {time.monotonic() - began:.1f} s · {when}"
+    return " → ".join(names), f"{how} · {engine}, {time.monotonic() - began:.1f} s", when
 
 
 def _closing_line(output: str, stats: Stats, began: float) -> str:

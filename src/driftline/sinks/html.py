@@ -96,9 +96,9 @@ class _Page:
 
 
 def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
-    """Write the page; `heading` says what was compared and how, `columns` limits what is shown."""
-    compared, how = settings.get("heading", ("", ""))
-    page = _Page(compared=compared, how=how, wanted=settings.get("columns"))
+    """Write the page; `heading` says what was compared, how and when, `columns` limits what is shown."""
+    compared, *how = settings.get("heading", ("",))
+    page = _Page(compared=compared, how=" · ".join(how), wanted=settings.get("columns"))
     for line in lines:
         page.note(json.loads(line))
     shown = page.columns

@@ -61,7 +61,7 @@ class _Seen:
         return next((list(event["key"]) for event in events if "key" in event), [])
 
 
-def write(lines: Iterable[bytes], out: BinaryIO, *, heading: tuple[str, str] = ("", ""), **settings: Any) -> None:
+def write(lines: Iterable[bytes], out: BinaryIO, *, heading: Sequence[str] = ("", ""), **settings: Any) -> None:
     """Write the view; `heading` is what was compared, and how."""
     seen = _Seen()
     for line in lines:
@@ -73,7 +73,7 @@ def write(lines: Iterable[bytes], out: BinaryIO, *, heading: tuple[str, str] = (
     )
     width = console.width
     counts = _counts(seen.stats, with_shares=width >= _WIDE)
-    parts = (_heading(*heading), counts, _columns(seen), _cells(seen), _rows(seen, width), _rest(seen))
+    parts = (_heading(*heading[:2]), counts, _columns(seen), _cells(seen), _rows(seen, width), _rest(seen))
     for number, part in enumerate(part for part in parts if part is not None):
         if number:
             console.print()

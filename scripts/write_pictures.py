@@ -1,0 +1,93 @@
+"""`make pictures`: the pictures of README and docs, made from real runs so that they cannot lie.
+
+A terminal picture is what the command printed on a pseudo-terminal, drawn as SVG without web fonts. A page picture is
+a screenshot of Chromium, where there is one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+ROOT = Path(__file__).resolve().parent.parent
+PICTURES = ROOT / "docs" / "pictures"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DIFF = ["diff", "monday.csv", "tuesday.csv", "--key", "id"]
+# rich's own template links fonts from the network; this one takes what the reader's machine has.
+SVG = """\
+<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font-family: ui-monospace, SFMono-Regular, Menlo, "DejaVu Sans Mono", monospace;
+  font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asian: full-width; }}
+.{unique_id}-title {{ font-size: 18px; font-weight: bold; font-family: system-ui, sans-serif; }}
+{styles}
+</style>
+<defs><clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
+</clipPath>{lines}</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">{matrix}</g>
+</g>
+</svg>
+"""
+
+
+def main() -> None:
+    PICTURES.mkdir(exist_ok=True)
+    folder = ROOT / "examples" / "customers"
+    write_terminal("diff-terminal.svg", "driftline diff monday.csv tuesday.csv --key id", DIFF, folder, columns=86)
+    if CHROMIUM is None:
+        print("Chromium is not installed: the pictures of pages stay as they are", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        page = Path(scratch, "report.html")
+        command = [sys.executable, "-m", "driftline", *DIFF, "-o", str(page)]
+        subprocess.run(command, cwd=folder, check=False)
+        screenshot(page, PICTURES / "report.png", scratch)
+
+
+def write_terminal(name: str, shown: str, arguments: list[str], folder: Path, *, columns: int) -> None:
+    console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
+    console.print(Text.assemble(("$ ", "bold cyan"), shown))
+    console.print(Text.from_ansi(on_terminal(arguments, folder, columns)), soft_wrap=True)
+    svg = console.export_svg(title="driftline", code_format=SVG, unique_id="terminal")
+    (PICTURES / name).write_text(svg, encoding="utf-8")
+
+
+def on_terminal(arguments: list[str], folder: Path, columns: int) -> str:
+    main_end, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
+    command = [sys.executable, "-m", "driftline", "--color", "always", *arguments]
+    with subprocess.Popen(command, cwd=folder, stdout=side, stderr=subprocess.DEVNULL) as process:
+        os.close(side)
+        screen = b""
+        while process.poll() is None or screen == b"":
+            try:
+                screen += os.read(main_end, 65536)
+            except OSError:
+                break
+    os.close(main_end)
+    return screen.decode().replace("\r\n", "\n")
+
+
+def screenshot(page: Path, target: Path, scratch: str) -> None:
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={scratch}/profile"]
+    flags += ["--window-size=1280,640", f"--screenshot={target}"]
+    subprocess.run([str(CHROMIUM), *flags, page.as_uri()], check=True, capture_output=True, timeout=120)
+
+
+if __name__ == "__main__":
+    main()
