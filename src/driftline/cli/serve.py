@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.types import ASGIApp
-
     from driftline.gateway.settings import GatewaySettings
+    from driftline.serving.server import Service
     from driftline.web.compare_service import CompareLimits
 
 _EPILOG = """\b
@@ -118,15 +115,14 @@ def _metrics_directory(settings: GatewaySettings | None) -> Iterator[Path]:
         yield Path(directory)
 
 
-def _make_service(
-    limits: CompareLimits, settings: GatewaySettings | None, directory: Path
-) -> tuple[ASGIApp, Callable[[], None]]:
+def _make_service(limits: CompareLimits, settings: GatewaySettings | None, directory: Path) -> Service:
     from driftline.serving.metrics import Metrics
+    from driftline.serving.server import Service
     from driftline.web.app import application
 
     metrics = Metrics(directory)
     if settings is None:
-        return application(metrics, limits), metrics.close
+        return Service(application(metrics, limits), lambda: None, metrics.close)
     from driftline.gateway.service import Gateway
 
     gateway = Gateway(settings, metrics)
@@ -135,4 +131,4 @@ def _make_service(
         gateway.close()
         metrics.close()
 
-    return application(metrics, limits, gateway), close
+    return Service(application(metrics, limits, gateway), gateway.feeds.stop, close)

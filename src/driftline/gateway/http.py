@@ -8,17 +8,20 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from driftline.errors import GatewayError
 from driftline.gateway.auth import Caller
+from driftline.gateway.feed import wait_of
 from driftline.gateway.service import Gateway
 from driftline.serving.bodies import read_limited
 
 Handler = Callable[[Gateway, Request], Awaitable[Response]]
 
 _JSON = "application/json"
+_STREAMING = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # proxies must not keep events back
 
 
 async def push(gateway: Gateway, request: Request) -> Response:
@@ -35,24 +38,46 @@ async def push(gateway: Gateway, request: Request) -> Response:
 
 
 async def pull(gateway: Gateway, request: Request) -> Response:
-    """Give a page of deltas."""
-    caller = _caller(gateway, request)
-    query = dict(request.query_params)
-    claimed = query.get("clientId")
-    if caller is None:
-        caller = _insecure_caller(gateway, claimed)
-        gateway.limiter.take(caller.client_id)
-    elif claimed is not None and claimed != caller.client_id:
-        raise GatewayError("clientId is not the token's subject", code="FORBIDDEN")
-    page = await gateway.pull(caller, query)
+    """Give a page of deltas; with `wait` and nothing to give, as soon as there is something."""
+    caller, query = _client(gateway, request), dict(request.query_params)
+    seconds = wait_of(query)
+    page = await (gateway.feeds.long_poll(caller, query, seconds) if seconds else gateway.pull(caller, query))
     answer = b'{"deltas":[%b],"serverHlc":"%d","hasMore":%b,"cursor":"%b"}' % (
         b",".join(page.deltas),
         gateway.server_hlc(),
         b"true" if page.has_more else b"false",
         page.cursor.encode().encode(),
     )
+    gateway.metrics.add("driftline_deltas_pulled_total", len(page.deltas))
     gateway.metrics.add("driftline_sent_bytes_total", len(answer))
     return Response(answer, media_type=_JSON)
+
+
+async def feed(gateway: Gateway, request: Request) -> Response:
+    """Send deltas as they arrive."""
+    caller, query = _client(gateway, request), dict(request.query_params)
+    last = request.headers.get("last-event-id")
+    if last:
+        query = {**query, "cursor": last}
+    return FeedResponse(gateway, caller, query)
+
+
+class FeedResponse(Response):
+    """A stream of events; its listener is counted for as long as it lasts."""
+
+    def __init__(self, gateway: Gateway, caller: Caller, query: dict[str, str]) -> None:
+        super().__init__(media_type="text/event-stream")
+        self._gateway = gateway
+        self._caller = caller
+        self._query = query
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a cursor that has ended, then stream."""
+        feeds = self._gateway.feeds
+        with feeds.listening(self._caller.client_id):
+            first = await feeds.first_event(self._caller, self._query)
+            events = feeds.events(self._caller, self._query, first)
+            await StreamingResponse(events, media_type=self.media_type, headers=_STREAMING)(scope, receive, send)
 
 
 async def flush(gateway: Gateway, request: Request) -> Response:
@@ -107,6 +132,7 @@ async def admin_metrics(gateway: Gateway, request: Request) -> Response:
 _ROUTES: tuple[tuple[str, str, list[str], Handler], ...] = (
     ("push", "/sync/{gw}/push", ["POST"], push),
     ("pull", "/sync/{gw}/pull", ["GET"], pull),
+    ("feed", "/sync/{gw}/feed", ["GET"], feed),
     ("flush", "/admin/flush/{gw}", ["POST"], flush),
     ("schema", "/admin/schema/{gw}", ["POST"], set_schema),
     ("sync-rules", "/admin/sync-rules/{gw}", ["POST", "DELETE"], set_rules),
@@ -139,6 +165,17 @@ def _caller(gateway: Gateway, request: Request) -> Caller | None:
     if not caller.gateway == wanted == gateway.settings.gateway:
         raise GatewayError("the token is not for this gateway", code="FORBIDDEN")
     gateway.limiter.take(caller.client_id)
+    return caller
+
+
+def _client(gateway: Gateway, request: Request) -> Caller:
+    """The caller of a read; its `clientId`, if it says one, is its own."""
+    caller, claimed = _caller(gateway, request), request.query_params.get("clientId")
+    if caller is None:
+        caller = _insecure_caller(gateway, claimed)
+        gateway.limiter.take(caller.client_id)
+    elif claimed is not None and claimed != caller.client_id:
+        raise GatewayError("clientId is not the token's subject", code="FORBIDDEN")
     return caller
 
 

@@ -15,7 +15,9 @@ from driftline.gateway.views import View
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
 
-_SCAN = 10_000  # records read at a time when a view hides some
+_PAGE_BYTES = 16 << 20  # a page ends here too, because a record can be as large as a push
+_FEW, _MANY = 64, 8192  # records read at a time: many only while they are small
+_SMALL_BYTES = 1 << 20
 _PARAMETER = "p."
 _POSITIVE = re.compile(r"0*[1-9][0-9]{0,18}")
 
@@ -83,12 +85,13 @@ def read_page(log: DeltaLog, start: Cursor, limit: int, view: View | None = None
     """One page after a cursor, up to a sequence (by default the newest); `limit` binds, also inside a record."""
     last = log.bounds().last if upto is None else upto
     found: list[bytes] = []
+    size = 0
     at = start
-    # One record more than the page holds tells whether there is more.
-    for record in _wanted(log, start, last, limit + 1 if view is None else _SCAN):
+    for record in _wanted(log, start, last):
         done = start.sent if record.seq == start.seq else 0
         told = ([record.body] if view is None else view.sent_for(record))[done:]
-        room = limit - len(found)
+        room = limit - len(found) if size <= _PAGE_BYTES else 0
+        size += sum(map(len, told))
         if len(told) > room:
             inside = start.at(record.seq, record.arrival, done + room) if room else at
             return Page(found + told[:room], inside, True)
@@ -97,17 +100,21 @@ def read_page(log: DeltaLog, start: Cursor, limit: int, view: View | None = None
     return Page(found, start.at(last, log.arrival_at(last) or 0), False)
 
 
-def _wanted(log: DeltaLog, start: Cursor, last: int, page: int) -> Iterator[Record]:
+def _wanted(log: DeltaLog, start: Cursor, last: int) -> Iterator[Record]:
     """The records after a cursor, older hlcs skipped among those that had arrived when the first page was asked."""
     after = start.seq - 1 if start.sent else start.seq
     skipping_to = min(start.skip_upto, last)
-    while after < skipping_to:
-        records = log.read(after, page, upto=skipping_to, since_hlc=start.since)
+    yield from _read_range(log, after, skipping_to, start.since)
+    yield from _read_range(log, max(after, skipping_to), last, -1)
+
+
+def _read_range(log: DeltaLog, after: int, upto: int, since: int) -> Iterator[Record]:
+    count = _FEW
+    while after < upto:
+        records = log.read(after, count, upto=upto, since_hlc=since)
         yield from records
-        after = records[-1].seq if len(records) == page else skipping_to
-    while after < last:
-        records = log.read(after, page, upto=last)
-        if not records:
+        if len(records) < count:
             return
-        yield from records
         after = records[-1].seq
+        is_small = sum(len(record.body) for record in records) < _SMALL_BYTES
+        count = min(count * 4, _MANY) if is_small else _FEW

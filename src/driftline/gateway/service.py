@@ -18,18 +18,18 @@ from driftline.deltas.clock import make_hlc, physical_ms
 from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError, StorageError
 from driftline.gateway.auth import Caller
 from driftline.gateway.configuration import Configuration, load_configuration
-from driftline.gateway.cursor import NO_VIEW
+from driftline.gateway.feed import Feeds
 from driftline.gateway.flush import FlushReport, FlushTimer
 from driftline.gateway.group_commit import GroupCommit
 from driftline.gateway.lake_process import LOG_FILE, REFRESHED, LakeProcess, LakeWork
 from driftline.gateway.log import Appended, DeltaLog, Entry
-from driftline.gateway.pull import Page, limit_of, parameters_of, read_page, start_of
+from driftline.gateway.pull import Page
 from driftline.gateway.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
+from driftline.gateway.reading import LogReader
 from driftline.gateway.row_index import RowIndex
 from driftline.gateway.rules import SyncRules, parse_rules
 from driftline.gateway.settings import GatewaySettings, authenticator
 from driftline.gateway.sqlite_log import SqliteLog
-from driftline.gateway.views import View
 from driftline.serving.metrics import Metrics
 from driftline.serving.rates import RateLimiter
 
@@ -60,6 +60,8 @@ class Gateway:
         self.log = SqliteLog(settings.data / LOG_FILE)
         _claim(self.log, settings.gateway)
         self.index = RowIndex(self.log)
+        self.reader = LogReader(self.log, self.index, settings.gateway, self._current_rules)
+        self.feeds = Feeds(self.reader, self.in_thread, self.server_hlc, self._event_sent)
         work = LakeWork(settings.data, settings.lake_location, settings.gateway, settings.run, settings.adopt_lake)
         self.lake = LakeProcess(work)
         self._has_refreshed = False
@@ -104,9 +106,7 @@ class Gateway:
 
     async def pull(self, caller: Caller, query: Mapping[str, str]) -> Page:
         """A page of the log, through the caller's view where rules are set."""
-        page = await self.in_thread(self._read, caller, query)
-        self.metrics.add("driftline_deltas_pulled_total", len(page.deltas))
-        return page
+        return await self.in_thread(self.reader.page, caller, query)
 
     async def flush(self) -> FlushReport:
         """Flush everything that has arrived by now to the lake, and take in what others brought there."""
@@ -153,6 +153,7 @@ class Gateway:
             "driftline_log_pruned_sequence": ("Everything up to this sequence is forgotten.", bounds.pruned),
             "driftline_log_flushed_sequence": ("Everything up to this is in the lake.", self.log.marks().flushed),
             "driftline_log_wal_bytes": ("Size of the write-ahead log.", self.log.size()),
+            "driftline_feeds_open": ("Clients that listen to a feed or a long poll (this process).", self.feeds.open),
             "driftline_pending_deltas": ("Deltas waiting to be written (this process).", self.pending),
             "driftline_last_seen_lag_ms": ("How far the hindmost client's lastSeenHlc lies back (this process).", lag),
         }
@@ -200,6 +201,7 @@ class Gateway:
     def close(self, flush_seconds: float = 4.0) -> None:
         """Write what waits, flush as far as time allows, let go of everything."""
         self._commit.close()
+        self.feeds.signal.close()
         self._upkeep.close()
         self._timer.close()
         try:
@@ -224,17 +226,13 @@ class Gateway:
             self.log.close()
             raise
 
-    def _read(self, caller: Caller, query: Mapping[str, str]) -> Page:
-        limit, configuration = limit_of(query), self.configuration()
-        rules = None if caller.is_admin else configuration.rules
-        parameters = parameters_of(query)
-        digest = NO_VIEW if rules is None else rules.view_digest(caller.claims, parameters)
-        start = start_of(query, self.log, configuration.rules_number, digest)
-        if rules is None:
-            return read_page(self.log, start, limit)
-        upto = self.index.catch_up(rules, configuration.rules_number)
-        view = View(self.index, rules, caller.claims, self.settings.gateway, parameters)
-        return read_page(self.log, start, limit, view, upto)
+    def _current_rules(self) -> tuple[SyncRules | None, int]:
+        configuration = self.configuration()
+        return configuration.rules, configuration.rules_number
+
+    def _event_sent(self, deltas: int) -> None:
+        self.metrics.add("driftline_feed_events_total")
+        self.metrics.add("driftline_deltas_pulled_total", deltas)
 
     async def _parsed(self, body: bytes) -> Push:
         if len(body) <= _LARGE_BODY:

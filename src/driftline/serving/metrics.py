@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROUTES = (
-    *("push", "pull", "flush", "schema", "sync-rules"),
+    *("push", "pull", "feed", "snapshot", "flush", "schema", "sync-rules"),
     *("compare", "index", "docs", "openapi", "health", "ready", "metrics", "other"),
 )
 STATUSES = (200, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 429, 500, 503)
@@ -22,6 +22,7 @@ _PLAIN = {
     "driftline_deltas_pulled_total": "Deltas sent to clients.",
     "driftline_received_bytes_total": "Bytes of push bodies.",
     "driftline_sent_bytes_total": "Bytes of pull answers.",
+    "driftline_feed_events_total": "Events sent to feeds.",
     "driftline_flushes_total": "Flushes to the lake.",
     "driftline_flushed_deltas_total": "Deltas written to the lake.",
     "driftline_flush_errors_total": "Flushes that failed and will be tried again.",

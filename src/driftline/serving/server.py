@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -25,8 +25,16 @@ from driftline.errors import DriftlineError, EngineError, OptionError
 from driftline.serving.connections import ACCEPTED_AT_ONCE, ConnectionLimits, limited_protocol
 from driftline.serving.structured_log import log_to_stderr
 
-# A service is made inside its worker: the application, and what to call at its end.
-MakeService = Callable[[], tuple[ASGIApp, Callable[[], None]]]
+
+class Service(NamedTuple):
+    """What a worker serves: the application, what lets go of clients that stay, and what to call at the end."""
+
+    app: ASGIApp
+    drain: Callable[[], None]
+    close: Callable[[], None]
+
+
+MakeService = Callable[[], Service]  # called inside the worker
 
 _DRAIN_SECONDS = 4  # for requests under way; the last flush has four more, together below ten
 _KILL_SECONDS = 10
@@ -80,9 +88,9 @@ def serve(make_service: MakeService, options: ServerOptions) -> None:
 
 def _run_worker(make_service: MakeService, listener: socket.socket, options: ServerOptions) -> None:
     log_to_stderr(options.log_level)
-    app, close = make_service()
+    service = make_service()
     config = uvicorn.Config(
-        app,
+        service.app,
         http=cast(Any, limited_protocol(options.connections)),
         ws="none",
         backlog=ACCEPTED_AT_ONCE,
@@ -99,9 +107,9 @@ def _run_worker(make_service: MakeService, listener: socket.socket, options: Ser
         _logger.info("listening", extra={"fields": {"host": host, "port": port}})
         # The server raises the signal again that ended it; here that is the wanted end.
         with contextlib.suppress(KeyboardInterrupt):
-            _Server(config).run(sockets=[listener])
+            _Server(config, service.drain).run(sockets=[listener])
     finally:
-        close()
+        service.close()
         _logger.info("closed")
 
 
@@ -112,10 +120,18 @@ class _Server(uvicorn.Server):
     connection too many is closed.
     """
 
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._drain = drain
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or []:
             listener.listen(_QUEUED)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._drain()
+        await super().shutdown(sockets)
 
 
 def _check_certificate(options: ServerOptions) -> None:
