@@ -122,7 +122,7 @@ def _make_service(limits: CompareLimits, settings: GatewaySettings | None, direc
 
     metrics = Metrics(directory)
     if settings is None:
-        return Service(application(metrics, limits), lambda: None, metrics.close)
+        return Service(application(metrics, limits), metrics.close)
     from driftline.gateway.service import Gateway
 
     gateway = Gateway(settings, metrics)
@@ -131,4 +131,4 @@ def _make_service(limits: CompareLimits, settings: GatewaySettings | None, direc
         gateway.close()
         metrics.close()
 
-    return Service(application(metrics, limits, gateway), gateway.feeds.stop, close)
+    return Service(application(metrics, limits, gateway), close, gateway.feeds.stop)

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.types import ASGIApp
+    from driftline.serving.server import Service
 
 _EPILOG = """\b
 Examples:
@@ -40,8 +38,9 @@ def ui(folder: Path, host: str, port: int, open_browser: bool) -> None:
     serve(partial(_make_console, folder, host, port, open_browser), options)
 
 
-def _make_console(folder: Path, host: str, port: int, open_browser: bool) -> tuple[ASGIApp, Callable[[], None]]:
+def _make_console(folder: Path, host: str, port: int, open_browser: bool) -> Service:
     """Called when the port is open already, so that whoever reads the address can follow it at once."""
+    from driftline.serving.server import Service
     from driftline.web.console.app import Console
     from driftline.web.console.guard import Guard
 
@@ -51,4 +50,4 @@ def _make_console(folder: Path, host: str, port: int, open_browser: bool) -> tup
     click.echo(f"driftline ui: {address} (Ctrl-C ends it)", err=True)
     if open_browser:
         click.launch(address)
-    return guarded, lambda: None
+    return Service(guarded)

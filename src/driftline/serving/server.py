@@ -27,11 +27,11 @@ from driftline.serving.structured_log import log_to_stderr
 
 
 class Service(NamedTuple):
-    """What a worker serves: the application, what lets go of clients that stay, and what to call at the end."""
+    """What a worker serves: the application, what to call at the end, and what lets go of clients that stay."""
 
     app: ASGIApp
-    drain: Callable[[], None]
-    close: Callable[[], None]
+    close: Callable[[], None] = lambda: None
+    drain: Callable[[], None] = lambda: None
 
 
 MakeService = Callable[[], Service]  # called inside the worker
