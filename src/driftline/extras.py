@@ -19,6 +19,7 @@ EXTRA_OF: dict[str, tuple[str, str]] = {
     "apsw": ("sqlite", "changesets need"),
     "sqlglot": ("sqlite", "changesets from SQL need"),
     "deltalake": ("lake", "the lake needs"),
+    "obstore": ("cloud", "files in object stores need"),
     "starlette": ("serve", "the HTTP services need"),
     "uvicorn": ("serve", "the HTTP services need"),
     "jwt": ("serve", "tokens need"),

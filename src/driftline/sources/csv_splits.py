@@ -35,7 +35,7 @@ class ByteRange:
 
     def read(self) -> bytes:
         """The bytes, as long as the file is what it was when it was opened."""
-        with naming_the_file(self.file.name), open(self.file.path, "rb", buffering=0) as stream:
+        with naming_the_file(self.file.name), self.file.open(buffered=False) as stream:
             data = read_exactly(stream, self.start, self.end - self.start)
         if len(data) != self.end - self.start:
             self.file.check_unchanged()
@@ -92,7 +92,7 @@ class Layout:
 
 def plan_file(file: InputFile, delimiter: str, target_bytes: int, pool: Executor | None = None) -> Layout:
     """Read the header and cut the rest into ranges of about `target_bytes`."""
-    with naming_the_file(file.name), open(file.path, "rb", buffering=0) as stream:
+    with naming_the_file(file.name), file.open(buffered=False) as stream:
         found = _read_header(stream, delimiter)
         if found is None:
             return Layout(None, ())
@@ -143,7 +143,7 @@ def _boundaries(file: InputFile, stream: BinaryIO, start: int, target_bytes: int
 
 
 def _quotes_between(file: InputFile, start: int, end: int) -> int:
-    with naming_the_file(file.name), open(file.path, "rb", buffering=0) as stream:
+    with naming_the_file(file.name), file.open(buffered=False) as stream:
         return sum(count_quotes(chunk) for chunk in _chunks(stream, start, end))
 
 

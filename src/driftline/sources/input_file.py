@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from driftline.errors import InputError
 from driftline.files import StrPath, naming_the_file
@@ -27,6 +28,14 @@ class InputFile:
         with naming_the_file(name):
             status = os.stat(path)
         return cls(os.fspath(path), name, status.st_size, status.st_mtime_ns)
+
+    def open(self, *, buffered: bool = True) -> BinaryIO:
+        """A seekable stream of its bytes."""
+        return open(self.path, "rb", buffering=-1 if buffered else 0)
+
+    def for_arrow(self) -> Any:
+        """What Arrow's readers take; a path lets them read without Python."""
+        return self.path
 
     def check_unchanged(self) -> None:
         """Raise if the file is not what it was when the work began."""

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from driftline.errors import InputError
-from driftline.files import StrPath, compression_of, compression_of_bytes, decompressed, naming_the_file, open_bytes
+from driftline.files import StrPath, compression_of_bytes, decompressed, naming_the_file
+from driftline.sources.addresses import Address, parse_address
 from driftline.sources.formats import FORMATS
 from driftline.sources.input_file import InputFile, known_suffix
-from driftline.sources.port import Address, Format, Opening, ReadOptions, Source
+from driftline.sources.port import Format, Opening, ReadOptions, Source
+from driftline.sources.stores import StoredFile, is_url, list_urls
 from driftline.sources.workspace import Workspace
 
 STANDARD_INPUT = "-"
-_TABLE_MARK = "::"
 _BLOCK_BYTES = 1 << 20
 _START_BYTES = 16  # enough for every magic word
 _UNREADABLE: dict[bytes, str] = {  # first bytes, as a pattern, and what to do about them
@@ -35,30 +36,46 @@ _STREAMS = (STANDARD_INPUT, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 def open_source(given: StrPath, workspace: Workspace, options: ReadOptions | None = None) -> Source:
     """Find the format and the files behind what was given; compressed ones and streams are spooled to plain files."""
     options = options or ReadOptions()
-    address = _parsed(os.fspath(given))
-    if is_stream(address.text):
-        spooled = (_spooled_stream(address.text, workspace),)
-        return _format_of(address, spooled[0].path).open(address, Opening(spooled, options, workspace))
+    text = os.fspath(given)
+    if is_stream(text):
+        spooled = _spooled_stream(text, workspace)
+        return _format_of(spooled, text).open(Address(text, text), Opening((spooled,), options, workspace))
+    address = parse_address(text)
     for one in FORMATS:
         if one.recognises(address, None):
-            return one.open(address, Opening((_plain_file(address.path, workspace),), options, workspace))
-    paths = _expand(address.path)
-    formats = {one.name: one for one in (_format_of(Address(path, path), path) for path in paths)}
+            return one.open(address, Opening(_named_file(address, workspace), options, workspace))
+    found = [_noted(path) for path in _expand(address.path)]
+    formats = {one.name: one for one in (_format_of(file, file.name) for file in found)}
     if len(formats) > 1:
         kinds = ", ".join(sorted(formats))
         raise InputError(f"{address.text} mixes files of several kinds: {kinds}", code="mixed_inputs")
     [chosen] = formats.values()
-    files = tuple(_plain_file(path, workspace) for path in paths)
+    files = tuple(_plain_file(file, workspace) for file in found)
     return chosen.open(address, Opening(files, options, workspace))
 
 
-def _parsed(text: str) -> Address:
-    path, mark, table = text.rpartition(_TABLE_MARK)
-    return Address(text, path, table) if mark and not os.path.exists(text) else Address(text, text)
+def _named_file(address: Address, workspace: Workspace) -> tuple[InputFile, ...]:
+    """The one file of an address with a table in it, here on this machine; none where the address is no file."""
+    if address.table is None or address.kind:
+        return ()
+    file = _noted(address.path)
+    if not isinstance(file, StoredFile):
+        return (_plain_file(file, workspace),)
+    with file.open() as stream:
+        return (_spool(stream, file.name, workspace),)
+
+
+def _noted(path: str) -> InputFile:
+    return StoredFile.at(path) if is_url(path) else InputFile.of(path, path)
 
 
 def _expand(name: str) -> list[str]:
     """The files of a folder or a glob in the order of their names; a plain path is itself."""
+    if is_url(name):
+        found = [url for url in list_urls(name) if not name.endswith("/") or _is_data(url.rpartition("/")[2])]
+        if not found:
+            raise InputError(f"no object matches {name}", code="not_found", path=name)
+        return found
     if os.path.isdir(name):
         with naming_the_file(name):
             found = sorted(entry.path for entry in os.scandir(name) if entry.is_file() and _is_data(entry.name))
@@ -100,23 +117,26 @@ def check_two_sides(a: StrPath, b: StrPath) -> None:
         raise InputError("only one side can be standard input: name a file for the other", code="input_read_twice")
 
 
-def _format_of(address: Address, path: str) -> Format:
+def _format_of(file: InputFile, name: str) -> Format:
     """The format of one plain or packed file."""
-    with naming_the_file(address.path), open(path, "rb") as file:
-        start = file.read(_START_BYTES)
+    with naming_the_file(name), file.open() as stream:
+        start = stream.read(_START_BYTES)
     for magic, words in _UNREADABLE.items():
         if re.match(magic, start):
-            is_workbook = Path(address.path.lower()).suffix in _WORKBOOKS
+            is_workbook = Path(name.lower()).suffix in _WORKBOOKS
             words = "an Excel workbook: save the sheet as CSV" if is_workbook else words
-            raise InputError(f"{address.path} is {words}", code="unsupported_format", path=address.path)
-    return next(one for one in FORMATS if one.recognises(address, start))
+            raise InputError(f"{name} is {words}", code="unsupported_format", path=name)
+    return next(one for one in FORMATS if one.recognises(Address(name, name), start))
 
 
-def _plain_file(path: str, workspace: Workspace) -> InputFile:
-    if compression_of(path) == "plain":
-        return InputFile.of(path, path)
-    with open_bytes(path) as stream:
-        return _spool(stream, path, workspace)
+def _plain_file(file: InputFile, workspace: Workspace) -> InputFile:
+    """The file itself, or an unpacked copy of a compressed one."""
+    with naming_the_file(file.name), file.open() as stream:
+        compression = compression_of_bytes(stream.read(4))
+        if compression == "plain":
+            return file
+        stream.seek(0)
+        return _spool(decompressed(stream, compression, file.name), file.name, workspace)
 
 
 def _spooled_stream(name: str, workspace: Workspace) -> InputFile:

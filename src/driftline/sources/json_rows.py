@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 def json_rows(file: InputFile) -> Iterator[Row]:
     """All objects of a file, in order."""
-    with naming_the_file(file.name), open(file.path, "rb") as stream:
+    with naming_the_file(file.name), file.open() as stream:
         is_array = known_suffix(file.name) == ".json" and _starts_array(stream.read(_CHUNK_BYTES))
         stream.seek(0)
         yield from _array_objects(stream, file.name) if is_array else _lines(stream, file.name)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from driftline.errors import TableError
+from driftline.sources.addresses import Address
 from driftline.sources.input_file import InputFile
 from driftline.sources.workspace import Workspace
 
@@ -29,15 +30,6 @@ class ReadOptions:
     """How a side is to be read; None: as its name and content say."""
 
     delimiter: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """What a user named as a side: the text, and its parts."""
-
-    text: str
-    path: str
-    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from driftline.errors import InputError
+from driftline.errors import InputError, TableError
 from driftline.sources.inputs import check_two_sides, open_source
 from driftline.sources.port import Source
 from driftline.sources.workspace import Workspace
@@ -86,6 +86,9 @@ def open_sides(job: DiffJob, workspace: Workspace) -> tuple[Source, Source]:
     check_two_sides(job.a, job.b)
     a = open_source(job.a, workspace, job.options.reading)
     b = open_source(job.b, workspace, job.options.reading)
+    for side, source in (("A", a), ("B", b)):
+        if job.options.has_row_numbers and not source.ordered:
+            raise TableError(f"{side} has no row order: name a key, or ignore row order", code="needs_key", side=side)
     if a.typed != b.typed:
         raise InputError(
             f"one side is CSV (text) and the other {a.format if a.typed else b.format} (typed values): "

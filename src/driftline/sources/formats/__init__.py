@@ -6,10 +6,19 @@ Their files are imported by every command, so what is heavy is imported inside t
 from __future__ import annotations
 
 from driftline.sources.formats.csv import CsvFormat
+from driftline.sources.formats.delta import DeltaFormat
+from driftline.sources.formats.hive import HiveFormat
 from driftline.sources.formats.jsonl import JsonLinesFormat
 from driftline.sources.formats.parquet import ParquetFormat
 from driftline.sources.formats.sqlite import SqliteFormat
 from driftline.sources.port import Format
 
 # CSV is last, because it takes what nobody else knows.
-FORMATS: tuple[Format, ...] = (SqliteFormat(), ParquetFormat(), JsonLinesFormat(), CsvFormat())
+FORMATS: tuple[Format, ...] = (
+    DeltaFormat(),
+    HiveFormat(),
+    SqliteFormat(),
+    ParquetFormat(),
+    JsonLinesFormat(),
+    CsvFormat(),
+)

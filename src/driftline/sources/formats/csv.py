@@ -14,10 +14,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from driftline.files import naming_the_file
+from driftline.sources.addresses import Address
 from driftline.sources.csv_exact import rewrite_soundly, stream_records
 from driftline.sources.input_file import InputFile, known_suffix
 from driftline.sources.port import (
-    Address,
     FileFingerprint,
     Opening,
     SplitSide,
@@ -91,7 +91,7 @@ class CsvSource:
 
     def _file_records(self, file: InputFile, side: str, checked: bool) -> Iterator[list[str]]:
         """All records of one file; afterwards the file must be what it was before."""
-        with naming_the_file(file.name), open(file.path, "rb") as stream:
+        with naming_the_file(file.name), file.open() as stream:
             yield from stream_records(stream, side=side, delimiter=self.delimiter, known_encoding=not checked)
         file.check_unchanged()
 
@@ -130,7 +130,7 @@ class CsvSource:
         if layout.header is not None and all((pool.map if pool else map)(check, layout.ranges)):
             return file
         target = workspace.new_file("rewritten.csv")
-        with naming_the_file(file.name), open(file.path, "rb") as stream, open(target, "wb") as out:
+        with naming_the_file(file.name), file.open() as stream, open(target, "wb") as out:
             rewrite_soundly(stream, out, side=side, delimiter=self.delimiter)
         file.check_unchanged()
         return InputFile.of(target, file.name)

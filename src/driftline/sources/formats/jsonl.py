@@ -6,9 +6,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from driftline.sources.addresses import Address
 from driftline.sources.input_file import InputFile, known_suffix
 from driftline.sources.json_rows import json_rows
-from driftline.sources.port import Address, FileFingerprint, Opening, SplitSide, fingerprint_of_files
+from driftline.sources.port import FileFingerprint, Opening, SplitSide, fingerprint_of_files
 from driftline.sources.workspace import Workspace
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.errors import InputError
 from driftline.files import naming_the_file
+from driftline.sources.addresses import Address
 from driftline.sources.input_file import InputFile, known_suffix
 from driftline.sources.port import (
-    Address,
     FileFingerprint,
     Opening,
     ParsedRange,
@@ -66,7 +66,7 @@ class ParquetSource:
 
     def types(self) -> pa.Schema:
         """From the footer of the first file."""
-        with _opened(self.files[0]) as file:
+        with opened(self.files[0]) as file:
             return file.schema_arrow
 
     def fingerprint(self, of_file: FileFingerprint) -> str:
@@ -79,8 +79,8 @@ class ParquetSource:
         splits: list[RowGroup] = []
         rows = 0
         for file in self.files:
-            with _opened(file) as opened:
-                names, about = tuple(opened.schema_arrow.names), opened.metadata
+            with opened(file) as found:
+                names, about = tuple(found.schema_arrow.names), found.metadata
                 groups = [about.row_group(number) for number in range(about.num_row_groups)]
             if header is not None and names != header:
                 raise part_mismatch(side, file.name)
@@ -100,7 +100,7 @@ class ParquetSource:
         """The first rows of the first file."""
         from driftline.sources.json_cells import json_columns
 
-        with _opened(self.files[0]) as file:
+        with opened(self.files[0]) as file:
             batch = next(file.iter_batches(batch_size=rows, use_threads=False), None)
             table = json_columns(
                 file.schema_arrow.empty_table().from_batches([batch] if batch else [], file.schema_arrow)
@@ -151,19 +151,19 @@ class RowGroup:
         return json_columns(self._read().slice(0, _HEAD_ROWS))
 
     def _read(self) -> pa.Table:
-        with _opened(self.file) as file:
+        with opened(self.file) as file:
             return file.read_row_group(self.number, use_threads=False)
 
 
 @contextmanager
-def _opened(file: InputFile) -> Iterator[pq.ParquetFile]:
+def opened(file: InputFile) -> Iterator[pq.ParquetFile]:
     """A file, with pyarrow's complaints turned into one clear line."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with naming_the_file(file.name), pq.ParquetFile(file.path) as opened:
-            yield opened
+        with naming_the_file(file.name), pq.ParquetFile(file.for_arrow()) as found:
+            yield found
     except pa.ArrowException as error:
         first_line = str(error).splitlines()[0]
         raise InputError(

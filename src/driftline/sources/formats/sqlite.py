@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from driftline.errors import InputError
+from driftline.sources.addresses import Address
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import Address, FileFingerprint, Opening, SplitSide, fingerprint_of_files
+from driftline.sources.port import FileFingerprint, Opening, SplitSide, fingerprint_of_files
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -1,0 +1,163 @@
+"""Delta tables at a version: typed cells, every row group of an active file is a split (sources §5).
+
+The log is read by `deltalake`, the files by pyarrow, on any machine that sees them. A split takes care of renamed
+columns, columns that its file lacks, widened types, partition values and deleted rows. (`to_pyarrow_dataset` gives
+nulls for renamed columns without a word.)
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from driftline.errors import InputError
+from driftline.sources.addresses import Address, is_delta_folder
+from driftline.sources.data_files import DataFile, DataFileSource
+from driftline.sources.input_file import InputFile
+from driftline.sources.port import Opening
+from driftline.sources.stores import StoredFile, is_url
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+_READER_FEATURES = {
+    "columnMapping",
+    "deletionVectors",
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+}
+_MOST_DELETION_BYTES = 64 << 20  # bit masks travel to the tasks with the plan
+
+
+class DeltaFormat:
+    """Takes `delta:LOCATION[@VERSION|@TIME]`, and folders that hold a Delta log."""
+
+    name = "delta"
+    suffixes = ()
+
+    def recognises(self, address: Address, start: bytes | None) -> bool:
+        """By the prefix or the log."""
+        return start is None and (address.kind == "delta" or (not address.kind and is_delta_folder(address.path)))
+
+    def open(self, address: Address, opening: Opening) -> DataFileSource:
+        """The table as of its version."""
+        table = _table_at(address)
+        _check_protocol(table, address.text)
+        schema, physical = _columns(table)
+        data = _data_files(table, address, physical)
+        identity = f"delta:{table.metadata().id}@{table.version()}"  # versions never change
+        return DataFileSource(data, schema, physical, self.name, ordered=False, identity=identity)
+
+
+def _table_at(address: Address) -> DeltaTable:
+    """The table at the version or time that the address names, else as it is now."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    number = int(address.version) if address.version and address.version.isdigit() else None
+    try:
+        table = DeltaTable(address.path, version=number, storage_options=_storage_options(address.path))
+        if address.version and number is None:
+            at = datetime.fromisoformat(address.version.replace("Z", "+00:00")).astimezone(UTC)
+            first = min(entry["timestamp"] for entry in table.history())
+            if at.timestamp() * 1000 < first:  # deltalake would give the oldest version without a word
+                raise _no_such_version(address)
+            table.load_as_version(at)
+    except TableNotFoundError as error:
+        raise InputError(
+            f"{address.path} is no Delta table: there is no log", code="not_found", path=address.path
+        ) from error
+    except (DeltaError, OSError, ValueError) as error:
+        if address.version:
+            raise _no_such_version(address) from error
+        first_line = str(error).splitlines()[0]
+        raise InputError(
+            f"{address.path} cannot be read as a Delta table: {first_line}", code="invalid_delta", path=address.path
+        ) from error
+    return table
+
+
+def _no_such_version(address: Address) -> InputError:
+    return InputError(
+        f"{address.path} has no version {address.version}: see the history of the table", code="no_such_version"
+    )
+
+
+def _storage_options(path: str) -> dict[str, str] | None:
+    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+    return {"AWS_ALLOW_HTTP": "true"} if is_url(path) and plain else None
+
+
+def _check_protocol(table: DeltaTable, name: str) -> None:
+    unknown = set(table.protocol().reader_features or ()) - _READER_FEATURES
+    if unknown:
+        raise InputError(
+            f"{name} uses {', '.join(sorted(unknown))}, which driftline does not read", code="unsupported_table"
+        )
+
+
+def _columns(table: DeltaTable) -> tuple[pa.Schema, dict[str, str]]:
+    """The declared columns, and what each is called inside the files."""
+    import pyarrow as pa
+
+    schema = pa.schema(table.schema().to_arrow())
+    fields = table.schema().fields
+    is_mapped = table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
+    names = {
+        field.name: field.metadata.get("delta.columnMapping.physicalName", field.name) if is_mapped else field.name
+        for field in fields
+    }
+    return schema, names
+
+
+def _data_files(table: DeltaTable, address: Address, physical: dict[str, str]) -> tuple[DataFile, ...]:
+    import pyarrow as pa
+
+    masks = _deletions(table, address)
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    partitions = table.metadata().partition_columns
+    found = []
+    for action in actions:
+        uri = _file_of(address.path, action["path"])
+        values = tuple((name, _partition_value(action, name, physical[name])) for name in partitions)
+        keep, masked = masks.get(uri, (None, 0))
+        file = StoredFile.at(uri) if is_url(uri) else InputFile.of(uri, uri)
+        found.append(DataFile(file, values, keep, masked))
+    # The log keeps no order of its own: the names of the files do.
+    return tuple(sorted(found, key=lambda one: one.file.path))
+
+
+def _file_of(root: str, path: str) -> str:
+    """Where a file lies whose path the log gives percent-encoded, relative to the table or (in clones) absolute."""
+    decoded = unquote(path)
+    if "://" in decoded:
+        return decoded.removeprefix("file://")
+    return f"{root.rstrip('/') if is_url(root) else os.path.abspath(root)}/{decoded}"
+
+
+def _partition_value(action: dict[str, Any], name: str, physical: str) -> Any:
+    logical = f"partition.{name}"
+    return action[logical] if logical in action else action[f"partition.{physical}"]
+
+
+def _deletions(table: DeltaTable, address: Address) -> dict[str, tuple[bytes, int]]:
+    """For each file with deleted rows a bit mask of what is kept, and its length."""
+    import numpy as np
+    import pyarrow as pa
+
+    masks: dict[str, tuple[bytes, int]] = {}
+    for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
+        for name, keep in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+            bits = keep.values.to_numpy(zero_copy_only=False)
+            masks[unquote(name).removeprefix("file://")] = np.packbits(bits).tobytes(), len(bits)
+    if sum(len(bits) for bits, _ in masks.values()) > _MOST_DELETION_BYTES:
+        raise InputError(
+            f"{address.path} has too many deleted rows in place: run OPTIMIZE on it first", code="too_many_deletions"
+        )
+    return masks

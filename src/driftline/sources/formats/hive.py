@@ -1,0 +1,81 @@
+"""Hive folders: Parquet files in folders named `column=value`; the values are text columns behind those of the files.
+
+Text, because a guess would turn `01` into 1.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import unquote
+
+from driftline.errors import InputError
+from driftline.sources.addresses import Address
+from driftline.sources.data_files import DataFile, DataFileSource
+from driftline.sources.input_file import InputFile
+from driftline.sources.port import Opening
+from driftline.sources.stores import StoredFile, is_url, list_urls
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+class HiveFormat:
+    """Takes folders whose data lies in folders named `column=value`."""
+
+    name = "hive"
+    suffixes = ()
+
+    def recognises(self, address: Address, start: bytes | None) -> bool:
+        """By the names of the folders."""
+        return start is None and not address.kind and address.table is None and _has_partitions(address.path)
+
+    def open(self, address: Address, opening: Opening) -> DataFileSource:
+        """All files below; every one must have the same columns of partitions."""
+        import pyarrow as pa
+
+        from driftline.sources.formats.parquet import ParquetSource
+
+        found = [(path, _values(path, address.path)) for path in _paths(address.path)]
+        names = [name for name, _ in found[0][1]]
+        for path, values in found:
+            if [name for name, _ in values] != names:
+                raise InputError(f"{path} lies in other folders than the rest", code="mixed_inputs", path=path)
+        data = tuple(DataFile(_file(path), values) for path, values in found)
+        own = ParquetSource((data[0].file,)).types()
+        columns = [field for field in own if field.name not in names]
+        schema = pa.schema([*columns, *(pa.field(name, pa.string()) for name in names)])
+        return DataFileSource(data, schema, {name: name for name in schema.names}, self.name, ordered=True)
+
+
+def _has_partitions(path: str) -> bool:
+    if is_url(path):
+        return path.endswith("/") and any("=" in url[len(path) :].rpartition("/")[0] for url in list_urls(path))
+    if not os.path.isdir(path):
+        return False
+    return any("=" in entry.name and entry.is_dir() for entry in os.scandir(path))
+
+
+def _paths(folder: str) -> list[str]:
+    """The data files below a folder; anything but Parquet is refused."""
+    found = list_urls(folder) if is_url(folder) else sorted(map(str, Path(folder).rglob("*")))
+    files = [path for path in found if _is_data(path[len(folder) :]) and (is_url(path) or os.path.isfile(path))]
+    others = [path for path in files if not path.endswith((".parquet", ".pq"))]
+    if others or not files:
+        what = others[0] if others else folder
+        raise InputError(
+            f"{what}: folders named column=value are read where they hold Parquet files", code="unsupported_format"
+        )
+    return files
+
+
+def _is_data(below: str) -> bool:
+    return not any(part.startswith(("_", ".")) for part in below.strip("/").split("/"))
+
+
+def _values(path: str, folder: str) -> tuple[tuple[str, str | None], ...]:
+    parts = [part.partition("=") for part in path[len(folder) :].strip("/").split("/")[:-1]]
+    return tuple((unquote(name), None if value == _NULL else unquote(value)) for name, mark, value in parts if mark)
+
+
+def _file(path: str) -> InputFile:
+    return StoredFile.at(path) if is_url(path) else InputFile.of(path, path)
