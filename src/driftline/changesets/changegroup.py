@@ -21,6 +21,7 @@ from driftline.changesets.format import (
     UPDATE,
     decode_varint,
 )
+from driftline.changesets.names import folded
 from driftline.changesets.order import FIRST_BUCKETS, HASH_MASK
 from driftline.changesets.reading import Header, RawRecord, raw_records
 from driftline.changesets.table import Table
@@ -50,8 +51,7 @@ class _Group:
         if self._marker not in (None, header.marker):
             raise ChangesetError("changesets and patchsets cannot be combined", code="mixed_formats")
         self._marker = header.marker
-        # SQLite folds ASCII letters only when it compares names.
-        name = _folded(header.table.name)
+        name = folded(header.table.name)
         entries = self._tables.get(name)
         if entries is None:
             entries = self._tables[name] = _Entries(header.table, header.marker == PATCHSET_MARKER)
@@ -179,10 +179,6 @@ def _over(below: Fields, above: Fields) -> Fields:
     return [lower if upper == ENCODED_UNDEFINED else upper for lower, upper in zip(below, above, strict=True)]
 
 
-def _folded(name: str) -> str:
-    return "".join(chr(ord(char) + 32) if "A" <= char <= "Z" else char for char in name)
-
-
 def _hash_key(key: _Key) -> int:
     """The session's hash of encoded key values."""
     value = 0
@@ -201,3 +197,34 @@ def _hash_key(key: _Key) -> int:
 
 def _step(value: int, addend: int) -> int:
     return ((value << 3) ^ value ^ addend) & HASH_MASK
+
+
+def inverted(data: bytes) -> bytes:
+    """The changeset that undoes this one (rulings, "Invert")."""
+    return b"".join(_inverted_pieces(data))
+
+
+def _inverted_pieces(data: bytes) -> Iterator[bytes]:
+    current: Header | None = None
+    for header, record in raw_records(data):
+        if header.marker == PATCHSET_MARKER:
+            raise ChangesetError(
+                "a patchset cannot be inverted: it does not hold the old values", code="patchset_not_invertible"
+            )
+        if header is not current:
+            current = header
+            yield header.table.header(CHANGESET_MARKER)
+        yield from _inverted_record(header, record)
+
+
+def _inverted_record(header: Header, record: RawRecord) -> Iterator[bytes]:
+    if record.kind != UPDATE:
+        yield bytes([INSERT if record.kind == DELETE else DELETE, record.indirect])
+        yield from record.old or record.new or ()
+        return
+    assert record.old is not None
+    assert record.new is not None
+    flags = header.table.key_flags
+    yield bytes([UPDATE, record.indirect])
+    yield from (old if flag else new for old, new, flag in zip(record.old, record.new, flags, strict=True))
+    yield from (ENCODED_UNDEFINED if flag else old for old, flag in zip(record.old, flags, strict=True))

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MethodType
 from typing import Any, BinaryIO, ClassVar, Self
 
-from driftline.changesets.columnar import image_columns
-from driftline.changesets.events import ColumnEvents, EventLog
+from driftline.changesets.events import ColumnEvents, EventLog, image_columns
 from driftline.changesets.format import CHANGESET_MARKER, PATCHSET_MARKER, TAG_UNDEFINED, UNDEFINED, Row
+from driftline.changesets.names import folded
 from driftline.changesets.operations import Operation
 from driftline.changesets.reading import Header, read_headers, read_operations
 from driftline.changesets.table import AnyRow, Table
@@ -132,14 +132,13 @@ class ChangeFile:
 
     def to_sql(self, tables: Iterable[Table] = ()) -> str:
         """The operations as SQL statements, a line each; `tables` name the columns of a parsed file."""
-        from driftline.changesets.sql_text import statements
+        from driftline.changesets.showing import statements
 
         operations = parse(bytes(self), tables).operations if tables else self.operations
         return "".join(f"{statement}\n" for statement in statements(operations))
 
     def _session_pieces(self) -> Iterator[bytes | memoryview]:
-        from driftline.changesets.section import section_pieces
-        from driftline.changesets.session import consolidated
+        from driftline.changesets.session import consolidated, section_pieces
 
         for log in self._logs.values():
             entries = consolidated(log.table, log.collected(), partial=log.partial)
@@ -150,7 +149,7 @@ class ChangeFile:
         return self._log_of.get(id(table)) or self._new_log(table)
 
     def _new_log(self, table: Table) -> EventLog:
-        log = self._logs.setdefault(table.name.lower(), EventLog(table))
+        log = self._logs.setdefault(folded(table.name), EventLog(table))
         if log.table.columns != table.columns or log.table.key_flags != table.key_flags:
             raise ChangesetError(f"two different tables named {table.name}", code="schema_mismatch")
         log.aliases.append(table)
@@ -182,7 +181,7 @@ class Changeset(ChangeFile):
 
     def invert(self) -> Changeset:
         """The changeset that undoes this one."""
-        from driftline.changesets.inverting import inverted
+        from driftline.changesets.changegroup import inverted
 
         return Changeset.from_bytes(inverted(bytes(self)), _named_once(self.tables))
 
@@ -265,7 +264,7 @@ def parse(data: bytes | ChangeFile, tables: Iterable[Table] = ()) -> Changeset |
     {'users': {'insert': 1, 'update': 0, 'delete': 0, 'indirect': 0}}
     """
     content = bytes(data)
-    named = {table.name.lower(): table for table in tables}
+    named = {folded(table.name): table for table in tables}
     operations: list[Operation] = []
     header: Header | None = None
     offset = 0
@@ -289,14 +288,14 @@ def concat(*data: bytes | ChangeFile) -> Changeset | Patchset:
 
 def invert(data: bytes | ChangeFile) -> Changeset:
     """The changeset that undoes this one; a patchset is refused."""
-    from driftline.changesets.inverting import inverted
+    from driftline.changesets.changegroup import inverted
 
     tables = _named_once(data.tables) if isinstance(data, ChangeFile) else []
     return Changeset.from_bytes(inverted(bytes(data)), tables)
 
 
 def _named(table: Table, named: Mapping[str, Table]) -> Table:
-    known = named.get(table.name.lower())
+    known = named.get(folded(table.name))
     if known is None:
         return table
     if known.key_flags != table.key_flags:
@@ -309,7 +308,7 @@ def _named(table: Table, named: Mapping[str, Table]) -> Table:
 
 
 def _named_once(tables: Iterable[Table]) -> list[Table]:
-    return list({table.name.lower(): table for table in tables if table.is_named}.values())
+    return list({folded(table.name): table for table in tables if table.is_named}.values())
 
 
 def _after(table: Table, before: Row, new: AnyRow) -> Row:

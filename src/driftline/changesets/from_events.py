@@ -13,18 +13,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import msgspec
+import pyarrow.compute as pc
 
 from driftline.canonical import canonical_json
 from driftline.changesets.changeset import Changeset, Patchset
-from driftline.changesets.column_types import TypeVotes, type_votes
 from driftline.changesets.events import EventLog
-from driftline.changesets.format import Row, Value
+from driftline.changesets.format import TAG_INTEGER, TAG_NULL, TAG_REAL, TAG_TEXT, Row, Value
+from driftline.changesets.names import folded
 from driftline.changesets.session import single_entries
 from driftline.changesets.table import Table, plain_value
-from driftline.changesets.vectors import from_values
+from driftline.changesets.vectors import Mask, Vector, from_values
 from driftline.errors import ChangesetError
 
 Format = Literal["changeset", "patchset"]
@@ -45,7 +46,7 @@ class EventCollector:
         primary_key: Sequence[str] | None = None,
     ) -> None:
         self._name = name
-        self._types = {column.lower(): declared for column, declared in (types or {}).items()}
+        self._types = {folded(column): declared for column, declared in (types or {}).items()}
         self._wanted = columns
         self._columns: list[str] = []
         self.key: list[str] | None = None if primary_key is None else list(primary_key)
@@ -86,11 +87,11 @@ class EventCollector:
 
     def table(self, votes: Sequence[TypeVotes] | None = None) -> Table:
         """The table, with declared types and, where there are none, inferred ones."""
-        unknown = [name for name in self._types if name not in {column.lower() for column in self._columns}]
+        unknown = [name for name in self._types if name not in {folded(column) for column in self._columns}]
         if unknown:
             raise ChangesetError(f'the diff has no column "{unknown[0]}" to give a type to', code="unknown_column")
         columns = [
-            (name, self._types.get(name.lower()) or vote.declared_type())
+            (name, self._types.get(folded(name)) or vote.declared_type())
             for name, vote in zip(self._columns, self.votes() if votes is None else votes, strict=True)
         ]
         return Table(self._name, columns=columns, primary_key=self.key or self._columns[:1])
@@ -199,9 +200,9 @@ def _write(
 
 def describe_types(table: Table, declared: Mapping[str, str]) -> str:
     """The types of a table's columns in one line, and where they come from."""
-    known = {name.lower() for name in declared}
+    known = {folded(name) for name in declared}
     parts = [
-        f"{column.name} {column.declared_type} ({'declared' if column.name.lower() in known else 'inferred'})"
+        f"{column.name} {column.declared_type} ({'declared' if folded(column.name) in known else 'inferred'})"
         for column in table.columns
     ]
     return f"table {table.name}: {', '.join(parts)}; key {', '.join(table.primary_key)}"
@@ -211,3 +212,53 @@ def _sqlite_value(value: Any) -> Value:
     if isinstance(value, dict | list):
         return canonical_json(value)
     return plain_value(value)
+
+
+_EMPTY = "^$"
+_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
+_DECIMAL = r"^-?(?:0|[1-9][0-9]{0,8})\.[0-9]{0,5}[1-9]$"  # few digits: read and printed again they are the same
+
+
+class TypeVotes(NamedTuple):
+    """What the values of a column are like; votes of parts of a column are joined with `|`."""
+
+    integers: bool = False
+    reals: bool = False
+    others: bool = False
+
+    def __or__(self, other: TypeVotes) -> TypeVotes:
+        return TypeVotes(*(one or two for one, two in zip(self, other, strict=True)))
+
+    def declared_type(self) -> str:
+        """The type that loses nothing."""
+        if self.others or not (self.integers or self.reals):
+            return "TEXT"
+        if not self.reals:
+            return "INTEGER"
+        return "NUMERIC" if self.integers else "REAL"
+
+
+def inferred_type(vector: Vector) -> str:
+    """INTEGER, REAL, NUMERIC or TEXT for a column's values; empty texts and NULLs fit everywhere.
+
+    >>> from driftline.changesets.vectors import from_values
+    >>> [inferred_type(from_values(values)) for values in (["1", "-20", ""], ["1.5"], ["1", "1.5"], ["007"], ["1.50"])]
+    ['INTEGER', 'REAL', 'NUMERIC', 'TEXT', 'TEXT']
+    """
+    return type_votes(vector).declared_type()
+
+
+def type_votes(vector: Vector) -> TypeVotes:
+    """The votes of a column's values."""
+    integers = vector.has_tag(TAG_INTEGER) | _matching(vector, _INTEGER)
+    reals = vector.has_tag(TAG_REAL) | _matching(vector, _DECIMAL)
+    abstaining = vector.has_tag(TAG_NULL) | _matching(vector, _EMPTY)
+    return TypeVotes(bool(integers.any()), bool(reals.any()), not bool((integers | reals | abstaining).all()))
+
+
+def _matching(vector: Vector, pattern: str) -> Mask:
+    texts = vector.has_tag(TAG_TEXT)
+    if vector.data is None:
+        return texts
+    found: Mask = pc.match_substring_regex(vector.data, pattern).to_numpy(zero_copy_only=False)
+    return texts & found

@@ -12,6 +12,7 @@ import apsw
 
 from driftline.changesets.affinity import affinity_of, apply_affinity
 from driftline.changesets.format import UNDEFINED, Field
+from driftline.changesets.names import folded, quoted
 from driftline.changesets.table import Column, Table
 from driftline.errors import ChangesetError, OptionError
 from driftline.files import StrPath, explain_os_error
@@ -89,7 +90,7 @@ def tables_from_sql(text: str) -> list[Table]:
 def table_from_database(database: Database, name: str, *, schema: str = "main") -> Table:
     """A table of a database, with its declared types, key and generated columns."""
     with opened(database) as connection:
-        found = [stored for stored in _table_names(connection, schema) if stored.lower() == name.lower()]
+        found = [stored for stored in _table_names(connection, schema) if folded(stored) == folded(name)]
         if not found:
             raise ChangesetError(f'the database has no table "{name}"', code="unknown_table")
         return _read_table(connection, found[0], schema)
@@ -149,8 +150,3 @@ def _default_value(text: str | None) -> Field:
         return next(connection.execute(f"SELECT {text}"))[0]  # type: ignore[no-any-return]
     except apsw.Error:
         return UNDEFINED
-
-
-def quoted(name: str) -> str:
-    """An SQL identifier in double quotes."""
-    return '"' + name.replace('"', '""') + '"'

@@ -16,8 +16,7 @@ from driftline.changesets.events import EventLog
 from driftline.changesets.from_events import EventCollector, key_collision
 from driftline.changesets.order import Hashes, bucket_count, sequence_numbers
 from driftline.changesets.records import content_of, joined_fields
-from driftline.changesets.section import encoded_entries
-from driftline.changesets.session import single_entries
+from driftline.changesets.session import encoded_entries, single_entries
 from driftline.changesets.table import Table
 from driftline.changesets.vectors import Indexes
 

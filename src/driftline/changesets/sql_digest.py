@@ -14,6 +14,7 @@ from sqlglot.errors import TokenError
 
 from driftline.changesets.affinity import apply_affinity
 from driftline.changesets.format import MAX_INTEGER, UNDEFINED, Field, Value
+from driftline.changesets.names import folded
 from driftline.changesets.table import Table
 from driftline.errors import ChangesetError
 
@@ -48,7 +49,7 @@ def _by_name(tables: Tables) -> dict[str, Table]:
     if isinstance(tables, Table):
         tables = [tables]
     listed = tables.values() if isinstance(tables, Mapping) else tables
-    return {table.name.lower(): table for table in listed}
+    return {folded(table.name): table for table in listed}
 
 
 _Event = Callable[[Target], None]
@@ -181,19 +182,19 @@ class _Parser:
         start = self._offset()
         name = self._name("a table name")
         if self._skip(TokenType.DOT):
-            if name.lower() != "main":
+            if folded(name) != "main":
                 raise self._refused(f'schema "{name}": only main can be digested', start)
             name = self._name("a table name")
-        if name.lower() not in self._tables:
+        if folded(name) not in self._tables:
             raise self._refused(f'unknown table "{name}"', start)
-        return self._tables[name.lower()]
+        return self._tables[folded(name)]
 
     def _column(self, table: Table) -> int:
         start = self._offset()
         name = self._name("a column name")
-        if name.lower() not in table.column_index:
+        if folded(name) not in table.column_index:
             raise self._refused(f'table {table.name} has no column "{name}"', start)
-        return table.column_index[name.lower()]
+        return table.column_index[folded(name)]
 
     def _name(self, wanted: str) -> str:
         token = self._peek()

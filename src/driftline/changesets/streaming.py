@@ -14,13 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from driftline.changesets.changeset import Changeset, Patchset
-from driftline.changesets.columnar import image_columns
-from driftline.changesets.events import ColumnEvents, EventLog, Events
-from driftline.changesets.keys import byte_ranges
-from driftline.changesets.order import Hashes, session_order, stable_order
+from driftline.changesets.events import ColumnEvents, EventLog, Events, image_columns
+from driftline.changesets.order import Hashes, byte_ranges, session_order, stable_order
 from driftline.changesets.records import binary_array, content_of, joined_fields
-from driftline.changesets.section import encoded_entries
-from driftline.changesets.session import single_entries
+from driftline.changesets.session import encoded_entries, single_entries
 from driftline.changesets.table import Table
 from driftline.changesets.vectors import Indexes
 from driftline.errors import ChangesetError

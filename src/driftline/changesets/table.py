@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.changesets.affinity import Affinity, affinity_of
 from driftline.changesets.format import MAX_COLUMNS, UNDEFINED, Field, Row, Value, encode_varint
+from driftline.changesets.names import folded
 from driftline.errors import ChangesetError
 
 if TYPE_CHECKING:
@@ -55,11 +56,11 @@ class Table:
         rowid_key: bool = False,
     ) -> None:
         made = tuple(_as_column(column) for column in columns)
-        known = {column.name.lower(): column.name for column in made}
+        known = {folded(column.name): column.name for column in made}
         set_field = object.__setattr__
         set_field(self, "name", name)
         set_field(self, "columns", made)
-        set_field(self, "primary_key", tuple(known.get(part.lower(), part) for part in primary_key))
+        set_field(self, "primary_key", tuple(known.get(folded(part), part) for part in primary_key))
         set_field(self, "generated", frozenset(generated))
         set_field(self, "is_named", True)
         set_field(self, "rowid_key", rowid_key)
@@ -72,7 +73,7 @@ class Table:
             raise ChangesetError(
                 f"table {self.name}: columns must be 1 to {MAX_COLUMNS} distinct names", code="invalid_table"
             )
-        unknown = [part for part in self.primary_key if part.lower() not in known]
+        unknown = [part for part in self.primary_key if folded(part) not in known]
         if unknown:
             raise ChangesetError(f'table {self.name} has no column "{unknown[0]}" for its key', code="invalid_table")
         if not self.primary_key or len(set(self.primary_key)) != len(self.primary_key):
@@ -140,7 +141,7 @@ class Table:
     @cached_property
     def column_index(self) -> dict[str, int]:
         """The position of each column by lower-case name."""
-        return {name.lower(): index for index, name in enumerate(self.column_names)}
+        return {folded(name): index for index, name in enumerate(self.column_names)}
 
     def header(self, marker: int) -> bytes:
         """The header of this table's section."""
@@ -154,7 +155,7 @@ class Table:
     def index_of(self, column: str) -> int:
         """The position of a column, by its name in any case."""
         try:
-            return self.column_index[column.lower()]
+            return self.column_index[folded(column)]
         except KeyError:
             raise ChangesetError(f'table {self.name} has no column "{column}"', code="unknown_column") from None
 

@@ -75,7 +75,7 @@ Examples:
 @_schema_options
 def sql(file: str, database: str | None, schema: str | None) -> None:
     """Print a changeset or patchset as SQL statements."""
-    from driftline.changesets.sql_text import statements
+    from driftline.changesets.showing import statements
 
     for statement in statements(_read(file, _tables(database, schema))):
         print(statement)
