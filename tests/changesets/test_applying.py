@@ -88,9 +88,12 @@ def test_constraints_and_foreign_keys():
     with pytest.raises(ConflictError, match="FOREIGN_KEY"):
         apply(made, connection)
     assert rows(connection, "pets") == []
-    [(conflict, answer)] = apply(made, connection, "omit").conflicts
-    assert (conflict.reason, conflict.foreign_key_violations, answer) == ("FOREIGN_KEY", 1, "omit")
-    assert rows(connection, "pets") == [(1, 99)]
+    # Leaving a row that refers to nothing is no answer to a conflict.
+    for answer in ("omit", "replace", lambda conflict: "omit"):
+        with pytest.raises(ConflictError, match="FOREIGN_KEY") as caught:
+            apply(made, connection, answer)
+        assert caught.value.conflict.foreign_key_violations == 1
+        assert rows(connection, "pets") == []
 
 
 def test_table_filters_and_missing_tables():
@@ -101,10 +104,16 @@ def test_table_filters_and_missing_tables():
     assert apply(both, connection, tables=["USERS"]).skipped_tables == []
     assert rows(connection)[-1] == (5, "Eve")
     connection = database()
-    assert apply(both, connection).skipped_tables == ["pets"]
+    with pytest.raises(ChangesetError, match="table pets: the database has no such table") as caught:
+        apply(both, connection)
+    assert (caught.value.code, caught.value.tables) == ("unknown_table", ["pets"])
+    assert len(rows(connection)) == 2
+    applied = apply(both, connection, skip_missing_tables=True)
+    assert applied.skipped_tables == ["pets"]
+    assert (applied.tables["pets"].skipped, applied.tables["users"].applied) == (1, 1)
     assert rows(connection)[-1] == (5, "Eve")
     connection = database()
-    apply(both, connection, tables=lambda name: name == "pets")
+    apply(both, connection, tables=lambda name: name == "pets", skip_missing_tables=True)
     assert len(rows(connection)) == 2
 
 

@@ -98,10 +98,13 @@ def test_conflicts_and_rebase(folder, capfd):
 def test_table_filter_and_missing_tables(folder, capfd):
     call("diff", "old.db", "new.db", "-o", "changes.bin", code=1)
     before = rows("old.db")
-    call("apply", "changes.bin", "old.db", "--table", "pets")
+    assert run(driftline, ["changeset", "apply", "changes.bin", "old.db", "--table", "pets"]) == 2
+    assert "error[unknown_table]: nothing was applied: table pets" in capfd.readouterr().err
     assert rows("old.db") == before
     apsw.Connection("empty.db").execute("CREATE TABLE pets (id INTEGER PRIMARY KEY)")
-    assert run(driftline, ["changeset", "apply", "changes.bin", "empty.db"]) == 0
+    assert run(driftline, ["changeset", "apply", "changes.bin", "empty.db"]) == 2
+    assert "error[unknown_table]: nothing was applied: table users" in capfd.readouterr().err
+    assert run(driftline, ["changeset", "apply", "changes.bin", "empty.db", "--skip-missing-tables"]) == 0
     assert "no table users" in capfd.readouterr().err
 
 

@@ -146,3 +146,16 @@ def test_column_names_are_needed():
         parse(bytes(changes)).to_sql()
     assert parse(bytes(changes)).to_sql([USERS]) == changes.to_sql()
     assert changes.to_sql() == 'INSERT INTO "users" ("id", "name", "age") VALUES (1, \'a\', 2);\n'
+
+
+def test_transactions_and_digit_separators():
+    table = Table.from_sql("CREATE TABLE t (id INTEGER PRIMARY KEY, v)")
+    text = (
+        "BEGIN IMMEDIATE TRANSACTION; INSERT INTO t VALUES (1_000, -1_0.5_0), (0x1_F, 1_0e1_0), (-1, .5);"
+        " COMMIT; BEGIN; DELETE FROM t WHERE id = 7; END TRANSACTION"
+    )
+    found = sorted(operation.key + (operation.new or ())[1:] for operation in Patchset.digest_sql(text, table))
+    assert found == [(-1, 0.5), (7,), (31, 1e11), (1000, -10.5)]
+    for wrong in ("1__0", "1_", "1_.5", "1x", "1_000_", "0x", "1.5e"):
+        with pytest.raises(ChangesetError, match="line 1"):
+            Patchset.digest_sql(f"INSERT INTO t VALUES (1, {wrong})", table)

@@ -1,12 +1,17 @@
-"""SQLite changesets and patchsets, byte for byte, without a database."""
+"""SQLite changesets and patchsets, byte for byte: made, read, combined, applied, recorded and compared."""
 
 from __future__ import annotations
 
-from driftline.changesets.applying import Applied, Conflict, apply, diff, rebase
+from driftline.changesets.applying import Applied, TableReport, apply, rebase
 from driftline.changesets.changeset import ChangeFile, Changeset, Patchset, concat, invert, parse
+from driftline.changesets.conflicts import Conflict
+from driftline.changesets.database_diff import Diff, Note, Problem, diff
 from driftline.changesets.format import UNDEFINED
+from driftline.changesets.from_deltas import from_deltas
+from driftline.changesets.from_events import from_events
 from driftline.changesets.operations import Operation
-from driftline.changesets.streaming import write_columns
+from driftline.changesets.spooling import write_columns
+from driftline.changesets.streams import iterate
 from driftline.changesets.table import Column, Table
 
 __all__ = [
@@ -16,13 +21,20 @@ __all__ = [
     "Changeset",
     "Column",
     "Conflict",
+    "Diff",
+    "Note",
     "Operation",
     "Patchset",
+    "Problem",
     "Table",
+    "TableReport",
     "apply",
     "concat",
     "diff",
+    "from_deltas",
+    "from_events",
     "invert",
+    "iterate",
     "parse",
     "rebase",
     "write_columns",

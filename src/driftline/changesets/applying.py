@@ -1,43 +1,52 @@
-"""Changesets against real databases: apply, rebase and diff, done by SQLite itself through apsw.
+"""Changesets against real databases: applied by SQLite itself through apsw, whole or not at all (changesets §6).
 
-All of a file is applied or nothing: SQLite works inside a savepoint and rolls it back on abort or error.
+The file is read to its end and held against the database's tables first. Then SQLite applies it inside a transaction
+of our own, so that whatever goes wrong, also in a caller's function, leaves the database as it was.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from driftline.changesets.apply_run import ApplyRun, ChangeFilter
 from driftline.changesets.changeset import ChangeFile, Changeset, Patchset, parse
-from driftline.changesets.format import UNDEFINED, Row
-from driftline.changesets.operations import Kind, Operation
-from driftline.changesets.schema import Database, opened, tables_from_database
-from driftline.changesets.table import Table
-from driftline.errors import ChangesetError, ConflictError, OptionError
+from driftline.changesets.conflicts import Action, Conflict, Handler, handler_of
+from driftline.changesets.database import PATIENCE, Database, explained, opened
+from driftline.changesets.fitting import Fit, TableFilter, fit_file
+from driftline.changesets.format import PATCHSET_MARKER
+from driftline.changesets.names import folded
+from driftline.changesets.operations import patchset_not_invertible
+from driftline.changesets.streams import Summary, content_of, reopenable, summary
+from driftline.errors import ChangesetError, OptionError
 
-Reason = Literal["DATA", "NOTFOUND", "CONFLICT", "CONSTRAINT", "FOREIGN_KEY"]
-Action = Literal["abort", "omit", "replace"]
+if TYPE_CHECKING:
+    from driftline.changesets.streams import Changes
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """A change that could not be applied: why, which one, and the row that is in the way."""
+@dataclass(slots=True)
+class TableReport:
+    """What became of one table's changes: the file's records by kind, then how many were applied and how many not."""
 
-    reason: Reason
-    operation: Operation | None
-    current: Row | None
-    foreign_key_violations: int | None = None
+    insert: int = 0
+    update: int = 0
+    delete: int = 0
+    applied: int = 0  # with replaced ones, and with those that change nothing: SQLite does not tell them apart
+    omitted: int = 0
+    replaced: int = 0
+    filtered: int = 0
+    skipped: int = 0
 
 
 @dataclass(slots=True)
 class Applied:
-    """What applying a file did: the conflicts met, the tables it could not touch, and what rebasing needs."""
+    """What applying a file did: counts by table, the conflicts met, the tables left out, and what rebasing needs."""
 
+    tables: dict[str, TableReport] = field(default_factory=dict)
     conflicts: list[tuple[Conflict, Action]] = field(default_factory=list)
     skipped_tables: list[str] = field(default_factory=list)
     rebase_data: bytes = b""
@@ -45,190 +54,166 @@ class Applied:
     def __bytes__(self) -> bytes:
         return self.rebase_data
 
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data, as `--format json` prints it."""
+        from driftline.changesets.showing import plain_operation
 
-Handler = Callable[[Conflict], Action]
+        return {
+            "tables": {name: asdict(report) for name, report in self.tables.items()},
+            "conflicts": [
+                {"reason": conflict.reason, "action": action, "change": plain_operation(conflict.operation)}
+                for conflict, action in self.conflicts
+            ],
+            "skipped_tables": self.skipped_tables,
+        }
 
-_REASONS: dict[int, Reason] = {
-    apsw.SQLITE_CHANGESET_DATA: "DATA",
-    apsw.SQLITE_CHANGESET_NOTFOUND: "NOTFOUND",
-    apsw.SQLITE_CHANGESET_CONFLICT: "CONFLICT",
-    apsw.SQLITE_CHANGESET_CONSTRAINT: "CONSTRAINT",
-    apsw.SQLITE_CHANGESET_FOREIGN_KEY: "FOREIGN_KEY",
-}
-_ACTIONS: dict[Action, int] = {
-    "abort": apsw.SQLITE_CHANGESET_ABORT,
-    "omit": apsw.SQLITE_CHANGESET_OMIT,
-    "replace": apsw.SQLITE_CHANGESET_REPLACE,
-}
-_KINDS: dict[str, Kind] = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
+
+@dataclass(frozen=True, slots=True)
+class _Switches:
+    """What of SQLite is switched while a file is applied (changesets §6.4)."""
+
+    foreign_keys: bool | None
+    foreign_key_actions: bool
+    triggers: bool
+    ignore_noop: bool
+    invert: bool
+
+    def flags(self) -> int:
+        return (
+            (0 if self.foreign_key_actions else apsw.SQLITE_CHANGESETAPPLY_FKNOACTION)
+            | (apsw.SQLITE_CHANGESETAPPLY_IGNORENOOP if self.ignore_noop else 0)
+            | (apsw.SQLITE_CHANGESETAPPLY_INVERT if self.invert else 0)
+        )
 
 
 def apply(
-    data: bytes | ChangeFile,
+    data: Changes,
     database: Database,
     on_conflict: Action | Handler = "abort",
     *,
-    tables: Collection[str] | Callable[[str], bool] | None = None,
+    tables: TableFilter | None = None,
+    change_filter: ChangeFilter | None = None,
+    allow_extra_columns: bool = False,
+    skip_missing_tables: bool = False,
+    foreign_keys: bool | None = None,
+    foreign_key_actions: bool = True,
+    triggers: bool = True,
+    ignore_noop: bool = False,
+    invert: bool = False,
+    timeout: float = PATIENCE,
 ) -> Applied:
     """Apply a changeset or patchset to a database, whole or not at all.
 
     `on_conflict` is one answer for all conflicts ("replace" where SQLite allows it, "omit" elsewhere) or a function
-    from a `Conflict` to an answer; `tables` limits what is touched. An "abort" raises `ConflictError`.
+    from a `Conflict` to an answer; an "abort" raises `ConflictError`. `tables` and `change_filter` limit what is
+    touched. Foreign keys are enforced where a file name is given; a connection keeps its own setting.
     """
-    content = bytes(data)
-    applied = Applied()
-    handler = on_conflict if callable(on_conflict) else _one_answer(on_conflict)
-    with opened(database, write=True) as connection:
-        run = _Run(connection, handler, _table_test(tables), applied)
+    switches = _Switches(foreign_keys, foreign_key_actions, triggers, ignore_noop, invert)
+    handler = handler_of(on_conflict)
+    with reopenable(data) as open_changes, opened(database, write=True, timeout=timeout) as connection:
+        with open_changes() as stream:
+            found = summary(stream)
+        _check_file(found, invert)
+        with _transaction(database, connection, switches):
+            fit = fit_file(
+                found,
+                connection,
+                tables,
+                allow_extra_columns=allow_extra_columns,
+                skip_missing_tables=skip_missing_tables,
+            )
+            run = ApplyRun(
+                connection,
+                open_changes,
+                fit,
+                handler,
+                change_filter,
+                flags=switches.flags(),
+                is_patchset=found.marker == PATCHSET_MARKER,
+            )
+            rebase_data = run.apply()
+    return Applied(_reports(found, fit, run, invert), run.conflicts, list(fit.missing.values()), rebase_data)
+
+
+def _check_file(found: Summary, invert: bool) -> None:
+    if invert and found.marker == PATCHSET_MARKER:
+        raise patchset_not_invertible()
+    for section in found.sections:
+        name = section.table.name.encode(errors="surrogateescape")
         try:
-            found = apsw.Changeset.apply(content, connection, filter=run.wants, conflict=run.decide, rebase=True)
-        except apsw.Error as error:
-            raise _explained(error, content, run) from error
-    applied.rebase_data = found or b""
-    return applied
+            name.decode()
+        except UnicodeDecodeError:
+            raise ChangesetError(f"the name of table {name!r} is not UTF-8", code="invalid_name") from None
 
 
-class _Run:
-    """The callbacks of one application."""
-
-    def __init__(
-        self, connection: apsw.Connection, handler: Handler, wanted: Callable[[str], bool], applied: Applied
-    ) -> None:
-        self._known = {table.name.lower(): table for table in tables_from_database(connection)}
-        self._handler = handler
-        self._wanted = wanted
-        self._applied = applied
-        self.aborted_by: Conflict | None = None
-
-    def wants(self, name: str) -> bool:
-        if not self._wanted(name):
-            return False
-        # SQLite passes over tables it does not find; callers are told.
-        if name.lower() not in self._known:
-            self._applied.skipped_tables.append(name)
-        return True
-
-    def decide(self, reason: int, change: Any) -> int:
-        conflict = _conflict(_REASONS[reason], change, self._known)
-        action = _action(self._handler(conflict))
-        self._applied.conflicts.append((conflict, action))
-        if action == "abort":
-            self.aborted_by = conflict
-        return _ACTIONS[action]
+@contextmanager
+def _transaction(database: Database, connection: apsw.Connection, switches: _Switches) -> Iterator[None]:
+    """A transaction that writes from its first moment on, or a savepoint of a connection; whole or not at all."""
+    if connection is database:
+        with explained("the database"), _switched(connection, switches, switches.foreign_keys), connection:
+            yield
+        return
+    with explained(str(database)), _switched(connection, switches, switches.foreign_keys is not False):
+        # A transaction that begins by reading fails at once where another connection writes.
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
 
 
-def _conflict(reason: Reason, change: Any, known: dict[str, Table]) -> Conflict:
-    if reason == "FOREIGN_KEY":
-        return Conflict(reason, None, None, change.fk_conflicts)
-    table = known[change.name.lower()]
-    operation = Operation(table, _KINDS[change.op], _row(change.old), _row(change.new), int(change.indirect))
-    return Conflict(reason, operation, _row(change.conflict))
+@contextmanager
+def _switched(connection: apsw.Connection, switches: _Switches, foreign_keys: bool | None) -> Iterator[None]:
+    """Foreign keys and triggers as wanted, and afterwards as they were."""
+    had_keys = bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, -1))
+    had_triggers = bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1))
+    keys = had_keys if foreign_keys is None else foreign_keys
+    if keys != had_keys and connection.in_transaction:
+        raise OptionError("foreign keys cannot be switched inside a transaction: end it, or leave them as they are")
+    try:
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, int(keys))
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(had_triggers and switches.triggers))
+        yield
+    finally:
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, int(had_keys))
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(had_triggers))
 
 
-def _row(values: tuple[Any, ...] | None) -> Row | None:
-    return None if values is None else tuple(UNDEFINED if value is apsw.no_change else value for value in values)
+def _reports(found: Summary, fit: Fit, run: ApplyRun, invert: bool) -> dict[str, TableReport]:
+    reports: dict[str, TableReport] = {}
+    spelling: dict[str, str] = {}
+    for section in found.sections:
+        name = folded(section.table.name)
+        report = reports.setdefault(spelling.setdefault(name, section.table.name), TableReport())
+        counts = section.statistics()
+        report.insert += counts["delete" if invert else "insert"]
+        report.update += counts["update"]
+        report.delete += counts["insert" if invert else "delete"]
+    for name, shown in spelling.items():
+        report = reports[shown]
+        records = report.insert + report.update + report.delete
+        report.omitted, report.replaced = run.decided[name, "omit"], run.decided[name, "replace"]
+        report.skipped = records if name in fit.missing else 0
+        report.filtered = records if name in fit.filtered else run.filtered[name]
+        report.applied = records - report.omitted - report.skipped - report.filtered
+    return reports
 
 
-def _action(answer: object) -> Action:
-    """An answer in words of either case, or as SQLite's constant."""
-    for name, code in _ACTIONS.items():
-        if answer == code or (isinstance(answer, str) and answer.lower() == name):
-            return name
-    raise OptionError(f"a conflict is answered with abort, omit or replace, not {answer!r}")
-
-
-def _one_answer(wanted: object) -> Handler:
-    action = _action(wanted)
-
-    def answer(conflict: Conflict) -> Action:
-        if action == "replace" and conflict.reason not in ("DATA", "CONFLICT"):
-            return "omit"
-        return action
-
-    return answer
-
-
-def _table_test(tables: Collection[str] | Callable[[str], bool] | None) -> Callable[[str], bool]:
-    if tables is None:
-        return lambda name: True
-    if callable(tables):
-        return tables
-    wanted = {name.lower() for name in ([tables] if isinstance(tables, str) else tables)}
-    return lambda name: name.lower() in wanted
-
-
-def _explained(error: apsw.Error, content: bytes, run: _Run) -> ChangesetError:
-    # SQLite has another error code for an abort because of foreign keys, so the answer itself is looked at.
-    if run.aborted_by is not None:
-        conflict = run.aborted_by
-        return ConflictError(f"nothing was applied: {describe(conflict)}", reason=conflict.reason, conflict=conflict)
-    parse(content)  # raises with the offset when the bytes are at fault
-    return ChangesetError(f"the changes could not be applied: {error}", code="apply_failed")
-
-
-def describe(conflict: Conflict) -> str:
-    """A conflict in one line."""
-    if conflict.operation is None:
-        return f"FOREIGN_KEY conflict, {conflict.foreign_key_violations} rows would lose what they refer to"
-    operation = conflict.operation
-    names = [operation.table.column_names[index] for index in operation.table.key_indexes]
-    key = ", ".join(f"{name}={value!r}" for name, value in zip(names, operation.key, strict=True))
-    return f"{conflict.reason} conflict at {operation.kind} of {operation.table.name} ({key})"
-
-
-def rebase(data: bytes | ChangeFile, *rebase_data: bytes | Applied) -> Changeset | Patchset:
+def rebase(data: Changes, *rebase_data: bytes | Applied) -> Changeset | Patchset:
     """Local changes moved behind remote ones: `rebase_data` is what applying the remote changes gave."""
+    content = content_of(data)
+    tables = data.tables if isinstance(data, ChangeFile) else []
+    if isinstance(parse(content), Patchset):
+        raise ChangesetError("a patchset cannot be rebased: it does not hold the old values", code="rebase_failed")
     rebaser = apsw.Rebaser()  # type: ignore[no-untyped-call]
-    tables = [table for table in data.tables if table.is_named] if isinstance(data, ChangeFile) else []
     try:
         for item in rebase_data:
             rebaser.configure(bytes(item))
-        return parse(rebaser.rebase(bytes(data)), tables)
+        return parse(rebaser.rebase(content), [table for table in tables if table.is_named])
     except apsw.Error as error:
-        for content in (data, *rebase_data):
-            parse(bytes(content))
+        for item in rebase_data:
+            parse(bytes(item))
         raise ChangesetError(f"the changes could not be rebased: {error}", code="rebase_failed") from error
-
-
-def diff(
-    old: os.PathLike[str] | str,
-    new: os.PathLike[str] | str,
-    *,
-    tables: Iterable[str] | None = None,
-    patchset: bool = False,
-) -> Changeset | Patchset:
-    """The changes that turn one database file into another, for all tables with a primary key or those named."""
-    with opened(old):
-        pass  # a missing or foreign file is explained before it is attached
-    with opened(new) as connection:
-        # Read-only, as the connection is; ATTACH takes the name as a parameter, so that any path will do.
-        connection.execute("ATTACH ? AS old_version", (f"{Path(old).resolve().as_uri()}?mode=ro",))
-        found = _shared_tables(connection, None if tables is None else {name.lower() for name in tables})
-        session = apsw.Session(connection, "main")
-        try:
-            for table in found:
-                session.attach(table.name)
-                session.diff("old_version", table.name)
-            data = session.patchset() if patchset else session.changeset()
-        except apsw.Error as error:
-            raise ChangesetError(f"the databases cannot be compared: {error}", code="diff_failed") from error
-        finally:
-            session.close()
-    return parse(data, found)
-
-
-def _shared_tables(connection: apsw.Connection, wanted: set[str] | None) -> list[Table]:
-    """Tables to compare, which must be the same on both sides: changes of rows cannot make or alter tables."""
-    new = {table.name.lower(): table for table in tables_from_database(connection)}
-    old = {table.name.lower(): table for table in tables_from_database(connection, schema="old_version")}
-    names = [name for name in (*new, *(old.keys() - new.keys())) if wanted is None or name in wanted]
-    missing = sorted((wanted or set()) - {*names})
-    if missing:
-        raise ChangesetError(f'no database has a table "{missing[0]}" with a primary key', code="unknown_table")
-    for name in names:
-        if name not in new or name not in old:
-            side = "new" if name in new else "old"
-            raise ChangesetError(f'table "{name}" is only in the {side} database: name the tables to compare')
-        if new[name].column_names != old[name].column_names or new[name].key_flags != old[name].key_flags:
-            raise ChangesetError(f'table "{name}" has other columns or another key', code="schema_mismatch")
-    return [new[name] for name in names]

@@ -1,7 +1,8 @@
-"""Merging files as SQLite's changegroup does: record by record, field by field, compared bytewise.
+"""Merging and inverting as SQLite does: record by record, field by field, compared bytewise.
 
 The hash table is the session's, but an existing entry is unlinked, merged with the new change and put at the head
-of its chain again, or dropped (rulings, "Changegroup").
+of its chain again, or dropped (changesets §2.2). SQLite's own streams do the same for whole files (`streams.py`); this
+is for single operations, and judges them.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from driftline.changesets.format import (
     decode_varint,
 )
 from driftline.changesets.names import folded
+from driftline.changesets.operations import Operation, patchset_not_invertible
 from driftline.changesets.order import FIRST_BUCKETS, HASH_MASK
-from driftline.changesets.reading import Header, RawRecord, raw_records
+from driftline.changesets.reading import Header, RawRecord, decoded, raw_records, read_raw_record
 from driftline.changesets.table import Table
 from driftline.errors import ChangesetError
 
@@ -33,14 +35,13 @@ _Key = tuple[bytes, ...]
 
 def merged(files: Iterable[bytes]) -> bytes:
     """One file that does what these files do one after the other."""
-    group = _Group()
+    group = Group()
     for data in files:
-        for header, record in raw_records(data):
-            group.add(header, record)
-    return b"".join(group.pieces())
+        group.add_file(data)
+    return bytes(group)
 
 
-class _Group:
+class Group:
     """The tables met so far, in first-touch order."""
 
     def __init__(self) -> None:
@@ -48,6 +49,7 @@ class _Group:
         self._tables: dict[str, _Entries] = {}
 
     def add(self, header: Header, record: RawRecord) -> None:
+        """Merge one change."""
         if self._marker not in (None, header.marker):
             raise ChangesetError("changesets and patchsets cannot be combined", code="mixed_formats")
         self._marker = header.marker
@@ -61,9 +63,23 @@ class _Group:
             )
         entries.add(record)
 
-    def pieces(self) -> Iterator[bytes]:
-        for entries in self._tables.values():
-            yield from entries.pieces(self._marker or CHANGESET_MARKER)
+    def add_file(self, data: bytes) -> None:
+        """Merge all changes of a file."""
+        for header, record in raw_records(data):
+            self.add(header, record)
+
+    def __bytes__(self) -> bytes:
+        marker = self._marker or CHANGESET_MARKER
+        return b"".join(piece for entries in self._tables.values() for piece in entries.pieces(marker))
+
+
+def summed(first: Operation, second: Operation) -> Operation | None:
+    """One operation that does what two of the same row do one after the other."""
+    marker = PATCHSET_MARKER if first.patchset else CHANGESET_MARKER
+    header = Header(marker, first.table, 0)
+    records = [read_raw_record(operation.encode(), 0, header)[0] for operation in (first, second)]
+    result = _Entries(first.table, first.patchset).merge(*records)
+    return None if result is None else decoded(result, header)
 
 
 class _Entries:
@@ -86,7 +102,7 @@ class _Entries:
         result: RawRecord | None = record
         if existing is not None:
             del self._hashes[key]
-            result = self._merge(existing, record)
+            result = self.merge(existing, record)
         if result is not None:
             chain[key] = result
             self._hashes[key] = key_hash
@@ -116,7 +132,8 @@ class _Entries:
         assert fields is not None
         return tuple(fields[index] for index in self.table.key_indexes)
 
-    def _merge(self, existing: RawRecord, new: RawRecord) -> RawRecord | None:
+    def merge(self, existing: RawRecord, new: RawRecord) -> RawRecord | None:
+        """The table of changesets §3.1."""
         merge = _MERGES.get((existing.kind, new.kind))
         if merge is None:
             return existing
@@ -200,7 +217,7 @@ def _step(value: int, addend: int) -> int:
 
 
 def inverted(data: bytes) -> bytes:
-    """The changeset that undoes this one (rulings, "Invert")."""
+    """The changeset that undoes this one (changesets §3.3)."""
     return b"".join(_inverted_pieces(data))
 
 
@@ -208,9 +225,7 @@ def _inverted_pieces(data: bytes) -> Iterator[bytes]:
     current: Header | None = None
     for header, record in raw_records(data):
         if header.marker == PATCHSET_MARKER:
-            raise ChangesetError(
-                "a patchset cannot be inverted: it does not hold the old values", code="patchset_not_invertible"
-            )
+            raise patchset_not_invertible()
         if header is not current:
             current = header
             yield header.table.header(CHANGESET_MARKER)

@@ -1,9 +1,7 @@
 """`Changeset` and `Patchset`: builders, parsed files and results of merging, all with the same face.
 
 >>> users = Table("users", columns=[("id", "INTEGER"), ("name", "TEXT")], primary_key=["id"])
->>> changes = Changeset()
->>> changes.insert(users, {"id": 1, "name": "Alice"})
->>> changes.update(users, (1, "Alice"), (1, "Alicia"))
+>>> changes = Changeset().insert(users, {"id": 1, "name": "Alice"}).update(users, (1, "Alice"), (1, "Alicia"))
 >>> [(operation.kind, operation.new) for operation in changes]
 [('insert', (1, 'Alicia'))]
 >>> bytes(changes).hex()
@@ -12,17 +10,27 @@
 
 from __future__ import annotations
 
+import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MethodType
-from typing import Any, BinaryIO, ClassVar, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NoReturn, Self
 
+from driftline.changesets.changegroup import Group
 from driftline.changesets.events import ColumnEvents, EventLog, image_columns
 from driftline.changesets.format import CHANGESET_MARKER, PATCHSET_MARKER, TAG_UNDEFINED, UNDEFINED, Row
 from driftline.changesets.names import folded
-from driftline.changesets.operations import Operation
-from driftline.changesets.reading import Header, read_headers, read_operations
+from driftline.changesets.operations import Operation, patchset_not_invertible
+from driftline.changesets.reading import Header, raw_records, read_raw_record
+from driftline.changesets.schema import tables_from_database
+from driftline.changesets.streams import Summary, concat_to, content_of, invert_to, iterate, summary
 from driftline.changesets.table import AnyRow, Table
 from driftline.errors import ChangesetError
+from driftline.files import write_all
+
+if TYPE_CHECKING:
+    from driftline.changesets.database import Database
+    from driftline.changesets.streams import Changes
 
 
 class class_or_instance:  # noqa: N801 - reads as a decorator
@@ -46,7 +54,8 @@ class ChangeFile:
 
     def __init__(self) -> None:
         self._closed = b""
-        self._operations: list[Operation] | None = None
+        self._known: list[Table] = []  # tables that give names to the columns of the closed part
+        self._group: Group | None = None
         self._logs: dict[str, EventLog] = {}
         self._log_of: dict[int, EventLog] = {}
 
@@ -55,48 +64,100 @@ class ChangeFile:
         """A file of this format; its columns get names from `tables` where given."""
         parsed = parse(data, tables)
         if not isinstance(parsed, cls) and data:
-            wanted = cls.__name__.lower()
             raise ChangesetError(
-                f"a {wanted} is wanted, this is a {type(parsed).__name__.lower()}", code="wrong_format"
+                f"a {cls.__name__.lower()} is wanted, this is a {type(parsed).__name__.lower()}", code="wrong_format"
             )
+        return cls._made(parsed._closed, parsed._known)
+
+    @classmethod
+    def _made(cls, closed: bytes, known: list[Table]) -> Self:
         made = cls()
-        made._closed, made._operations = bytes(data), parsed._operations
+        made._closed, made._known = closed, known
         return made
 
-    def insert(self, table: Table, row: AnyRow, *, indirect: bool = False) -> None:
+    def insert(self, table: Table, row: AnyRow, *, indirect: bool = False) -> Self:
         """A row was inserted."""
         self.log_of(table).append(None, table.row(row), indirect)
+        return self
 
-    def insert_columns(self, table: Table, data: Any, *, indirect: bool = False) -> None:
+    def insert_columns(self, table: Table, data: Any, *, indirect: bool = False) -> Self:
         """Rows were inserted, given as Arrow, Polars or plain columns by name."""
         self.log_of(table).append_columns(ColumnEvents(None, image_columns(table, data), indirect))
+        return self
+
+    def add(self, operation: Operation) -> Self:
+        """Merge an operation, such as one of another file, by the rules of a changegroup (changesets §3.1)."""
+        if operation.patchset != (self.marker == PATCHSET_MARKER):
+            raise ChangesetError(
+                f"this is a {type(self).__name__.lower()}, the operation comes from a "
+                f"{'patchset' if operation.patchset else 'changeset'}",
+                code="mixed_formats",
+            )
+        header = Header(self.marker, operation.table, 0)
+        record, _ = read_raw_record(operation.encode(), 0, header)
+        self._gathered().add(header, record)
+        self._known.append(operation.table)
+        return self
+
+    def _gathered(self) -> Group:
+        """A changegroup that holds everything so far."""
+        if self._group is None or self._logs:
+            self._known += self._named_tables()
+            group = Group()
+            for part in (self._closed_bytes(), b"".join(self._session_pieces())):
+                group.add_file(part)
+            self._closed, self._group = b"", group
+            self._logs, self._log_of = {}, {}
+        return self._group
+
+    def filtered(self, keep: Callable[[Operation], bool]) -> Self:
+        """The file with only those operations that `keep` wants, in the order of this file.
+
+        >>> users = Table("users", columns=[("id", "INTEGER"), ("name", "TEXT")], primary_key=["id"])
+        >>> changes = Changeset().insert(users, (1, "Alice")).delete(users, (2, "Bob"))
+        >>> changes.filtered(lambda operation: operation.kind == "insert")
+        <Changeset users: {'insert': 1, 'update': 0, 'delete': 0, 'indirect': 0}>
+        """
+        content = bytes(self)
+        current: Header | None = None
+        pieces: list[bytes] = []
+        for operation, (header, record) in zip(self, raw_records(content), strict=True):
+            if not keep(operation):
+                continue
+            if header is not current:
+                current = header
+                pieces.append(header.table.header(header.marker))
+            pieces.append(record.encode())
+        return self._made(b"".join(pieces), self._named_tables())
 
     def __bytes__(self) -> bytes:
         return b"".join(self.pieces())
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """The bytes piece by piece: one table's section is built after the other."""
-        if not self._closed:
+        closed = self._closed_bytes()
+        if not closed:
             yield from self._session_pieces()
         elif not self._logs:
-            yield self._closed
+            yield closed
         else:
-            from driftline.changesets.changegroup import merged
+            yield _joined([closed, b"".join(self._session_pieces())])
 
-            yield merged([self._closed, b"".join(self._session_pieces())])
+    def _closed_bytes(self) -> bytes:
+        return self._closed if self._group is None else bytes(self._group)
 
     def write_to(self, out: BinaryIO) -> int:
         """Write the bytes to an open file; how many there were."""
-        return sum(out.write(piece) for piece in self.pieces())
+        return sum(write_all(out, piece) for piece in self.pieces())
 
     def __iter__(self) -> Iterator[Operation]:
-        return iter(self.operations)
+        return iterate(bytes(self), self._named_tables())
 
     def __len__(self) -> int:
-        return len(self.operations)
+        return len(self._summary())
 
     def __bool__(self) -> bool:
-        return bool(self._closed or self._logs)
+        return bool(self._closed or self._group or self._logs)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ChangeFile) and bytes(self) == bytes(other)
@@ -110,31 +171,33 @@ class ChangeFile:
     @property
     def operations(self) -> list[Operation]:
         """The surviving operations in file order."""
-        if self._operations is None or self._logs:
-            known = [log.table for log in self._logs.values()]
-            closed = [operation.table for operation in self._operations or ()]
-            return parse(bytes(self), [*known, *_named_once(closed)])._operations or []
-        return self._operations
+        return list(self)
 
     @property
     def tables(self) -> list[Table]:
         """The tables with surviving operations, in file order."""
-        return list({operation.table.name: operation.table for operation in self.operations}.values())
+        return list({section.table.name: section.table for section in self._summary().sections}.values())
 
     def statistics(self) -> dict[str, dict[str, int]]:
         """Counts of inserts, updates, deletes and indirect changes by table."""
-        counts: dict[str, dict[str, int]] = {}
-        for operation in self.operations:
-            of_table = counts.setdefault(operation.table.name, {"insert": 0, "update": 0, "delete": 0, "indirect": 0})
-            of_table[operation.kind] += 1
-            of_table["indirect"] += bool(operation.indirect)
-        return counts
+        counts: dict[str, Counter[str]] = {}
+        for section in self._summary().sections:
+            counts.setdefault(section.table.name, Counter()).update(section.statistics())
+        return {name: dict(counted) for name, counted in counts.items()}
+
+    def _summary(self) -> Summary:
+        return summary(io.BytesIO(bytes(self)), self._named_tables())
+
+    def _named_tables(self) -> list[Table]:
+        """The tables whose columns have names, each once; the newest description wins."""
+        told = [*self._known, *(log.table for log in self._logs.values())]
+        return list({folded(table.name): table for table in told if table.is_named}.values())
 
     def to_sql(self, tables: Iterable[Table] = ()) -> str:
         """The operations as SQL statements, a line each; `tables` name the columns of a parsed file."""
         from driftline.changesets.showing import statements
 
-        operations = parse(bytes(self), tables).operations if tables else self.operations
+        operations = iterate(bytes(self), tables) if tables else self
         return "".join(f"{statement}\n" for statement in statements(operations))
 
     def _session_pieces(self) -> Iterator[bytes | memoryview]:
@@ -162,28 +225,39 @@ class Changeset(ChangeFile):
 
     marker = CHANGESET_MARKER
 
-    def update(self, table: Table, old: AnyRow, new: AnyRow, *, indirect: bool = False) -> None:
-        """A row was updated; a mapping `new` may leave out columns that stay as they were."""
-        before = table.row(old)
-        self.log_of(table).append(before, _after(table, before, new), indirect)
+    def update(self, table: Table, old: AnyRow, new: AnyRow, *, indirect: bool = False) -> Self:
+        """A row was updated; columns that stay as they were may be left out (a mapping) or `UNDEFINED` in both rows."""
+        before = _before(table, old)
+        after = _after(table, before, new)
+        unknown = [index for index, field in enumerate(before) if field is UNDEFINED and after[index] is not UNDEFINED]
+        if unknown:
+            raise ChangesetError(
+                f'table {table.name}: column "{table.column_names[unknown[0]]}" changes and has no old value',
+                code="missing_column",
+            )
+        log = self.log_of(table)
+        log.partial = log.partial or UNDEFINED in before
+        log.append(before, after, indirect)
+        return self
 
-    def delete(self, table: Table, row: AnyRow, *, indirect: bool = False) -> None:
+    def delete(self, table: Table, row: AnyRow, *, indirect: bool = False) -> Self:
         """A row was deleted."""
         self.log_of(table).append(table.row(row), None, indirect)
+        return self
 
-    def update_columns(self, table: Table, before: Any, after: Any, *, indirect: bool = False) -> None:
+    def update_columns(self, table: Table, before: Any, after: Any, *, indirect: bool = False) -> Self:
         """Rows were updated: columns before and after, row by row beside each other."""
         _append_updates(self.log_of(table), image_columns(table, before), image_columns(table, after), indirect)
+        return self
 
-    def delete_columns(self, table: Table, data: Any, *, indirect: bool = False) -> None:
+    def delete_columns(self, table: Table, data: Any, *, indirect: bool = False) -> Self:
         """Rows were deleted, given as columns."""
         self.log_of(table).append_columns(ColumnEvents(image_columns(table, data), None, indirect))
+        return self
 
     def invert(self) -> Changeset:
         """The changeset that undoes this one."""
-        from driftline.changesets.changegroup import inverted
-
-        return Changeset.from_bytes(inverted(bytes(self)), _named_once(self.tables))
+        return invert(self)
 
 
 class Patchset(ChangeFile):
@@ -191,43 +265,54 @@ class Patchset(ChangeFile):
 
     marker = PATCHSET_MARKER
 
-    def update(self, table: Table, old: Any, new: Any, *, indirect: bool = False) -> None:
+    def update(self, table: Table, old: Any, new: Any, *, indirect: bool = False) -> Self:
         """A row was updated: old and new row, or its key and the changed columns.
 
-        >>> patch = Patchset()
         >>> users = Table("users", columns=["id", "name", "age"], primary_key=["id"])
-        >>> patch.update(users, {"id": 1}, {"age": 31})
-        >>> [operation.new for operation in patch]
+        >>> [operation.new for operation in Patchset().update(users, {"id": 1}, {"age": 31})]
         [(UNDEFINED, UNDEFINED, 31)]
         """
         if _is_whole_row(table, old):
-            before = table.row(old)
-            self.log_of(table).append(before, _after(table, before, new), indirect)
+            log = self.log_of(table)
+            before = _before(table, old)
+            log.partial = log.partial or UNDEFINED in before
+            log.append(before, _after(table, before, new), indirect)
         else:
             self._update_by_key(table, table.key(old), new, indirect)
+        return self
 
-    def delete(self, table: Table, row: Any, *, indirect: bool = False) -> None:
-        """A row was deleted, given whole or by its key."""
+    def delete(self, table: Table, row: Any, *, indirect: bool = False) -> Self:
+        """A row was deleted, given whole or by its key; where all columns are the key, a tuple is a key."""
         log = self.log_of(table)
-        if _is_whole_row(table, row):
-            log.append(table.row(row), None, indirect)
+        is_key_only = len(table.primary_key) == table.width and not isinstance(row, Mapping)
+        if _is_whole_row(table, row) and not is_key_only:
+            before = _before(table, row)
+            log.partial = log.partial or UNDEFINED in before
+            log.append(before, None, indirect)
         else:
             log.partial = True
             log.append(table.key(row), None, indirect)
+        return self
 
-    def update_columns(self, table: Table, before: Any, after: Any, *, indirect: bool = False) -> None:
+    def invert(self) -> NoReturn:
+        """A patchset cannot be undone."""
+        raise patchset_not_invertible()
+
+    def update_columns(self, table: Table, before: Any, after: Any, *, indirect: bool = False) -> Self:
         """Rows were updated: columns before and after; `before` may hold the key only, `after` only what changed."""
         old, new = image_columns(table, before, whole=False), image_columns(table, after, whole=False)
         log = self.log_of(table)
         log.partial = log.partial or _leaves_fields_out([*old, *new])
         _append_updates(log, old, new, indirect)
+        return self
 
-    def delete_columns(self, table: Table, data: Any, *, indirect: bool = False) -> None:
+    def delete_columns(self, table: Table, data: Any, *, indirect: bool = False) -> Self:
         """Rows were deleted, given as columns; the key columns are enough."""
         images = image_columns(table, data, whole=False)
         log = self.log_of(table)
         log.partial = log.partial or _leaves_fields_out(images)
         log.append_columns(ColumnEvents(images, None, indirect))
+        return self
 
     @class_or_instance
     def digest_sql(cls_or_self: Patchset | type[Patchset], text: str, tables: Any) -> Patchset:  # noqa: N805
@@ -257,70 +342,62 @@ class Patchset(ChangeFile):
         log.append(key, after, indirect)
 
 
-def parse(data: bytes | ChangeFile, tables: Iterable[Table] = ()) -> Changeset | Patchset:
-    """The changeset or patchset in these bytes, checked to its end; `tables` give names to columns.
+def parse(data: Changes, tables: Iterable[Table] = ()) -> Changeset | Patchset:
+    """The changeset or patchset in these bytes or this file, checked to its end; `tables` give names to columns.
 
     >>> parse(bytes.fromhex("5402010075736572730012000100000000000000010306416c69636961")).statistics()
     {'users': {'insert': 1, 'update': 0, 'delete': 0, 'indirect': 0}}
     """
-    content = bytes(data)
-    named = {folded(table.name): table for table in tables}
-    operations: list[Operation] = []
-    header: Header | None = None
-    offset = 0
-    while offset < len(content):
-        header = read_headers(content, offset, header)
-        header = header._replace(table=_named(header.table, named))
-        found, offset = read_operations(content, header)
-        operations += found
-    made = Patchset() if header is not None and header.marker == PATCHSET_MARKER else Changeset()
-    made._closed, made._operations = content, operations
-    return made
+    content = content_of(data)
+    known = data._named_tables() if isinstance(data, ChangeFile) else []
+    known += tables
+    marker = summary(io.BytesIO(content), known).marker
+    return (Patchset if marker == PATCHSET_MARKER else Changeset)._made(content, known)
 
 
-def concat(*data: bytes | ChangeFile) -> Changeset | Patchset:
-    """One file that does what these do one after the other, as SQLite's changegroup merges them."""
-    from driftline.changesets.changegroup import merged
+def concat(*data: Changes, schema: Database | None = None) -> Changeset | Patchset:
+    """One file that does what these do one after the other, as SQLite's changegroup merges them.
 
-    tables = [table for item in data if isinstance(item, ChangeFile) for table in _named_once(item.tables)]
-    return parse(merged(bytes(item) for item in data), tables)
+    `schema` is a database with the newer tables: files from before a column was added get its default.
+    """
+    known = [table for item in data if isinstance(item, ChangeFile) for table in item._named_tables()]
+    if schema is not None:
+        known += tables_from_database(schema)
+    return parse(_joined(data, schema), {folded(table.name): table for table in known}.values())
 
 
-def invert(data: bytes | ChangeFile) -> Changeset:
+def _joined(files: Iterable[Changes], schema: Database | None = None) -> bytes:
+    out = io.BytesIO()
+    concat_to(out, files, schema=schema)
+    return out.getvalue()
+
+
+def invert(data: Changes) -> Changeset:
     """The changeset that undoes this one; a patchset is refused."""
-    from driftline.changesets.changegroup import inverted
-
-    tables = _named_once(data.tables) if isinstance(data, ChangeFile) else []
-    return Changeset.from_bytes(inverted(bytes(data)), tables)
-
-
-def _named(table: Table, named: Mapping[str, Table]) -> Table:
-    known = named.get(folded(table.name))
-    if known is None:
-        return table
-    if known.key_flags != table.key_flags:
-        raise ChangesetError(
-            f"table {table.name} of the file has {table.width} columns and key {table.key_flags}, "
-            f"the schema has {known.width} and {known.key_flags}",
-            code="schema_mismatch",
-        )
-    return known
+    out = io.BytesIO()
+    invert_to(out, data)
+    return Changeset._made(out.getvalue(), data._named_tables() if isinstance(data, ChangeFile) else [])
 
 
-def _named_once(tables: Iterable[Table]) -> list[Table]:
-    return list({folded(table.name): table for table in tables if table.is_named}.values())
+def _before(table: Table, old: AnyRow) -> Row:
+    before = table.row(old, partial=True)
+    for index in table.key_indexes:
+        if before[index] is UNDEFINED:
+            raise ChangesetError(
+                f'table {table.name}: the old row has no value for its key column "{table.column_names[index]}"',
+                code="missing_column",
+            )
+    return before
 
 
 def _after(table: Table, before: Row, new: AnyRow) -> Row:
-    if not isinstance(new, Mapping):
-        return table.row(new)
-    changed = table.fields(new)
+    changed = table.fields(new) if isinstance(new, Mapping) else table.row(new, partial=True)
     return tuple(old if field is UNDEFINED else field for old, field in zip(before, changed, strict=True))
 
 
 def _is_whole_row(table: Table, row: Any) -> bool:
     if isinstance(row, Mapping):
-        return sum(name not in table.generated for name in row) == table.width
+        return sum(not table.is_generated(name) for name in row) == table.width
     return not isinstance(row, str | bytes) and hasattr(row, "__len__") and len(row) == table.width
 
 

@@ -145,7 +145,7 @@ Columns = "pa.Table | pa.RecordBatch | pl.DataFrame | Mapping[str, Any]"
 
 def image_columns(table: Table, data: Any, *, whole: bool = True) -> list[Vector]:
     """The table's columns from `data`, by name; `whole` refuses data that leaves columns out."""
-    given = {table.index_of(name): column for name, column in _named_columns(data) if name not in table.generated}
+    given = {table.index_of(name): column for name, column in _named_columns(data) if not table.is_generated(name)}
     length = _common_length(table, {table.column_names[index]: column for index, column in given.items()})
     vectors = []
     for index, name in enumerate(table.column_names):

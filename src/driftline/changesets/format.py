@@ -1,6 +1,6 @@
 """The bytes of changesets: markers, operation codes, varints and values.
 
-A file is a row of sections; a section is a table header followed by change records (rulings, "Format").
+A file is a row of sections; a section is a table header followed by change records (changesets §1).
 
 >>> encode_value("hi").hex(), encode_value(None).hex(), encode_varint(300).hex()
 ('03026869', '05', '822c')
@@ -28,6 +28,11 @@ TAG_REAL: Final = 2
 TAG_TEXT: Final = 3
 TAG_BLOB: Final = 4
 TAG_NULL: Final = 5
+
+
+class TruncatedChangesetError(CorruptChangesetError):
+    """The bytes end too early: damage in a file, the end of a block in a stream."""
+
 
 MAX_COLUMNS: Final = 65536
 MAX_VARINT_BYTES: Final = 5
@@ -78,7 +83,7 @@ def decode_varint(data: bytes, offset: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, position + 1
     if offset + MAX_VARINT_BYTES > len(data):
-        raise CorruptChangesetError("the data ends inside a length", offset=len(data))
+        raise TruncatedChangesetError("the data ends inside a length", offset=len(data))
     raise CorruptChangesetError("a length of more than five bytes", offset=offset)
 
 
@@ -101,9 +106,13 @@ def encode_value(value: Field) -> bytes:
 
 
 def encode_text(text: str) -> bytes:
-    """UTF-8, refusing what is not Unicode text."""
+    """UTF-8, refusing what is not Unicode text; bytes that were read and are not UTF-8 come back as they were."""
     try:
         return text.encode()
+    except UnicodeEncodeError:
+        pass
+    try:
+        return text.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
         raise ChangesetError(f"text with a lone surrogate at character {error.start}", code="invalid_text") from error
 

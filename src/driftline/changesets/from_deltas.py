@@ -1,6 +1,6 @@
 """The door from row deltas: the net change of every row becomes a patchset.
 
-Deltas hold new values only, so there is no changeset in them (rulings on row deltas, "Into SQLite").
+Deltas hold new values only, so there is no changeset in them.
 
 >>> from driftline.deltas import ColumnDelta, RowDelta, TableSchema
 >>> columns = [{"name": "title", "type": "string"}, {"name": "done", "type": "boolean"}]
@@ -104,7 +104,7 @@ def _key_value(schema: TableSchema, name: str, value: Any) -> Value:
     kind = schema.by_name[name].type
     if kind == "boolean" and value in ("true", "false"):
         return int(value == "true")
-    # A json key alone is its canonical text already (rulings on row deltas, row ids).
+    # A json key alone is its canonical text already (deltas and lake: row ids).
     return value if kind == "json" and isinstance(value, str) else _sqlite_value(kind, value)
 
 

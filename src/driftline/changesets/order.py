@@ -1,10 +1,10 @@
 """The row order of a session: its hash table, in closed form.
 
 SQLite keeps changed keys in a hash table and writes them bucket by bucket. The table starts with 256 buckets,
-doubles before an event that finds it half full, and growth turns the chains around (rulings, "Row order of a
-session"). Keys in first-touch order fall into stages that end at 128, 256, 512, … keys; a chain holds the keys of
-the last stage, the last but two, … from young to old, then the keys of the other stages from old to young. So a
-key's place is a sort key: its bucket, then a signed sequence number.
+doubles before an event that finds it half full, and growth turns the chains around (changesets §2.1). Keys in
+first-touch order fall into stages that end at 128, 256, 512, … keys; a chain holds the keys of the last stage, the last
+but two, … from young to old, then the keys of the other stages from old to young. So a key's place is a sort key: its
+bucket, then a signed sequence number.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ _PERIOD = 16  # the hash's step, applied sixteen times, is the identity on 32 bi
 
 
 def hash_keys(key: Sequence[Vector]) -> Hashes:
-    """The session's 32-bit hash of each row's key, columns in column order (rulings, "Row order")."""
+    """The session's 32-bit hash of each row's key, columns in column order (changesets §2.1)."""
     hashes = np.zeros(key[0].length, dtype=np.uint32)
     for vector in key:
         hashes = _hash_column(hashes, vector)

@@ -1,12 +1,17 @@
-"""Reading changeset bytes: sections, records and fields, every length checked against what is there."""
+"""Reading changeset bytes: sections, records and fields, every length checked against what is there.
+
+A file in memory and a stream are read by the same loop (`walk`): it sees a window of the bytes, and where a record
+runs over the window's end it asks for more.
+"""
 
 from __future__ import annotations
 
 import gc
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, TypeVar
 
 from driftline.changesets.format import (
     CHANGESET_MARKER,
@@ -24,16 +29,27 @@ from driftline.changesets.format import (
     UNDEFINED,
     UPDATE,
     Field,
+    TruncatedChangesetError,
     decode_text,
     decode_varint,
 )
+from driftline.changesets.names import folded
 from driftline.changesets.operations import Operation
 from driftline.changesets.table import Table
-from driftline.errors import CorruptChangesetError
+from driftline.errors import ChangesetError, CorruptChangesetError
 
-_MARKERS = (CHANGESET_MARKER, PATCHSET_MARKER)
+MARKERS = (CHANGESET_MARKER, PATCHSET_MARKER)
 _read_integer = struct.Struct(">q").unpack_from
 _read_real = struct.Struct(">d").unpack_from
+_BLOCK_BYTES = 1 << 20
+_NUMBER_TAGS = (TAG_INTEGER, TAG_REAL)
+_DATA_TAGS = (TAG_TEXT, TAG_BLOB)
+_EMPTY_TAGS = (TAG_UNDEFINED, TAG_NULL)
+# What the quick loop meets at the end of the bytes, at damage, and at text that is not UTF-8.
+_NOT_QUICK = (IndexError, struct.error, CorruptChangesetError, UnicodeDecodeError)
+
+T = TypeVar("T")
+Read = Callable[[int], bytes]
 
 
 class Header(NamedTuple):
@@ -44,6 +60,13 @@ class Header(NamedTuple):
     end: int
 
 
+class Counts(NamedTuple):
+    """How many records of each kind there are, and how many of all are indirect."""
+
+    kinds: Counter[int]
+    indirect: int
+
+
 class RawRecord(NamedTuple):
     """A record with its fields still encoded, for merging and inverting byte by byte."""
 
@@ -51,6 +74,10 @@ class RawRecord(NamedTuple):
     indirect: int
     old: list[bytes] | None
     new: list[bytes] | None
+
+    def encode(self) -> bytes:
+        """The record's bytes."""
+        return b"".join([bytes([self.kind, self.indirect]), *(self.old or ()), *(self.new or ())])
 
 
 def read_header(data: bytes, offset: int) -> Header:
@@ -61,14 +88,14 @@ def read_header(data: bytes, offset: int) -> Header:
     flags = data[place : place + columns]
     name_end = data.find(0, place + columns)
     if len(flags) < columns or name_end < 0:
-        raise CorruptChangesetError("the data ends inside a table header", offset=len(data))
+        raise TruncatedChangesetError("the data ends inside a table header", offset=len(data))
     name = decode_text(data[place + columns : name_end])
     return Header(data[offset], Table.from_header(name, tuple(flags)), name_end + 1)
 
 
-def read_headers(data: bytes, offset: int, previous: Header | None) -> Header:
+def read_next_header(data: bytes, offset: int, previous: Header | None) -> Header:
     """The header that must stand at `offset`, of the same format as the one before."""
-    if data[offset] not in _MARKERS:
+    if data[offset] not in MARKERS:
         what = "a change before any table header" if data[offset] in KIND_NAMES else "not a changeset or patchset"
         raise CorruptChangesetError(what, offset=offset)
     header = read_header(data, offset)
@@ -77,20 +104,138 @@ def read_headers(data: bytes, offset: int, previous: Header | None) -> Header:
     return header
 
 
-def read_operations(data: bytes, header: Header) -> tuple[list[Operation], int]:
-    """The operations of a section and the offset behind it."""
-    operations: list[Operation] = []
-    offset = header.end
-    try:
-        with _without_garbage_collection():
-            offset = _read_quickly(data, header, operations)
-    except (IndexError, struct.error, CorruptChangesetError, UnicodeDecodeError):
-        # The careful reader starts again and finds out what is wrong, or that it is text that is not UTF-8.
-        operations.clear()
-    while offset < len(data) and data[offset] not in _MARKERS:
-        record, offset = read_raw_record(data, offset, header)
-        operations.append(_decoded(record, header))
-    return operations, offset
+Walker = Callable[[bytes, int, Header], tuple[T, int]]
+
+
+class Window:
+    """The part of a stream that is being read: its bytes, and where they begin in the stream."""
+
+    def __init__(self, data: bytes, read: Read | None = None, tables: Iterable[Table] = ()) -> None:
+        self.data = data
+        self.offset = 0
+        self.base = 0
+        self.named = {folded(table.name): table for table in tables}
+        self._read = read
+
+    def refill(self) -> bool:
+        """Drop what was read and take more from the stream; False at its end."""
+        rest = len(self.data) - self.offset
+        # Blocks grow with a value that does not fit into one, so that large values are not copied again and again.
+        block = b"" if self._read is None else self._read(max(_BLOCK_BYTES, rest))
+        if not block:
+            return False
+        self.data = self.data[self.offset :] + block
+        self.base += self.offset
+        self.offset = 0
+        return True
+
+
+def walk(window: Window, quickly: Walker[T], carefully: Walker[T]) -> Iterator[tuple[Header, T]]:
+    """All sections of a stream: what `quickly` makes of the records it can read, and `carefully` of the others.
+
+    Both take bytes, an offset and a header, and give what they made and the offset behind it.
+    """
+    header: Header | None = None
+    while window.offset < len(window.data) or window.refill():
+        try:
+            if header is None or window.data[window.offset] in MARKERS:
+                header = read_next_header(window.data, window.offset, header)
+                window.offset = header.end
+                header = header._replace(table=_known_table(header.table, window.named))
+                continue
+            made, window.offset = quickly(window.data, window.offset, header)
+            yield header, made
+            if window.offset < len(window.data) and window.data[window.offset] not in MARKERS:
+                made, window.offset = carefully(window.data, window.offset, header)
+                yield header, made
+        except TruncatedChangesetError as error:
+            if not window.refill():
+                raise _moved(error, window.base) from None
+        except CorruptChangesetError as error:
+            raise _moved(error, window.base) from None
+
+
+def _known_table(table: Table, named: Mapping[str, Table]) -> Table:
+    known = named.get(folded(table.name))
+    if known is None:
+        return table
+    if known.key_flags != table.key_flags:
+        raise ChangesetError(
+            f"table {table.name} of the file has {table.width} columns and key {table.key_flags}, "
+            f"the schema has {known.width} and {known.key_flags}",
+            code="schema_mismatch",
+        )
+    return known
+
+
+def _moved(error: CorruptChangesetError, base: int) -> CorruptChangesetError:
+    """The error with its offset in the whole stream."""
+    return CorruptChangesetError(error.message.rpartition(" (at byte")[0], offset=error.offset + base)
+
+
+def operations_in(window: Window) -> Iterator[tuple[Header, list[Operation]]]:
+    """The operations of a stream, some at a time."""
+    return walk(window, _read_quickly, _read_carefully)
+
+
+def raw_records(data: bytes) -> Iterator[tuple[Header, RawRecord]]:
+    """All records with the headers they stand under, fields still encoded."""
+    return raw_records_in(Window(data))
+
+
+def raw_records_in(window: Window) -> Iterator[tuple[Header, RawRecord]]:
+    """All records of a stream with the headers they stand under, fields still encoded."""
+    for header, records in walk(window, lambda data, offset, header: ([], offset), _read_raw):
+        for record in records:
+            yield header, record
+
+
+def _read_raw(data: bytes, offset: int, header: Header) -> tuple[list[RawRecord], int]:
+    record, offset = read_raw_record(data, offset, header)
+    return [record], offset
+
+
+def count_quickly(data: bytes, start: int, header: Header) -> tuple[Counts, int]:
+    """How many records of each kind, and indirect ones, there are as long as all is well."""
+    places = {kind: range(count(header.table)) for kind, (count, _) in _shapes(header).items()}
+    counts = Counter[int]()
+    indirect = 0
+    size = len(data)
+    with suppress(*_NOT_QUICK):
+        while start < size and data[start] in places:
+            offset = start + 2
+            for _ in places[data[start]]:
+                tag = data[offset]
+                if tag in _NUMBER_TAGS:
+                    offset += 9
+                elif tag in _DATA_TAGS:
+                    length = data[offset + 1]
+                    offset += 2
+                    if length >= 0x80:
+                        length, offset = decode_varint(data, offset - 1)
+                    offset += length
+                elif tag in _EMPTY_TAGS:
+                    offset += 1
+                else:
+                    return Counts(counts, indirect), start
+            if offset > size:
+                break
+            counts[data[start]] += 1
+            indirect += data[start + 1] != 0
+            start = offset
+    return Counts(counts, indirect), start
+
+
+def count_carefully(data: bytes, offset: int, header: Header) -> tuple[Counts, int]:
+    """One record, or what is wrong with it."""
+    record, offset = read_raw_record(data, offset, header)
+    return Counts(Counter({record.kind: 1}), int(record.indirect != 0)), offset
+
+
+def _read_carefully(data: bytes, offset: int, header: Header) -> tuple[list[Operation], int]:
+    """One operation, also with text that is not UTF-8; or what is wrong with it."""
+    record, offset = read_raw_record(data, offset, header)
+    return [decoded(record, header)], offset
 
 
 @contextmanager
@@ -105,50 +250,50 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _read_quickly(data: bytes, header: Header, operations: list[Operation]) -> int:
-    """Append operations as long as all is well; the offset behind the last one.
+def _read_quickly(data: bytes, start: int, header: Header) -> tuple[list[Operation], int]:
+    """The operations as long as all is well, and the offset behind the last one.
 
     All fields are read in this one loop, without calls, because it is what parsing spends its time on. Running over
     the end raises IndexError or struct.error, or gives an offset beyond it.
     """
     table = header.table
-    shapes = _PATCHSET_SHAPES if header.marker == PATCHSET_MARKER else _CHANGESET_SHAPES
-    plans = {kind: (range(count(table)), build) for kind, (count, build) in shapes.items()}
+    plans = {kind: (range(count(table)), build) for kind, (count, build) in _shapes(header).items()}
+    operations: list[Operation] = []
     add = operations.append
-    start = header.end
     size = len(data)
-    while start < size and data[start] in plans:
-        places, build = plans[data[start]]
-        offset = start + 2
-        fields: list[Field] = []
-        append = fields.append
-        for _ in places:
-            tag = data[offset]
-            if tag == TAG_INTEGER:
-                append(_read_integer(data, offset + 1)[0])
-                offset += 9
-            elif tag == TAG_TEXT:
-                length = data[offset + 1]
-                offset += 2
-                if length >= 0x80:
-                    length, offset = decode_varint(data, offset - 1)
-                end = offset + length
-                append(data[offset:end].decode())
-                offset = end
-            elif tag == TAG_UNDEFINED:
-                append(UNDEFINED)
-                offset += 1
+    with _without_garbage_collection(), suppress(*_NOT_QUICK):
+        while start < size and data[start] in plans:
+            places, build = plans[data[start]]
+            offset = start + 2
+            fields: list[Field] = []
+            append = fields.append
+            for _ in places:
+                tag = data[offset]
+                if tag == TAG_INTEGER:
+                    append(_read_integer(data, offset + 1)[0])
+                    offset += 9
+                elif tag == TAG_TEXT:
+                    length = data[offset + 1]
+                    offset += 2
+                    if length >= 0x80:
+                        length, offset = decode_varint(data, offset - 1)
+                    end = offset + length
+                    append(data[offset:end].decode())
+                    offset = end
+                elif tag == TAG_UNDEFINED:
+                    append(UNDEFINED)
+                    offset += 1
+                else:
+                    field, offset = _read_field(data, offset)
+                    append(field)
+            if offset > size:
+                break
+            if build is _insert:
+                add(Operation(table, "insert", None, tuple(fields), data[start + 1]))
             else:
-                field, offset = _read_field(data, offset)
-                append(field)
-        if offset > size:
-            break
-        if build is _insert:
-            add(Operation(table, "insert", None, tuple(fields), data[start + 1]))
-        else:
-            add(build(table, fields, data[start + 1]))
-        start = offset
-    return start
+                add(build(table, fields, data[start + 1]))
+            start = offset
+    return operations, start
 
 
 def _read_field(data: bytes, offset: int) -> tuple[Field, int]:
@@ -157,23 +302,27 @@ def _read_field(data: bytes, offset: int) -> tuple[Field, int]:
 
 
 def decode_field(field: bytes) -> Field:
-    """The value of an encoded field; NaN reads as NULL, and -0.0 keeps its sign (rulings, "Format")."""
+    """The value of an encoded field; NaN reads as NULL, and -0.0 keeps its sign (changesets §1.3)."""
     tag = field[0]
     if tag == TAG_INTEGER:
         return int(_read_integer(field, 1)[0])
     if tag == TAG_REAL:
         real: float = _read_real(field, 1)[0]
         return real if real == real else None
-    if tag in (TAG_TEXT, TAG_BLOB):
+    if tag in _DATA_TAGS:
         content = field[decode_varint(field, 1)[1] :]
         return decode_text(content) if tag == TAG_TEXT else content
     return None if tag == TAG_NULL else UNDEFINED
 
 
-def _decoded(record: RawRecord, header: Header) -> Operation:
-    shapes = _PATCHSET_SHAPES if header.marker == PATCHSET_MARKER else _CHANGESET_SHAPES
+def decoded(record: RawRecord, header: Header) -> Operation:
+    """The operation that a record says."""
     fields = [decode_field(field) for field in (*(record.old or ()), *(record.new or ()))]
-    return shapes[record.kind][1](header.table, fields, record.indirect)
+    return _shapes(header)[record.kind][1](header.table, fields, record.indirect)
+
+
+def _shapes(header: Header) -> dict[int, tuple[_Count, _Build]]:
+    return _PATCHSET_SHAPES if header.marker == PATCHSET_MARKER else _CHANGESET_SHAPES
 
 
 def _insert(table: Table, fields: list[Field], indirect: int) -> Operation:
@@ -192,14 +341,18 @@ def _update(table: Table, fields: list[Field], indirect: int) -> Operation:
 def _patch_delete(table: Table, fields: list[Field], indirect: int) -> Operation:
     values = iter(fields)
     old = tuple(next(values) if flag else UNDEFINED for flag in table.key_flags)
-    return Operation(table, "delete", old, None, indirect)
+    return Operation(table, "delete", old, None, indirect, True)
 
 
 def _patch_update(table: Table, fields: list[Field], indirect: int) -> Operation:
     flags = table.key_flags
     old = tuple(field if flag else UNDEFINED for field, flag in zip(fields, flags, strict=True))
     new = tuple(UNDEFINED if flag else field for field, flag in zip(fields, flags, strict=True))
-    return Operation(table, "update", old, new, indirect)
+    return Operation(table, "update", old, new, indirect, True)
+
+
+def _patch_insert(table: Table, fields: list[Field], indirect: int) -> Operation:
+    return Operation(table, "insert", None, tuple(fields), indirect, True)
 
 
 _Count = Callable[[Table], int]
@@ -212,23 +365,10 @@ _CHANGESET_SHAPES: dict[int, tuple[_Count, _Build]] = {
     UPDATE: (lambda table: 2 * table.width, _update),
 }
 _PATCHSET_SHAPES: dict[int, tuple[_Count, _Build]] = {
-    INSERT: (lambda table: table.width, _insert),
+    INSERT: (lambda table: table.width, _patch_insert),
     DELETE: (lambda table: len(table.key_indexes), _patch_delete),
     UPDATE: (lambda table: table.width, _patch_update),
 }
-
-
-def raw_records(data: bytes) -> Iterator[tuple[Header, RawRecord]]:
-    """All records with the headers they stand under, fields still encoded."""
-    offset = 0
-    header: Header | None = None
-    while offset < len(data):
-        if header is None or data[offset] in _MARKERS:
-            header = read_headers(data, offset, header)
-            offset = header.end
-            continue
-        record, offset = read_raw_record(data, offset, header)
-        yield header, record
 
 
 def read_raw_record(data: bytes, offset: int, header: Header) -> tuple[RawRecord, int]:
@@ -237,7 +377,7 @@ def read_raw_record(data: bytes, offset: int, header: Header) -> tuple[RawRecord
     if kind not in KIND_NAMES:
         raise CorruptChangesetError(f"unknown operation 0x{kind:02x}", offset=offset)
     if offset + 1 >= len(data):
-        raise CorruptChangesetError("the data ends inside a change", offset=len(data))
+        raise TruncatedChangesetError("the data ends inside a change", offset=len(data))
     width = header.table.width
     is_patchset = header.marker == PATCHSET_MARKER
     place = offset + 2
@@ -260,19 +400,19 @@ def _raw_fields(data: bytes, offset: int, width: int) -> tuple[list[bytes], int]
 
 def _field_end(data: bytes, offset: int) -> int:
     if offset >= len(data):
-        raise CorruptChangesetError("the data ends inside a change", offset=len(data))
+        raise TruncatedChangesetError("the data ends inside a change", offset=len(data))
     tag = data[offset]
-    if tag in (TAG_UNDEFINED, TAG_NULL):
+    if tag in _EMPTY_TAGS:
         return offset + 1
-    if tag in (TAG_INTEGER, TAG_REAL):
+    if tag in _NUMBER_TAGS:
         end = offset + 9
-    elif tag in (TAG_TEXT, TAG_BLOB):
+    elif tag in _DATA_TAGS:
         length, start = decode_varint(data, offset + 1)
         end = start + length
     else:
         raise CorruptChangesetError(f"unknown type 0x{tag:02x}", offset=offset)
     if end > len(data):
-        raise CorruptChangesetError(
+        raise TruncatedChangesetError(
             f"a value of {end - offset} bytes where {len(data) - offset} are left", offset=offset
         )
     return end

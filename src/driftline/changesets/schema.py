@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import apsw
 
 from driftline.changesets.affinity import affinity_of, apply_affinity
+from driftline.changesets.database import Database, explained, opened
 from driftline.changesets.format import UNDEFINED, Field
 from driftline.changesets.names import folded, quoted
 from driftline.changesets.table import Column, Table
-from driftline.errors import ChangesetError, OptionError
-from driftline.files import StrPath, explain_os_error
+from driftline.errors import ChangesetError
 
-Database = StrPath | apsw.Connection
+ROWID = "_rowid_"
+STAT1 = "sqlite_stat1"
 
 _HIDDEN_GENERATED = (2, 3)  # PRAGMA table_xinfo: virtual and stored generated columns
 _CREATING = {
@@ -32,36 +31,47 @@ _CREATING = {
 }
 
 
-@contextmanager
-def opened(database: Database, *, write: bool = False) -> Iterator[apsw.Connection]:
-    """An open connection; a path is opened (and must exist) and closed again, a connection is left as it is."""
-    if isinstance(database, apsw.Connection):
-        yield database
-        return
-    if not isinstance(database, str | os.PathLike):
-        raise OptionError(f"a database is a file name or an apsw.Connection, not {type(database).__name__}")
-    path = os.fspath(database)
-    connection = _open_file(path, write)
-    try:
-        yield connection
-    finally:
-        connection.close()
+@dataclass(frozen=True)
+class StoredTable:
+    """A table of a database: what is declared, and how its rows are kept."""
 
+    name: str
+    kind: str  # SQLite's word: table, virtual or shadow
+    columns: tuple[Column, ...]
+    generated: frozenset[str]
+    primary_key: tuple[str, ...]
+    key_collations: tuple[str, ...]  # of the index of the primary key; empty where the rowid is the key
+    without_rowid: bool
 
-def _open_file(path: str, write: bool) -> apsw.Connection:
-    try:
-        os.stat(path)
-    except OSError as error:
-        raise explain_os_error(error, path) from error
-    flags = (apsw.SQLITE_OPEN_READWRITE if write else apsw.SQLITE_OPEN_READONLY) | apsw.SQLITE_OPEN_URI
-    try:
-        connection = apsw.Connection(Path(path).resolve().as_uri(), flags=flags)
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-    except apsw.Error as error:
-        raise ChangesetError(
-            f"{path} cannot be opened as an SQLite database: {error}", code="not_a_database"
-        ) from error
-    return connection
+    @property
+    def is_internal(self) -> bool:
+        """Whether SQLite keeps the table for itself."""
+        return self.name.startswith("sqlite_")
+
+    @property
+    def is_keyed_by_rowid(self) -> bool:
+        """Whether the rows have no key but their rowid."""
+        return not self.primary_key and self.name != STAT1
+
+    @property
+    def hides_rowid(self) -> bool:
+        """Whether a table without a key has a column that takes the rowid's name."""
+        return self.is_keyed_by_rowid and any(folded(column.name) == ROWID for column in self.columns)
+
+    @property
+    def key_is_rowid(self) -> bool:
+        """INTEGER PRIMARY KEY is the rowid: SQLite chooses it when an INSERT leaves it out."""
+        return len(self.primary_key) == 1 and not self.key_collations
+
+    @cached_property
+    def table(self) -> Table:
+        """What a session sees: without a key the rowid comes first; `sqlite_stat1` has a key of its own."""
+        if self.name == STAT1:
+            return Table(STAT1, self.columns, ["tbl", "idx"])
+        if self.is_keyed_by_rowid:
+            rowid = Column(ROWID, "INTEGER", affinity_of("INTEGER"))
+            return Table(self.name, (rowid, *self.columns), [ROWID], generated=self.generated, rowid_key=True)
+        return Table(self.name, self.columns, self.primary_key, generated=self.generated, rowid_key=self.key_is_rowid)
 
 
 def table_from_sql(text: str) -> Table:
@@ -69,11 +79,18 @@ def table_from_sql(text: str) -> Table:
     tables = tables_from_sql(text)
     if len(tables) != 1:
         raise ChangesetError(f"one CREATE TABLE statement is wanted, {len(tables)} were found", code="invalid_schema")
+    if tables[0].primary_key == (ROWID,):
+        raise ChangesetError(f"table {tables[0].name} has no primary key", code="no_primary_key")
     return tables[0]
 
 
 def tables_from_sql(text: str) -> list[Table]:
-    """The tables with a primary key that `CREATE TABLE` statements make; no other statement is run."""
+    """The tables that `CREATE TABLE` statements make; no other statement is run."""
+    return [stored.table for stored in stored_tables(database_from_sql(text)) if _is_usable(stored)]
+
+
+def database_from_sql(text: str) -> apsw.Connection:
+    """An empty database in memory with the tables of `CREATE TABLE` statements."""
     connection = apsw.Connection(":memory:")
     connection.authorizer = lambda action, *_: apsw.SQLITE_OK if action in _CREATING else apsw.SQLITE_DENY
     try:
@@ -83,61 +100,78 @@ def tables_from_sql(text: str) -> list[Table]:
             f"the schema is not made of CREATE TABLE statements: {error}", code="invalid_schema"
         ) from error
     connection.authorizer = None
-    names = _table_names(connection)
-    return [table_from_database(connection, name) for name in names]
+    return connection
 
 
 def table_from_database(database: Database, name: str, *, schema: str = "main") -> Table:
     """A table of a database, with its declared types, key and generated columns."""
-    with opened(database) as connection:
-        found = [stored for stored in _table_names(connection, schema) if folded(stored) == folded(name)]
-        if not found:
-            raise ChangesetError(f'the database has no table "{name}"', code="unknown_table")
-        return _read_table(connection, found[0], schema)
+    for table in tables_from_database(database, schema=schema):
+        if folded(table.name) == folded(name):
+            return table
+    raise ChangesetError(f'the database has no table "{name}"', code="unknown_table")
 
 
 def tables_from_database(database: Database, *, schema: str = "main") -> list[Table]:
-    """All tables with a primary key, in the order of their creation."""
-    with opened(database) as connection:
-        names = _table_names(connection, schema)
-        return [_read_table(connection, name, schema) for name in names if _has_key(connection, name, schema)]
+    """All tables that changes can be about, in the order of their creation."""
+    with opened(database) as connection, explained("the database"):
+        return [stored.table for stored in stored_tables(connection, schema=schema) if _is_usable(stored)]
 
 
-def _table_names(connection: apsw.Connection, schema: str = "main") -> list[str]:
-    # Virtual tables have no root page, and sessions do not see them.
-    query = f"SELECT name FROM {quoted(schema)}.sqlite_schema WHERE type = 'table' AND rootpage > 0"  # noqa: S608
-    return [name for (name,) in connection.execute(query) if not name.startswith("sqlite_")]
+def _is_usable(stored: StoredTable) -> bool:
+    is_told = not stored.is_internal or stored.name == STAT1
+    return is_told and stored.kind != "virtual" and not stored.hides_rowid
 
 
-def _has_key(connection: apsw.Connection, name: str, schema: str) -> bool:
-    return any(key for *_, key, _ in _column_rows(connection, name, schema))
+def stored_tables(connection: apsw.Connection, *, schema: str = "main") -> list[StoredTable]:
+    """All tables of a database, SQLite's own and virtual ones too, in the order of their creation."""
+    query = (
+        f"SELECT s.name, l.type, l.wr, l.strict FROM {quoted(schema)}.sqlite_schema AS s "  # noqa: S608
+        "JOIN pragma_table_list AS l ON l.name = s.name AND l.schema = ? WHERE s.type = 'table' ORDER BY s.rowid"
+    )
+    found: list[tuple[Any, ...]] = connection.execute(query, (schema,)).fetchall()
+    return [_read_table(connection, schema, *row) for row in found]
 
 
-def _column_rows(connection: apsw.Connection, name: str, schema: str) -> list[tuple[Any, ...]]:
-    return connection.execute(
-        "SELECT name, type, dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?) ORDER BY cid", (name, schema)
-    ).fetchall()
-
-
-def _read_table(connection: apsw.Connection, name: str, schema: str) -> Table:
-    rows = _column_rows(connection, name, schema)
-    query = "SELECT wr, strict FROM pragma_table_list(?) WHERE schema = ?"
-    without_rowid, strict = next(iter(connection.execute(query, (name, schema))), (0, 0))
+def _read_table(
+    connection: apsw.Connection, schema: str, name: str, kind: str, without_rowid: int, strict: int
+) -> StoredTable:
+    rows = _column_rows(connection, schema, name)
     stored = [row for row in rows if row[4] not in _HIDDEN_GENERATED]
     keys = sorted((place, column) for column, _, _, place, _ in stored if place)
-    columns = []
-    for column, declared, default, _, _ in stored:
-        affinity = affinity_of(declared, strict=bool(strict))
-        value = apply_affinity(_default_value(default), affinity)
-        columns.append(Column(column, declared, affinity, value))
-    # INTEGER PRIMARY KEY is the rowid: SQLite chooses it when an INSERT leaves it out.
-    is_rowid = len(keys) == 1 and not without_rowid and _type_of(stored, keys[0][1]) == "INTEGER"
-    generated = [row[0] for row in rows if row[4] in _HIDDEN_GENERATED]
-    return Table(name, columns, [column for _, column in keys], generated=generated, rowid_key=is_rowid)
+    return StoredTable(
+        name,
+        kind,
+        tuple(_column(column, declared, default, bool(strict)) for column, declared, default, _, _ in stored),
+        frozenset(row[0] for row in rows if row[4] in _HIDDEN_GENERATED),
+        tuple(column for _, column in keys),
+        _key_collations(connection, schema, name),
+        bool(without_rowid),
+    )
 
 
-def _type_of(rows: list[tuple[Any, ...]], column: str) -> str:
-    return next(str(row[1]).upper() for row in rows if row[0] == column)
+def _column_rows(connection: apsw.Connection, schema: str, name: str) -> list[tuple[Any, ...]]:
+    try:
+        return connection.execute(
+            "SELECT name, type, dflt_value, pk, hidden FROM pragma_table_xinfo(?, ?) ORDER BY cid", (name, schema)
+        ).fetchall()
+    except apsw.SQLError as error:
+        # Virtual tables of modules that are not here can be named, not described.
+        if "no such module" in str(error):
+            return []
+        raise
+
+
+def _column(name: str, declared: str, default: str | None, strict: bool) -> Column:
+    affinity = affinity_of(declared, strict=strict)
+    return Column(name, declared, affinity, apply_affinity(_default_value(default), affinity))
+
+
+def _key_collations(connection: apsw.Connection, schema: str, name: str) -> tuple[str, ...]:
+    query = (
+        "SELECT x.coll FROM pragma_index_list(?1, ?2) AS i, pragma_index_xinfo(i.name, ?2) AS x "
+        "WHERE i.origin = 'pk' AND x.key ORDER BY x.seqno"
+    )
+    return tuple(collation for (collation,) in connection.execute(query, (name, schema)))
 
 
 def _default_value(text: str | None) -> Field:

@@ -1,7 +1,7 @@
 """A session's view of events: one entry per touched key, in the order SQLite writes them.
 
 An event visits the key before it and the key after it. A key's entry compares its first image with its final state
-(rulings, "Changegroup", last sentence); keys that were visited keep their place in the hash table even if nothing
+(changesets §3.2); keys that were visited keep their place in the hash table even if nothing
 is left to write.
 """
 
@@ -140,7 +140,7 @@ def _entries_of_repeated_visits(events: Events, visits: _Visits, key: Indexes, *
 def _contradicting(visits: _Visits, key: Indexes, by_key: Indexes) -> Mask:
     """Visits of events that cannot have happened: inserts over a living row, updates and deletes of a dead one.
 
-    They keep what is there (INSERT + INSERT, UPDATE + INSERT, DELETE + UPDATE, DELETE + DELETE of the rulings).
+    They keep what is there (INSERT + INSERT, UPDATE + INSERT, DELETE + UPDATE, DELETE + DELETE, changesets §3.1).
     """
     same_key = key[by_key[1:]] == key[by_key[:-1]]
     clash = same_key & (visits.removes[by_key[1:]] != visits.adds[by_key[:-1]])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from driftline.changesets.format import UNDEFINED, Field, Row
+from driftline.changesets.format import UNDEFINED, Field, Row, Value
 from driftline.changesets.names import quoted
 from driftline.changesets.operations import Operation
 from driftline.changesets.table import Table
@@ -59,34 +59,36 @@ def _cut(text: str) -> str:
 
 
 def json_lines(operations: Iterable[Operation]) -> Iterator[str]:
-    """One JSON object per operation; blobs are `{"blob": hex}`, infinities `{"real": text}`."""
+    """One JSON object per operation; blobs are `{"blob": hex}`, infinities `{"real": text}`, text that is not UTF-8
+    `{"text_hex": hex}`."""
     for operation in operations:
-        record: dict[str, Any] = {
-            "table": operation.table.name,
-            "op": operation.kind,
-            "indirect": bool(operation.indirect),
-            "old": _named_values(operation.table, operation.old),
-            "new": _named_values(operation.table, operation.new),
-        }
-        yield json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+        yield json.dumps(plain_operation(operation), ensure_ascii=False, separators=(",", ":"))
 
 
-def _named_values(table: Table, row: Row | None) -> dict[str, Any] | None:
-    if row is None:
+def plain_operation(operation: Operation | None) -> dict[str, Any] | None:
+    """An operation as plain data; None for one that is not known."""
+    if operation is None:
         return None
     return {
-        name: _json_value(value) for name, value in zip(table.column_names, row, strict=True) if value is not UNDEFINED
+        "table": operation.table.name,
+        "op": operation.kind,
+        "indirect": bool(operation.indirect),
+        "old": _json_values(operation.old_values) if operation.old is not None else None,
+        "new": _json_values(operation.new_values) if operation.new is not None else None,
     }
 
 
-def _json_value(value: Field) -> Any:
+def _json_values(values: Mapping[str, Value]) -> dict[str, Any]:
+    return {name: _json_value(value) for name, value in values.items()}
+
+
+def _json_value(value: Value) -> Any:
     if isinstance(value, bytes):
         return {"blob": value.hex()}
     if isinstance(value, float) and math.isinf(value):
         return {"real": "Infinity" if value > 0 else "-Infinity"}
-    if isinstance(value, str):
-        # Bytes that are not UTF-8 are shown as replacement characters.
-        return value.encode(errors="surrogateescape").decode(errors="replace")
+    if isinstance(value, str) and not _is_unicode(value):
+        return {"text_hex": value.encode(errors="surrogateescape").hex()}
     return value
 
 

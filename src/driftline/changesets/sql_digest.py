@@ -6,6 +6,7 @@ WHERE key = …. sqlglot cuts the text into tokens; everything that is not on th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -21,6 +22,11 @@ from driftline.errors import ChangesetError
 Tables = Table | Iterable[Table] | Mapping[str, Table]
 
 _WORDS = (TokenType.VAR, TokenType.IDENTIFIER)
+_TRANSACTION_WORDS = ("TRANSACTION", "DEFERRED", "IMMEDIATE", "EXCLUSIVE")
+_DIGITS = "[0-9]+(?:_[0-9]+)*"
+_NUMBER = re.compile(
+    rf"0[xX][0-9a-fA-F]+(?:_[0-9a-fA-F]+)*|(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?{_DIGITS})?"
+)
 _HEX_INTEGER_DIGITS = 16
 _MAX_DIGITS = 20
 
@@ -28,13 +34,13 @@ _MAX_DIGITS = 20
 class Target(Protocol):
     """What takes the events: a patchset."""
 
-    def insert(self, table: Table, row: tuple[Field, ...]) -> None:
+    def insert(self, table: Table, row: tuple[Field, ...]) -> object:
         """A row was inserted."""
 
-    def update(self, table: Table, old: Mapping[str, Value], new: Mapping[str, Value]) -> None:
+    def update(self, table: Table, old: Mapping[str, Value], new: Mapping[str, Value]) -> object:
         """A row was updated, by its key."""
 
-    def delete(self, table: Table, row: Mapping[str, Value]) -> None:
+    def delete(self, table: Table, row: Mapping[str, Value]) -> object:
         """A row was deleted, by its key."""
 
 
@@ -52,7 +58,7 @@ def _by_name(tables: Tables) -> dict[str, Table]:
     return {folded(table.name): table for table in listed}
 
 
-_Event = Callable[[Target], None]
+_Event = Callable[[Target], object]
 
 
 class _Parser:
@@ -77,10 +83,18 @@ class _Parser:
         while self._peek() is not None:
             if self._skip(TokenType.SEMICOLON):
                 continue
-            events += self._statement()
+            events += [] if self._skip_transaction() else self._statement()
             if self._peek() is not None:
                 self._expect(TokenType.SEMICOLON, "the end of the statement")
         return events
+
+    def _skip_transaction(self) -> bool:
+        """BEGIN, COMMIT and END, as dumps have them around their statements."""
+        if not any(self._skip(kind) for kind in (TokenType.BEGIN, TokenType.COMMIT, TokenType.END)):
+            return False
+        while (token := self._peek()) is not None and token.text.upper() in _TRANSACTION_WORDS:
+            self._place += 1
+        return True
 
     def _statement(self) -> list[_Event]:
         if self._skip(TokenType.INSERT):
@@ -187,7 +201,10 @@ class _Parser:
             name = self._name("a table name")
         if folded(name) not in self._tables:
             raise self._refused(f'unknown table "{name}"', start)
-        return self._tables[folded(name)]
+        table = self._tables[folded(name)]
+        if table.primary_key == ("_rowid_",):
+            raise self._refused(f"table {table.name} has no primary key: only a database knows its rowids", start)
+        return table
 
     def _column(self, table: Table) -> int:
         start = self._offset()
@@ -254,26 +271,27 @@ class _Parser:
 
     def _number(self) -> int | float:
         token = self._peek()
-        if token is None:
+        start = self._offset()
+        found = _NUMBER.match(self._text, start)
+        if token is None or found is None:
             raise self._refused_here("a number is wanted")
-        self._place += 1
-        text = self._source(token)
-        if token.token_type is TokenType.HEX_STRING and text[:2].lower() == "0x":
-            if len(token.text) > _HEX_INTEGER_DIGITS:
-                raise self._refused("a hexadecimal integer of more than 64 bits", token.start)
-            return int.from_bytes(int(token.text, 16).to_bytes(8, "big"), "big", signed=True)
-        if token.token_type is TokenType.DOT:
-            following = self._peek()
-            if following is None or following.token_type is not TokenType.NUMBER or following.start != token.end + 1:
-                raise self._refused("a number is wanted", token.start)
+        # sqlglot cuts numbers such as 1_000 and .5 into several tokens.
+        while (token := self._peek()) is not None and token.start < found.end():
+            if token.end >= found.end():
+                raise self._refused("only literals can be digested", start)
             self._place += 1
-            text += self._source(following)
-        elif token.token_type is not TokenType.NUMBER:
-            raise self._refused("only literals can be digested", token.start)
+        text = found.group().replace("_", "")
+        if text[:2] in ("0x", "0X"):
+            return self._hex_integer(text[2:], start)
         # One more than the largest integer is needed for its negative; anything larger is a real.
         if text.isdigit() and len(text.lstrip("0")) < _MAX_DIGITS and int(text) <= MAX_INTEGER + 1:
             return int(text)
         return float(text)
+
+    def _hex_integer(self, digits: str, start: int) -> int:
+        if len(digits) > _HEX_INTEGER_DIGITS:
+            raise self._refused("a hexadecimal integer of more than 64 bits", start)
+        return int.from_bytes(int(digits, 16).to_bytes(8, "big"), "big", signed=True)
 
     def _source(self, token: Token) -> str:
         return self._text[token.start : token.end + 1]

@@ -15,12 +15,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from driftline.changesets.affinity import Affinity, affinity_of
-from driftline.changesets.format import MAX_COLUMNS, UNDEFINED, Field, Row, Value, encode_varint
+from driftline.changesets.format import MAX_COLUMNS, UNDEFINED, Field, Row, Undefined, Value, encode_varint
 from driftline.changesets.names import folded
 from driftline.errors import ChangesetError
 
 if TYPE_CHECKING:
-    from driftline.changesets.schema import Database
+    from driftline.changesets.database import Database
 
 AnyRow = Mapping[str, Any] | Sequence[Any]
 
@@ -61,7 +61,7 @@ class Table:
         set_field(self, "name", name)
         set_field(self, "columns", made)
         set_field(self, "primary_key", tuple(known.get(folded(part), part) for part in primary_key))
-        set_field(self, "generated", frozenset(generated))
+        set_field(self, "generated", frozenset(map(folded, generated)))
         set_field(self, "is_named", True)
         set_field(self, "rowid_key", rowid_key)
         self._check(known)
@@ -140,8 +140,12 @@ class Table:
 
     @cached_property
     def column_index(self) -> dict[str, int]:
-        """The position of each column by lower-case name."""
+        """The position of each column by its folded name."""
         return {folded(name): index for index, name in enumerate(self.column_names)}
+
+    def is_generated(self, column: str) -> bool:
+        """Whether SQLite computes this column, so that rows need no value for it."""
+        return bool(self.generated) and folded(column) in self.generated
 
     def header(self, marker: int) -> bytes:
         """The header of this table's section."""
@@ -159,14 +163,29 @@ class Table:
         except KeyError:
             raise ChangesetError(f'table {self.name} has no column "{column}"', code="unknown_column") from None
 
-    def row(self, row: AnyRow) -> Row:
-        """A whole row as a tuple in column order, from a mapping by name or a sequence."""
+    def row(self, row: AnyRow, *, partial: bool = False) -> Row:
+        """A whole row as a tuple in column order, from a mapping by name or a sequence.
+
+        A `partial` row may have `UNDEFINED` in columns that are not part of the key.
+        """
         made = row if type(row) is tuple else self._as_tuple(row)
         if len(made) != self.width:
             raise ChangesetError(
                 f"table {self.name} has {self.width} columns, the row has {len(made)} values", code="row_width_mismatch"
             )
-        return made if _PLAIN_TYPES.issuperset(map(type, made)) else tuple(map(plain_value, made))
+        if _PLAIN_TYPES.issuperset(map(type, made)):
+            return made
+        return tuple(self._value(index, value, partial) for index, value in enumerate(made))
+
+    def _value(self, index: int, value: Any, partial: bool) -> Field:
+        if partial and isinstance(value, Undefined):
+            return value
+        try:
+            return plain_value(value)
+        except ChangesetError as error:
+            raise ChangesetError(
+                f'table {self.name}, column "{self.column_names[index]}": {error.message}', code=error.code
+            ) from None
 
     def _as_tuple(self, row: AnyRow) -> Row:
         if isinstance(row, str | bytes):
@@ -185,8 +204,9 @@ class Table:
         """Some values by column name as a tuple in column order, `UNDEFINED` where nothing was given."""
         fields: list[Field] = [UNDEFINED] * self.width
         for name, value in values.items():
-            if name not in self.generated:
-                fields[self.index_of(name)] = plain_value(value)
+            if not self.is_generated(name):
+                index = self.index_of(name)
+                fields[index] = self._value(index, value, True)
         return tuple(fields)
 
     def key(self, key: Any) -> Row:

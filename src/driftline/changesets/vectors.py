@@ -20,6 +20,7 @@ from driftline.changesets.format import (
     TAG_UNDEFINED,
     UNDEFINED,
     Field,
+    decode_text,
     encode_text,
     integer_too_large,
 )
@@ -83,12 +84,12 @@ class Vector:
         if tag in (TAG_TEXT, TAG_BLOB):
             assert self.data is not None
             data: bytes = self.data[row].as_py()
-            return data.decode() if tag == TAG_TEXT else data
+            return decode_text(data) if tag == TAG_TEXT else data
         return None if tag == TAG_NULL else UNDEFINED
 
 
 def differ(left: Vector, right: Vector, *, bitwise: bool = False) -> Mask:
-    """Where two columns differ as SQLite sees it: by type, numerically, or by bytes (rulings, "Format").
+    """Where two columns differ as SQLite sees it: by type, numerically, or by bytes (changesets §1.5).
 
     `bitwise` tells 0.0 from -0.0, as the session does when it looks for a key.
     """
@@ -163,7 +164,7 @@ def _from_mixed(values: Sequence[Field], kinds: set[type]) -> Vector:
         numbers[tags == TAG_INTEGER] = _integers([value for value in values if type(value) is int])
         reals = np.array([value for value in values if type(value) is float], dtype=np.float64)
         numbers[tags == TAG_REAL] = reals.view(np.int64)
-        # NaN is NULL (rulings, "Format").
+        # NaN is NULL (changesets §1.3).
         tags[np.flatnonzero(tags == TAG_REAL)[np.isnan(reals)]] = TAG_NULL
     if kinds & {str, bytes}:
         parts = [_bytes_of(value) for value in values]
@@ -198,9 +199,7 @@ def _texts(values: Sequence[Any]) -> pa.LargeBinaryArray:
     try:
         return pa.array(values, pa.large_string()).view(pa.large_binary())
     except UnicodeEncodeError:
-        for value in values:
-            encode_text(value)
-        raise
+        return pa.array([encode_text(value) for value in values], pa.large_binary())
 
 
 def _bytes_of(value: Field) -> bytes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -13,7 +13,7 @@ from driftline.cli.outcome import DIFFERENT, SAME
 from driftline.errors import OptionError
 
 if TYPE_CHECKING:
-    from driftline.changesets import ChangeFile, Table
+    from driftline.changesets import Note, Problem, Table
 
 _EPILOG = """\b
 Examples:
@@ -58,10 +58,11 @@ Examples:
 )
 def show(file: str, database: str | None, schema: str | None, form: str) -> None:
     """Print what a changeset or patchset says: + insert, ~ update, - delete; * marks the key."""
+    from driftline.changesets import iterate
     from driftline.changesets.showing import json_lines, text_lines
 
-    changes = _read(file, _tables(database, schema))
-    for line in (json_lines if form == "jsonl" else text_lines)(changes):
+    operations = iterate(_source(file), _tables(database, schema))
+    for line in (text_lines if form == "text" else json_lines)(operations):
         print(line)
 
 
@@ -75,9 +76,10 @@ Examples:
 @_schema_options
 def sql(file: str, database: str | None, schema: str | None) -> None:
     """Print a changeset or patchset as SQL statements."""
+    from driftline.changesets import iterate
     from driftline.changesets.showing import statements
 
-    for statement in statements(_read(file, _tables(database, schema))):
+    for statement in statements(iterate(_source(file), _tables(database, schema))):
         print(statement)
 
 
@@ -97,11 +99,8 @@ def digest(file: str, database: str | None, schema: str | None, output: str | No
     tables = _tables(database, schema)
     if not tables:
         raise OptionError("digest needs --database or --schema: values depend on the declared types")
-    try:
-        text = _read_bytes(file).decode()
-    except UnicodeDecodeError as error:
-        raise OptionError(f"{file} is not UTF-8 text (at byte {error.start})") from None
-    _write(Patchset.digest_sql(text, tables), output, file)
+    text = _read_text(file)
+    _write(Patchset.digest_sql(text, tables).write_to, output, file)
 
 
 @changeset.command(
@@ -114,9 +113,9 @@ Examples:
 @_output_option
 def invert(file: str, output: str | None) -> None:
     """Make the changeset that undoes another one."""
-    from driftline.changesets import invert as inverted
+    from driftline.changesets.streams import invert_to
 
-    _write(inverted(_read_bytes(file)), output, file)
+    _write(lambda out: invert_to(out, _source(file)), output, file)
 
 
 @changeset.command(
@@ -126,12 +125,17 @@ Examples:
 """
 )
 @click.argument("files", nargs=-1, required=True)
+@click.option("--database", "-d", metavar="DB", help="Fill in columns that its tables have and a file has not.")
+@click.option("--schema", metavar="FILE", help="The same from CREATE TABLE statements in this file.")
 @_output_option
-def concat(files: tuple[str, ...], output: str | None) -> None:
+def concat(files: tuple[str, ...], database: str | None, schema: str | None, output: str | None) -> None:
     """Make one file that does what several do one after the other."""
-    from driftline.changesets import concat as merged
+    from driftline.changesets.schema import database_from_sql
+    from driftline.changesets.streams import concat_to
 
-    _write(merged(*map(_read_bytes, files)), output, *files)
+    _check_one(database, schema)
+    newer: Any = database if schema is None else database_from_sql(_read_text(schema))
+    _write(lambda out: concat_to(out, list(map(_source, files)), schema=newer), output, *files)
 
 
 @changeset.command(
@@ -139,7 +143,11 @@ def concat(files: tuple[str, ...], output: str | None) -> None:
 Examples:
   driftline changeset apply changes.bin app.db
   driftline changeset apply changes.bin app.db --on-conflict replace --table users
+  driftline changeset apply changes.bin app.db --no-triggers --format json
   driftline changeset apply remote.bin app.db --on-conflict omit --rebase-data rebase.bin
+
+Foreign keys are enforced: a change that would leave rows without what they refer to is never applied.
+Exit codes: 0 applied (conflicts that were omitted or replaced are told), 2 nothing was applied.
 """
 )
 @click.argument("file")
@@ -152,20 +160,53 @@ Examples:
     help="Give up, leave out the change, or let it win.",
 )
 @click.option("--table", "-t", "tables", multiple=True, metavar="NAME", help="Touch this table only; may be repeated.")
+@click.option("--invert", is_flag=True, help="Undo the changes instead.")
+@click.option("--no-triggers", is_flag=True, help="Do not fire the database's triggers.")
+@click.option("--no-foreign-keys", is_flag=True, help="Do not enforce foreign keys.")
+@click.option(
+    "--no-foreign-key-actions", is_flag=True, help="No cascades: the file already holds the rows they would change."
+)
+@click.option("--ignore-noop", is_flag=True, help="Changes that are there already are no conflicts.")
+@click.option("--allow-extra-columns", is_flag=True, help="The database may have more columns; defaults fill them.")
+@click.option("--skip-missing-tables", is_flag=True, help="Leave out changes of tables that the database has not.")
+@click.option(
+    "--timeout", type=float, default=5.0, show_default=True, metavar="SECONDS", help="How long to wait for a lock."
+)
 @click.option("--rebase-data", metavar="FILE", help="Write what `changeset rebase` needs to FILE.")
-def apply(file: str, database: str, on_conflict: Any, tables: tuple[str, ...], rebase_data: str | None) -> None:
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to report what was done; text tells conflicts only.",
+)
+def apply(file: str, database: str, rebase_data: str | None, form: str, **options: Any) -> None:
     """Apply a changeset or patchset to a database, whole or not at all."""
     from driftline.changesets.applying import apply as apply_changes
-    from driftline.changesets.applying import describe
     from driftline.files import write_atomically
 
-    applied = apply_changes(_read_bytes(file), database, on_conflict, tables=tables or None)
+    applied = apply_changes(_source(file), database, **_apply_options(**options))
     for conflict, action in applied.conflicts:
-        click.echo(f"{action}: {describe(conflict)}", err=True)
+        click.echo(f"{action}: {conflict.describe()}", err=True)
     for name in applied.skipped_tables:
-        click.echo(f"warning: the database has no table {name} with a primary key, its changes were left out", err=True)
+        click.echo(f"warning: the database has no table {name}, its changes were left out", err=True)
     if rebase_data is not None:
         write_atomically(rebase_data, applied.rebase_data)
+    if form == "json":
+        click.echo(json.dumps(applied.to_dict(), ensure_ascii=False))
+
+
+def _apply_options(
+    *, tables: tuple[str, ...], no_triggers: bool, no_foreign_keys: bool, no_foreign_key_actions: bool, **rest: Any
+) -> dict[str, Any]:
+    return {
+        **rest,
+        "tables": tables or None,
+        "triggers": not no_triggers,
+        "foreign_keys": not no_foreign_keys,
+        "foreign_key_actions": not no_foreign_key_actions,
+    }
 
 
 @changeset.command(
@@ -182,7 +223,7 @@ def rebase(file: str, rebase_data: tuple[str, ...], output: str | None) -> None:
     """Move local changes behind remote ones that were applied with --rebase-data."""
     from driftline.changesets import rebase as rebased
 
-    _write(rebased(_read_bytes(file), *map(_read_bytes, rebase_data)), output, file, *rebase_data)
+    _write(rebased(_source(file), *map(_read_bytes, rebase_data)).write_to, output, file, *rebase_data)
 
 
 @changeset.command(
@@ -190,8 +231,10 @@ def rebase(file: str, rebase_data: tuple[str, ...], output: str | None) -> None:
 Examples:
   driftline changeset diff old.db new.db -o changes.bin
   driftline changeset diff old.db new.db --table users --format patchset -o changes.bin
+  driftline changeset diff old.db new.db --skip search_index --allow-incomplete -o changes.bin
 
-Exit codes: 0 no difference, 1 differences, 2 error.
+Differences that a changeset cannot say (a table on one side only, rows with NULL keys, …) are listed, and nothing is
+written. Exit codes: 0 no difference, 1 differences, 2 error.
 """
 )
 @click.argument("old")
@@ -199,6 +242,10 @@ Exit codes: 0 no difference, 1 differences, 2 error.
 @click.option(
     "--table", "-t", "tables", multiple=True, metavar="NAME", help="Compare this table only; may be repeated."
 )
+@click.option("--skip", multiple=True, metavar="NAME", help="Leave this table out; may be repeated.")
+@click.option("--shadow", is_flag=True, help="Compare the tables that virtual tables keep for themselves.")
+@click.option("--stat", is_flag=True, help="Compare sqlite_stat1, the statistics of ANALYZE.")
+@click.option("--allow-incomplete", is_flag=True, help="Write what can be said, and list what cannot.")
 @click.option(
     "--format",
     "form",
@@ -208,46 +255,69 @@ Exit codes: 0 no difference, 1 differences, 2 error.
     help="What to make.",
 )
 @_output_option
-def diff(old: str, new: str, tables: tuple[str, ...], form: str, output: str | None) -> int:
+def diff(old: str, new: str, tables: tuple[str, ...], form: str, output: str | None, **options: Any) -> int:
     """Make the changes that turn database OLD into database NEW."""
-    from driftline.changesets.applying import diff as compare
+    from driftline.changesets.database_diff import Findings, diff_to
+    from driftline.errors import ChangesetError
 
-    changes = compare(old, new, tables=tables or None, patchset=form == "patchset")
-    _write(changes, output, old, new)
-    return DIFFERENT if len(changes) else SAME
+    found = Findings()
+
+    def write(out: BinaryIO) -> None:
+        nonlocal found
+        found = diff_to(out, old, new, tables=tables or None, patchset=form == "patchset", **options)
+
+    try:
+        _write(write, output, old, new)
+    except ChangesetError as error:
+        _tell(error.context.get("problems", ()), error.context.get("notes", ()))
+        raise
+    _tell(found.problems, found.notes)
+    return DIFFERENT if found.records or found.problems else SAME
 
 
-def _read(file: str, tables: list[Table]) -> ChangeFile:
-    from driftline.changesets import parse
+def _tell(problems: Iterable[Problem], notes: Iterable[Note]) -> None:
+    for problem in problems:
+        click.echo(f"problem[{problem.code}]: {problem.table}: {problem.text}", err=True)
+    for note in notes:
+        click.echo(f"note[{note.code}]: {note.name}: {note.text}", err=True)
 
-    return parse(_read_bytes(file), tables)
+
+def _source(file: str) -> Any:
+    """What a FILE argument stands for: a file name, or standard input."""
+    return sys.stdin.buffer if file == "-" else file
 
 
 def _read_bytes(file: str) -> bytes:
-    from driftline.files import naming_the_file, open_bytes
+    from driftline.changesets.streams import content_of
 
-    if file == "-":
-        return sys.stdin.buffer.read()
-    with naming_the_file(file), open_bytes(file) as stream:
-        return stream.read()
+    return content_of(_source(file))
 
 
-def _write(changes: ChangeFile, output: str | None, *inputs: str) -> None:
+def _read_text(file: str) -> str:
+    try:
+        return _read_bytes(file).decode()
+    except UnicodeDecodeError as error:
+        raise OptionError(f"{file} is not UTF-8 text (at byte {error.start})") from None
+
+
+def _write(write: Callable[[BinaryIO], object], output: str | None, *inputs: str) -> None:
     from driftline.files import open_output
 
     if output is None and sys.stdout.isatty():
         raise OptionError("a changeset is not text: name a file with -o, or send stdout somewhere")
     with open_output(output, inputs) as out:
-        changes.write_to(out)
+        write(out)
+
+
+def _check_one(database: str | None, schema: str | None) -> None:
+    if database is not None and schema is not None:
+        raise OptionError("give --database or --schema, not both")
 
 
 def _tables(database: str | None, schema: str | None) -> list[Table]:
     from driftline.changesets.schema import tables_from_database, tables_from_sql
-    from driftline.files import naming_the_file
 
-    if database is not None and schema is not None:
-        raise OptionError("give --database or --schema, not both")
+    _check_one(database, schema)
     if schema is not None:
-        with naming_the_file(schema):
-            return tables_from_sql(Path(schema).read_text(encoding="utf-8"))
+        return tables_from_sql(_read_text(schema))
     return [] if database is None else tables_from_database(database)

@@ -21,8 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from driftline.changesets.changeset import Changeset, Patchset
-from driftline.changesets.from_events import TypeVotes
-from driftline.changesets.from_events import EventCollector, describe_types
+from driftline.changesets.from_events import EventCollector, TypeVotes, describe_types
 from driftline.changesets.sorted_records import SCHEMA as RECORDS
 from driftline.changesets.sorted_records import SectionPlan, cut_by_range, encode_events, joined_range
 from driftline.engines import SHARED_FOLDER_VARIABLE, shared_folder

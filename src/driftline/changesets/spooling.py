@@ -7,7 +7,8 @@ session that saw the same events.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import IO, Any, BinaryIO, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from driftline.changesets.session import encoded_entries, single_entries
 from driftline.changesets.table import Table
 from driftline.changesets.vectors import Indexes
 from driftline.errors import ChangesetError
+from driftline.files import write_all
 
 # ("insert", rows), ("update", before, after) or ("delete", rows), each with Arrow, Polars or plain columns
 Chunk = tuple[Any, ...]
@@ -44,15 +46,21 @@ def write_columns(
     2
     """
     marker = (Patchset if format == "patchset" else Changeset).marker
-    with tempfile.TemporaryFile() as records, tempfile.TemporaryFile() as keys:
-        spool = _Spool(table, marker, records, keys)
+    with Spool.opened(table, marker) as spool:
         for chunk in chunks:
             spool.add(_events_of(table, chunk))
-        return spool.write_to(out)
+        return spool.write_to(out, event_after_last_key=spool.ends_with_update)
 
 
-class _Spool:
+class Spool:
     """Records and keys in files, their hashes and lengths in memory."""
+
+    @classmethod
+    @contextmanager
+    def opened(cls, table: Table, marker: int) -> Iterator[Spool]:
+        """A spool whose files go when it is left."""
+        with tempfile.TemporaryFile() as records, tempfile.TemporaryFile() as keys:
+            yield cls(table, marker, records, keys)
 
     def __init__(self, table: Table, marker: int, records: IO[bytes], keys: IO[bytes]) -> None:
         self._table = table
@@ -61,9 +69,10 @@ class _Spool:
         self._hashes: list[Hashes] = []
         self._record_lengths: list[Indexes] = []
         self._key_lengths: list[Indexes] = []
-        self._ends_with_update = False
+        self.ends_with_update = False
 
     def add(self, events: Events) -> None:
+        """Take some events in; every key may come once, whole and unchanged."""
         if not len(events):
             return
         found = single_entries(self._table, events)
@@ -81,21 +90,22 @@ class _Spool:
         self._hashes.append(hashes)
         self._record_lengths.append(lengths)
         self._key_lengths.append(byte_ranges(key)[1])
-        self._ends_with_update = bool(events.before[-1] >= 0 and events.after[-1] >= 0)
+        self.ends_with_update = bool(events.before[-1] >= 0 and events.after[-1] >= 0)
 
-    def write_to(self, out: BinaryIO) -> int:
+    def write_to(self, out: IO[bytes], *, event_after_last_key: bool) -> int:
+        """Write the section in the order of a session; how many records there are (changesets §2.1)."""
         if not self._hashes:
             return 0
         hashes = np.concatenate(self._hashes)
         self._check_keys(hashes)
         lengths = np.concatenate(self._record_lengths)
-        order = session_order(hashes, event_after_last_key=self._ends_with_update)
+        order = session_order(hashes, event_after_last_key=event_after_last_key)
         order = order[lengths[order] > 0]
         if len(order):
-            out.write(self._table.header(self._marker))
+            write_all(out, self._table.header(self._marker))
         records = _mapped(self._records, lengths)
         for start in range(0, len(order), _WRITE_ROWS):
-            out.write(content_of(records.take(pa.array(order[start : start + _WRITE_ROWS]))))
+            write_all(out, content_of(records.take(pa.array(order[start : start + _WRITE_ROWS]))))
         return len(order)
 
     def _check_keys(self, hashes: Hashes) -> None:

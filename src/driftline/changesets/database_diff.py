@@ -1,0 +1,344 @@
+"""The changes between two database files, found by driftline itself (changesets §5).
+
+SQLite's own function passes over tables without a key, over differences that a collation hides and over generated
+columns. What a changeset cannot say is a problem and stops the diff; what it leaves out by its nature is a note.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import apsw
+
+from driftline.changesets.changeset import Changeset, Patchset
+from driftline.changesets.database import explained, file_uri, opened
+from driftline.changesets.events import EventLog
+from driftline.changesets.fitting import MAX_APPLIED_COLUMNS
+from driftline.changesets.format import Row
+from driftline.changesets.names import folded
+from driftline.changesets.operations import Operation
+from driftline.changesets.recoding import recoded
+from driftline.changesets.schema import STAT1, StoredTable, stored_tables
+from driftline.changesets.spooling import Spool
+from driftline.changesets.table import Column, Table
+from driftline.changesets.table_comparison import NEW, OLD, TablePair
+from driftline.errors import ChangesetError
+from driftline.files import StrPath, write_all
+
+_CHUNK_ROWS = 1 << 14
+_COPY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A difference that a changeset cannot say."""
+
+    code: str
+    table: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something worth knowing about a diff that is complete all the same."""
+
+    code: str
+    name: str
+    text: str
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found beside the changes, and how many changes there are."""
+
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    records: int = 0
+    tables: list[Table] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Diff:
+    """The changes that turn one database into another, what could not be said, and what is worth knowing."""
+
+    changes: Changeset | Patchset
+    problems: list[Problem]
+    notes: list[Note]
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.changes)
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self.changes)
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+
+def diff(
+    old: StrPath,
+    new: StrPath,
+    *,
+    tables: Iterable[str] | None = None,
+    skip: Iterable[str] = (),
+    shadow: bool = False,
+    stat: bool = False,
+    allow_incomplete: bool = False,
+    patchset: bool = False,
+) -> Diff:
+    """The changes that turn database file `old` into `new`.
+
+    Differences that a changeset cannot say raise `incomplete_diff`, unless `allow_incomplete` is set.
+    """
+    kind = Patchset if patchset else Changeset
+    with tempfile.TemporaryFile() as out:
+        found = diff_to(
+            out,
+            old,
+            new,
+            tables=tables,
+            skip=skip,
+            shadow=shadow,
+            stat=stat,
+            allow_incomplete=allow_incomplete,
+            patchset=patchset,
+        )
+        out.seek(0)
+        return Diff(kind.from_bytes(out.read(), found.tables), found.problems, found.notes)
+
+
+def diff_to(
+    out: IO[bytes],
+    old: StrPath,
+    new: StrPath,
+    *,
+    tables: Iterable[str] | None = None,
+    skip: Iterable[str] = (),
+    shadow: bool = False,
+    stat: bool = False,
+    allow_incomplete: bool = False,
+    patchset: bool = False,
+) -> Findings:
+    """Write the changes to an open file, larger than memory; nothing is written where the diff is incomplete."""
+    found = Findings()
+    with tempfile.TemporaryFile() as sections, _both_opened(old, new) as sides:
+        marker = (Patchset if patchset else Changeset).marker
+        comparison = _Comparison(sides, found, sections, marker, with_shadow=shadow, with_stat=stat)
+        comparison.run(None if tables is None else _names(tables), _names(skip))
+        if found.problems and not allow_incomplete:
+            raise _incomplete(found)
+        sections.seek(0)
+        while block := sections.read(_COPY_BYTES):
+            write_all(out, block)
+    return found
+
+
+def _names(tables: Iterable[str]) -> list[str]:
+    return [tables] if isinstance(tables, str) else list(tables)
+
+
+def _incomplete(found: Findings) -> ChangesetError:
+    listed = "; ".join(f"{problem.table}: {problem.text}" for problem in found.problems)
+    return ChangesetError(
+        f"the diff would leave something out: {listed} (--skip TABLE leaves a table out, --allow-incomplete writes "
+        "the rest)",
+        code="incomplete_diff",
+        problems=found.problems,
+        notes=found.notes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """Both databases in one connection, and their tables by folded name."""
+
+    connection: apsw.Connection
+    encoding: str
+    new: dict[str, StoredTable]
+    old: dict[str, StoredTable]
+
+
+@contextmanager
+def _both_opened(old: StrPath, new: StrPath) -> Iterator[_Sides]:
+    with ExitStack() as stack:
+        old_connection = stack.enter_context(opened(old))
+        connection = stack.enter_context(opened(new))
+        stack.enter_context(explained(f"{os.fspath(old)} and {os.fspath(new)}"))
+        encoding = _encoding(connection)
+        olds = {folded(table.name): table for table in stored_tables(old_connection)}
+        source: StrPath = old
+        if _encoding(old_connection) != encoding and olds:
+            # Databases of different encodings cannot be attached to one connection.
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            source = recoded(old_connection, olds.values(), folder / "old.db", encoding)
+        connection.execute(f"ATTACH ? AS {OLD}", (f"{file_uri(source)}?mode=ro",))
+        connection.execute("BEGIN")
+        news = {folded(table.name): table for table in stored_tables(connection)}
+        yield _Sides(connection, encoding, news, olds)
+
+
+def _encoding(connection: apsw.Connection) -> str:
+    (encoding,) = next(connection.execute("PRAGMA encoding"))
+    return str(encoding)
+
+
+class _Comparison:
+    """Compares the tables of two databases one after the other."""
+
+    def __init__(
+        self, sides: _Sides, found: Findings, out: IO[bytes], marker: int, *, with_shadow: bool, with_stat: bool
+    ) -> None:
+        self._sides = sides
+        self._found = found
+        self._out = out
+        self._marker = marker
+        self._with_shadow = with_shadow
+        self._with_stat = with_stat
+
+    def run(self, wanted: Collection[str] | None, skip: Collection[str]) -> None:
+        """Compare all tables, or those that are wanted, except those to skip."""
+        known = [*self._sides.new, *(name for name in self._sides.old if name not in self._sides.new)]
+        for asked in (*(wanted or ()), *skip):
+            if folded(asked) not in known:
+                raise ChangesetError(f'no database has a table "{asked}"', code="unknown_table")
+        names = None if wanted is None else set(map(folded, wanted))
+        left_out = set(map(folded, skip))
+        for name in known:
+            if name not in left_out and (names is None or name in names):
+                self._compare(name, by_name=names is not None)
+        if wanted is None:
+            self._note_schema()
+
+    def _compare(self, name: str, *, by_name: bool) -> None:
+        new, old = self._sides.new.get(name), self._sides.old.get(name)
+        either = new or old
+        assert either is not None
+        if either.is_internal and not (name == STAT1 and (self._with_stat or by_name)):
+            self._note_internal(new, old)
+        elif new is None or old is None:
+            side = "old" if new is None else "new"
+            self._problem(f"only_in_{side}", either, f"only the {side} database has it, and changes make no tables")
+        elif "virtual" in (new.kind, old.kind):
+            self._note("virtual_table", new, "a virtual table; what it keeps is in its shadow tables")
+        elif not _same_shape(new, old):
+            self._problem("schema_mismatch", new, "other columns or another key")
+        else:
+            self._compare_contents(TablePair(self._sides.connection, new, old, self._sides.encoding))
+
+    def _compare_contents(self, pair: TablePair) -> None:
+        try:
+            if pair.new.kind == "shadow" and not self._with_shadow:
+                if pair.contents_differ():
+                    self._problem("shadow_table", pair.new, "a virtual table's own; --shadow compares it")
+            elif pair.new.hides_rowid:
+                if pair.contents_differ():
+                    self._problem("no_rowid", pair.new, "it has no key, and a column hides its rowid")
+            else:
+                if pair.null_keys_differ():
+                    self._problem("null_key", pair.new, "rows with NULL in their key differ")
+                self._write_changes(pair)
+        except apsw.SQLError as error:
+            if "collation" not in str(error):
+                raise
+            self._problem("unknown_collation", pair.new, f"{error}: it belongs to another program")
+
+    def _write_changes(self, pair: TablePair) -> None:
+        try:
+            counts = self._write_section(pair)
+        except UnicodeDecodeError:
+            pair = replace(pair, as_bytes=True)
+            counts = self._write_section(pair)
+        if not any(counts.values()):
+            return
+        self._found.tables.append(pair.new.table)
+        self._found.records += sum(counts.values())
+        if counts["insert"] and counts["delete"] and (equal := pair.count_equal_keys()):
+            self._note("equal_keys", pair.new, f"{equal} keys that SQL calls equal became DELETE and INSERT")
+        if pair.new.is_keyed_by_rowid:
+            self._note("rowid", pair.new, "no primary key: rows are told apart by their rowid")
+        if pair.width > MAX_APPLIED_COLUMNS:
+            self._note(
+                "too_wide", pair.new, f"{pair.width} columns, of which SQLite applies at most {MAX_APPLIED_COLUMNS}"
+            )
+
+    def _write_section(self, pair: TablePair) -> dict[str, int]:
+        seen = pair.new.table
+        # What is stored is not converted again, so the columns have no types here.
+        table = Table(seen.name, [Column(name) for name in seen.column_names], seen.primary_key)
+        with Spool.opened(table, self._marker) as spool:
+            feed = _Feed(table, spool, may_have_null_keys=pair.may_have_null_keys)
+            counts = {
+                "insert": feed.add((None, row) for row in pair.only_in(NEW)),
+                "delete": feed.add((row, None) for row in pair.only_in(OLD)),
+                "update": feed.add(pair.changed()),
+            }
+            # For SQLite's own diff an update is one event, not two as in a session (changesets §5.2).
+            spool.write_to(self._out, event_after_last_key=feed.ends_with_null_key)
+        return counts
+
+    def _note_internal(self, new: StoredTable | None, old: StoredTable | None) -> None:
+        either = new or old
+        assert either is not None
+        if new is None or old is None or TablePair(self._sides.connection, new, old).contents_differ():
+            self._note("internal_table", either, "differs; SQLite keeps it for itself")
+
+    def _note_schema(self) -> None:
+        """Views, indexes and triggers that differ; changes of rows do not touch them."""
+        new, old = (self._objects(side) for side in (NEW, OLD))
+        for kind, name in sorted({(kind, name) for kind, name, _ in new ^ old}):
+            self._found.notes.append(Note("schema", f"{kind} {name}", "differs; changes of rows do not touch it"))
+
+    def _objects(self, side: str) -> set[tuple[Any, ...]]:
+        query = f"SELECT type, name, sql FROM {side}.sqlite_schema WHERE type <> 'table' AND sql IS NOT NULL"  # noqa: S608
+        return set(self._sides.connection.execute(query))
+
+    def _problem(self, code: str, table: StoredTable, text: str) -> None:
+        self._found.problems.append(Problem(code, table.name, text))
+
+    def _note(self, code: str, table: StoredTable, text: str) -> None:
+        self._found.notes.append(Note(code, table.name, text))
+
+
+class _Feed:
+    """Gives events to a spool in chunks, without those that have NULL in their key."""
+
+    def __init__(self, table: Table, spool: Spool, *, may_have_null_keys: bool) -> None:
+        self._table = table
+        self._spool = spool
+        self._may_have_null_keys = may_have_null_keys
+        self.ends_with_null_key = False
+
+    def add(self, events: Iterable[tuple[Row | None, Row | None]]) -> int:
+        """Take the events in; how many there are."""
+        count = 0
+        rest = iter(events)
+        while chunk := list(islice(rest, _CHUNK_ROWS)):
+            if self._may_have_null_keys:
+                has_null = [self._has_null_key(before if after is None else after) for before, after in chunk]
+                # Rows without a whole key are no changes, but SQLite's hash table sees them pass.
+                self.ends_with_null_key = has_null[-1]
+                chunk = [event for event, is_null in zip(chunk, has_null, strict=True) if not is_null]
+            log = EventLog(self._table)
+            for before, after in chunk:
+                log.append(before, after, False)
+            self._spool.add(log.collected())
+            count += len(chunk)
+        return count
+
+    def _has_null_key(self, row: Row | None) -> bool:
+        assert row is not None
+        return any(row[index] is None for index in self._table.key_indexes)
+
+
+def _same_shape(new: StoredTable, old: StoredTable) -> bool:
+    def shape(side: StoredTable) -> tuple[list[str], list[str]]:
+        return [folded(column.name) for column in side.columns], list(map(folded, side.primary_key))
+
+    return shape(new) == shape(old)

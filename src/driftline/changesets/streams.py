@@ -1,0 +1,185 @@
+"""Files of changes as streams: read as often as needed, never held in memory.
+
+Concatenating and inverting are left to SQLite's own streams (changesets §8); `changegroup.py` does the same on bytes
+and judges them. driftline's reader looks at a file again where SQLite refuses it, to say where the damage is.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, BinaryIO, SupportsBytes, TypeAlias
+
+import apsw
+
+from driftline.changesets.database import Database, opened
+from driftline.changesets.format import DELETE, INSERT, PATCHSET_MARKER, UPDATE
+from driftline.changesets.names import folded
+from driftline.changesets.operations import Operation, patchset_not_invertible
+from driftline.changesets.reading import Counts, Window, count_carefully, count_quickly, operations_in, walk
+from driftline.changesets.table import Table
+from driftline.errors import ChangesetError, OptionError
+from driftline.files import naming_the_file, open_bytes, write_all
+
+if TYPE_CHECKING:
+    Changes: TypeAlias = SupportsBytes | str | os.PathLike[str] | BinaryIO
+
+Open = Callable[[], IO[bytes]]
+
+
+@contextmanager
+def reopenable(data: Changes) -> Iterator[Open]:
+    """A function that opens the changes from their start, as often as it is called.
+
+    A file name is opened again each time; what can be read only once, such as standard input, is kept in a temporary
+    file.
+    """
+    if isinstance(data, str | os.PathLike):
+        yield lambda: open_bytes(data)
+    elif isinstance(data, SupportsBytes) or not hasattr(data, "read"):
+        content = content_of(data)
+        yield lambda: io.BytesIO(content)
+    else:
+        with tempfile.NamedTemporaryFile() as kept:
+            shutil.copyfileobj(data, kept, 1 << 20)
+            kept.flush()
+            yield lambda: open_bytes(kept.name)
+
+
+def content_of(data: Changes) -> bytes:
+    """All bytes of some changes."""
+    if isinstance(data, str | os.PathLike):
+        with naming_the_file(data), open_bytes(data) as stream:
+            return stream.read()
+    if isinstance(data, bytearray | memoryview) or hasattr(data, "__bytes__"):
+        return bytes(data)  # type: ignore[arg-type]
+    if hasattr(data, "read"):
+        return bytes(data.read())
+    raise OptionError(
+        f"changes are bytes, a Changeset or Patchset, a file name or an open file, not {type(data).__name__}"
+    )
+
+
+def iterate(data: Changes, tables: Iterable[Table] = ()) -> Iterator[Operation]:
+    """The operations of a file in their order, read a block at a time; `tables` give names to columns.
+
+    >>> [operation.kind for operation in iterate(bytes.fromhex("5401017400 120005 090005"))]
+    ['insert', 'delete']
+    """
+    with reopenable(data) as open_changes, open_changes() as stream:
+        for _, operations in operations_in(Window(b"", stream.read, tables)):
+            yield from operations
+
+
+@dataclass(slots=True)
+class Section:
+    """The records of one table: how many of each kind, and how many of them are indirect."""
+
+    table: Table
+    kinds: Counter[int] = field(default_factory=Counter)
+    indirect: int = 0
+
+    def statistics(self) -> dict[str, int]:
+        """The counts by name."""
+        kinds = self.kinds
+        return {
+            "insert": kinds[INSERT],
+            "update": kinds[UPDATE],
+            "delete": kinds[DELETE],
+            "indirect": self.indirect,
+        }
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a file holds, without its rows: its format and its sections, in file order."""
+
+    marker: int | None = None
+    sections: list[Section] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(section.kinds.total() for section in self.sections)
+
+    def add(self, table: Table, counts: Counts) -> None:
+        """Count records of a table; sections of one table that follow each other are one."""
+        if not self.sections or self.sections[-1].table is not table:
+            self.sections.append(Section(table))
+        self.sections[-1].kinds += counts.kinds
+        self.sections[-1].indirect += counts.indirect
+
+
+def summary(stream: IO[bytes], tables: Iterable[Table] = ()) -> Summary:
+    """Read a file to its end and count; damage is an error with its offset."""
+    found = Summary()
+    for header, counts in walk(Window(b"", stream.read, tables), count_quickly, count_carefully):
+        found.marker = header.marker
+        if counts.kinds:
+            found.add(header.table, counts)
+    return found
+
+
+def invert_to(out: IO[bytes], data: Changes) -> None:
+    """Write the changeset that undoes this one (changesets §3.3)."""
+    with reopenable(data) as open_changes:
+        try:
+            with open_changes() as stream:
+                apsw.Changeset.invert_stream(stream.read, lambda block: _pass_on(out, block))
+        except apsw.Error as error:
+            with open_changes() as stream:
+                if summary(stream).marker == PATCHSET_MARKER:
+                    raise patchset_not_invertible() from error
+            raise ChangesetError(f"the changeset cannot be inverted: {error}", code="invert_failed") from error
+
+
+def concat_to(out: IO[bytes], files: Iterable[Changes], *, schema: Database | None = None) -> None:
+    """Write one file that does what these do one after the other (changesets §3.1).
+
+    `schema` is a database with the newer tables: files from before a column was added get its default (changesets
+    §3.4).
+    """
+    with ExitStack() as stack:
+        opens = [stack.enter_context(reopenable(item)) for item in files]
+        builder = stack.enter_context(closing(apsw.ChangesetBuilder()))  # type: ignore[no-untyped-call]
+        try:
+            if schema is not None:
+                builder.schema(stack.enter_context(opened(schema)), "main")
+            for open_changes in opens:
+                with open_changes() as stream:
+                    builder.add(stream.read)
+        except apsw.Error as error:
+            raise _why_not_together(opens, error) from error
+        builder.output_stream(lambda block: _pass_on(out, block))
+
+
+def _pass_on(out: IO[bytes], block: bytes | memoryview) -> None:
+    write_all(out, block)
+
+
+def _why_not_together(opens: Iterable[Open], error: apsw.Error) -> ChangesetError:
+    """What driftline's reader finds in files that SQLite refused to merge; damage is raised with its offset."""
+    markers: set[int] = set()
+    known: dict[str, Table] = {}
+    for open_changes in opens:
+        with open_changes() as stream:
+            found = summary(stream)
+        if found.marker is not None:
+            markers.add(found.marker)
+        if len(markers) > 1:
+            return ChangesetError("changesets and patchsets cannot be combined", code="mixed_formats")
+        for section in found.sections:
+            table = known.setdefault(folded(section.table.name), section.table)
+            if table.key_flags != section.table.key_flags:
+                return ChangesetError(
+                    f"table {table.name} has other columns or another key in another file: where columns were added, "
+                    "give the newer tables (--schema or --database)",
+                    code="schema_mismatch",
+                )
+    if isinstance(error, apsw.SchemaChangeError):
+        return ChangesetError("the files do not fit the tables that were given", code="schema_mismatch")
+    return ChangesetError(f"the files cannot be combined: {error}", code="concat_failed")

@@ -1,0 +1,214 @@
+"""One table of two databases compared by SQL: rows only in the new one, only in the old one, and differing pairs.
+
+Two rows are partners when their keys are equal for SQL, so that the index of the primary key is used, and equal value
+by value and type by type, which is what a session goes by (changesets §5.1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from driftline.changesets.affinity import Affinity
+from driftline.changesets.format import Row, decode_text
+from driftline.changesets.names import folded, quoted
+from driftline.changesets.schema import STAT1, StoredTable
+
+NEW, OLD = "main", "old_version"  # the schemas of the two databases
+
+_MOST_RESULT_COLUMNS = 2000
+# Columns that hold numbers of one type only: there an equal value has an equal type.
+_ONE_NUMBER_TYPE = (Affinity.TEXT, Affinity.REAL)
+_BINARY = "BINARY"
+
+
+@dataclass(frozen=True)
+class TablePair:
+    """The two sides of one table; `as_bytes` reads text as bytes, for text that is not UTF-8."""
+
+    connection: apsw.Connection
+    new: StoredTable
+    old: StoredTable
+    encoding: str = "UTF-8"
+    as_bytes: bool = False
+
+    @property
+    def width(self) -> int:
+        """How many columns a session sees."""
+        return self.new.table.width
+
+    def only_in(self, side: str) -> Iterator[Row]:
+        """The rows of one side that have no partner on the other."""
+        other = OLD if side == NEW else NEW
+        query = (
+            f"SELECT {self._selected('a')} FROM {self._table(side)} AS a "  # noqa: S608
+            f"WHERE NOT EXISTS (SELECT 1 FROM {self._table(other)} AS b WHERE {self._partners('b', 'a')})"
+        )
+        return self._rows(self.connection.execute(query))
+
+    def changed(self) -> Iterator[tuple[Row, Row]]:
+        """Partners that differ, as old and new row; both have the old row's key."""
+        differs = self._differs()
+        if differs is None:
+            return iter(())
+        source = f"FROM {self._table(NEW)} AS n, {self._table(OLD)} AS o WHERE {self._partners('o', 'n')} AND {differs}"
+        if 2 * (self.width + 1) > _MOST_RESULT_COLUMNS:
+            return self._fetched_pairs(source)
+        query = f"SELECT {self._selected('n', keys='o')}, {self._selected('o')} {source}"
+        return self._split(self.connection.execute(query))
+
+    def count_equal_keys(self) -> int:
+        """How many keys are equal for SQL and different for a session."""
+        exact = self._exact_keys("o", "n")
+        if not exact:
+            return 0
+        query = (
+            f"SELECT count(*) FROM {self._table(NEW)} AS n, {self._table(OLD)} AS o "  # noqa: S608
+            f"WHERE {' AND '.join(self._equal_keys('o', 'n'))} AND NOT ({' AND '.join(exact)})"
+        )
+        (count,) = next(self.connection.execute(query))
+        return int(count)
+
+    @property
+    def may_have_null_keys(self) -> bool:
+        """Whether a row can have NULL in its key: in a key that is not the rowid, of a table that has one."""
+        return self.new.name != STAT1 and not all(_never_null(side) for side in (self.new, self.old))
+
+    def null_keys_differ(self) -> bool:
+        """Whether the rows that have a NULL in their key differ as multisets."""
+        if not self.may_have_null_keys:
+            return False
+        where = " OR ".join(f"{quoted(name)} IS NULL" for name in self.new.primary_key)
+        return self._digest(NEW, where) != self._digest(OLD, where)
+
+    def contents_differ(self) -> bool:
+        """Whether the rows of the two sides differ as multisets."""
+        return self._digest(NEW, "1") != self._digest(OLD, "1")
+
+    def _digest(self, side: str, where: str) -> tuple[int, int]:
+        """The number of rows and a sum of their hashes, whatever their order."""
+        stored = self.new if side == NEW else self.old
+        values = ", ".join(_typed(quoted(column.name)) for column in stored.columns)
+        kinds = _tree([f"substr(typeof({quoted(column.name)}), 1, 1)" for column in stored.columns], "||")
+        query = f"SELECT {kinds}, {values} FROM {self._table(side)} WHERE {where}"  # noqa: S608
+        count = total = 0
+        for row in self.connection.execute(query):
+            plain = [value + 0.0 if isinstance(value, float) else value for value in row]
+            total += int.from_bytes(hashlib.blake2b(repr(plain).encode(), digest_size=16).digest(), "big")
+            count += 1
+        return count, total % (1 << 128)
+
+    def _table(self, side: str) -> str:
+        return f"{side}.{quoted((self.new if side == NEW else self.old).name)}"
+
+    def _partners(self, inner: str, outer: str) -> str:
+        return " AND ".join([*self._equal_keys(inner, outer), *self._exact_keys(inner, outer)])
+
+    def _equal_keys(self, inner: str, outer: str) -> list[str]:
+        """Conditions that use the index of the inner table."""
+        collations = self.new.key_collations or (_BINARY,) * len(self._keys)
+        return [
+            f"{self._column(inner, key)} = {self._column(outer, key)}"
+            + ("" if folded(collation) == folded(_BINARY) else f" COLLATE {quoted(collation)}")
+            for key, collation in zip(self._keys, collations, strict=True)
+        ]
+
+    def _exact_keys(self, inner: str, outer: str) -> list[str]:
+        """Conditions that tell apart what SQL calls equal; none where it cannot happen."""
+        if self.new.is_keyed_by_rowid or (self.new.key_is_rowid and self.old.key_is_rowid):
+            return []
+        collations = self.new.key_collations or (_BINARY,) * len(self._keys)
+        exact = []
+        for key, collation in zip(self._keys, collations, strict=True):
+            index = self.new.table.index_of(key)
+            if folded(collation) == folded(_BINARY) and self._has_one_number_type(index):
+                continue
+            a, b = self._column(inner, key), self._column(outer, key)
+            exact.append(f"(+{a} IS +{b} COLLATE BINARY AND typeof({a}) = typeof({b}))")
+        return exact
+
+    def _differs(self) -> str | None:
+        parts = []
+        for index, (column, flag) in enumerate(zip(self.new.table.columns, self.new.table.key_flags, strict=True)):
+            if flag:
+                continue
+            a, b = self._column("n", column.name), self._column("o", column.name)
+            if self._has_one_number_type(index):
+                parts.append(f"{a} IS NOT {b} COLLATE BINARY")
+            else:
+                parts.append(f"(+{a} IS NOT +{b} COLLATE BINARY OR typeof({a}) <> typeof({b}))")
+        return f"({_tree(parts, 'OR')})" if parts else None
+
+    def _has_one_number_type(self, index: int) -> bool:
+        new, old = (side.table.columns[index].affinity for side in (self.new, self.old))
+        return new is old and new in _ONE_NUMBER_TYPE
+
+    @property
+    def _keys(self) -> Sequence[str]:
+        return self.new.table.primary_key
+
+    def _column(self, alias: str, name: str) -> str:
+        column = f"{alias}.{quoted(name)}"
+        # A session reads a NULL index name of the statistics as an empty blob, so that it can be a key.
+        return f"ifnull({column}, x'')" if self.new.name == STAT1 and name == "idx" else column
+
+    def _selected(self, alias: str, *, keys: str | None = None) -> str:
+        """The columns of a row; as bytes, their types come first, as letters."""
+        sides = [keys if keys and flag else alias for flag in self.new.table.key_flags]
+        columns = [self._column(side, name) for side, name in zip(sides, self.new.table.column_names, strict=True)]
+        if not self.as_bytes:
+            return ", ".join(columns)
+        kinds = _tree([f"substr(typeof({column}), 1, 1)" for column in columns], "||")
+        return ", ".join([kinds, *map(_typed, columns)])
+
+    def _rows(self, found: Iterator[tuple[Any, ...]]) -> Iterator[Row]:
+        return map(self._decoded, found) if self.as_bytes else found
+
+    def _decoded(self, row: tuple[Any, ...]) -> Row:
+        kinds, *values = row
+        return tuple(self._text(value) if kind == "t" else value for kind, value in zip(kinds, values, strict=True))
+
+    def _text(self, stored: bytes) -> str:
+        if self.encoding != "UTF-8":
+            stored = stored.decode(self.encoding, "surrogatepass").encode(errors="surrogatepass")
+        return decode_text(stored)
+
+    def _split(self, found: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Row, Row]]:
+        half = self.width + self.as_bytes
+        for row in found:
+            new, old = row[:half], row[half:]
+            yield (self._decoded(old), self._decoded(new)) if self.as_bytes else (old, new)
+
+    def _fetched_pairs(self, source: str) -> Iterator[tuple[Row, Row]]:
+        """For tables whose two rows are too wide for one result: the keys first, then row by row."""
+        keys = ", ".join(self._column("n", key) for key in self._keys)
+        where = " AND ".join(f"{self._column('a', key)} IS ? COLLATE BINARY" for key in self._keys)
+        for key in self.connection.execute(f"SELECT {keys} {source}"):
+            new, old = (
+                next(self._rows(self.connection.execute(self._one_row(side, where), key))) for side in (NEW, OLD)
+            )
+            flags = self.new.table.key_flags
+            yield old, tuple(o if flag else n for o, n, flag in zip(old, new, flags, strict=True))
+
+    def _one_row(self, side: str, where: str) -> str:
+        return f"SELECT {self._selected('a')} FROM {self._table(side)} AS a WHERE {where}"  # noqa: S608
+
+
+def _typed(column: str) -> str:
+    return f"CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) ELSE {column} END"
+
+
+def _never_null(side: StoredTable) -> bool:
+    return side.is_keyed_by_rowid or side.key_is_rowid or side.without_rowid
+
+
+def _tree(parts: Sequence[str], operator: str) -> str:
+    """A balanced expression: SQLite allows a depth of 1,000."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    return f"({_tree(parts[:middle], operator)} {operator} {_tree(parts[middle:], operator)})"
