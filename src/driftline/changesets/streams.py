@@ -58,7 +58,7 @@ def content_of(data: Changes) -> bytes:
         with naming_the_file(data), open_bytes(data) as stream:
             return stream.read()
     if isinstance(data, bytearray | memoryview) or hasattr(data, "__bytes__"):
-        return bytes(data)  # type: ignore[arg-type]
+        return bytes(data)
     if hasattr(data, "read"):
         return bytes(data.read())
     raise OptionError(
