@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from driftline.deltas.clock import MAX_HLC
@@ -67,6 +69,17 @@ def decode_cursor(text: str) -> Cursor:
     log_id, seq, arrival, sent, rules, view, since, skip_upto = match.groups()
     skipping = (-1, 0) if since is None else (min(int(since), MAX_HLC), int(skip_upto))
     return Cursor(log_id, int(seq), int(arrival), int(rules), view, int(sent), *skipping)
+
+
+@contextmanager
+def naming_snapshot(gateway: str) -> Iterator[None]:
+    """Whoever must begin anew is told where the state to begin with is."""
+    try:
+        yield
+    except GatewayError as error:
+        if error.code == "MUST_REFETCH":
+            error.context["snapshot"] = f"/v1/sync/{gateway}/snapshot"
+        raise
 
 
 def must_refetch(reason: str, why: str) -> GatewayError:

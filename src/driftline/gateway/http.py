@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,6 +17,7 @@ from driftline.errors import GatewayError
 from driftline.gateway.auth import Caller
 from driftline.gateway.feed import wait_of
 from driftline.gateway.service import Gateway
+from driftline.gateway.snapshot import ARROW, NDJSON
 from driftline.serving.bodies import read_limited
 
 Handler = Callable[[Gateway, Request], Awaitable[Response]]
@@ -80,6 +82,17 @@ class FeedResponse(Response):
             await StreamingResponse(events, media_type=self.media_type, headers=_STREAMING)(scope, receive, send)
 
 
+async def snapshot(gateway: Gateway, request: Request) -> Response:
+    """Give a page of the state, for a client that begins."""
+    caller, query = _client(gateway, request), dict(request.query_params)
+    as_arrow = ARROW in request.headers.get("accept", "")
+    page = await gateway.snapshot(caller, query, as_arrow=as_arrow)
+    if as_arrow or "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(page, media_type=ARROW if as_arrow else NDJSON, headers={"Vary": "Accept, Accept-Encoding"})
+    packed = await gateway.in_thread(gzip.compress, page, 1)
+    return Response(packed, media_type=NDJSON, headers={"Content-Encoding": "gzip", "Vary": "Accept, Accept-Encoding"})
+
+
 async def flush(gateway: Gateway, request: Request) -> Response:
     """Write what the log has to the lake, now."""
     _admin(gateway, request)
@@ -133,6 +146,7 @@ _ROUTES: tuple[tuple[str, str, list[str], Handler], ...] = (
     ("push", "/sync/{gw}/push", ["POST"], push),
     ("pull", "/sync/{gw}/pull", ["GET"], pull),
     ("feed", "/sync/{gw}/feed", ["GET"], feed),
+    ("snapshot", "/sync/{gw}/snapshot", ["GET"], snapshot),
     ("flush", "/admin/flush/{gw}", ["POST"], flush),
     ("schema", "/admin/schema/{gw}", ["POST"], set_schema),
     ("sync-rules", "/admin/sync-rules/{gw}", ["POST", "DELETE"], set_rules),

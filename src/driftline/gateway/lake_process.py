@@ -1,42 +1,36 @@
-"""The lake's work in a process of its own: encoding Parquet and JSON never holds up an answer.
+"""The lake's work in processes of their own: encoding Parquet, folding and JSON never hold up an answer.
 
-The process is started by the first question and speaks over a pipe. It ends with its server; killed in the middle, it
-leaves a range that the next one finishes.
+One process flushes, registers and renews what the gateway knows of the lake; killed in the middle, it leaves a range
+that the next one finishes. Two others fold and serve snapshots.
 """
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import os
-import signal
-import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 from driftline.deltas import TableSchema
 from driftline.deltas.clock import physical_ms
-from driftline.errors import DriftlineError, LakeError
+from driftline.errors import GatewayError
 from driftline.gateway.claiming import LakeTie
 from driftline.gateway.configuration import copy_facts, note_registered
 from driftline.gateway.flush import Flusher, FlushReport
 from driftline.gateway.importing import import_foreign
 from driftline.gateway.lake_store import LakeStore
+from driftline.gateway.log import DeltaLog
+from driftline.gateway.piped import PipedProcess
+from driftline.gateway.snapshot import Request, Snapshots
 from driftline.gateway.sqlite_log import SqliteLog
 
 LOG_FILE = "log.sqlite"
 REFRESHED = "refreshed"  # document: when the copy of the lake's facts was renewed, in milliseconds
-
-_NICENESS = 5  # pushes come first
-_END_SECONDS = 1.0
+SNAPSHOTS_AT_ONCE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class LakeWork:
-    """What the process works on; `run` names the start of the server, see `LakeTie`."""
+    """What the processes work on; `run` names the start of the server, see `LakeTie`."""
 
     data: Path
     lake: str
@@ -44,95 +38,75 @@ class LakeWork:
     run: str
     adopt: bool = False
 
+    def open_log(self) -> DeltaLog:
+        """The gateway's log."""
+        return SqliteLog(self.data / LOG_FILE)
+
 
 class LakeProcess:
     """The lake behind a pipe, one conversation at a time."""
 
     def __init__(self, work: LakeWork) -> None:
-        self._work = work
-        self._lock = threading.Lock()
-        self._process: BaseProcess | None = None
-        self._pipe: Connection | None = None
+        self._process = PipedProcess("lake", _lake_desk, work)
 
     def start(self) -> FlushReport:
         """See how log and lake stand to each other, and learn the lake's schemas and horizons."""
-        return self._report("start")
+        return _report(self._process.ask("start"))
 
     def flush(self, *, wait: bool = True, seconds: float | None = None) -> FlushReport:
         """Flush everything that has arrived by now; without `wait` nothing happens while another server flushes."""
-        return self._report("flush", wait, seconds=seconds)
+        return _report(self._process.ask("flush", wait, seconds=seconds))
 
     def register(self, schema: TableSchema) -> None:
         """Give the lake a table's schema, then the copy."""
-        self._ask("register", schema)
+        self._process.ask("register", schema)
 
     def refresh(self) -> int:
         """Renew the copy of schemas and horizons and take in what others brought; how many deltas that was."""
-        return int(self._ask("refresh"))
+        return int(self._process.ask("refresh"))
 
     def close(self) -> None:
         """End the process."""
-        with self._lock:
-            self._drop()
-
-    def _report(self, *question: Any, seconds: float | None = None) -> FlushReport:
-        report = self._ask(*question, seconds=seconds)
-        assert isinstance(report, FlushReport)
-        return report
-
-    def _ask(self, *question: Any, seconds: float | None = None) -> Any:
-        with self._lock:
-            try:
-                pipe = self._connected()
-                pipe.send(question)
-                if not pipe.poll(seconds):
-                    raise LakeError("the flush takes longer than there is time; the next start goes on with it")
-                answer = pipe.recv()
-            except (EOFError, OSError) as error:
-                self._drop()
-                raise LakeError("the lake's process ended before its work was done; it will be tried again") from error
-        if isinstance(answer, DriftlineError):
-            raise answer
-        return answer
-
-    def _connected(self) -> Connection:
-        if self._pipe is None:
-            self._pipe, theirs = multiprocessing.get_context("spawn").Pipe()
-            process = multiprocessing.get_context("spawn").Process(
-                target=_serve, args=(theirs, self._work), name="lake", daemon=True
-            )
-            process.start()
-            theirs.close()
-            self._process = process
-        return self._pipe
-
-    def _drop(self) -> None:
-        if self._pipe is not None:
-            self._pipe.close()
-        if self._process is not None:
-            self._process.join(_END_SECONDS)
-            self._process.kill()
-            self._process.join()
-        self._pipe = self._process = None
+        self._process.close()
 
 
-def _serve(pipe: Connection, work: LakeWork) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to hear
-    os.nice(_NICENESS)
-    log = SqliteLog(work.data / LOG_FILE)
-    desk = _Desk(LakeTie(log, LakeStore(work.lake), work.gateway, work.run, work.adopt))
-    with contextlib.suppress(EOFError, OSError):  # the server has gone
-        while True:
-            question, *details = pipe.recv()
-            try:
-                answer: Any = getattr(desk, question)(*details)
-            except DriftlineError as error:
-                answer = error
-            pipe.send(answer)
-    log.close()
+class SnapshotProcesses:
+    """Where snapshots are folded and cut into pages: so many at once, whoever comes beyond that comes again."""
+
+    def __init__(self, work: LakeWork) -> None:
+        self._processes = [PipedProcess("snapshot", _snapshot_desk, work) for _ in range(SNAPSHOTS_AT_ONCE)]
+
+    def page(self, request: Request) -> bytes:
+        """One page of a snapshot."""
+        for process in self._processes:
+            was_free, page = process.try_ask("page", request)
+            if was_free:
+                return bytes(page)
+        problem = f"{SNAPSHOTS_AT_ONCE} snapshots are being read already"
+        raise GatewayError(problem, code="BACKPRESSURE_ERROR", reason="snapshots", retry_after=1)
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
+            process.close()
 
 
-class _Desk:
+def _report(answer: object) -> FlushReport:
+    assert isinstance(answer, FlushReport)
+    return answer
+
+
+def _lake_desk(work: LakeWork) -> tuple[_LakeDesk, Callable[[], None]]:
+    log = work.open_log()
+    return _LakeDesk(LakeTie(log, LakeStore(work.lake), work.gateway, work.run, work.adopt)), log.close
+
+
+def _snapshot_desk(work: LakeWork) -> tuple[Snapshots, Callable[[], None]]:
+    log = work.open_log()
+    return Snapshots(log, LakeStore(work.lake), work.data / "snapshots"), log.close
+
+
+class _LakeDesk:
     """Answers the questions of `LakeProcess`, each by the method of its name."""
 
     def __init__(self, tie: LakeTie) -> None:

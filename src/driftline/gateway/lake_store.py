@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driftline.deltas import RowDelta, TableSchema
+from driftline.deltas.merging import RowFold
 from driftline.errors import DriftlineError, LakeError
 
 if TYPE_CHECKING:
@@ -94,6 +96,28 @@ class LakeStore:
 
         with _lake_errors():
             register(self.lake, schema)
+
+    def versions(self) -> dict[str, int]:
+        """The present version of every table's deltas, -1 where there are only envelopes."""
+        from driftline.lake.delta_tables import load
+
+        with _lake_errors():
+            tables = {table: load(self.lake, table, "deltas") for table in self.lake.tables()}
+            return {table: -1 if deltas is None else deltas.version() for table, deltas in tables.items()}
+
+    def enveloped_rows(self, table: str, version: int, log_id: str, flushed: int, made_ms: int) -> dict[str, RowFold]:
+        """The rows of the envelopes that waited at a version: this log's up to a sequence, others' by time."""
+        from driftline.lake.waiting import enveloped_rows
+
+        with _lake_errors():
+            return enveloped_rows(self.lake, table, version, (log_id, flushed), made_ms)
+
+    def write_rows(self, table: str, version: int, more: Mapping[str, RowFold], target: Path) -> None:
+        """Write a table's rows at a version, joined with further folds, for pages of a snapshot."""
+        from driftline.lake.bootstrap import write_rows
+
+        with _lake_errors():
+            write_rows(self.lake, table, version, more, target)
 
     def tables(self) -> list[str]:
         """The tables of the lake."""

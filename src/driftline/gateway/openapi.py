@@ -11,6 +11,8 @@ from driftline.gateway.pull import DEFAULT_LIMIT
 from driftline.gateway.push import MAX_DELTAS
 from driftline.gateway.rules import FILTER_OPS
 from driftline.gateway.settings import GatewaySettings
+from driftline.gateway.snapshot import ARROW, NDJSON
+from driftline.gateway.snapshot import DEFAULT_LIMIT as SNAPSHOT_LIMIT
 from driftline.version import __version__
 
 _HLC = {"type": "string", "pattern": "^[0-9]{1,19}$", "description": "hybrid logical clock, a decimal string"}
@@ -58,6 +60,7 @@ def _paths(gateway: str) -> dict[str, Any]:
         "/sync/{gw}/pull": {
             "get": _operation("Pull deltas in arrival order", "PullAnswer", (400, 410), [own, *_pull_parameters()])
         },
+        "/sync/{gw}/snapshot": {"get": _snapshot_operation(own)},
         "/admin/flush/{gw}": {"post": _operation("Flush the log to the lake", "Flushed", (), [own])},
         "/admin/schema/{gw}": {
             "post": _operation("Register a table's schema", "TableSchema", (400, 413, 415, 422), [own], "TableSchema")
@@ -81,6 +84,15 @@ def _operation(
     if body is not None:
         operation["requestBody"] = {"required": True, "content": _json_of(body)}
     operation["responses"] = _responses(answer, (*errors, *_GENERAL))
+    return operation
+
+
+def _snapshot_operation(own: dict[str, Any]) -> dict[str, Any]:
+    page = {"name": "page", "in": "query", "required": False, "schema": {"type": "string"}}
+    limit = {**page, "name": "limit", "schema": {"type": "integer", "minimum": 1, "default": SNAPSHOT_LIMIT}}
+    operation = _operation("The state to begin with, in pages", "Document", (400, 410), [own, page, limit])
+    kinds = (NDJSON, ARROW)
+    operation["responses"]["200"]["content"] = {kind: {"schema": {"type": "string"}} for kind in kinds}
     return operation
 
 
@@ -152,7 +164,7 @@ def _schemas() -> dict[str, Any]:
         ),
         "SyncRules": _object({"version": {"const": 1}, "buckets": _list(_bucket())}),
         "RulesSet": _object({"buckets": number}),
-        "Flushed": _object({"flushed": number, "tables": counts}),
+        "Flushed": _object({"flushed": number, "tables": counts}, {"known": number, "setAside": number}),
         "Numbers": {"type": "object"},
         "Status": _object({"status": text}),
         "Document": {"type": "object"},

@@ -31,14 +31,14 @@ class Page:
     has_more: bool
 
 
-def limit_of(query: Mapping[str, str]) -> int:
-    """The wanted page size, at most 10,000."""
+def limit_of(query: Mapping[str, str], default: int = DEFAULT_LIMIT, most: int = MAX_LIMIT) -> int:
+    """The wanted page size, by default at most 10,000."""
     text = query.get("limit")
     if text is None:
-        return DEFAULT_LIMIT
+        return default
     if not _POSITIVE.fullmatch(text):
         raise GatewayError("limit is a positive integer")
-    return min(int(text), MAX_LIMIT)
+    return min(int(text), most)
 
 
 def parameters_of(query: Mapping[str, str]) -> dict[str, str]:

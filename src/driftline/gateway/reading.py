@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from driftline.gateway.auth import Caller
-from driftline.gateway.cursor import NO_VIEW
+from driftline.gateway.cursor import NO_VIEW, naming_snapshot
 from driftline.gateway.log import DeltaLog
 from driftline.gateway.pull import Page, limit_of, parameters_of, read_page, start_of
 from driftline.gateway.row_index import RowIndex
@@ -41,6 +41,10 @@ class LogReader:
 
     def page(self, caller: Caller, query: Mapping[str, str]) -> Page:
         """One page from the query's cursor or since on."""
+        with naming_snapshot(self.gateway):
+            return self._page(caller, query)
+
+    def _page(self, caller: Caller, query: Mapping[str, str]) -> Page:
         limit, sight = limit_of(query), self.sight(caller, query, self.current_rules())
         start = start_of(query, self.log, sight.rules_number, sight.digest)
         if sight.rules is None:

@@ -18,7 +18,6 @@ from driftline.deltas.row_delta import RowDelta
 from driftline.gateway.log import Record, read_all
 from driftline.gateway.push import stored_delta
 from driftline.gateway.rules import SyncRules
-from driftline.gateway.sqlite_log import SqliteLog
 
 _STEP = 2000  # records folded in one transaction, so that pushes get their turn
 
@@ -63,7 +62,7 @@ class IndexedRow:
 class RowIndex:
     """The rows of a log, caught up on demand."""
 
-    def __init__(self, log: SqliteLog) -> None:
+    def __init__(self, log: Any) -> None:
         self._log = log
         with log.writing() as db:
             db.execute(_SCHEMA)
@@ -72,7 +71,7 @@ class RowIndex:
         """Fold everything that has arrived; the sequence that the index stands at."""
         if self._log.counter("projected_rules") != rules_number:
             self._begin_again(rules, rules_number)
-        last = self._log.bounds().last
+        last: int = self._log.bounds().last
         while self._log.counter("projected") < last:
             self._fold_step(rules, last)
         return last

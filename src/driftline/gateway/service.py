@@ -16,20 +16,21 @@ from typing import Any, TypeVar
 from driftline.deltas import TableSchema
 from driftline.deltas.clock import make_hlc, physical_ms
 from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError, StorageError
+from driftline.gateway import snapshot
 from driftline.gateway.auth import Caller
 from driftline.gateway.configuration import Configuration, load_configuration
+from driftline.gateway.cursor import naming_snapshot
 from driftline.gateway.feed import Feeds
 from driftline.gateway.flush import FlushReport, FlushTimer
 from driftline.gateway.group_commit import GroupCommit
-from driftline.gateway.lake_process import LOG_FILE, REFRESHED, LakeProcess, LakeWork
+from driftline.gateway.lake_process import REFRESHED, LakeProcess, LakeWork, SnapshotProcesses
 from driftline.gateway.log import Appended, DeltaLog, Entry
-from driftline.gateway.pull import Page
+from driftline.gateway.pull import Page, limit_of, parameters_of
 from driftline.gateway.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
 from driftline.gateway.reading import LogReader
 from driftline.gateway.row_index import RowIndex
 from driftline.gateway.rules import SyncRules, parse_rules
 from driftline.gateway.settings import GatewaySettings, authenticator
-from driftline.gateway.sqlite_log import SqliteLog
 from driftline.serving.metrics import Metrics
 from driftline.serving.rates import RateLimiter
 
@@ -57,13 +58,14 @@ class Gateway:
         failures = min(settings.rate_limit, _FAILED_PER_SECOND / settings.workers)
         self._failed = RateLimiter(failures, burst=failures)
         self.metrics = metrics or Metrics(settings.data / "metrics")
-        self.log = SqliteLog(settings.data / LOG_FILE)
+        work = LakeWork(settings.data, settings.lake_location, settings.gateway, settings.run, settings.adopt_lake)
+        self.log = work.open_log()
         _claim(self.log, settings.gateway)
         self.index = RowIndex(self.log)
         self.reader = LogReader(self.log, self.index, settings.gateway, self._current_rules)
         self.feeds = Feeds(self.reader, self.in_thread, self.server_hlc, self._event_sent)
-        work = LakeWork(settings.data, settings.lake_location, settings.gateway, settings.run, settings.adopt_lake)
         self.lake = LakeProcess(work)
+        self._snapshots = SnapshotProcesses(work)
         self._has_refreshed = False
         self._look_at_lake()
         self.last_seen: OrderedDict[str, int] = OrderedDict()
@@ -107,6 +109,24 @@ class Gateway:
     async def pull(self, caller: Caller, query: Mapping[str, str]) -> Page:
         """A page of the log, through the caller's view where rules are set."""
         return await self.in_thread(self.reader.page, caller, query)
+
+    async def snapshot(self, caller: Caller, query: Mapping[str, str], *, as_arrow: bool) -> bytes:
+        """A page of the state of all rows that the caller sees."""
+        configuration = await self.in_thread(self.configuration)
+        request = snapshot.Request(
+            query.get("page"),
+            limit_of(query, snapshot.DEFAULT_LIMIT, snapshot.MAX_LIMIT),
+            None if caller.is_admin else configuration.rules,
+            configuration.rules_number,
+            caller.claims,
+            parameters_of(query),
+            as_arrow,
+        )
+        with naming_snapshot(self.settings.gateway):
+            page = await self.in_thread(self._snapshots.page, request)
+        self.metrics.add("driftline_snapshot_pages_total")
+        self.metrics.add("driftline_sent_bytes_total", len(page))
+        return page
 
     async def flush(self) -> FlushReport:
         """Flush everything that has arrived by now to the lake, and take in what others brought there."""
@@ -210,6 +230,7 @@ class Gateway:
         except DriftlineError as error:
             self._flush_failed(error)
         self.lake.close()
+        self._snapshots.close()
         self._threads.shutdown()
         self.log.close()
 

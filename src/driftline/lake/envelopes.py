@@ -44,6 +44,7 @@ class Envelope:
 
     gateway_id: str
     deltas: tuple[RowDelta, ...]
+    made_ms: int = 0  # when it was written, for one that was read
 
     def to_json(self, created_at: datetime | None = None) -> bytes:
         """The envelope's JSON (deltas-and-lake §5.3); `byteSize` counts the UTF-8 JSON of `deltas`."""
@@ -78,7 +79,8 @@ def parse_envelope(data: bytes, name: str, *, stored: bool = False) -> Envelope:
             code="envelope_version",
             path=name,
         )
-    return Envelope(str(content.get("gatewayId", "")), tuple(_deltas(content["deltas"], name, stored)))
+    deltas = tuple(_deltas(content["deltas"], name, stored))
+    return Envelope(str(content.get("gatewayId", "")), deltas, _made_ms(content.get("createdAt")))
 
 
 def create_envelope(lake: Lake, table: str, envelope: Envelope, suffix: str, part: EnvelopePart = WAITING) -> str:
@@ -185,6 +187,13 @@ def _link(source: Path, target: Path) -> None:
     except OSError:  # a file system without links: only one process flushes a log at a time
         if not target.exists():
             os.rename(source, target)
+
+
+def _made_ms(text: Any) -> int:
+    try:
+        return round(datetime.fromisoformat(str(text)).timestamp() * 1000)
+    except ValueError:
+        return 0
 
 
 def _deltas(items: Sequence[Any], name: str, stored: bool) -> Iterator[RowDelta]:

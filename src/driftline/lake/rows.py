@@ -42,7 +42,7 @@ def encode_deltas(deltas: Sequence[RowDelta], columns: Sequence[ColumnSchema]) -
 
 def decode_deltas(rows: Any, table: str, columns: Sequence[ColumnSchema]) -> Iterator[RowDelta]:
     """The deltas of rows of delta files."""
-    readers = {column.name: _READERS[column.type] for column in columns}
+    readers = {column.name: READERS[column.type] for column in columns}
     names = {column.name: escape_name(column.name) for column in columns}
     for row in rows.to_pylist():
         yield RowDelta(
@@ -60,7 +60,7 @@ def decode_deltas(rows: Any, table: str, columns: Sequence[ColumnSchema]) -> Ite
 
 def decode_state(rows: Any, columns: Sequence[ColumnSchema]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Row ids and set columns of base rows; an absent column is left out, an explicit null is there."""
-    names = [(column.name, escape_name(column.name), _READERS[column.type]) for column in columns]
+    names = [(column.name, escape_name(column.name), READERS[column.type]) for column in columns]
     for row in rows.to_pylist():
         stamps = row["_stamps"].get("columns", {})
         yield row["_row_id"], {name: read(row[file]) for name, file, read in names if stamps[file] is not None}
@@ -115,7 +115,7 @@ _WRITERS: dict[str, Callable[[Any], Any]] = {
     "boolean": bool,
     "json": canonical_json,
 }
-_READERS: dict[str, Callable[[Any], Any]] = {
+READERS: dict[str, Callable[[Any], Any]] = {
     "string": lambda value: value,
     "number": plain_number,
     "boolean": lambda value: value,

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftline.deltas import ColumnSchema, RowDelta
+from driftline.deltas.merging import RowFold
 from driftline.lake.delta_tables import load
-from driftline.lake.envelopes import SET_ASIDE, envelope_paths, read_envelope
+from driftline.lake.envelopes import SET_ASIDE, envelope_paths, maker_of, read_envelope
 from driftline.lake.flushing import columns_by_name, fits, waiting_envelopes
 from driftline.lake.layout import Lake
 from driftline.lake.registry import schema_of
@@ -64,6 +65,26 @@ def count_set_aside(lake: Lake, table: str) -> int:
     names = envelope_paths(lake, table, SET_ASIDE)
     found = (delta for name in names for delta in read_envelope(lake, table, name, SET_ASIDE).deltas)
     return len({delta.delta_id for delta in found})
+
+
+def enveloped_rows(lake: Lake, table: str, version: int, log: tuple[str, int], made_ms: int) -> dict[str, RowFold]:
+    """The folded rows of the envelopes that waited at a version of the deltas, whether a schema takes them or not.
+
+    Of a log's own envelopes those up to a sequence count, of others those made before a time: what came later reaches
+    clients through the log.
+    """
+    deltas_table = None if version < 0 else load(lake, table, "deltas", version)
+    found: dict[str, RowFold] = {}
+    for name in waiting_envelopes(lake, table, deltas_table):
+        maker = maker_of(name)
+        if maker is not None and maker[0] == log[0] and maker[1] > log[1]:
+            continue
+        envelope = read_envelope(lake, table, name)
+        if (maker is None or maker[0] != log[0]) and envelope.made_ms >= made_ms:
+            continue
+        for delta in envelope.deltas:
+            found.setdefault(delta.row_id, RowFold()).add(delta)
+    return found
 
 
 def _taken(deltas: Sequence[RowDelta], columns: dict[str, ColumnSchema], floor: int | None) -> list[RowDelta]:

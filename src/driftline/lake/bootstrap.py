@@ -1,0 +1,232 @@
+"""The rows of a lake as a new client needs them: with their stamps and tombstones, in files that pages are cut from.
+
+A table is folded once, at a pinned version, into an Arrow file in the order of row ids. Deltas that are not in the
+table's Parquet files (the log's tail, envelopes) come as folds of rows; rows they touch stand in the file as JSON,
+joined with what the lake knows of them. So a page is a slice, whoever reads it (deltas-and-lake §11).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from driftline.canonical import utf16_sort_key, utf16_sorted
+from driftline.deltas import ColumnSchema
+from driftline.deltas.merging import RowFold, Stamp
+from driftline.errors import LakeError
+from driftline.lake.columns import ROW_ID, STAMPS, base_file_schema, escape_name
+from driftline.lake.delta_tables import load
+from driftline.lake.kernels import RangeInput, Result, fold_range
+from driftline.lake.layout import Lake
+from driftline.lake.local_engine import run_locally
+from driftline.lake.planning import FoldPlan, plan_fold
+from driftline.lake.registry import schema_of
+from driftline.lake.rows import READERS
+
+JOINED = "_joined"  # a row that the table's columns alone cannot hold, as JSON
+
+_SIGN = 1 << 63
+_MARK_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class KeepRows:
+    """The job that hands living and dead rows of every range over, in memory."""
+
+    needs_originals: bool = False
+    every_range: bool = True
+    checks_ids: bool = False
+
+    def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
+        """Fold a range; a dead row has no values and no stamp of its life."""
+        folded = fold_range(plan, given)
+        dead = _as_rows(folded.deletes, base_file_schema(plan.columns))
+        return [{"rows": pa.concat_tables([folded.base, dead]).sort_by(ROW_ID)}]
+
+
+def write_rows(lake: Lake, table: str, version: int, more: Mapping[str, RowFold], target: Path) -> None:
+    """Write a table's rows at a version of its deltas, joined with further folds; `version` -1: there are no others."""
+    columns, ranges = _folded(lake, table, version)
+    schema = rows_schema(columns)
+    left = dict(more)
+    with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for rows in ranges:
+            last = rows[ROW_ID][-1].as_py() if rows.num_rows else None
+            here = {row_id: left.pop(row_id) for row_id in _up_to(left, last)}
+            writer.write_table(_joined(rows, here, table, columns, schema), max_chunksize=10_000)
+        writer.write_table(_joined(_no_rows(columns), left, table, columns, schema), max_chunksize=10_000)
+
+
+def rows_schema(columns: Sequence[ColumnSchema]) -> Any:
+    """The schema of such a file: the base's, and the column for joined rows."""
+    described = json.dumps([[column.name, column.type] for column in columns])
+    schema = base_file_schema(columns).append(pa.field(JOINED, pa.string()))
+    return schema.with_metadata({"driftline.columns": described})
+
+
+def columns_in(schema: Any) -> list[ColumnSchema]:
+    """The table's columns that a file was written with."""
+    return [ColumnSchema(name, kind) for name, kind in json.loads(schema.metadata[b"driftline.columns"])]
+
+
+def row_records(rows: Any, table: str, columns: Sequence[ColumnSchema]) -> Iterator[dict[str, Any]]:
+    """The rows of such a file as records of a snapshot page."""
+    for row in rows.to_pylist():
+        if row[JOINED] is not None:
+            yield json.loads(row[JOINED])
+        else:
+            yield record_of(table, row[ROW_ID], _fold_of(row, columns))
+
+
+def record_of(table: str, row_id: str, fold: RowFold) -> dict[str, Any]:
+    """A row with its distinct stamps, greatest first; `by` says which one set a column."""
+    fold = _shortened(fold)
+    state = fold.state()
+    if not state.live:
+        stamps = [] if fold.deleted is None else [fold.deleted]
+        return {"table": table, "rowId": row_id, "stamps": [_plain(each) for each in stamps], "deleted": 0}
+    named = {name: fold.columns[name][0] for name in state.columns}
+    used = {*named.values(), *(each for each in (fold.written, fold.deleted) if each is not None)}
+    stamps = sorted(used, reverse=True)
+    place = {stamp: number for number, stamp in enumerate(stamps)}
+    record = {
+        "table": table,
+        "rowId": row_id,
+        "columns": state.columns,
+        "stamps": [_plain(each) for each in stamps],
+        "by": {name: place[named[name]] for name in utf16_sorted(named)},
+        "live": place[fold.written or stamps[0]],
+    }
+    return record if fold.deleted is None else {**record, "deleted": place[fold.deleted]}
+
+
+def watched_values(rows: Any, columns: Sequence[ColumnSchema], names: Sequence[str]) -> Iterator[dict[str, Any] | None]:
+    """Of every row the named columns that are set, None for a dead row; nothing else of it is decoded."""
+    chosen = [column for column in columns if column.name in names]
+    stamps = rows[STAMPS].combine_chunks()
+    living = pc.is_valid(pc.struct_field(stamps, ["live"])).to_pylist()
+    values = {
+        column.name: (
+            pc.is_valid(pc.struct_field(stamps, ["columns", escape_name(column.name)])).to_pylist(),
+            rows[escape_name(column.name)].to_pylist(),
+            READERS[column.type],
+        )
+        for column in chosen
+    }
+    for place, text in enumerate(rows[JOINED].to_pylist()):
+        if text is not None:
+            yield json.loads(text).get("columns")
+        elif not living[place]:
+            yield None
+        else:
+            yield {name: read(held[place]) for name, (is_set, held, read) in values.items() if is_set[place]}
+
+
+def _shortened(fold: RowFold) -> RowFold:
+    """A fold with stamps as the lake keeps them, so that the same delta has the same stamp wherever it was read."""
+
+    def short(stamp: Stamp | None) -> Stamp | None:
+        return None if stamp is None else (stamp[0], stamp[1], stamp[2][:_MARK_DIGITS], stamp[3])
+
+    columns = {name: (short(stamp) or stamp, value) for name, (stamp, value) in fold.columns.items()}
+    return RowFold(columns, short(fold.written), short(fold.deleted))
+
+
+def _folded(lake: Lake, table: str, version: int) -> tuple[tuple[ColumnSchema, ...], Iterator[Any]]:
+    if version < 0:
+        return (), iter(())
+    if load(lake, table, "deltas", version) is None:
+        raise LakeError(f"version {version} of {table} is gone", code="snapshot_gone")
+    if schema_of(load(lake, table, "deltas", version)) is None:
+        return (), iter(())
+    plan = plan_fold(lake, table, deltas_version=version, envelopes=False)
+    return plan.columns, (result["rows"] for result in run_locally(plan, KeepRows()))
+
+
+def _as_rows(deletes: Any, schema: Any) -> Any:
+    """Tombstones in the form of base rows."""
+    count = deletes.num_rows
+    stamps_type = schema.field(STAMPS).type
+    members = [
+        pc.cast(deletes["_deleted"].combine_chunks(), field.type)
+        if field.name == "deleted"
+        else pa.nulls(count, field.type)
+        for field in stamps_type
+    ]
+    stamps = pa.StructArray.from_arrays(members, fields=list(stamps_type))
+    arrays = [
+        deletes[ROW_ID] if field.name == ROW_ID else stamps if field.name == STAMPS else pa.nulls(count, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _joined(rows: Any, more: Mapping[str, RowFold], table: str, columns: Sequence[ColumnSchema], schema: Any) -> Any:
+    """The rows of a range, those that further folds touch as JSON."""
+    plain = rows.append_column(pa.field(JOINED, pa.string()), pa.nulls(rows.num_rows, pa.string())).cast(schema)
+    if not more:
+        return plain
+    touched = pc.is_in(plain[ROW_ID], value_set=pa.array(list(more), pa.string()))
+    folds = dict(more)
+    for row in rows.filter(touched).to_pylist():
+        known = _fold_of(row, columns)
+        known.join(folds[row[ROW_ID]])
+        folds[row[ROW_ID]] = known
+    texts = {row_id: json.dumps(record_of(table, row_id, fold), ensure_ascii=False) for row_id, fold in folds.items()}
+    joined = _texts_table(texts, schema)
+    return pa.concat_tables([plain.filter(pc.invert(touched)), joined]).sort_by(ROW_ID)
+
+
+def _texts_table(texts: Mapping[str, str], schema: Any) -> Any:
+    known = {ROW_ID: pa.array(list(texts), pa.string()), JOINED: pa.array(list(texts.values()), pa.string())}
+    stamps_type = schema.field(STAMPS).type
+    empty = pa.StructArray.from_arrays(
+        [pa.nulls(len(texts), each.type) for each in stamps_type], fields=list(stamps_type)
+    )
+    arrays = [
+        known[field.name]
+        if field.name in known
+        else empty
+        if field.name == STAMPS
+        else pa.nulls(len(texts), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _no_rows(columns: Sequence[ColumnSchema]) -> Any:
+    return base_file_schema(columns).empty_table()
+
+
+def _up_to(folds: Mapping[str, RowFold], last: str | None) -> list[str]:
+    return [] if last is None else [row_id for row_id in folds if row_id.encode() <= last.encode()]
+
+
+def _fold_of(row: Mapping[str, Any], columns: Sequence[ColumnSchema]) -> RowFold:
+    stamps = row[STAMPS]
+    named = stamps.get("columns") or {}
+    held: dict[str, tuple[Stamp, Any]] = {}
+    for column in columns:
+        name = escape_name(column.name)
+        stamp = named.get(name)
+        if stamp is not None:
+            held[column.name] = (_stamp(stamp, False), READERS[column.type](row[name]))
+    return RowFold(held, _optional(stamps["live"], False), _optional(stamps["deleted"], True))
+
+
+def _optional(plain: Mapping[str, Any] | None, is_delete: bool) -> Stamp | None:
+    return None if plain is None else _stamp(plain, is_delete)
+
+
+def _stamp(plain: Mapping[str, Any], is_delete: bool) -> Stamp:
+    return plain["hlc"], utf16_sort_key(plain["client"]), f"{plain['mark'] + _SIGN:016x}", is_delete
+
+
+def _plain(stamp: Stamp) -> list[Any]:
+    return [str(stamp[0]), stamp[1].decode("utf-16-be"), stamp[2][:_MARK_DIGITS]]
