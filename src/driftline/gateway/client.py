@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import http.client
 import json
+import socket
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +20,7 @@ from driftline.errors import GatewayError, OptionError
 
 _RETRIED = (429, 503)
 _TIMEOUT_SECONDS = 60
+_SILENCE_SECONDS = 45  # a feed's heart beats every 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,16 @@ class Pulled:
     server_hlc: int
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotPage:
+    """Rows of a snapshot as its lines have them, the next page, and the cursor to go on from after the last."""
+
+    rows: list[dict[str, Any]]
+    next: str | None
+    cursor: str
+    server_hlc: int
+
+
 class GatewayClient:
     """Talks to one gateway as one client; a push that got no answer is sent again, which changes nothing twice."""
 
@@ -38,8 +52,9 @@ class GatewayClient:
         gateway: str,
         client_id: str,
         *,
-        token: str | None = None,
+        token: str | Callable[[], str] | None = None,
         patience: float = 30.0,
+        parameters: Mapping[str, str] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
@@ -47,6 +62,7 @@ class GatewayClient:
         self._root = f"{url.rstrip('/')}/v1/sync/{urllib.parse.quote(gateway, safe='')}"
         self._client_id = client_id
         self._token = token
+        self._parameters = {f"p.{name}": text for name, text in (parameters or {}).items()}
         self._patience = patience
         self._sleep = sleep
 
@@ -62,9 +78,8 @@ class GatewayClient:
 
     def pull(self, *, cursor: str | None = None, since: int = 0, limit: int = 1000) -> Pulled:
         """One page after a cursor, or of everything with an hlc above `since`."""
-        place = {"since": str(since)} if cursor is None else {"cursor": cursor}
-        query = urllib.parse.urlencode({"clientId": self._client_id, "limit": limit, **place})
-        answer = self._request(f"/pull?{query}")
+        start = {"since": str(since)} if cursor is None else {"cursor": cursor}
+        answer = self._request(self._path("/pull", limit=limit, **start))
         deltas = [RowDelta.from_wire(delta) for delta in answer["deltas"]]
         return Pulled(deltas, answer["cursor"], answer["hasMore"], int(answer["serverHlc"]))
 
@@ -77,35 +92,108 @@ class GatewayClient:
                 return
             cursor = page.cursor
 
-    def _request(self, path: str, body: bytes | None = None) -> Any:
+    def snapshot(self, *, limit: int = 5000) -> Iterator[SnapshotPage]:
+        """The state of all rows, page by page; each is whole."""
+        following: str | None = None
+        while True:
+            start = {"limit": limit} if following is None else {"page": following}
+            page = self._request(self._path("/snapshot", **start), read=_snapshot_page)
+            yield page
+            if page.next is None:
+                return
+            following = page.next
+
+    def feed(self, cursor: str) -> FeedReader:
+        """Events from a cursor on, as they happen."""
+        return FeedReader(self._root + self._path("/feed", cursor=cursor), self._headers())
+
+    def _path(self, route: str, **query: Any) -> str:
+        return f"{route}?{urllib.parse.urlencode({'clientId': self._client_id, **self._parameters, **query})}"
+
+    def _headers(self) -> dict[str, str]:
+        token = self._token() if callable(self._token) else self._token
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def _request(self, path: str, body: bytes | None = None, read: Callable[[bytes], Any] = json.loads) -> Any:
         deadline = time.monotonic() + self._patience
         pause = 0.2
         while True:
             try:
-                return self._once(path, body)
+                return self._once(path, body, read)
             except _Later as later:
                 pause = min(pause * 2, 5.0) if later.after is None else later.after
                 if time.monotonic() + pause > deadline:
                     raise later.error from later
                 self._sleep(pause)
 
-    def _once(self, path: str, body: bytes | None) -> Any:
-        headers = {"Content-Type": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+    def _once(self, path: str, body: bytes | None, read: Callable[[bytes], Any]) -> Any:
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip", **self._headers()}
         request = urllib.request.Request(self._root + path, body, headers)  # noqa: S310 - checked in the constructor
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310
-                return json.loads(response.read())
+                data = response.read()
+                return read(gzip.decompress(data) if response.headers.get("Content-Encoding") == "gzip" else data)
         except urllib.error.HTTPError as error:
             with error:
-                refusal = _refusal(error)
+                refusal = _refusal(error.code, error.read(1 << 16))
             if error.code not in _RETRIED:
                 raise refusal from error
             raise _Later(refusal, _seconds(error.headers.get("Retry-After"))) from error
-        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-            reason = getattr(error, "reason", error)
-            raise _Later(GatewayError(f"no answer from the gateway: {reason}", code="unreachable"), None) from error
+        except (urllib.error.URLError, http.client.HTTPException, OSError, EOFError) as error:
+            raise _Later(_unreachable(error), None) from error
+        except ValueError as error:  # half an answer: asked again
+            raise _Later(GatewayError(f"the answer is not whole: {error}", code="unexpected_answer"), None) from error
+
+
+class FeedReader:
+    """An open feed: pairs of an event's name and its data; `close` ends it, from another thread too."""
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        parts = urllib.parse.urlsplit(url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(parts.netloc, timeout=_SILENCE_SECONDS)
+        self._target = f"{parts.path}?{parts.query}"
+        self._headers = {"Accept": "text/event-stream", **headers}
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        try:
+            self._connection.request("GET", self._target, headers=self._headers)
+            response = self._connection.getresponse()
+            if response.status != 200:
+                raise _refusal(response.status, response.read(1 << 16))
+            yield from _events(response)
+        except (http.client.HTTPException, OSError, ValueError) as error:
+            raise _unreachable(error) from error
+        finally:
+            self._connection.close()
+
+    def close(self) -> None:
+        """Break the connection off, so that whoever reads it wakes up."""
+        held = self._connection.sock
+        if held is not None:
+            with contextlib.suppress(OSError):
+                held.shutdown(socket.SHUT_RDWR)
+
+
+def _events(lines: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
+    """The events of a stream; one that breaks off in the middle is none."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        text = line.decode("utf-8").rstrip("\r\n")
+        if text:
+            name, _, value = text.partition(":")
+            fields[name] = value.removeprefix(" ")
+        else:
+            if "data" in fields:
+                yield fields.get("event", "message"), json.loads(fields["data"])
+            fields = {}
+
+
+def _snapshot_page(data: bytes) -> SnapshotPage:
+    first, *rows, last = [json.loads(line) for line in data.splitlines()]
+    if "page" not in first or "end" not in last:
+        raise ValueError("a snapshot page without its end")
+    return SnapshotPage(rows, last["end"]["next"], last["end"]["cursor"], int(first["page"]["serverHlc"]))
 
 
 class _Later(Exception):  # noqa: N818 - a wish to be asked again
@@ -115,12 +203,17 @@ class _Later(Exception):  # noqa: N818 - a wish to be asked again
         self.after = after
 
 
-def _refusal(error: urllib.error.HTTPError) -> GatewayError:
+def _refusal(status: int, answer: bytes) -> GatewayError:
     try:
-        body = json.loads(error.read(1 << 16))
-        return GatewayError(body["error"], code=body["code"], status=error.code, request_id=body["requestId"])
+        body = json.loads(answer)
+        more = {name: body[name] for name in ("reason", "snapshot") if name in body}
+        return GatewayError(body["error"], code=body["code"], status=status, request_id=body["requestId"], **more)
     except (ValueError, KeyError, TypeError):
-        return GatewayError(f"the gateway answered {error.code}", code="unexpected_answer", status=error.code)
+        return GatewayError(f"the gateway answered {status}", code="unexpected_answer", status=status)
+
+
+def _unreachable(error: Exception) -> GatewayError:
+    return GatewayError(f"no answer from the gateway: {getattr(error, 'reason', error)}", code="unreachable")
 
 
 def _seconds(text: str | None) -> float | None:

@@ -1,0 +1,314 @@
+"""The local store: one SQLite file with what the gateway has confirmed and what waits to be sent (gateway §11).
+
+What an application sees is both joined by the one rule of merging, so nothing is rebased when others write too.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from driftline.client.folds import fold_from_plain, fold_to_plain
+from driftline.client.follower import Follower
+from driftline.client.syncing import Connection, SyncReport, sync
+from driftline.deltas import Clock, RowDelta, extract
+from driftline.deltas.merging import RowFold, RowKey, RowState
+from driftline.deltas.wire import check_value
+from driftline.errors import InputError
+
+FORMAT_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE confirmed (name TEXT, row_id TEXT, fold TEXT NOT NULL, PRIMARY KEY (name, row_id)) WITHOUT ROWID;
+CREATE TABLE incoming (name TEXT, row_id TEXT, fold TEXT NOT NULL, PRIMARY KEY (name, row_id)) WITHOUT ROWID;
+CREATE TABLE queue (n INTEGER PRIMARY KEY, name TEXT NOT NULL, row_id TEXT NOT NULL, delta TEXT NOT NULL);
+CREATE INDEX queue_rows ON queue (name, row_id);
+CREATE TABLE rejected (n INTEGER PRIMARY KEY, delta TEXT NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL);
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+_UPSERT = "INSERT INTO {} VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET fold = excluded.fold"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row that looks different now; `columns` is None where it is gone."""
+
+    table: str
+    row_id: str
+    columns: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A write that the gateway will never take, and why."""
+
+    delta: RowDelta
+    code: str
+    message: str
+
+
+class Store:
+    """Rows of an application that are synced with a gateway; safe to use from several threads."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        client_id: str,
+        *,
+        url: str | None = None,
+        gateway: str | None = None,
+        token: str | Callable[[], str] | None = None,
+        parameters: Mapping[str, str] | None = None,
+        wall: Callable[[], int] | None = None,
+    ) -> None:
+        self.client_id = client_id
+        self._connection = Connection(url, gateway, client_id, token, dict(parameters or {}))
+        self._wall = wall
+        self._lock = threading.RLock()
+        self._syncing = threading.Lock()
+        self._followers: list[Follower] = []
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._prepare()
+
+    # --- rows ------------------------------------------------------------------------------------------------------
+
+    def put(self, table: str, row_id: str, columns: Mapping[str, Any]) -> None:
+        """Set columns of a row, which is made if it is not there; the others stay. Seen at once, sent by `sync`."""
+        for name, value in columns.items():
+            check_value(name, value)
+        with self.writing():
+            state = self._state((table, row_id))
+            before = state.columns if state.live else None
+            self._enqueue(table, row_id, before, {**(before or {}), **columns})
+
+    def delete(self, table: str, row_id: str) -> None:
+        """Delete a row; one that is not there stays so."""
+        with self.writing():
+            state = self._state((table, row_id))
+            if state.live:
+                self._enqueue(table, row_id, state.columns, None)
+
+    def get(self, table: str, row_id: str) -> dict[str, Any] | None:
+        """A row's columns, None where it is not."""
+        with self._lock:
+            state = self._state((table, row_id))
+        return state.columns if state.live else None
+
+    def rows(self, table: str) -> dict[str, dict[str, Any]]:
+        """Every row of a table by its id, in order of the ids."""
+        ids = "SELECT row_id FROM confirmed WHERE name = ?1 UNION SELECT row_id FROM queue WHERE name = ?1 ORDER BY 1"
+        with self._lock:
+            found = [(row_id, self._state((table, row_id))) for (row_id,) in self._db.execute(ids, (table,)).fetchall()]
+        return {row_id: state.columns for row_id, state in found if state.live}
+
+    @property
+    def pending(self) -> int:
+        """Writes that the gateway has not confirmed yet."""
+        with self._lock:
+            return int(self._db.execute("SELECT count(*) FROM queue").fetchone()[0])
+
+    def rejected(self) -> list[Rejected]:
+        """Writes that the gateway refused, oldest first; what they wrote is not seen any more."""
+        with self._lock:
+            rows = self._db.execute("SELECT delta, code, message FROM rejected ORDER BY n").fetchall()
+        return [Rejected(_delta(text), code, message) for text, code, message in rows]
+
+    def forget_rejected(self) -> None:
+        """Drop the list of refused writes."""
+        with self.writing():
+            self._db.execute("DELETE FROM rejected")
+
+    # --- syncing ---------------------------------------------------------------------------------------------------
+
+    def sync(self) -> SyncReport:
+        """Send what waits and fetch what is new; raises where the gateway cannot be reached, and nothing is lost."""
+        with self._syncing:
+            return sync(self, self._connection)
+
+    async def sync_async(self) -> SyncReport:
+        """`sync` for asyncio."""
+        import asyncio
+
+        return await asyncio.to_thread(self.sync)
+
+    def follow(self) -> Follower:
+        """Every change as it happens, with `for` or `async for`; writes are sent as they are made meanwhile."""
+        follower = Follower(self, self._connection)
+        self._followers.append(follower)
+        return follower
+
+    def close(self) -> None:
+        """End followers and close the file."""
+        for follower in self._followers:
+            follower.stop()
+        with self._lock:
+            self._db.close()
+
+    # --- for syncing -----------------------------------------------------------------------------------------------
+
+    def queued(self, limit: int) -> list[tuple[int, RowDelta]]:
+        """The oldest writes that wait, with their numbers."""
+        with self._lock:
+            rows = self._db.execute("SELECT n, delta FROM queue ORDER BY n LIMIT ?", (limit,)).fetchall()
+        return [(number, _delta(text)) for number, text in rows]
+
+    def confirm(self, numbers: Sequence[int], deltas: Iterable[RowDelta]) -> None:
+        """The gateway has these writes: into the confirmed rows and out of the queue, in one step."""
+        with self.writing():
+            self._fold_in(deltas)
+            self._db.executemany("DELETE FROM queue WHERE n = ?", [(number,) for number in numbers])
+
+    def reject(self, number: int, code: str, message: str) -> Change:
+        """The gateway will never have this write; how the row looks without it."""
+        with self.writing():
+            name, row_id = self._db.execute("SELECT name, row_id FROM queue WHERE n = ?", (number,)).fetchone()
+            self._db.execute(
+                "INSERT INTO rejected (delta, code, message) SELECT delta, ?, ? FROM queue WHERE n = ?",
+                (code, message, number),
+            )
+            self._db.execute("DELETE FROM queue WHERE n = ?", (number,))
+            return _change((name, row_id), self._state((name, row_id)))
+
+    def take(self, deltas: Sequence[RowDelta], cursor: str, server_hlc: int) -> list[Change]:
+        """Fold a page in and move the cursor, in one step; the rows that look different now."""
+        with self.writing():
+            keys = list(dict.fromkeys((delta.table, delta.row_id) for delta in deltas))
+            before = {key: self._state(key) for key in keys}
+            self._fold_in(deltas)
+            self._set_meta("cursor", cursor)
+            self._observe(server_hlc)
+            after = {key: self._state(key) for key in keys}
+        return [_change(key, after[key]) for key in keys if after[key] != before[key]]
+
+    def begin_snapshot(self) -> None:
+        """Forget what an earlier snapshot left that never came to its end."""
+        with self.writing():
+            self._db.execute("DELETE FROM incoming")
+
+    def add_to_snapshot(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Keep a page's rows until the snapshot is whole."""
+        lines = ((row["table"], row["rowId"], json.dumps(_state_members(row))) for row in rows)
+        with self.writing():
+            self._db.executemany(_UPSERT.format("incoming"), lines)
+
+    def fold_into_snapshot(self, deltas: Iterable[RowDelta]) -> None:
+        """Keep deltas of a fetch from the beginning, where the gateway has no snapshots."""
+        with self.writing():
+            self._fold_in(deltas, "incoming")
+
+    def end_snapshot(self, cursor: str, server_hlc: int) -> list[Change]:
+        """Put the snapshot in the place of all confirmed rows, in one step; what waits in the queue stays."""
+        differing = (
+            "SELECT name, row_id FROM (SELECT * FROM confirmed UNION ALL SELECT * FROM incoming)"
+            " GROUP BY name, row_id HAVING count(*) < 2 OR min(fold) <> max(fold)"
+        )
+        with self.writing():
+            keys = [(name, row_id) for name, row_id in self._db.execute(differing)]
+            before = {key: self._state(key) for key in keys}
+            self._db.execute("DELETE FROM confirmed")
+            self._db.execute("INSERT INTO confirmed SELECT * FROM incoming")
+            self._db.execute("DELETE FROM incoming")
+            self._set_meta("cursor", cursor)
+            self._observe(server_hlc)
+            after = {key: self._state(key) for key in keys}
+        return [_change(key, after[key]) for key in keys if after[key] != before[key]]
+
+    @property
+    def cursor(self) -> str | None:
+        """Where the store stands in the gateway's log."""
+        with self._lock:
+            return self._meta("cursor")
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One durable step; undone when the block raises."""
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        with self.writing():
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                for statement in _SCHEMA.strip().split(";\n"):
+                    self._db.execute(statement)
+                self._set_meta("client_id", self.client_id)
+                self._db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+            elif version != FORMAT_VERSION:
+                raise InputError(f"the store has format {version}; format {FORMAT_VERSION} is understood")
+            owner = self._meta("client_id")
+        if owner != self.client_id:
+            self._db.close()
+            raise InputError(f"this store belongs to client {owner!r}, not {self.client_id!r}", code="other_client")
+
+    def _enqueue(self, table: str, row_id: str, before: Any, after: Any) -> None:
+        clock = Clock(self._wall, last=int(self._meta("clock") or 0))
+        made = extract(before, after, table=table, row_id=row_id, client_id=self.client_id, hlc=clock.now())
+        if made is None:
+            return
+        wire = made.to_wire()
+        RowDelta.from_wire(wire)  # names that no gateway would take are refused here
+        self._db.execute("INSERT INTO queue (name, row_id, delta) VALUES (?, ?, ?)", (table, row_id, json.dumps(wire)))
+        self._set_meta("clock", str(clock.last))
+        for follower in self._followers:
+            follower.wake()
+
+    def _state(self, key: RowKey) -> RowState:
+        fold = self._fold(key)
+        for (text,) in self._db.execute("SELECT delta FROM queue WHERE name = ? AND row_id = ?", key):
+            fold.add(_delta(text))
+        return fold.state()
+
+    def _fold(self, key: RowKey, where: str = "confirmed") -> RowFold:
+        query = f"SELECT fold FROM {where} WHERE name = ? AND row_id = ?"  # noqa: S608 - one of two constants
+        found = self._db.execute(query, key).fetchone()
+        return RowFold() if found is None else fold_from_plain(json.loads(found[0]))
+
+    def _fold_in(self, deltas: Iterable[RowDelta], where: str = "confirmed") -> None:
+        folds: dict[RowKey, RowFold] = {}
+        for delta in deltas:
+            key = (delta.table, delta.row_id)
+            if key not in folds:
+                folds[key] = self._fold(key, where)
+            folds[key].add(delta)
+        lines = ((*key, json.dumps(fold_to_plain(fold))) for key, fold in folds.items())
+        self._db.executemany(_UPSERT.format(where), lines)
+
+    def _observe(self, hlc: int) -> None:
+        """Later writes are stamped after everything that was seen before them."""
+        if hlc > int(self._meta("clock") or 0):
+            self._set_meta("clock", str(hlc))
+
+    def _meta(self, name: str) -> str | None:
+        found = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if found is None else str(found[0])
+
+    def _set_meta(self, name: str, value: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+
+def _delta(text: str) -> RowDelta:
+    return RowDelta.from_wire(json.loads(text))
+
+
+def _change(key: RowKey, state: RowState) -> Change:
+    return Change(*key, state.columns if state.live else None)
+
+
+def _state_members(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in ("table", "rowId")}

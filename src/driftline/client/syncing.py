@@ -1,0 +1,143 @@
+"""One round of syncing: send what waits, fetch what is new, begin from a snapshot where the position is gone."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from driftline.deltas import RowDelta
+from driftline.errors import GatewayError, OptionError
+from driftline.gateway.client import GatewayClient
+
+if TYPE_CHECKING:
+    from driftline.client.store import Change, Store
+
+_BATCH = 500
+_INDEX = re.compile(r"deltas\[([0-9]+)\]")
+_AHEAD = re.compile(r"is ([0-9]+)ms ahead \(max drift: ([0-9]+)ms\)")
+# Refusals that no second try can change; the write goes to the rejected ones.
+_FINAL = ("VALIDATION_ERROR", "SCHEMA_ERROR", "TOO_OLD", "PAYLOAD_TOO_LARGE")
+_LONGEST_WAIT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach the gateway; a token that has to be renewed is given as a function."""
+
+    url: str | None
+    gateway: str | None
+    client_id: str
+    token: str | Callable[[], str] | None
+    parameters: dict[str, str]
+
+    def open(self, patience: float = 5.0) -> GatewayClient:
+        """A client of the gateway."""
+        if self.url is None or self.gateway is None:
+            raise OptionError("a store is synced with a gateway: give url and gateway", code="no_gateway")
+        return GatewayClient(
+            self.url, self.gateway, self.client_id, token=self.token, patience=patience, parameters=self.parameters
+        )
+
+
+@dataclass(slots=True)
+class SyncReport:
+    """What a round did."""
+
+    pushed: int = 0
+    rejected: int = 0
+    pulled: int = 0
+    from_snapshot: bool = False
+    changes: list[Change] = field(default_factory=list)
+
+
+def sync(store: Store, connection: Connection) -> SyncReport:
+    """One round."""
+    client, report = connection.open(), SyncReport()
+    push_waiting(store, client, report)
+    if store.cursor is None:
+        begin_anew(store, client, report)
+    try:
+        _pull(store, client, report)
+    except GatewayError as error:
+        if error.code != "MUST_REFETCH":
+            raise
+        begin_anew(store, client, report)
+        _pull(store, client, report)
+    return report
+
+
+def push_waiting(store: Store, client: GatewayClient, report: SyncReport) -> None:
+    """Send the queue, oldest first; what is refused for good is set aside and the rest is sent."""
+    waited = 0.0
+    size = _BATCH
+    while waiting := store.queued(size):
+        deltas = [delta for _, delta in waiting]
+        try:
+            client.push(deltas)
+        except GatewayError as error:
+            if error.code == "CLOCK_DRIFT":
+                waited += _wait_for_clock(error, waited)
+                continue
+            if error.code not in _FINAL:
+                raise
+            position = _refused_position(error, len(waiting))
+            if position is None:
+                size = len(waiting) // 2  # no single write is named: look for it
+                continue
+            report.changes.append(store.reject(waiting[position][0], error.code, error.message))
+            report.rejected += 1
+        else:
+            store.confirm([number for number, _ in waiting], deltas)
+            report.pushed += len(deltas)
+            size = _BATCH
+
+
+def begin_anew(store: Store, client: GatewayClient, report: SyncReport) -> None:
+    """Replace all confirmed rows by a snapshot."""
+    store.begin_snapshot()
+    cursor, server_hlc = "", 0
+    try:
+        for page in client.snapshot():
+            store.add_to_snapshot(page.rows)
+            cursor, server_hlc = page.cursor, page.server_hlc
+    except GatewayError as error:
+        if error.code != "NOT_FOUND":
+            raise
+        for pulled in client.pull_all():  # a gateway from before there were snapshots
+            store.fold_into_snapshot(pulled.deltas)
+            cursor, server_hlc = pulled.cursor, pulled.server_hlc
+    report.changes += store.end_snapshot(cursor, server_hlc)
+    report.from_snapshot = True
+
+
+def _pull(store: Store, client: GatewayClient, report: SyncReport) -> None:
+    for page in client.pull_all(cursor=store.cursor):
+        report.changes += store.take(page.deltas, page.cursor, page.server_hlc)
+        report.pulled += len(page.deltas)
+
+
+def _refused_position(error: GatewayError, count: int) -> int | None:
+    """Which write of a batch was refused; the only one, or the one that the message names."""
+    named = _INDEX.search(error.message)
+    if named is not None and int(named.group(1)) < count:
+        return int(named.group(1))
+    return 0 if count == 1 else None
+
+
+def _wait_for_clock(error: GatewayError, waited: float) -> float:
+    """This machine's clock is ahead of the gateway's: wait until the oldest writes are not in its future."""
+    told = _AHEAD.search(error.message)
+    ahead, allowed = (int(each) for each in told.groups()) if told else (6000, 5000)
+    seconds = (ahead - allowed) / 1000 + 0.05
+    if waited + seconds > _LONGEST_WAIT_SECONDS:
+        raise error
+    time.sleep(seconds)
+    return seconds
+
+
+def deltas_of(plain: Sequence[Any]) -> list[RowDelta]:
+    """The deltas of an event or a page."""
+    return [RowDelta.from_wire(delta) for delta in plain]
