@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from driftline.cli.index_build import build_index
 from driftline.cli.index_diff import index_diff
 from driftline.cli.index_registry import list_diffs, prune_diffs, show
 
@@ -13,6 +14,7 @@ def index() -> None:
     """Compare two versions of a code base, definition by definition."""
 
 
+index.add_command(build_index)
 index.add_command(index_diff)
 for _command in (list_diffs, show, prune_diffs):
     index.add_command(_command)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -119,9 +120,16 @@ def open_registry(cache_root: str | None, repo: str | None = None) -> Registry:
     from driftline.codeindex import Registry
     from driftline.codeindex.storage import CacheRoot
 
-    if not cache_root:
-        raise IndexRefError("--cache-root is needed")
-    return Registry(CacheRoot(cache_root))
+    if not cache_root and not repo:
+        raise IndexRefError("--cache-root or --repo is needed")
+    return Registry(CacheRoot(cache_root or _root_of(repo or ".")))
+
+
+def _root_of(repo: str) -> Path:
+    from driftline.codeindex.building import default_cache_root
+    from driftline.codeindex.git_objects import GitRepository
+
+    return default_cache_root(GitRepository(repo))
 
 
 def print_json(value: Any, compact: bool) -> None:

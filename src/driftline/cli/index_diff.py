@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftline.cli.engine_options import engine_options, tell_choice
-from driftline.cli.index_answers import CACHE_ROOT_VARIABLE, AnsweringCommand, answers, output_options, say_lines
+from driftline.cli.index_answers import (
+    CACHE_ROOT_VARIABLE,
+    AnsweringCommand,
+    answers,
+    output_options,
+    repo_option,
+    say_lines,
+)
 from driftline.cli.index_output import print_diff, print_outcomes
 from driftline.cli.outcome import DIFFERENT, ERROR, SAME
 from driftline.cli.terminal import progress_bar
@@ -22,15 +29,18 @@ if TYPE_CHECKING:
 
 _DIFF_EPILOG = """\b
 Examples:
+  driftline index diff git:v1.0 git:HEAD
+  driftline index diff git:main git:HEAD --format markdown --exit-code
   driftline index diff tag:release latest --cache-root .cache/myrepo
-  driftline index diff path:old path:new --format jsonl
 
-A side is latest, build:<id>, snap:<id>, tag:<tag> or path:<directory>. Without a subcommand, compute is meant.
+A side is git:<revision> of the repository --repo (which is indexed where that was not done yet), or an index that is
+there: latest, build:<id>, snap:<id>, tag:<tag> or path:<directory>. Without a subcommand, compute is meant.
 
 Exit codes: 0 done, 2 error; with --exit-code, 1 when there are differences.
 """
 _COMPUTE_EPILOG = """\b
 Examples:
+  driftline index diff git:v1.0 git:v2.0 --repo ../project --format html > review.html
   driftline index diff build:b1 latest --cache-root .cache/myrepo --format json
   driftline index diff --from path:old --to path:new --modes code,prose --format jsonl --compact
   driftline index diff snap:snap-1 latest --cache-root .cache/a --cache-root .cache/b --exit-code
@@ -73,6 +83,7 @@ def index_diff() -> None:
 @click.argument("refs", nargs=-1, metavar="[FROM TO]")
 @click.option("--from", "from_ref", metavar="REF", help="The side before.")
 @click.option("--to", "to_ref", metavar="REF", help="The side after.")
+@repo_option
 @click.option(
     "--cache-root",
     "cache_roots",
@@ -88,8 +99,9 @@ def index_diff() -> None:
     metavar="CSV",
     help="code, prose, extracted-prose, records. Default: code.",
 )
-@click.option("--max-changed-files", default="200", show_default=True, metavar="N", help="Above: no chunk diff.")
-@click.option("--max-chunks-per-file", default="500", show_default=True, metavar="N", help="Above: file skipped.")
+@click.option("--kind", metavar="KIND", help="semantic-v1 or semantic-v2. Default: v2 between git: references.")
+@click.option("--max-changed-files", metavar="N", help="Above: no chunk diff. Default: 200, v2: 5000.")
+@click.option("--max-chunks-per-file", metavar="N", help="Above: file skipped. Default: 500, v2: 5000.")
 @click.option("--max-events", default="20000", show_default=True, metavar="N", help="Events are cut after N.")
 @click.option("--include-relations/--no-include-relations", default=True, help="Compare edges. Default: yes.")
 @click.option("--detect-renames/--no-detect-renames", default=True, help="Pair what was renamed. Default: yes.")
@@ -142,7 +154,8 @@ def _compute_one(job: DiffJob, engine: str, master: str | None) -> KeptDiff:
     from driftline.codeindex import compute as compute_diff
     from driftline.codeindex.jobs import choose_engine
 
-    request, cache = job.prepare()
+    with progress_bar() as tracker:
+        request, cache = job.prepare(tracker)
     chosen = tell_choice(engine, choose_engine(request, engine, master))
     with progress_bar() as tracker, _scheduler(chosen, master) as scheduler:
         return compute_diff(request, cache, job.keeping, scheduler=scheduler, tracker=tracker)

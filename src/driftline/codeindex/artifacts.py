@@ -37,6 +37,7 @@ class ListedFile:
     path: str
     size: int | None = None
     rows: int | None = None
+    paths: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Part:
     form: Form
     size: int = 0
     listed: str = ""
+    # The first and the last path whose rows are in here, where the index says so.
+    paths: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,9 @@ def _listed_shard(index: IndexDir, name: str, part: Any, place: str) -> ListedFi
     path = _beside_meta(index, name, _part_path(part, place))
     if not isinstance(part, dict):
         return ListedFile(path)
-    return ListedFile(path, _count(part.get("bytes")), _count(part.get("records", part.get("count"))))
+    first, last = part.get("first"), part.get("last")
+    paths = (first, last) if isinstance(first, str) and isinstance(last, str) else None
+    return ListedFile(path, _count(part.get("bytes")), _count(part.get("records", part.get("count"))), paths)
 
 
 def _count(value: Any) -> int | None:
@@ -228,7 +233,7 @@ def _part(index: IndexDir, file: ListedFile, pieces: Pieces | None) -> Part:
     if size < promised or (size == 0 and file.rows):
         what = f"{promised} bytes" if size < promised else f"{file.rows} rows"
         raise IndexRefError(f"{place} is cut short: it has {size} bytes, but {what} are listed; build the index again")
-    return Part(path, place, form, size, file.path)
+    return Part(path, place, form, size, file.path, file.paths)
 
 
 def _inside(index: IndexDir, relative: str) -> Path:

@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
+from driftline.codeindex.building import build, default_cache_root, open_cache
 from driftline.codeindex.events import Event
+from driftline.codeindex.git_objects import GitRepository
 from driftline.codeindex.identity import canonical_inputs, diff_id
 from driftline.codeindex.mode_diff import ModeDiff, diff_mode
-from driftline.codeindex.options import DiffOptions
+from driftline.codeindex.options import DiffOptions, kind_of
 from driftline.codeindex.refs import IndexRef, parse_ref
-from driftline.codeindex.resolve import IndexDir, ResolvedRef, check_compatible, resolve
+from driftline.codeindex.resolve import IndexDir, ResolvedRef, check_compatible, resolve, resolve_tree
 from driftline.codeindex.storage import CacheRoot
 from driftline.progress import Tracker, silent
 
@@ -47,6 +50,8 @@ class DiffRequest:
     before: ResolvedRef
     after: ResolvedRef
     options: DiffOptions
+    cache: CacheRoot | None = None
+    repository: Path | None = None
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -64,20 +69,29 @@ def diff(
     to_ref: str | IndexRef,
     cache_root: str | os.PathLike[str] | None = None,
     modes: str | Iterable[str] = ("code",),
-    max_changed_files: int = 200,
-    max_chunks_per_file: int = 500,
+    max_changed_files: int | None = None,
+    max_chunks_per_file: int | None = None,
     max_events: int = 20000,
     include_relations: bool = True,
     detect_renames: bool = True,
     *,
+    repo: str | os.PathLike[str] | None = None,
+    kind: str | None = None,
     allow_mismatch: bool = False,
     tracker: Tracker | None = None,
 ) -> IndexDiff:
-    """Compare two builds of a code index; nothing is written."""
+    """Compare two versions of a code base; the diff is not kept, but builds of git revisions are."""
+    refs = [str(ref.canonical if isinstance(ref, IndexRef) else ref) for ref in (from_ref, to_ref)]
     options = DiffOptions.of(
-        modes, max_changed_files, max_chunks_per_file, max_events, include_relations, detect_renames
+        modes,
+        max_changed_files,
+        max_chunks_per_file,
+        max_events,
+        include_relations,
+        detect_renames,
+        kind_of(kind, refs),
     )
-    request = prepare(from_ref, to_ref, cache_root, options, allow_mismatch=allow_mismatch)
+    request = prepare(from_ref, to_ref, cache_root, options, repo=repo, allow_mismatch=allow_mismatch, tracker=tracker)
     return run(request, tracker=tracker)
 
 
@@ -87,15 +101,38 @@ def prepare(
     cache_root: str | os.PathLike[str] | CacheRoot | None,
     options: DiffOptions,
     *,
+    repo: str | os.PathLike[str] | None = None,
     allow_mismatch: bool = False,
+    tracker: Tracker | None = None,
 ) -> DiffRequest:
-    """Parse and resolve both references."""
+    """Parse and resolve both references; git revisions that have no build yet get one."""
     refs = [ref if isinstance(ref, IndexRef) else parse_ref(ref) for ref in (from_ref, to_ref)]
-    cache = CacheRoot(cache_root) if isinstance(cache_root, str | os.PathLike) else cache_root
-    before, after = (resolve(ref, cache, options.modes) for ref in refs)
+    repository = GitRepository(repo or ".") if any(ref.kind == "git" for ref in refs) else None
+    cache = _cache(cache_root, repository)
+    before, after = (
+        _resolve_git(ref, repository, cache, options.modes, tracker)
+        if repository is not None and cache is not None and ref.kind == "git"
+        else resolve(ref, cache, options.modes)
+        for ref in refs
+    )
     if not allow_mismatch:
         check_compatible(before, after)
-    return DiffRequest(before, after, options)
+    return DiffRequest(before, after, options, cache, repository.directory if repository else None)
+
+
+def _cache(cache_root: str | os.PathLike[str] | CacheRoot | None, repository: GitRepository | None) -> CacheRoot | None:
+    if isinstance(cache_root, CacheRoot):
+        return cache_root
+    if repository is not None:
+        return open_cache(cache_root or default_cache_root(repository))
+    return CacheRoot(cache_root) if cache_root else None
+
+
+def _resolve_git(
+    ref: IndexRef, repository: GitRepository, cache: CacheRoot, modes: Sequence[str], tracker: Tracker | None
+) -> ResolvedRef:
+    built = build(repository, ref.value, cache, tracker=tracker)
+    return resolve_tree(built.tree_id, built.root, cache, modes, ref.value)
 
 
 def run(
@@ -114,7 +151,8 @@ def run(
     inputs = request.inputs
     identifier = diff_id(inputs)
     events = list(islice(chain.from_iterable(mode.events() for mode in modes), options.max_events))
-    summary = _summary(identifier, inputs, modes, options, created_at or timestamp())
+    labels = (request.before.label, request.after.label)
+    summary = _summary(identifier, inputs, modes, options, created_at or timestamp(), labels)
     return IndexDiff(identifier, inputs, summary, events, modes)
 
 
@@ -132,16 +170,26 @@ def timestamp(now: datetime | None = None) -> str:
     return (now or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def _summary_side(endpoint: dict[str, Any], label: str | None) -> dict[str, Any]:
+    side = {name: endpoint[name] for name in ("ref", "identityHash")}
+    return side if label is None else {**side, "label": label}
+
+
 def _summary(
-    identifier: str, inputs: dict[str, Any], modes: Sequence[ModeDiff], options: DiffOptions, created_at: str
+    identifier: str,
+    inputs: dict[str, Any],
+    modes: Sequence[ModeDiff],
+    options: DiffOptions,
+    created_at: str,
+    labels: tuple[str | None, str | None],
 ) -> dict[str, Any]:
     total = sum(mode.counts.total() for mode in modes)
     return {
         "version": 1,
         "diffId": identifier,
         "createdAt": created_at,
-        "from": {name: inputs["from"][name] for name in ("ref", "identityHash")},
-        "to": {name: inputs["to"][name] for name in ("ref", "identityHash")},
+        "from": _summary_side(inputs["from"], labels[0]),
+        "to": _summary_side(inputs["to"], labels[1]),
         "modes": list(options.modes),
         "modesSummary": {mode.mode: mode.summary() for mode in modes},
         "totalEvents": total,

@@ -1,4 +1,4 @@
-"""What makes a diff the same diff: its canonical inputs and the id made from them (specification 3)."""
+"""What makes a diff the same diff: its canonical inputs and the id made from them (index diffs §3)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from driftline.codeindex.options import DiffOptions
 from driftline.codeindex.resolve import ResolvedRef
 
 CANONICAL_KEYS = ("version", "kind", "from", "to", "modes", "options")
-DIFF_KIND = "semantic-v1"
 
-_ENDPOINT_MEMBERS = ("snapshotId", "tag", "buildIdByMode", "pathHash")
+_ENDPOINT_MEMBERS = ("snapshotId", "tag", "buildIdByMode", "pathHash", "treeId")
 _ID_HEX_DIGITS = 16
 
 
@@ -19,7 +18,7 @@ def canonical_inputs(before: ResolvedRef, after: ResolvedRef, options: DiffOptio
     """The inputs object that identifies a diff; it holds no path."""
     return {
         "version": 1,
-        "kind": DIFF_KIND,
+        "kind": options.kind,
         "from": _endpoint(before),
         "to": _endpoint(after),
         "modes": list(options.modes),
@@ -44,4 +43,5 @@ def stable_text(inputs: dict[str, Any]) -> str:
 def _endpoint(resolved: ResolvedRef) -> dict[str, Any]:
     identity = resolved.identity
     endpoint = {"ref": resolved.ref.shown, "identityHash": resolved.identity_hash, "type": identity["type"]}
-    return endpoint | {name: identity[name] for name in _ENDPOINT_MEMBERS if name in identity}
+    members = (*_ENDPOINT_MEMBERS, "configHashByMode") if resolved.ref.kind == "git" else _ENDPOINT_MEMBERS
+    return endpoint | {name: identity[name] for name in members if name in identity}

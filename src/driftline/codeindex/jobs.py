@@ -15,7 +15,7 @@ from driftline import engines
 from driftline.codeindex.artifacts import CHUNK_META, find_artifact, read_pieces
 from driftline.codeindex.diffing import DiffRequest, prepare
 from driftline.codeindex.keeping import Keeping, KeptDiff, compute
-from driftline.codeindex.options import DiffOptions, whole_number
+from driftline.codeindex.options import DiffOptions, kind_of, whole_number
 from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.storage import CacheRoot
 from driftline.errors import DriftlineError
@@ -33,6 +33,7 @@ class DiffJob:
     keeping: Keeping
     allow_mismatch: bool = False
     repository: str = "."
+    repo: str | None = None
 
     @classmethod
     def of(
@@ -46,17 +47,27 @@ class DiffJob:
         persist_unsafe: bool = False,
         allow_mismatch: bool = False,
         wait_ms: Any = 0,
+        repo: str | None = None,
+        kind: str | None = None,
         **limits: Any,
     ) -> DiffJob:
         """A job from what a user gave."""
-        options = DiffOptions.of(modes or ("code",), **limits)
+        options = DiffOptions.of(modes or ("code",), kind=kind_of(kind, (from_ref, to_ref)), **limits)
         keeping = Keeping(persist, persist_unsafe, whole_number(wait_ms, "wait-ms", minimum=0))
-        return cls(from_ref, to_ref, cache_root, options, keeping, allow_mismatch)
+        return cls(from_ref, to_ref, cache_root, options, keeping, allow_mismatch, repo=repo)
 
-    def prepare(self) -> tuple[DiffRequest, CacheRoot | None]:
-        """Find what the references mean."""
-        cache = CacheRoot(self.cache_root) if self.cache_root else None
-        return prepare(self.from_ref, self.to_ref, cache, self.options, allow_mismatch=self.allow_mismatch), cache
+    def prepare(self, tracker: Tracker | None = None) -> tuple[DiffRequest, CacheRoot | None]:
+        """Find what the references mean; git revisions that have no build yet get one."""
+        request = prepare(
+            self.from_ref,
+            self.to_ref,
+            self.cache_root,
+            self.options,
+            repo=self.repo,
+            allow_mismatch=self.allow_mismatch,
+            tracker=tracker,
+        )
+        return request, request.cache
 
     def run(self) -> KeptDiff:
         """Resolve, compute on this machine and keep."""

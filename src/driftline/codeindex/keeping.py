@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from driftline.codeindex.diffing import DiffRequest, IndexDiff, ModeScheduler, cut, run
 from driftline.codeindex.fingerprint import fingerprints
@@ -76,9 +76,17 @@ def reusable(registry: Registry, request: DiffRequest, marks: dict[str, dict[str
     stored = registry.find(diff_id(inputs), inputs)
     if stored is None or stored.summary["truncated"] or stored.inputs.get("fingerprints") != marks:
         return None
-    return cut(stored, request.options.max_events)
+    return cut(_labelled(stored, request), request.options.max_events)
+
+
+def _labelled(stored: IndexDiff, request: DiffRequest) -> IndexDiff:
+    """A stored diff under the names that were used this time: two tags may be one tree."""
+    labels = {"from": request.before.label, "to": request.after.label}
+    sides = {side: {**stored.summary[side], "label": label} for side, label in labels.items() if label is not None}
+    return replace(stored, summary=stored.summary | sides)
 
 
 def _leak_check(request: DiffRequest, cache: CacheRoot) -> LeakCheck:
     sides = (request.before, request.after)
-    return LeakCheck([cache.path, *(index.path for side in sides for index in side.indexes.values())])
+    indexes = [index.path for side in sides for index in side.indexes.values()]
+    return LeakCheck([cache.path, *indexes, *([request.repository] if request.repository else [])])

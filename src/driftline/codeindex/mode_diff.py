@@ -23,10 +23,11 @@ from driftline.codeindex.events import MAX_CHANGED_FILES, MAX_CHUNKS_PER_FILE, E
 from driftline.codeindex.file_kernel import FileOutcome, FileSide, diff_file
 from driftline.codeindex.files_changed import FileChange, FileTable, changed_files, file_table
 from driftline.codeindex.fingerprint import same_artifacts
-from driftline.codeindex.options import DiffOptions
+from driftline.codeindex.options import V2, DiffOptions
 from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.row_spool import FILES_PER_BUCKET, open_spools
 from driftline.codeindex.rows import all_rows
+from driftline.codeindex.symbol_diff import SymbolDiff
 from driftline.progress import Tracker
 
 
@@ -54,10 +55,11 @@ class ModeDiff:
     fast_path: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     ready_events: list[Event] | None = None
+    renames_skipped: bool | None = None
 
     def events(self) -> Iterator[Event]:
         """The mode's limit event, then file after file: the file event and what happened inside."""
-        if self.limit_event is not None:
+        if self.limit_event is not None and self.renames_skipped is None:
             yield self.limit_event
         if self.ready_events is not None:
             yield from self.ready_events
@@ -73,12 +75,19 @@ class ModeDiff:
         count = self.counts
         reason = MAX_CHANGED_FILES if self.limit_event else MAX_CHUNKS_PER_FILE
         limited = count["limits.chunkDiffSkipped"] > 0
+        skipped = {} if self.renames_skipped is None else {"renameSearchSkipped": self.renames_skipped}
         return {
             "files": {kind: count[f"file.{kind}"] for kind in ("added", "removed", "modified", "renamed")},
-            "chunks": {kind: count[f"chunk.{kind}"] for kind in ("added", "removed", "modified", "moved")},
+            "chunks": {kind: count[f"chunk.{kind}"] for kind in self._chunk_kinds},
             "relations": {"edgesAdded": count["relation.added"], "edgesRemoved": count["relation.removed"]},
-            "limits": {"chunkDiffSkipped": limited, "reason": reason if limited else None},
+            "limits": {"chunkDiffSkipped": limited, "reason": reason if limited else None} | skipped,
         }
+
+    @property
+    def _chunk_kinds(self) -> tuple[str, ...]:
+        """semantic-v2 knows renamed chunks too."""
+        known = ("added", "removed", "modified")
+        return (*known, "moved") if self.renames_skipped is None else (*known, "renamed", "moved")
 
 
 def open_side(index: IndexDir, pieces: Pieces | None) -> IndexSide:
@@ -94,6 +103,8 @@ def open_side(index: IndexDir, pieces: Pieces | None) -> IndexSide:
 
 def diff_mode(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions, tracker: Tracker) -> ModeDiff:
     """Compare one mode of two indexes."""
+    if options.kind == V2:
+        return diff_symbols(mode, before, after, options, tracker)
     old_pieces, new_pieces = read_pieces(before), read_pieces(after)
     if same_artifacts(before, after, old_pieces, new_pieces):
         return ModeDiff(mode, fast_path=True)
@@ -102,6 +113,17 @@ def diff_mode(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions
     result = diff_files(mode, old_files, new_files, options)
     if result.limit_event is None:
         _diff_chunks(result, (old, old_files), (new, new_files), options, tracker)
+    return result
+
+
+def diff_symbols(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions, tracker: Tracker) -> ModeDiff:
+    """semantic-v2: compare definitions."""
+    comparison = SymbolDiff(mode, before, after, options)
+    comparison.run(tracker)
+    events = comparison.events()
+    result = ModeDiff(mode, comparison.changes, ready_events=events, renames_skipped=comparison.renames_skipped)
+    result.counts.update(event["kind"] for event in events)
+    result.limit_event = next((event for event in events if event.get("reason") == MAX_CHANGED_FILES), None)
     return result
 
 

@@ -15,6 +15,11 @@ from typing import Any
 from driftline.errors import IndexRefError
 
 MODES = ("code", "prose", "extracted-prose", "records")
+V1, V2 = "semantic-v1", "semantic-v2"
+KINDS = (V1, V2)
+
+# How much is compared unless somebody says: a diff of git revisions looks at everything but the absurd.
+_LIMITS = {V1: (200, 500), V2: (5000, 5000)}
 
 _BETWEEN_MODES = re.compile(r"[,\s]+")
 _PLAIN_WORD = re.compile(r"[\w.-]{1,40}")
@@ -30,25 +35,31 @@ class DiffOptions:
     max_events: int = 20000
     include_relations: bool = True
     detect_renames: bool = True
+    kind: str = V1
 
     @classmethod
     def of(
         cls,
         modes: str | Iterable[str] = ("code",),
-        max_changed_files: Any = 200,
-        max_chunks_per_file: Any = 500,
+        max_changed_files: Any = None,
+        max_chunks_per_file: Any = None,
         max_events: Any = 20000,
         include_relations: bool = True,
         detect_renames: bool = True,
+        kind: str | None = None,
     ) -> DiffOptions:
-        """Options from what a user gave."""
+        """Options from what a user gave; limits that were not given depend on the kind of diff."""
+        if kind not in (None, *KINDS):
+            raise IndexRefError(f"unknown kind of diff {_shown(str(kind))}: the kinds are {', '.join(KINDS)}")
+        files, chunks = _LIMITS[kind or V1]
         return cls(
             parse_modes(modes),
-            whole_number(max_changed_files, "max-changed-files"),
-            whole_number(max_chunks_per_file, "max-chunks-per-file"),
+            whole_number(files if max_changed_files is None else max_changed_files, "max-changed-files"),
+            whole_number(chunks if max_chunks_per_file is None else max_chunks_per_file, "max-chunks-per-file"),
             whole_number(max_events, "max-events"),
             bool(include_relations),
             bool(detect_renames),
+            kind or V1,
         )
 
     def identity(self) -> dict[str, Any]:
@@ -59,6 +70,12 @@ class DiffOptions:
             "maxChangedFiles": self.max_changed_files,
             "maxChunksPerFile": self.max_chunks_per_file,
         }
+
+
+def kind_of(kind: str | None, refs: Iterable[str]) -> str | None:
+    """The kind of diff: as asked for, else semantic-v2 between two git revisions, else semantic-v1."""
+    between_git = all(str(ref).strip().lower().startswith("git:") for ref in refs)
+    return kind or (V2 if between_git else None)
 
 
 def parse_modes(modes: str | Iterable[str]) -> tuple[str, ...]:

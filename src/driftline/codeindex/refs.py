@@ -14,7 +14,7 @@ from typing import Literal
 
 from driftline.errors import IndexRefError
 
-RefKind = Literal["latest", "build", "snapshot", "tag", "path"]
+RefKind = Literal["latest", "build", "snapshot", "tag", "path", "git"]
 
 REDACTED_PATH = "path:<redacted>"
 
@@ -28,9 +28,10 @@ _FORMS: dict[str, tuple[RefKind, re.Pattern[str]]] = {
     "snap": ("snapshot", SNAPSHOT_ID),
     "tag": ("tag", TAG),
     "path": ("path", re.compile(r".*\S.*", re.DOTALL)),
+    "git": ("git", re.compile(r"[^\x00-\x1f]*[^\x00-\x20][^\x00-\x1f]*")),
 }
 _PREFIX_OF: dict[RefKind, str] = {kind: prefix for prefix, (kind, _) in _FORMS.items()}
-_KNOWN_FORMS = "latest, build:<id>, snap:<id>, tag:<tag> or path:<directory>"
+_KNOWN_FORMS = "git:<revision>, latest, build:<id>, snap:<id>, tag:<tag> or path:<directory>"
 
 # What JavaScript's `trim` removes; Python's `strip` differs at U+FEFF, U+0085 and U+001C to U+001F.
 _WHITE_SPACE = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,17 +28,17 @@ from driftline.codeindex.storage import (
     CacheRoot,
     exists,
     explain,
+    index_lock,
     names_in,
     parse_json,
     read_bytes,
     read_object,
     regular_size,
 )
-from driftline.errors import IndexRefError, InputError, LockedError, StorageError
-from driftline.files import atomic_write, exclusive_lock, sync_directory
+from driftline.errors import IndexRefError, InputError, StorageError
+from driftline.files import atomic_write, sync_directory
 
 DIFF_ID = re.compile(r"diff_[0-9a-f]{16}")
-LOCK = "locks/index.lock"
 
 _MANIFEST = "diffs/manifest.json"
 _BLOCK_BYTES = 1 << 20
@@ -81,17 +81,9 @@ class Registry:
     def __init__(self, cache: CacheRoot) -> None:
         self.cache = cache
 
-    @contextmanager
-    def locked(self, wait_ms: int = 0) -> Iterator[None]:
-        """Hold the lock that builds and snapshots use too; `QUEUE_OVERLOADED` when somebody else has it."""
-        path = self.cache.inside(LOCK, LOCK)
-        try:
-            with exclusive_lock(path, scope="index-diff", wait_seconds=wait_ms / 1000):
-                yield
-        except LockedError as error:
-            raise LockedError(f"{error.message} (--wait-ms)", code="QUEUE_OVERLOADED") from None
-        except OSError as error:
-            raise explain(error, LOCK) from None
+    def locked(self, wait_ms: int = 0) -> AbstractContextManager[None]:
+        """Hold the lock of the index."""
+        return index_lock(self.cache, wait_ms)
 
     def manifest(self) -> dict[str, Any]:
         """The list of diffs; made again from the directories where it is not there or cannot be read."""

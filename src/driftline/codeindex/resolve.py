@@ -39,6 +39,7 @@ class ResolvedRef:
     identity: dict[str, Any]
     indexes: dict[str, IndexDir]
     config_hashes: dict[str, str]
+    label: str | None = None
 
     @property
     def identity_hash(self) -> str:
@@ -68,6 +69,8 @@ def resolve(ref: IndexRef, cache: CacheRoot | None, modes: Sequence[str]) -> Res
     """Find the directories of `ref` for the given modes."""
     if ref.kind == "path":
         return _resolve_path(ref, modes)
+    if ref.kind == "git":
+        raise IndexRefError(f"{ref.canonical} needs a repository (--repo)")
     if cache is None:
         raise IndexRefError(f"{ref.canonical} needs a cache root (--cache-root)")
     named: dict[str, str] = {}
@@ -81,6 +84,17 @@ def resolve(ref: IndexRef, cache: CacheRoot | None, modes: Sequence[str]) -> Res
     identity = {"type": ref.kind, **named, **_builds_of(targets, states)}
     indexes = {mode: _index_dir(ref, mode, target, cache) for mode, target in targets.items()}
     return ResolvedRef(ref, identity, indexes, _present(states, "config_hash"))
+
+
+def resolve_tree(tree_id: str, root: Path, cache: CacheRoot, modes: Sequence[str], label: str) -> ResolvedRef:
+    """The build of a git tree; it is known by the tree, whatever revision it was asked for by."""
+    ref = IndexRef("git", tree_id)
+    target = _Target(root, ref.shown)
+    state = _build_state(target, required=True)
+    config_hashes = dict.fromkeys(modes, state.config_hash or "")
+    identity = {"type": "git", "treeId": tree_id, "configHashByMode": config_hashes}
+    indexes = {mode: _index_dir(ref, mode, target, cache) for mode in modes}
+    return ResolvedRef(ref, identity, indexes, config_hashes, label)
 
 
 def check_compatible(before: ResolvedRef, after: ResolvedRef) -> None:

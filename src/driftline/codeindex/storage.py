@@ -9,12 +9,17 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
 
-from driftline.errors import IndexRefError
+from driftline.errors import IndexRefError, LockedError
+from driftline.files import exclusive_lock
+
+LOCK = "locks/index.lock"
 
 _decode = msgspec.json.Decoder().decode
 
@@ -38,6 +43,19 @@ class CacheRoot:
         except (OSError, ValueError):
             pass
         raise IndexRefError(f"{what} leaves the cache root")
+
+
+@contextmanager
+def index_lock(cache: CacheRoot, wait_ms: int = 0) -> Iterator[None]:
+    """Hold the lock that builds, snapshots and diffs share; `QUEUE_OVERLOADED` when somebody else has it."""
+    path = cache.inside(LOCK, LOCK)
+    try:
+        with exclusive_lock(path, scope="index-diff", wait_seconds=wait_ms / 1000):
+            yield
+    except LockedError as error:
+        raise LockedError(f"{error.message} (--wait-ms)", code="QUEUE_OVERLOADED") from None
+    except OSError as error:
+        raise explain(error, LOCK) from None
 
 
 def explain(error: OSError | ValueError, place: str) -> IndexRefError:

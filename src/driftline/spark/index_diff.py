@@ -19,8 +19,8 @@ from driftline.codeindex.diffing import ModeScheduler
 from driftline.codeindex.fingerprint import same_artifacts
 from driftline.codeindex.jobs import DiffJob
 from driftline.codeindex.kernels import AFTER, BEFORE, Split, Wanted, path_of, plan_splits
-from driftline.codeindex.mode_diff import IndexSide, ModeDiff, note_file_counts, open_side
-from driftline.codeindex.options import DiffOptions
+from driftline.codeindex.mode_diff import IndexSide, ModeDiff, diff_mode, note_file_counts, open_side
+from driftline.codeindex.options import V2, DiffOptions
 from driftline.codeindex.resolve import IndexDir
 from driftline.progress import Tracker
 from driftline.spark import index_tasks as tasks
@@ -43,6 +43,9 @@ def mode_scheduler(master: str | None = None) -> Iterator[ModeScheduler]:
         sessions: list[SparkSession] = []
 
         def schedule(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions, tracker: Tracker) -> ModeDiff:
+            if options.kind == V2:
+                # Only the shards of changed files are read, which one machine does before a session has started.
+                return diff_mode(mode, before, after, options, tracker)
             old_pieces, new_pieces = read_pieces(before), read_pieces(after)
             if same_artifacts(before, after, old_pieces, new_pieces):
                 return ModeDiff(mode, fast_path=True)

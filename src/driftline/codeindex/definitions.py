@@ -1,0 +1,214 @@
+"""The definitions of one parsed file: what they are called, what encloses them and where their parts are.
+
+Only definitions are looked at one by one; everything else comes out of the query as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from driftline.codeindex.languages import ENTRY_LANGUAGES, Language
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+Span = tuple[int, int]
+Captures = dict[str, list[Any]]
+
+_KINDS = ("function", "class", "scope", "default", "prototype", "value")
+_BODY_FIELDS = ("body", "value", "right", "accessors")
+_FUNCTION_VALUES = frozenset(("arrow_function", "function_expression", "generator_function", "lambda"))
+_CLASS_VALUES = frozenset(("class",))
+_MAX_NAME = 200
+_TYPE_ARGUMENTS = re.compile(r"<.*", re.DOTALL)
+_RECEIVER_SIGNS = re.compile(r"[*&()\s]|\[.*|<.*", re.DOTALL)
+
+
+@dataclass(slots=True, eq=False)
+class Definition:
+    """One definition; positions are byte offsets, and `start` to `end` takes decorators and modifiers in."""
+
+    kind: str
+    name: str
+    parent: str
+    start: int
+    end: int
+    named: Span
+    body: Any
+    node: Any
+    head: Any
+    container: Definition | None
+    children: list[Definition] = field(default_factory=list)
+    calls: set[str] = field(default_factory=set)
+    public: bool = False
+
+    @property
+    def leaf(self) -> str:
+        """The name inside of its container."""
+        return self.name[len(self.parent) + 1 :] if self.parent else self.name
+
+    @property
+    def body_start(self) -> int:
+        """Where the header ends."""
+        return int(self.body.start_byte) if self.body is not None else self.end
+
+
+def definitions(language: Language, captures: Captures) -> list[Definition]:
+    """All definitions in the order of the source; what is inside of a function belongs to its body."""
+    names = sorted((node.byte_range, node) for node in captures.get("n", ()))
+    starts = [span[0] for span, _ in names]
+    found: list[Definition] = []
+    enclosing: list[Definition] = []
+    for (start, end), kind, node in _in_order(captures):
+        while enclosing and enclosing[-1].node.end_byte <= start:
+            enclosing.pop()
+        container = enclosing[-1] if enclosing else None
+        if container is not None and container.kind == "function":
+            continue
+        place = bisect_left(starts, start)
+        name_node = names[place][1] if place < len(names) and names[place][0][1] <= end else None
+        if name_node is None and kind != "default":
+            continue
+        definition = _definition(language, kind, node, name_node, container)
+        if container is not None:
+            container.children.append(definition)
+        enclosing.append(definition)
+        found.append(definition)
+    return found
+
+
+def _in_order(captures: Captures) -> Iterator[tuple[Span, str, Node]]:
+    nodes: dict[Span, tuple[str, Any]] = {}
+    for kind in _KINDS:
+        for node in captures.get(kind, ()):
+            nodes.setdefault(node.byte_range, (kind, node))
+    for span, (kind, node) in sorted(nodes.items(), key=lambda item: (item[0][0], -item[0][1])):
+        yield span, kind, node
+
+
+def _definition(
+    language: Language, kind: str, node: Node, name_node: Node | None, container: Definition | None
+) -> Definition:
+    kind, head, body = _parts(language, kind, node)
+    outer = _outer(language, node)
+    if kind == "default" or name_node is None:
+        name, named = "default", (node.start_byte, node.start_byte)
+        kind = _default_kind(node, body)
+        body = node if kind == "value" else body
+    else:
+        name, named = _name(language, name_node)
+    prefix = _receiver(language, node)
+    if language.name == "rust" and kind == "scope":
+        name = _rust_scope(name, node)
+    inside = ".".join(part for part in (container.name if container else "", prefix) if part)
+    qualified = f"{inside}.{name}" if inside else name
+    start = _with_attributes(language, outer)
+    shown = "entry" if language.name in ENTRY_LANGUAGES and kind == "value" else kind
+    parent, _, last = qualified.rpartition(".") if language.declarators else (inside, "", "")
+    del last
+    return Definition(shown, qualified, parent, start, outer.end_byte, named, body, node, head, container)
+
+
+def _parts(language: Language, kind: str, node: Node) -> tuple[str, Node, Node | None]:
+    """The kind, the node with the parameters and the body; a variable that holds a function is a function."""
+    if kind == "prototype":
+        return "function", node, None
+    body = next((found for name in _BODY_FIELDS if (found := node.child_by_field_name(name)) is not None), None)
+    if language.name == "go" and kind == "class":
+        body = node.child_by_field_name("type")
+    if body is None and kind == "value":
+        declarator = node.child_by_field_name("declarator")
+        body = declarator.child_by_field_name("value") if declarator is not None else _last_value(node)
+    if language.name == "bash" and kind == "function" and body is None:
+        body = node.named_children[-1]
+    if kind != "value" or body is None:
+        return kind, node, body
+    inner = body.child_by_field_name("body")
+    if inner is not None and body.type in _FUNCTION_VALUES:
+        return "function", body, inner
+    return ("class", body, inner) if inner is not None and body.type in _CLASS_VALUES else (kind, node, body)
+
+
+def _last_value(node: Node) -> Node | None:
+    """The value of an assignment whose grammar does not name it: what stands behind the equals sign."""
+    children = node.children
+    for place, child in enumerate(children[:-1]):
+        if child.type == "=" or (child.type == ":" and node.type != "assignment"):
+            return children[place + 1]
+    if node.type in ("table", "table_array_element"):
+        return next((child for child in children if child.type == "pair"), None)
+    return None
+
+
+def _default_kind(node: Node, body: Node | None) -> str:
+    if node.type in _CLASS_VALUES:
+        return "class"
+    return "function" if body is not None and node.type in _FUNCTION_VALUES else "value"
+
+
+def _name(language: Language, node: Node) -> tuple[str, Span]:
+    if language.declarators:
+        node = _declared(node)
+    text = " ".join((node.text or b"").decode("utf-8", "backslashreplace").split())
+    if language.name in ENTRY_LANGUAGES:
+        text = text.strip("\"'# ")
+    return text.replace("::", ".")[:_MAX_NAME], node.byte_range
+
+
+def _declared(node: Node) -> Node:
+    """The name inside of a C declarator."""
+    while True:
+        inner = node.child_by_field_name("declarator")
+        if inner is None and node.type in ("parenthesized_declarator", "reference_declarator", "attributed_declarator"):
+            inner = next(iter(node.named_children), None)
+        if inner is None:
+            return node
+        node = inner
+
+
+def _receiver(language: Language, node: Node) -> str:
+    """What a definition belongs to although it does not stand inside of it."""
+    if language.name == "go" and node.type == "method_declaration":
+        receiver = node.child_by_field_name("receiver")
+        types = [child.child_by_field_name("type") for child in receiver.named_children] if receiver is not None else []
+        found = next((item for item in types if item is not None), None)
+        return _RECEIVER_SIGNS.sub("", (found.text or b"").decode()) if found is not None else ""
+    if language.name == "ruby" and node.type == "singleton_method":
+        target = node.child_by_field_name("object")
+        return (target.text or b"").decode("utf-8", "backslashreplace") if target is not None else ""
+    return ""
+
+
+def _rust_scope(name: str, node: Node) -> str:
+    trait = node.child_by_field_name("trait")
+    plain = _TYPE_ARGUMENTS.sub("", name)
+    if trait is None:
+        return plain
+    return f"{plain} as {_TYPE_ARGUMENTS.sub('', (trait.text or b'').decode('utf-8', 'backslashreplace'))}"
+
+
+def _outer(language: Language, node: Node) -> Node:
+    """The definition with what wraps it: decorators, `export`, the statement around it."""
+    while (above := node.parent) is not None and above.type in language.wrappers:
+        if above.type in language.lists and sum(child.type == node.type for child in above.named_children) > 1:
+            break
+        node = above
+    return node
+
+
+def _with_attributes(language: Language, outer: Node) -> int:
+    """Where the attributes in front of a definition begin."""
+    start, before = outer.start_byte, outer
+    if not language.attributes:
+        return start
+    while (previous := before.prev_sibling) is not None:
+        if previous.type in language.attributes:
+            start = previous.start_byte
+        elif "comment" not in previous.type:
+            break
+        before = previous
+    return start

@@ -1,0 +1,203 @@
+"""Source text without layout: what must be equal for two pieces of code to be the same (index diffs §6.3).
+
+Comments and white space go, strings stay to the byte, a last comma before a bracket goes. Where line breaks and
+indentation carry meaning, statements and blocks leave marks. Everything is done for a whole file at once, in arrays:
+a loop over tokens would take longer than parsing.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+Span = tuple[int, int]
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+
+_SPACE, _WORD, _SIGN = 0, 1, 2
+_CLASS = np.full(256, _SIGN, np.uint8)
+_CLASS[0x80:] = _WORD
+for _byte in b"_" + bytes(range(48, 58)) + bytes(range(65, 91)) + bytes(range(97, 123)):
+    _CLASS[_byte] = _WORD
+for _byte in b" \t\r\n\v\f\x00\x01\x02\x03\x04":
+    _CLASS[_byte] = _SPACE
+
+# Marks in the normal text.
+STATEMENT, BLOCK, END, NODE = 1, 2, 3, 4
+MARKS = bytes((STATEMENT, BLOCK, END, NODE))
+
+_SIMPLE_STRING = re.compile(rb"([a-zA-Z]{0,2})(\"\"\"|'''|\"|')([^\\\"']*)\2")
+_DOUBLE_QUOTE = 34
+
+# Weights of bytes in a token and of tokens in a shingle: odd, fixed for ever, for sketches are stored.
+_MAX_WEIGHT = 4096
+with np.errstate(over="ignore"):
+    _WEIGHTS = np.cumprod(np.full(_MAX_WEIGHT, 0x9E3779B97F4A7C15, np.uint64))
+_FIRST, _SECOND, _THIRD = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9))
+_MIX = np.uint64(0xFF51AFD7ED558CCD)
+_SHIFT = np.uint64(32)
+
+
+@dataclass(slots=True)
+class Layout:
+    """Where in a file the things are that decide about layout."""
+
+    comments: Sequence[Span] = ()
+    strings: Sequence[Span] = ()
+    statements: Iterable[int] = ()
+    blocks: Sequence[Span] = ()
+    nodes: Iterable[int] = ()
+    kept_commas: Iterable[int] = ()
+    joined: Sequence[Span] = ()
+    equal_quotes: bool = False
+
+
+@dataclass(slots=True)
+class NormalText:
+    """The normal text of a file; positions are those of the source."""
+
+    text: bytes
+    position: npt.NDArray[np.int32]
+    tokens: npt.NDArray[np.int32]
+    shingles: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
+
+    @classmethod
+    def of(cls, source: bytes, layout: Layout) -> NormalText:
+        """Bring a file into its normal form."""
+        data = np.frombuffer(source, np.uint8).copy()
+        in_string = _covered(len(source), layout.strings)
+        keep = ~_covered(len(source), layout.comments) & (in_string | (_CLASS[data] != _SPACE))
+        if layout.equal_quotes:
+            _equalize_quotes(source, data, keep, layout)
+        kept = _without_last_commas(data, np.flatnonzero(keep), in_string, layout.kept_commas)
+        return _assembled(data, kept, in_string, layout)
+
+    def between(self, start: int, end: int) -> bytes:
+        """The normal text of a range of the source."""
+        return self.text[self.position[start] : self.position[end]].strip(b" ")
+
+    def count(self, start: int, end: int) -> int:
+        """How many tokens a range has."""
+        return int(self.tokens[self.position[end]] - self.tokens[self.position[start]])
+
+    def shingles_between(self, start: int, end: int) -> npt.NDArray[np.uint32]:
+        """The hashes of three tokens in a row in a range, sorted and each once."""
+        first, last = self.tokens[self.position[start]], self.tokens[self.position[end]]
+        return np.unique(self.shingles[first : max(first, last - 2)])
+
+
+def _covered(length: int, spans: Sequence[Span]) -> Flags:
+    if not spans:
+        return np.zeros(length, np.bool_)
+    edges = np.array(spans, np.int64)
+    steps = np.bincount(edges[:, 0], minlength=length + 1) - np.bincount(edges[:, 1], minlength=length + 1)
+    return np.cumsum(steps[:length]) > 0
+
+
+def _equalize_quotes(source: bytes, data: Bytes, keep: Flags, layout: Layout) -> None:
+    """The kind of quotes is layout where the content has no quote and no backslash; so are joined literals."""
+    for start, end in layout.strings:
+        if source[start] == _DOUBLE_QUOTE and source[start + 1 : start + 2] != b'"':
+            continue
+        found = _SIMPLE_STRING.fullmatch(source, start, end)
+        if found is None:
+            continue
+        opening, quotes = found.start(2), len(found[2])
+        data[start:opening] = np.frombuffer(found[1].lower(), np.uint8)
+        keep[start:opening] &= data[start:opening] != ord("u")
+        data[opening] = data[end - 1] = _DOUBLE_QUOTE
+        keep[opening + 1 : opening + quotes] = False
+        keep[end - quotes : end - 1] = False
+    for start, end in layout.joined:
+        _join(
+            source,
+            keep,
+            layout.strings[bisect_left(layout.strings, (start, 0)) : bisect_left(layout.strings, (end, 0))],
+        )
+
+
+def _join(source: bytes, keep: Flags, strings: Sequence[Span]) -> None:
+    matches = [_SIMPLE_STRING.fullmatch(source, *span) for span in strings]
+    prefixes = {found[1].lower().replace(b"u", b"") if found else None for found in matches}
+    if len(prefixes) != 1 or None in prefixes:
+        return
+    for left, right in pairwise(matches):
+        assert left is not None
+        assert right is not None
+        keep[left.end() - len(left[2]) : left.end()] = False
+        keep[right.start() : right.start(3)] = False
+
+
+def _without_last_commas(
+    data: Bytes, kept: npt.NDArray[np.int64], in_string: Flags, means_something: Iterable[int]
+) -> npt.NDArray[np.int64]:
+    shown = np.where(in_string[kept], 0, data[kept])
+    before, after = np.roll(shown, 1), np.roll(shown, -1)
+    closing = np.isin(after, np.frombuffer(b")]}", np.uint8))
+    opening = np.isin(before, np.frombuffer(b"([{,", np.uint8))
+    drop = (shown == ord(",")) & closing & ~opening
+    if len(kept):
+        drop[-1] = False
+    stay = np.fromiter(means_something, np.int64)
+    if len(stay):
+        drop &= ~np.isin(kept, stay)
+    stays: npt.NDArray[np.int64] = kept[~drop]
+    return stays
+
+
+def _assembled(data: Bytes, kept: npt.NDArray[np.int64], in_string: Flags, layout: Layout) -> NormalText:
+    word = _CLASS[data[kept]] == _WORD
+    apart = word[:-1] & word[1:] & (np.diff(kept) != 1) & ~(in_string[kept[:-1]] & in_string[kept[1:]])
+    keys, marks = _marks(kept[1:][apart], layout)
+    # A mark at the key 2p stands before the byte p, one at 2p - 1 behind the byte p - 1.
+    places = np.searchsorted(kept, (keys + 1) // 2)
+    out = np.insert(data[kept], places, marks)
+    length = len(data)
+    steps = np.bincount(kept + 1, minlength=length + 1) + np.bincount(keys // 2 + 1, minlength=length + 2)[: length + 1]
+    position = np.cumsum(steps).astype(np.int32)
+    starts = _token_starts(out, np.insert(in_string[kept], places, False))
+    tokens = np.concatenate(([0], np.cumsum(starts, dtype=np.int32))).astype(np.int32)
+    return NormalText(out.tobytes(), position, tokens, _shingles(out, np.flatnonzero(starts)))
+
+
+def _marks(words: npt.NDArray[np.int64], layout: Layout) -> tuple[npt.NDArray[np.int64], Bytes]:
+    """Keys and bytes of all marks, in order: a blank between words that would grow together comes first."""
+    blocks = np.array(layout.blocks, np.int64).reshape(-1, 2)
+    groups = (
+        (2 * words, ord(" ")),
+        (2 * blocks[:, 1] - 1, END),
+        (2 * blocks[:, 0], BLOCK),
+        (2 * np.fromiter(layout.statements, np.int64), STATEMENT),
+        (2 * np.fromiter(layout.nodes, np.int64), NODE),
+    )
+    keys = np.concatenate([keys for keys, _ in groups])
+    marks = np.concatenate([np.full(len(keys), mark, np.uint8) for keys, mark in groups])
+    order = np.argsort(keys, kind="stable")
+    return keys[order], marks[order]
+
+
+def _token_starts(out: Bytes, in_string: Flags) -> Flags:
+    kinds = _CLASS[out]
+    starts = (kinds == _SIGN) | ((kinds == _WORD) & (np.concatenate(([_SPACE], kinds[:-1])) != _WORD))
+    inside = in_string & np.concatenate(([False], in_string[:-1]))
+    found: Flags = starts & ~inside
+    return found
+
+
+def _shingles(out: Bytes, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    if len(starts) < 3:
+        return np.empty(0, np.uint32)
+    lengths = np.diff(np.append(starts, len(out)))
+    offsets = np.minimum(np.arange(starts[0], len(out)) - np.repeat(starts, lengths), _MAX_WEIGHT - 1)
+    solid = np.where(out[starts[0] :] <= ord(" "), 0, out[starts[0] :]).astype(np.uint64)
+    with np.errstate(over="ignore"):
+        hashes = np.add.reduceat(solid * _WEIGHTS[offsets], starts - starts[0]) * _MIX
+        mixed = hashes[:-2] * _FIRST ^ hashes[1:-1] * _SECOND ^ hashes[2:] * _THIRD
+        found: npt.NDArray[np.uint32] = ((mixed * _MIX) >> _SHIFT).astype(np.uint32)
+    return found

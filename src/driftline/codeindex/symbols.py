@@ -1,0 +1,125 @@
+"""Definitions as semantic-v2 compares them, read from the rows of an index that driftline built (index diffs §7)."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from driftline.codeindex.json_values import member
+from driftline.codeindex.rows import Row
+from driftline.errors import IndexRefError
+
+Sketch = npt.NDArray[np.uint32]
+
+SKETCH_VALUES = 64
+_NO_SKETCH = np.empty(0, np.uint32)
+
+
+@dataclass(slots=True, eq=False)
+class Symbol:
+    """One definition on one side."""
+
+    file: str
+    name: str
+    ordinal: int
+    kind: str
+    parent: str
+    signature: str
+    signature_hash: str
+    body_hash: str
+    doc_hash: str
+    own_tokens: int
+    signature_tokens: int
+    tokens: int
+    shingles: int
+    public: bool
+    calls: tuple[str, ...]
+    range: dict[str, Any]
+    encoded_sketch: str
+    _sketch: Sketch | None = field(default=None, repr=False)
+
+    @property
+    def leaf(self) -> str:
+        """The last name, inside of the container."""
+        return self.name[len(self.parent) + 1 :] if self.parent else self.name
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What tells definitions of one side apart, and orders them."""
+        return self.file, self.name, self.ordinal
+
+    @property
+    def sketch(self) -> Sketch:
+        """The smallest hashes of its shingles, sorted."""
+        if self._sketch is None:
+            self._sketch = (
+                np.frombuffer(base64.b64decode(self.encoded_sketch), "<u4") if self.encoded_sketch else _NO_SKETCH
+            )
+        return self._sketch
+
+    def side(self) -> dict[str, Any]:
+        """One side of an event."""
+        return {"file": self.file, "name": self.name, "signature": self.signature, "range": self.range}
+
+
+def symbol_from_row(row: Row, file: str) -> Symbol:
+    """A definition from its row; rows of other tools do not say enough."""
+    meta = row.get("metaV2")
+    body_hash = member(meta, "bodyHash")
+    if not isinstance(meta, dict) or not isinstance(body_hash, str):
+        raise IndexRefError(
+            "semantic-v2 compares indexes that driftline built from git; this one has no body hashes "
+            "(--kind semantic-v1 compares it)"
+        )
+    try:
+        return Symbol(
+            file=file,
+            name=str(row["name"]),
+            ordinal=int(meta["ordinal"]),
+            kind=str(row["kind"]),
+            parent=str(meta["parent"]),
+            signature=str(meta["signature"]),
+            signature_hash=str(meta["sigHash"]),
+            body_hash=body_hash,
+            doc_hash=str(meta["docHash"]),
+            own_tokens=int(meta["ownTokens"]),
+            signature_tokens=int(meta["sigTokens"]),
+            tokens=int(meta["tokens"]),
+            shingles=int(meta["shingles"]),
+            public=bool(meta["public"]),
+            calls=tuple(str(call[1]) for call in row["codeRelations"]["calls"]),
+            range={name: row[name] for name in ("start", "end", "startLine", "endLine")},
+            encoded_sketch=str(meta["sketch"]),
+        )
+    except (KeyError, TypeError, ValueError, IndexError):
+        raise IndexRefError("a chunk row is damaged: build the index again (index build --force)") from None
+
+
+def similarity(left: Symbol, right: Symbol) -> float:
+    """The Jaccard index of the shingles of two definitions, estimated where they have many."""
+    one, other = left.sketch, right.sketch
+    if not len(one) or not len(other):
+        return 0.0
+    shared = np.intersect1d(one, other, assume_unique=True)
+    if left.shingles <= SKETCH_VALUES and right.shingles <= SKETCH_VALUES:
+        return len(shared) / (len(one) + len(other) - len(shared))
+    union = np.union1d(one, other)[:SKETCH_VALUES]
+    return len(np.intersect1d(shared, union, assume_unique=True)) / len(union)
+
+
+def changes(before: Symbol, after: Symbol, *, with_relations: bool = True) -> list[str]:
+    """What differs between the two sides of a definition, in this order."""
+    found = []
+    if (before.signature_hash, before.kind) != (after.signature_hash, after.kind):
+        found.append("signature")
+    if before.body_hash != after.body_hash:
+        found.append("body")
+    if before.doc_hash != after.doc_hash:
+        found.append("doc")
+    if with_relations and before.calls != after.calls:
+        found.append("relations")
+    return found
