@@ -6,9 +6,9 @@ import json
 import random
 import sqlite3
 import threading
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,18 +16,17 @@ import pytest
 from driftline.errors import Cancelled, DriftlineError
 from driftline.progress import Progress, Tracker
 from driftline.spark import table_diff
-from driftline.spark.parcels import pack, unpack
+from driftline.spark.shuffle_blocks import pack, unpack
 from driftline.spark.table_diff import SparkPlan
-from driftline.spark.table_diff_tasks import FACT
+from driftline.spark.table_diff_tasks import FACT, hashes_of
 from driftline.tables.conformance import _job_of, find_fixtures, run_fixture
 from driftline.tables.engines import DiffJob, find_engine
 from driftline.tables.options import check_options
-from driftline.tables.prints import PRINT
 
 pytestmark = pytest.mark.spark
 
 FIXTURES = Path(__file__).parents[1] / "conformance" / "tables"
-SMALL = SparkPlan(split_bytes=9000, bucket_rows=350, range_bytes=20_000, plan_on_spark_bytes=0)
+SMALL = SparkPlan(split_bytes=9000, task_bytes=20_000, bucket_rows=350, range_bytes=20_000, plan_on_spark_bytes=0)
 STREAMED = SparkPlan(split_bytes=20_000, bucket_rows=600, range_bytes=30_000, stream_lines=True)
 NOTES = ["plain", "", 'said "hi", left', "two\nlines", "two\r\nlines", "é ж 漢", "null", " "]
 
@@ -92,7 +91,8 @@ def test_errors_name_the_exact_row(spark, tmp_path: Path, spoil, message: str) -
     assert caught.value.to_dict() == local.value.to_dict()
 
 
-def test_a_hash_collision_starts_again_with_other_seeds(spark, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("stream_lines", [False, True])
+def test_a_hash_collision_starts_again_with_other_seeds(spark, tmp_path: Path, monkeypatch, stream_lines) -> None:
     a, b = _two_tables(tmp_path, False)
     original, colliding_seeds = table_diff.print_task, []
 
@@ -103,12 +103,12 @@ def test_a_hash_collision_starts_again_with_other_seeds(spark, tmp_path: Path, m
 
         def run(batches):
             def spoiled():
-                for parcel in unpack(honest(batches)):
-                    if collides and parcel.kind != FACT:
-                        prints = np.frombuffer(parcel.blob, PRINT).copy()
+                for block in unpack(honest(batches)):
+                    if collides and block.kind != FACT:
+                        prints = hashes_of(block).copy()
                         prints["key"] = 1
-                        parcel = parcel._replace(blob=prints.tobytes())
-                    yield parcel
+                        block = block._replace(kind="hashes", blob=prints.tobytes())
+                    yield block
 
             return pack(spoiled())
 
@@ -116,7 +116,7 @@ def test_a_hash_collision_starts_again_with_other_seeds(spark, tmp_path: Path, m
 
     monkeypatch.setattr(table_diff, "print_task", print_task)
     job = DiffJob(a, b, check_options(key_columns=["id"]))
-    assert _run(job, SMALL) == _run(job, engine="local")
+    assert _run(job, replace(SMALL, stream_lines=stream_lines)) == _run(job, engine="local")
     assert len(set(colliding_seeds)) == 2
 
 

@@ -1,4 +1,4 @@
-"""The tasks of a Spark diff without Spark: any cut and any order of parcels gives the bytes of plain Python."""
+"""The tasks of a Spark diff without Spark: any cut and any order of blocks gives the bytes of plain Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from driftline.sources.inputs import open_source
 from driftline.sources.workspace import Workspace
 from driftline.spark import table_diff_tasks
 from driftline.spark.ordered_files import OrderedPart, join_parts, write_part
-from driftline.spark.parcels import Parcel, pack, unpack
+from driftline.spark.shuffle_blocks import ShuffleBlock, pack, unpack
 from driftline.spark.table_diff import _sided
 from driftline.spark.table_diff_bounds import row_bounds, sampled_bounds
 from driftline.spark.table_diff_facts import gather
@@ -34,12 +34,12 @@ CELLS = ["", "a", "b", "é", "a,b", "l\nm", "c\r\nd", "\\", "\U0001f600", 'q"']
 rows = st.lists(st.tuples(st.sampled_from("123456789"), st.sampled_from(CELLS)), max_size=14)
 
 
-def shuffled(task, parcels: list[Parcel], chance: random.Random) -> list[Parcel]:
-    """What a shuffle does: parcels of one target meet in one task, in any order."""
+def shuffled(task, blocks: list[ShuffleBlock], chance: random.Random) -> list[ShuffleBlock]:
+    """What a shuffle does: blocks of one target meet in one task, in any order."""
     targets = defaultdict(list)
-    for parcel in parcels:
-        targets[parcel.target].append(parcel)
-    results: list[Parcel] = []
+    for block in blocks:
+        targets[block.target].append(block)
+    results: list[ShuffleBlock] = []
     for target in chance.sample(sorted(targets), len(targets)):
         group = chance.sample(targets[target], len(targets[target]))
         results += unpack(task(pack(group)))
@@ -63,13 +63,14 @@ def run_tasks(folder: Path, options: DiffOptions, split_bytes: int, buckets: int
             cut = len(a.splits)
             before = [[sum(part[:n]) for n in range(len(part) + 1)] for part in (counts[:cut], counts[cut:])]
             splits, bounds = _sided(a, b, *before), row_bounds(max(before[0][-1], before[1][-1]), ranges)
-        tasks = TaskPlan(plan, splits, bounds, 3, str(workspace.folder))
+        folder = str(workspace.folder) if seed % 3 else None
+        tasks = TaskPlan(plan, splits, bounds, 3, folder, split_bytes * (seed % 4))
         chance = random.Random(seed)
-        numbers = pa.RecordBatch.from_arrays([pa.array(range(len(splits)), pa.int64())], names=["id"])
-        parcels = list(unpack(print_task(tasks)(iter([numbers]))))
+        numbers = pa.RecordBatch.from_arrays([pa.array(range(len(tasks.groups)), pa.int64())], names=["id"])
+        blocks = list(unpack(print_task(tasks)(iter([numbers]))))
         for task in (match_task(tasks), pick_task(tasks), encode_task(tasks)):
-            parcels = shuffled(task, parcels, chance)
-        findings = gather([parcel._asdict() for parcel in parcels], workspace.new_file("spool"))
+            blocks = shuffled(task, blocks, chance)
+        findings = gather([block._asdict() for block in blocks], workspace.new_file("spool"))
         findings.raise_error()
         sides = findings.side("A", a), findings.side("B", b)
         raise_first(
@@ -129,7 +130,7 @@ def test_a_missing_file_is_a_fact_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "b.csv").unlink()
     numbers = pa.RecordBatch.from_arrays([pa.array([0, 1], pa.int64())], names=["id"])
     findings = gather(
-        [parcel._asdict() for parcel in unpack(print_task(tasks)(iter([numbers]))) if parcel.kind == "fact"], tmp_path
+        [block._asdict() for block in unpack(print_task(tasks)(iter([numbers]))) if block.kind == "fact"], tmp_path
     )
     with pytest.raises(DriftlineError, match=r"b\.csv is not visible to Spark's workers") as caught:
         findings.raise_error()

@@ -29,9 +29,9 @@ from driftline.errors import DriftlineError, EngineError
 from driftline.progress import Tracker, silent
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import OrderedPart, join_parts, write_part
-from driftline.spark.parcels import PARCEL_BYTES, SCHEMA, Parcel, pack, unpack
 from driftline.spark.runtime.masters import is_local
 from driftline.spark.runtime.session import open_session
+from driftline.spark.shuffle_blocks import BLOCK_BYTES, SCHEMA, ShuffleBlock, pack, unpack
 from driftline.spark.watching import is_connect_session, watched
 
 if TYPE_CHECKING:
@@ -228,33 +228,33 @@ def _look_task(door: Door, splits: list[EventSplit], batches: Iterator[pa.Record
 def _encode_task(
     door: Door, plan: SectionPlan, splits: list[EventSplit], ranges: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    def parcels() -> Iterator[Parcel]:
+    def blocks() -> Iterator[ShuffleBlock]:
         for number in _numbers(batches):
             split = splits[number]
             try:
                 records = encode_events(plan, _collected(door, split), split.first_event)
             except DriftlineError as error:
-                yield Parcel(0, _FACT, "", number, pickle.dumps(error))
+                yield ShuffleBlock(0, _FACT, "", number, pickle.dumps(error))
                 continue
             for target, part in cut_by_range(plan, records, ranges):
                 for blob in _blobs(part):
-                    yield Parcel(target, _RECORDS, "", number, blob)
+                    yield ShuffleBlock(target, _RECORDS, "", number, blob)
 
-    return pack(parcels())
+    return pack(blocks())
 
 
 def _sort_task(plan: SectionPlan, folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    def parcels() -> Iterator[Parcel]:
+    def blocks() -> Iterator[ShuffleBlock]:
         ranges: defaultdict[int, list[pa.Table]] = defaultdict(list)
-        for parcel in unpack(batches):
-            if parcel.kind == _FACT:
-                yield parcel
+        for block in unpack(batches):
+            if block.kind == _FACT:
+                yield block
             else:
-                ranges[parcel.target].append(pa.ipc.open_stream(parcel.blob).read_all())
+                ranges[block.target].append(pa.ipc.open_stream(block.blob).read_all())
         for number in sorted(ranges):
             yield _fact(lambda one: write_part(folder, one, joined_range(plan, ranges.pop(one))), number)
 
-    return pack(parcels())
+    return pack(blocks())
 
 
 def _collected(door: Door, split: EventSplit) -> EventCollector:
@@ -273,7 +273,7 @@ def _collected(door: Door, split: EventSplit) -> EventCollector:
 
 def _blobs(records: pa.Table) -> Iterator[memoryview]:
     """Records as Arrow streams of bounded size."""
-    step = max(1, records.num_rows * PARCEL_BYTES // max(1, records.nbytes))
+    step = max(1, records.num_rows * BLOCK_BYTES // max(1, records.nbytes))
     for start in range(0, records.num_rows, step):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, RECORDS) as out:
@@ -285,13 +285,13 @@ def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
     return (number for batch in batches for number in batch.column(0).to_pylist())
 
 
-def _fact(find: Callable[[int], Any], number: int) -> Parcel:
+def _fact(find: Callable[[int], Any], number: int) -> ShuffleBlock:
     """What `find` finds, or the error it raises: a failed task would only be tried again."""
     try:
         found: Any = find(number)
     except DriftlineError as error:
         found = error
-    return Parcel(0, _FACT, "", number, pickle.dumps(found))
+    return ShuffleBlock(0, _FACT, "", number, pickle.dumps(found))
 
 
 def _opened(blob: bytes) -> Any:

@@ -19,9 +19,9 @@ from driftline.lake.kernels import RangeJob, Result, load_range, split_work
 from driftline.lake.planning import DeltaWork, FoldPlan, bounded_rows, delta_work
 from driftline.lake.ranges import lower_bounds
 from driftline.progress import Tracker, silent
-from driftline.spark.parcels import PARCEL_BYTES, Parcel, pack, unpack
-from driftline.spark.parcels import SCHEMA as PARCELS
 from driftline.spark.runtime.workers import settle_worker
+from driftline.spark.shuffle_blocks import BLOCK_BYTES, ShuffleBlock, pack, unpack
+from driftline.spark.shuffle_blocks import SCHEMA as BLOCKS
 from driftline.spark.task_errors import error_text, raise_task_error
 from driftline.spark.watching import is_connect_session, watched
 
@@ -57,8 +57,8 @@ def run_on_spark(
     work = bundles(delta_work(plan, rows_per_task), rows_per_task)
     count = partition_count(plan, job)
     tasks = session.range(0, len(work), 1, len(work))
-    parcels = tasks.mapInArrow(partial(_split_task, plan, job, work, count), PARCELS)
-    by_range = parcels.repartitionById(count, sf.col("target"))
+    blocks = tasks.mapInArrow(partial(_split_task, plan, job, work, count), BLOCKS)
+    by_range = blocks.repartitionById(count, sf.col("target"))
     results = by_range.mapInArrow(partial(_range_task, plan, job), _RESULTS)
     rows = watched(session, tracker or silent(), "fold", len(work) + count, results.collect)
     for row in sorted(rows, key=lambda row: (row["error"] is None, row["range"])):
@@ -100,34 +100,34 @@ def _split_task(
     settle_worker()
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            yield from pack(_parcels(plan, job, work[number], count, with_markers=number == 0))
+            yield from pack(_blocks(plan, job, work[number], count, with_markers=number == 0))
 
 
-def _parcels(
+def _blocks(
     plan: FoldPlan, job: RangeJob, work: Sequence[DeltaWork], count: int, with_markers: bool
-) -> Iterator[Parcel]:
+) -> Iterator[ShuffleBlock]:
     for each in plan.ranges if with_markers else ():
         if each.is_piece or job.every_range:
-            yield Parcel(each.index % count, _MARKER, "", each.index, b"")
+            yield ShuffleBlock(each.index % count, _MARKER, "", each.index, b"")
     try:
         for index, deltas in split_work(plan, work, job, lower_bounds(plan.ranges)):
             for blob in _blobs(deltas):
-                yield Parcel(index % count, _DELTAS, "", index, blob)
+                yield ShuffleBlock(index % count, _DELTAS, "", index, blob)
     except DriftlineError as error:
-        yield Parcel(0, _ERROR, "", 0, error_text(error).encode())
+        yield ShuffleBlock(0, _ERROR, "", 0, error_text(error).encode())
 
 
 def _range_task(plan: FoldPlan, job: RangeJob, batches: Batches) -> Batches:
     """Second stage: all blobs of a range, folded with the files that the range covers."""
     settle_worker()
     pieces: dict[int, list[Any]] = {}
-    for parcel in unpack(batches):
-        if parcel.kind == _ERROR:
-            yield _result(parcel.number, None, bytes(parcel.blob).decode())
+    for block in unpack(batches):
+        if block.kind == _ERROR:
+            yield _result(block.number, None, bytes(block.blob).decode())
             return
-        of_range = pieces.setdefault(parcel.number, [])
-        if parcel.kind == _DELTAS:
-            of_range.append(pa.ipc.open_stream(parcel.blob).read_all())
+        of_range = pieces.setdefault(block.number, [])
+        if block.kind == _DELTAS:
+            of_range.append(pa.ipc.open_stream(block.blob).read_all())
     for index in sorted(pieces):
         try:
             given = load_range(plan, plan.ranges[index], pieces.pop(index), job.needs_originals)
@@ -137,8 +137,8 @@ def _range_task(plan: FoldPlan, job: RangeJob, batches: Batches) -> Batches:
 
 
 def _blobs(deltas: Any) -> Iterator[Any]:
-    """The deltas as Arrow streams, none of them much larger than a parcel may be."""
-    size = max(1, -(-deltas.num_rows // max(1, -(-deltas.nbytes // PARCEL_BYTES))))
+    """The deltas as Arrow streams, none of them much larger than a block may be."""
+    size = max(1, -(-deltas.num_rows // max(1, -(-deltas.nbytes // BLOCK_BYTES))))
     for start in range(0, deltas.num_rows, size):
         part = deltas.slice(start, size).unify_dictionaries().combine_chunks()
         sink = pa.BufferOutputStream()

@@ -21,9 +21,9 @@ from driftline.errors import EngineError, TableError
 from driftline.sources.port import Source, Split, SplitSide
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import Write, join_parts
-from driftline.spark.parcels import SCHEMA
 from driftline.spark.runtime.masters import is_local
 from driftline.spark.runtime.session import open_session
+from driftline.spark.shuffle_blocks import SCHEMA
 from driftline.spark.table_diff_bounds import row_bounds, sampled_bounds
 from driftline.spark.table_diff_facts import Findings, gather
 from driftline.spark.table_diff_tasks import (
@@ -47,6 +47,7 @@ from driftline.tables.stages import TablePlan
 from driftline.tables.stats import Stats
 
 if TYPE_CHECKING:
+    import polars as pl
     from pyspark.sql import DataFrame, Row, SparkSession
 
 
@@ -54,9 +55,10 @@ if TYPE_CHECKING:
 class SparkPlan:
     """Sizes of the work's pieces; every choice gives the same bytes."""
 
-    split_bytes: int = 24 << 20
-    bucket_rows: int = 250_000
-    range_bytes: int = 64 << 20
+    split_bytes: int = 8 << 20
+    task_bytes: int = 64 << 20  # a task reads several splits
+    bucket_rows: int = 500_000
+    range_bytes: int = 256 << 20
     plan_on_spark_bytes: int = 16 << 30  # below this the driver counts quotes itself, at about 1 GB/s
     stream_lines: bool | None = None  # None: only where driver and workers share no storage
 
@@ -188,7 +190,7 @@ class SparkRun:
 
     def _plan_by_cells(self, plan: TablePlan, a: SplitSide, b: SplitSide, splits: tuple[SidedSplit, ...]) -> TaskPlan:
         bounds = sampled_bounds(a, b, plan, self.sizes.ranges(a.size + b.size))
-        return TaskPlan(plan, splits, bounds, self.sizes.bucket_rows, self._parts_folder())
+        return self._task_plan(plan, splits, bounds)
 
     def _plan_positions(self, plan: TablePlan, a: SplitSide, b: SplitSide) -> TaskPlan:
         """Rows meet by their numbers, so the rows of all splits are counted first."""
@@ -199,7 +201,10 @@ class SparkRun:
         blocks = longest // self.sizes.bucket_rows + 1
         bounds = row_bounds(longest, self.sizes.ranges(a.size + b.size))
         splits = _sided(a, b, before_a, before_b)
-        return TaskPlan(replace(plan, buckets=blocks), splits, bounds, self.sizes.bucket_rows, self._parts_folder())
+        return self._task_plan(replace(plan, buckets=blocks), splits, bounds)
+
+    def _task_plan(self, plan: TablePlan, splits: tuple[SidedSplit, ...], bounds: pl.Series) -> TaskPlan:
+        return TaskPlan(plan, splits, bounds, self.sizes.bucket_rows, self._parts_folder(), self.sizes.task_bytes)
 
     def _conclude(self, tasks: TaskPlan, a: SplitSide, b: SplitSide) -> Done | None:
         findings = self._run_tasks(tasks)
@@ -232,18 +237,18 @@ class SparkRun:
 
 def _task_graph(spark: SparkSession, tasks: TaskPlan) -> tuple[DataFrame, int]:
     """The whole diff as one DataFrame, and how many tasks it has."""
-    splits, buckets, ranges = max(1, len(tasks.splits)), tasks.table.buckets, len(tasks.bounds) + 1
+    groups, buckets, ranges = max(1, len(tasks.groups)), tasks.table.buckets, len(tasks.bounds) + 1
     frame = (
-        spark.range(0, len(tasks.splits), 1, splits)
+        spark.range(0, len(tasks.groups), 1, groups)
         .mapInArrow(print_task(tasks), SCHEMA)
         .repartitionById(buckets, "target")
         .mapInArrow(match_task(tasks), SCHEMA)
-        .repartitionById(splits, "target")
+        .repartitionById(groups, "target")
         .mapInArrow(pick_task(tasks), SCHEMA)
         .repartitionById(ranges, "target")
         .mapInArrow(encode_task(tasks), SCHEMA)
     )
-    return frame, 2 * splits + buckets + ranges
+    return frame, 2 * groups + buckets + ranges
 
 
 def _stream(frame: DataFrame) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""The tasks of a table diff: the kernels of `driftline.tables`, fed with parcels and sending parcels.
+"""The tasks of a table diff: the kernels of `driftline.tables`, fed with blocks and sending blocks.
 
 The way of the data: `print_task` → bucket → `match_task` → split → `pick_task` → range → `encode_task` → driver.
 Facts (row counts, problems, statistics) are small and travel along to the driver. Whatever goes wrong with the
@@ -7,10 +7,13 @@ input is a fact too, because a failed task would only be tried again and end in 
 
 from __future__ import annotations
 
+import os
 import pickle
+import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,24 +21,25 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from driftline.errors import DriftlineError, InputError
+from driftline.errors import DriftlineError, InputError, StorageError
+from driftline.files import naming_the_file, write_all
 from driftline.sources.input_file import InputFile
 from driftline.sources.port import Split
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import write_part
-from driftline.spark.parcels import PARCEL_BYTES, Parcel, pack, unpack
+from driftline.spark.shuffle_blocks import BLOCK_BYTES, ShuffleBlock, pack, unpack
 from driftline.tables.chunk_ranges import cut_chunks, encode_cut, range_bounds
 from driftline.tables.matching import WANTED, Duplicate, HashCollision, Wanted
-from driftline.tables.ordering import RowChunk, cut_points
+from driftline.tables.ordering import RowChunk, cut_points, join_chunks
 from driftline.tables.printed_sides import row_blocks
-from driftline.tables.prints import PRINT, Prints, split_of
+from driftline.tables.prints import PRINT, Prints, join_prints, split_of
 from driftline.tables.problems import Side
 from driftline.tables.spill import ChunkStore
 from driftline.tables.stages import PrintedSplit, TablePlan, match_bucket, pick_rows, print_split
 from driftline.tables.stats import Stats
 
 FACT, PART, LINES = "fact", "part", "lines"
-_PRINTS, _WANTED, _ROWS = "prints", "wanted", "rows"
+_HASHES, _HASHES_IN_FILE, _WANTED, _ROWS = "hashes", "hashes in a file", "wanted", "rows"
 _HELD_CHUNK_BYTES = 128 << 20  # beyond this a range waits on the task's disk
 _ENCODE_BYTES = 12 << 20  # rows that become event lines at once
 
@@ -54,15 +58,38 @@ class SidedSplit(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What the tasks of one diff share; `folder` is where parts go, or None to send the lines themselves."""
+    """What the tasks of one diff share; `folder` is storage that all of them see, None where there is none."""
 
     table: TablePlan
     splits: tuple[SidedSplit, ...]
     bounds: pl.Series
     block_rows: int
     folder: str | None
+    task_bytes: int = 64 << 20
 
-    @property
+    @cached_property
+    def groups(self) -> list[range]:
+        """Runs of neighbouring splits of one side that one task reads, each about `task_bytes` long.
+
+        Splits are small, because a parser is quickest on what fits the cache; tasks are large, because each costs.
+        """
+        found: list[range] = []
+        held = 0
+        for number, one in enumerate(self.splits):
+            begins = not found or one.side != self.splits[number - 1].side or held + one.split.size > self.task_bytes
+            if begins:
+                found.append(range(number, number))
+                held = 0
+            found[-1] = range(found[-1].start, number + 1)
+            held += one.split.size
+        return found
+
+    @cached_property
+    def group_of(self) -> Any:
+        """For each split the number of its group, as an array."""
+        return np.repeat(np.arange(len(self.groups)), [len(group) for group in self.groups])
+
+    @cached_property
     def splits_of_a(self) -> int:
         """How many splits side A has; those of B follow."""
         return sum(one.side == "A" for one in self.splits)
@@ -82,17 +109,17 @@ Fact = PrintedSplit | BucketFact | DriftlineError
 
 
 def print_task(plan: TaskPlan) -> Task:
-    """Numbers of splits in, prints by bucket out."""
+    """Numbers of groups of splits in, row hashes by bucket out."""
 
     def run(batches: Batches) -> Batches:
         numbers = (number for batch in batches for number in batch.column(0).to_pylist())
-        return pack(parcel for number in numbers for parcel in _print(plan.splits[number], plan))
+        return pack(block for number in numbers for block in _hash_group(number, plan))
 
     return run
 
 
 def match_task(plan: TaskPlan) -> Task:
-    """Prints of buckets in, wanted rows by split out."""
+    """Row hashes of buckets in, wanted rows by group of splits out."""
 
     def run(batches: Batches) -> Batches:
         return pack(_match(unpack(batches), plan))
@@ -101,7 +128,7 @@ def match_task(plan: TaskPlan) -> Task:
 
 
 def pick_task(plan: TaskPlan) -> Task:
-    """Wanted rows of splits in, rows by range of the output out."""
+    """Wanted rows of groups in, rows by range of the output out."""
 
     def run(batches: Batches) -> Batches:
         return pack(_pick(unpack(batches), plan))
@@ -119,18 +146,54 @@ def encode_task(plan: TaskPlan) -> Task:
     return run
 
 
-def _print(one: SidedSplit, plan: TaskPlan) -> Iterator[Parcel]:
-    try:
-        check_visible(one.split.files)
-        printed = print_split(one.split, one.number, plan.table)
-    except DriftlineError as error:
-        yield _fact(error, one.side, one.number)
-        return
-    yield _fact(replace(printed, parts=()), one.side, one.number)
-    for bucket, prints in _by_bucket(printed, one, plan):
-        step = PARCEL_BYTES // PRINT.itemsize
+def _hash_group(number: int, plan: TaskPlan) -> Iterator[ShuffleBlock]:
+    group = plan.groups[number]
+    by_bucket: defaultdict[int, list[Prints]] = defaultdict(list)
+    for one in plan.splits[group.start : group.stop]:
+        try:
+            check_visible(one.split.files)
+            printed = print_split(one.split, one.number, plan.table)
+        except DriftlineError as error:
+            yield _fact(error, one.side, one.number)
+            return
+        yield _fact(replace(printed, parts=()), one.side, one.number)
+        for bucket, prints in _by_bucket(printed, one, plan):
+            if len(prints):
+                by_bucket[bucket].append(prints)
+    send = _hashes_inline if plan.folder is None else partial(_hashes_in_file, folder=plan.folder)
+    yield from send(by_bucket, plan.splits[group.start].side, number)
+
+
+def _hashes_inline(by_bucket: dict[int, list[Prints]], side: Side, group: int) -> Iterator[ShuffleBlock]:
+    step = BLOCK_BYTES // PRINT.itemsize
+    for bucket in sorted(by_bucket):
+        prints = join_prints(by_bucket.pop(bucket))
         for start in range(0, len(prints), step):
-            yield Parcel(bucket, _PRINTS, one.side, one.number, prints[start : start + step].tobytes())
+            yield ShuffleBlock(bucket, _HASHES, side, group, prints[start : start + step].tobytes())
+
+
+def _hashes_in_file(by_bucket: dict[int, list[Prints]], side: Side, group: int, folder: str) -> Iterator[ShuffleBlock]:
+    """Where tasks share storage, the shuffle only says where hashes are: in one file for each attempt at a group."""
+    path = os.path.join(folder, f"hashes-{group:06d}-{secrets.token_hex(8)}")
+    start = 0
+    with naming_the_file(path), open(path, "xb", buffering=0) as out:
+        for bucket in sorted(by_bucket):
+            parts = by_bucket.pop(bucket)
+            size = sum([write_all(out, part.data) for part in parts])
+            yield ShuffleBlock(bucket, _HASHES_IN_FILE, side, group, pickle.dumps((path, start, size)))
+            start += size
+
+
+def hashes_of(block: ShuffleBlock) -> Prints:
+    """The row hashes that a block carries, or names."""
+    if block.kind == _HASHES:
+        return np.frombuffer(block.blob, PRINT)
+    path, start, size = pickle.loads(block.blob)  # noqa: S301 - made by our own task
+    with naming_the_file(path):
+        found = np.fromfile(path, PRINT, size // PRINT.itemsize, offset=start)
+    if found.nbytes != size:
+        raise StorageError(f"row hashes vanished or were cut short: {path}", code="part_lost")
+    return found
 
 
 def check_visible(files: Sequence[InputFile]) -> None:
@@ -155,63 +218,80 @@ def _by_bucket(printed: PrintedSplit, one: SidedSplit, plan: TaskPlan) -> Iterab
     return enumerate(printed.parts)
 
 
-def _match(parcels: Iterable[Parcel], plan: TaskPlan) -> Iterator[Parcel]:
-    parts: defaultdict[int, dict[str, list[Prints]]] = defaultdict(lambda: {"A": [], "B": []})
-    for parcel in parcels:
-        if parcel.kind == FACT:
-            yield parcel
+def _match(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBlock]:
+    waiting: defaultdict[int, dict[str, list[ShuffleBlock]]] = defaultdict(lambda: {"A": [], "B": []})
+    for block in blocks:
+        if block.kind == FACT:
+            yield block
         else:
-            parts[parcel.target][parcel.side].append(np.frombuffer(parcel.blob, PRINT))
-    for bucket in sorted(parts):
-        sides = parts.pop(bucket)
+            waiting[block.target][block.side].append(block)
+    for bucket in sorted(waiting):
+        sides = waiting.pop(bucket)
         try:
             found = match_bucket(_in_file_order(sides["A"]), _in_file_order(sides["B"]), plan.table)
         except HashCollision:
             yield _fact(BucketFact(collided=True), "", bucket)
             continue
+        except DriftlineError as error:
+            yield _fact(error, "", bucket)
+            continue
         yield _fact(BucketFact(found.stats, found.duplicate_a, found.duplicate_b), "", bucket)
-        yield from _wanted_by_split(found.wanted_a, "A", 0)
-        yield from _wanted_by_split(found.wanted_b, "B", plan.splits_of_a)
+        yield from _wanted_by_group(found.wanted_a, "A", 0, plan)
+        yield from _wanted_by_group(found.wanted_b, "B", plan.splits_of_a, plan)
 
 
-def _in_file_order(parts: list[Prints]) -> list[Prints]:
+def _in_file_order(blocks: list[ShuffleBlock]) -> list[Prints]:
     # A shuffle promises no order.
+    parts = [hashes_of(block) for block in blocks]
     return sorted((part for part in parts if len(part)), key=lambda part: int(part["place"][0]))
 
 
-def _wanted_by_split(wanted: Wanted, side: Side, first_target: int) -> Iterator[Parcel]:
+def _wanted_by_group(wanted: Wanted, side: Side, first_split: int, plan: TaskPlan) -> Iterator[ShuffleBlock]:
     wanted = wanted[np.argsort(wanted["place"])]
-    numbers = split_of(wanted["place"])
-    borders = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(wanted)]
+    groups = plan.group_of[split_of(wanted["place"]).astype(np.int64) + first_split]
+    borders = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(wanted)]
     for start, end in pairwise(borders):
         if start < end:
-            number = int(numbers[start])
-            yield Parcel(first_target + number, _WANTED, side, number, wanted[start:end].tobytes())
+            yield ShuffleBlock(int(groups[start]), _WANTED, side, first_split, wanted[start:end].tobytes())
 
 
-def _pick(parcels: Iterable[Parcel], plan: TaskPlan) -> Iterator[Parcel]:
+def _pick(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBlock]:
     wanted: defaultdict[int, list[Wanted]] = defaultdict(list)
-    for parcel in parcels:
-        if parcel.kind == FACT:
-            yield parcel
+    for block in blocks:
+        if block.kind == FACT:
+            yield block
         else:
-            wanted[parcel.target].append(np.frombuffer(parcel.blob, WANTED))
-    for target in sorted(wanted):
-        one = plan.splits[target]
+            wanted[block.target].append(np.frombuffer(block.blob, WANTED))
+    for number in sorted(wanted):
+        yield from _pick_group(number, np.concatenate(wanted.pop(number)), plan)
+
+
+def _pick_group(number: int, wanted: Wanted, plan: TaskPlan) -> Iterator[ShuffleBlock]:
+    group = plan.groups[number]
+    splits = plan.splits[group.start : group.stop]
+    wanted = wanted[np.argsort(wanted["place"])]
+    behind = np.array([one.number for one in splits], np.uint64) + np.uint64(1)
+    chunks: list[RowChunk] = []
+    start = 0
+    for one, end in zip(splits, np.searchsorted(split_of(wanted["place"]), behind).tolist(), strict=True):
+        if start == end:
+            continue
         try:
             check_visible(one.split.files)
-            chunk = pick_rows(one.split, np.concatenate(wanted.pop(target)), one.rows_before, plan.table)
+            chunks.append(pick_rows(one.split, wanted[start:end], one.rows_before, plan.table))
         except DriftlineError as error:
             yield _fact(error, one.side, one.number)
-            continue
-        for number, (start, end) in enumerate(pairwise(cut_points(chunk.order, plan.bounds))):
-            for piece in _chunk_pieces(chunk.slice(start, end)):
-                yield Parcel(number, _ROWS, one.side, one.number, _chunk_bytes(piece))
+            return
+        start = end
+    chunk = chunks[0] if len(chunks) == 1 else join_chunks(chunks).sorted()
+    for target, (first, last) in enumerate(pairwise(cut_points(chunk.order, plan.bounds))):
+        for piece in _chunk_pieces(chunk.slice(first, last)):
+            yield ShuffleBlock(target, _ROWS, splits[0].side, number, _chunk_bytes(piece))
 
 
 def _chunk_pieces(chunk: RowChunk) -> Iterator[RowChunk]:
     size = max(1, int(chunk.rows.estimated_size()))
-    step = max(1, chunk.height * PARCEL_BYTES // size)
+    step = max(1, chunk.height * BLOCK_BYTES // size)
     for start in range(0, chunk.height, step):
         yield chunk.slice(start, min(start + step, chunk.height))
 
@@ -230,16 +310,16 @@ def _chunk_of(blob: Any) -> RowChunk:
     return RowChunk(frame.drop("kinds", "order"), frame["kinds"], frame["order"])
 
 
-def _encode(parcels: Iterable[Parcel], plan: TaskPlan, workspace: Workspace) -> Iterator[Parcel]:
+def _encode(blocks: Iterable[ShuffleBlock], plan: TaskPlan, workspace: Workspace) -> Iterator[ShuffleBlock]:
     stores: defaultdict[int, dict[str, ChunkStore]] = defaultdict(
         lambda: {side: ChunkStore(workspace, _HELD_CHUNK_BYTES // 2) for side in "AB"}
     )
     try:
-        for parcel in parcels:
-            if parcel.kind == FACT:
-                yield parcel
+        for block in blocks:
+            if block.kind == FACT:
+                yield block
             else:
-                stores[parcel.target][parcel.side].add(_chunk_of(parcel.blob))
+                stores[block.target][block.side].add(_chunk_of(block.blob))
         for number in sorted(stores):
             yield from _deliver(number, _lines(stores.pop(number), plan.table), plan.folder)
     except DriftlineError as error:
@@ -255,16 +335,16 @@ def _lines(stores: dict[str, ChunkStore], plan: TablePlan) -> Iterator[memoryvie
         yield encode_cut(cuts_a, cuts_b, number, plan)
 
 
-def _deliver(number: int, lines: Iterator[memoryview], folder: str | None) -> Iterator[Parcel]:
+def _deliver(number: int, lines: Iterator[memoryview], folder: str | None) -> Iterator[ShuffleBlock]:
     if folder is not None:
-        yield Parcel(number, PART, "", 0, pickle.dumps(write_part(folder, number, lines)))
+        yield ShuffleBlock(number, PART, "", 0, pickle.dumps(write_part(folder, number, lines)))
         return
     sent = 0
     for block in lines:
-        for start in range(0, len(block), PARCEL_BYTES):
-            yield Parcel(number, LINES, "", sent, block[start : start + PARCEL_BYTES])
+        for start in range(0, len(block), BLOCK_BYTES):
+            yield ShuffleBlock(number, LINES, "", sent, block[start : start + BLOCK_BYTES])
             sent += 1
 
 
-def _fact(fact: Fact, side: str, number: int) -> Parcel:
-    return Parcel(0, FACT, side, number, pickle.dumps(fact))
+def _fact(fact: Fact, side: str, number: int) -> ShuffleBlock:
+    return ShuffleBlock(0, FACT, side, number, pickle.dumps(fact))

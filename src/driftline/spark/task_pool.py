@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from driftline.errors import DriftlineError
 from driftline.progress import Tracker
+from driftline.spark.runtime.workers import settle_worker
+from driftline.spark.shuffle_blocks import bytes_column, integer_column
 from driftline.spark.watching import watched
 
 if TYPE_CHECKING:
@@ -38,17 +40,17 @@ class TaskPool:
             yield value
 
 
-_SCHEMA = "number long, result binary"
+_SCHEMA = "number int, result binary"
 
 
 def _task(function: Callable[..., Any], items: list[tuple[Any, ...]]) -> Callable[[Any], Iterator[pa.RecordBatch]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_worker()
         for batch in batches:
             numbers = batch.column(0).to_pylist()
             results = [pickle.dumps(_result(function, items[number])) for number in numbers]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(numbers, pa.int64()), pa.array(results, pa.binary())], names=["number", "result"]
-            )
+            columns = [integer_column(numbers), bytes_column(pa.binary(), results)]
+            yield pa.RecordBatch.from_arrays(columns, names=["number", "result"])
 
     return run
 

@@ -22,7 +22,7 @@ Write = Callable[[bytes | memoryview], object]
 ENGINES: dict[str, str] = {
     "local": "driftline.tables.local:run",
     "kernels": "driftline.tables.local:run_kernels",  # local without the shortcut for small files
-    "spark": "driftline.spark.table_diff:run",
+    "spark": "driftline.spark.table_diff_start:run",
 }
 
 

@@ -59,14 +59,27 @@ logger.client.level = info
 
 
 class Jvm:
-    """A running gateway JVM with its scratch directory."""
+    """A gateway JVM with its scratch directory, from the moment its process is started."""
 
-    def __init__(self, process: subprocess.Popen[bytes], scratch: Path, java: Java, archive: ClassArchive) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], scratch: Path, java: Java, archive: ClassArchive, connection: Path
+    ) -> None:
         self.process = process
         self.scratch = scratch
         self.java = java
         self._archive = archive
+        self._connection = connection
         self.port, self.secret = 0, ""
+
+    def await_gateway(self) -> None:
+        """Wait until the JVM says where it listens."""
+        if self.port:
+            return
+        try:
+            self.port, self.secret = _await_connection(self.process, self._connection, self.scratch)
+        except BaseException:
+            self.end(keep_class_list=False)
+            raise
 
     @property
     def alive(self) -> bool:
@@ -94,8 +107,8 @@ class Jvm:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-def start_jvm(*, memory: str, environment: dict[str, str]) -> Jvm:
-    """Start a JVM that waits for a PySpark driver."""
+def launch_jvm(*, memory: str, environment: dict[str, str]) -> Jvm:
+    """Start a JVM that is going to wait for a PySpark driver, and do not wait for it."""
     remove_abandoned_scratch()
     java = find_java()
     archive = archive_for(java, class_path())
@@ -111,13 +124,7 @@ def start_jvm(*, memory: str, environment: dict[str, str]) -> Jvm:
             env={**os.environ, **environment, **_gateway_environment(connection)},
             start_new_session=True,  # Ctrl-C on the terminal is ours to handle
         )
-    jvm = Jvm(process, scratch, java, archive)
-    try:
-        jvm.port, jvm.secret = _await_connection(process, connection, scratch)
-    except BaseException:
-        jvm.end(keep_class_list=False)
-        raise
-    return jvm
+    return Jvm(process, scratch, java, archive, connection)
 
 
 def spark_home() -> Path:
@@ -212,13 +219,20 @@ def _last_words(scratch: Path) -> str:
 _running: Jvm | None = None
 
 
-def running_jvm(*, memory: str, environment: dict[str, str]) -> Jvm:
-    """The one JVM of this process, started when it is first needed and ended at exit."""
+def begin_jvm(*, memory: str, environment: dict[str, str]) -> Jvm:
+    """The one JVM of this process, started when it is first needed and ended at exit; it may still be starting."""
     global _running
     if _running is None or not _running.alive:
-        _running = start_jvm(memory=memory, environment=environment)
+        _running = launch_jvm(memory=memory, environment=environment)
         atexit.register(end_running_jvm)
     return _running
+
+
+def running_jvm(*, memory: str, environment: dict[str, str]) -> Jvm:
+    """The one JVM of this process, ready for a driver."""
+    jvm = begin_jvm(memory=memory, environment=environment)
+    jvm.await_gateway()
+    return jvm
 
 
 def end_running_jvm(*, keep_class_list: bool = True) -> None:

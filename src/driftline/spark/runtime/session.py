@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import driftline
 from driftline.errors import Cancelled, EngineError
-from driftline.spark.runtime.jvm import Jvm, end_running_jvm, running_jvm
+from driftline.spark.runtime.jvm import Jvm, begin_jvm, end_running_jvm, running_jvm
 from driftline.spark.runtime.masters import (
     check_master,
     chosen_master,
@@ -60,6 +60,8 @@ _NEAR_CONFIG = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 _LOCAL_CONFIG = {"spark.shuffle.compress": "false"}  # blobs are compact already, and no network is spared
+_MEMORY = "1g"
+_QUICK_JIT = "-XX:TieredStopAtLevel=1"  # executors only move blobs too
 _TASK_ENVIRONMENT = {
     # One task, one thread: Spark already runs a task per core.
     "POLARS_MAX_THREADS": "1",
@@ -76,7 +78,7 @@ def open_session(
     master: str | None = None,
     *,
     app_name: str = "driftline",
-    memory: str = "1g",
+    memory: str = _MEMORY,
     config: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A Spark session for `master` (see `chosen_master`); `memory` is the heap of a local or driver JVM."""
@@ -136,21 +138,34 @@ def _connect(target: str, app_name: str, settings: dict[str, str]) -> SparkSessi
     return session
 
 
-def _classic(target: str, app_name: str, memory: str, settings: dict[str, str]) -> SparkSession:
-    environment = dict(_TASK_ENVIRONMENT)
+def begin_session(master: str | None = None, memory: str = _MEMORY) -> None:
+    """Let the JVM of a classic session start while this process imports and plans; `open_session` finds it then."""
+    target = chosen_master(master)
+    if active_session() is None and not is_connect(target):
+        check_master(target)
+        begin_jvm(memory=memory, environment=_jvm_environment(target))
+
+
+def _jvm_environment(target: str) -> dict[str, str]:
     if is_local(target) or is_loopback(target):
-        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": _python_path_with_driftline()}
-    jvm = running_jvm(memory=memory, environment=environment)
+        return {**_TASK_ENVIRONMENT, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": _python_path_with_driftline()}
+    return dict(_TASK_ENVIRONMENT)
+
+
+def _classic(target: str, app_name: str, memory: str, settings: dict[str, str]) -> SparkSession:
+    begin_jvm(memory=memory, environment=_jvm_environment(target))
     _silence_pandas_warnings()
     _silence_py4j()
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession  # while the JVM starts
+
+    jvm = running_jvm(memory=memory, environment=_jvm_environment(target))
 
     builder: SparkSession.Builder = SparkSession.builder
     near = _NEAR_CONFIG if is_local(target) or is_loopback(target) else {}
     if is_local(target):
         near = near | _LOCAL_CONFIG
-    far = {} if is_local(target) else {f"spark.executorEnv.{name}": value for name, value in _TASK_ENVIRONMENT.items()}
-    for key, value in {**_BASE_CONFIG, **_SQL_CONFIG, **near, **far, **settings}.items():
+    far = {} if is_local(target) else _executor_config(settings)
+    for key, value in {**_BASE_CONFIG, **_SQL_CONFIG, **near, **settings, **far}.items():
         builder = builder.config(key, value)
     builder = builder.config("spark.local.dir", str(jvm.scratch)).config(
         "spark.sql.warehouse.dir", str(jvm.scratch / "warehouse")
@@ -169,6 +184,13 @@ def _classic(target: str, app_name: str, memory: str, settings: dict[str, str]) 
     if not is_local(target):
         ship_driftline(session, jvm.scratch)
     return session
+
+
+def _executor_config(settings: Mapping[str, str]) -> dict[str, str]:
+    """What the executors of a cluster get; the user's own Java options come last and win."""
+    options = "spark.executor.extraJavaOptions"
+    environment = {f"spark.executorEnv.{name}": value for name, value in _TASK_ENVIRONMENT.items()}
+    return {**environment, options: f"{_QUICK_JIT} {settings.get(options, '')}".strip()}
 
 
 @contextmanager
