@@ -96,3 +96,40 @@ def test_errors_are_one_line(workplace: Path, capfd: pytest.CaptureFixture[str],
     assert told.err.startswith(f"error[{code}]: ")
     assert len(told.err.splitlines()) == 1
     assert told.out == ""
+
+
+def test_an_extraction_starts_from_what_the_lake_holds(workplace: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["extract", "a.csv", "b.csv", "-k", "id", "-t", "users", "--client-id", "nightly"]
+    assert lake(*words) == 2
+    assert capfd.readouterr().err.startswith(
+        "error[base_mismatch]: A is not what the lake holds of users (it holds not"
+    )
+    assert lake(*words, "--load-base") == 0
+    told = json.loads(capfd.readouterr().out)
+    assert (told["base"], told["deltas"]) == (3, 3)
+    assert lake("materialize", "-t", "users", "--format", "csv") == 0
+    assert capfd.readouterr().out == "_row_id,id,name,city\n1,1,Anna,Oslo\n3,3,Cyd,Bern\n4,4,Dan,Kyiv\n"
+    assert lake(*words) == 0
+    assert "in the lake already" in capfd.readouterr().err
+    (workplace / "other.csv").write_text(B.replace("Anna", "Ann").replace("4,Dan,Kyiv\n", ""))
+    assert lake("extract", "other.csv", "a.csv", *words[3:]) == 2
+    assert "(2 rows differ, as '1', '4')" in capfd.readouterr().err
+    assert lake("extract", "b.csv", "a.csv", *words[3:]) == 0
+    assert lake(*words) == 0
+    assert json.loads(capfd.readouterr().out.splitlines()[-1])["deltas"] == 3, "back and forth is not done before"
+    assert lake("extract", "b.csv", "a.csv", *words[3:], "--start", "1") == 2
+    assert "error[late_start]" in capfd.readouterr().err
+
+
+def test_rows_of_others_are_part_of_what_the_lake_holds(workplace: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    extract("empty.csv", "a.csv", "1000")
+    from driftline.deltas import ColumnDelta, RowDelta
+    from driftline.lake import Lake, flush
+
+    own = [ColumnDelta("id", "1"), ColumnDelta("name", "Zoe"), ColumnDelta("city", "Oslo")]
+    pushed = RowDelta.make(op="INSERT", table="users", row_id="1", client_id="app", columns=own, hlc=1500)
+    flush(Lake("lake"), "users", [pushed], gateway_id="gw", sequence=1)
+    assert extract("a.csv", "b.csv", "2000") == 2
+    assert "(1 rows differ, as '1')" in capfd.readouterr().err
+    (workplace / "pushed.csv").write_text(A.replace("Ann", "Zoe"))
+    assert extract("pushed.csv", "b.csv", "2000") == 0

@@ -21,6 +21,7 @@ from driftline.lake.identities import check_delta_ids, delta_ids
 from driftline.lake.ingesting import commit_ingested, ingest_locally, plan_ingest
 from driftline.lake.json_text import json_texts
 from driftline.lake.line_ranges import line_ranges
+from driftline.lake.loading import Schedulers
 from driftline.lake.rows import decode_deltas, encode_deltas
 from driftline.lake.state import all_deltas, state_rows
 from lake_support import BATCHES, SCHEMA, delta, row_deltas
@@ -44,6 +45,13 @@ def write_snapshots(folder: Path, rows: int = 300, seed: int = 1) -> tuple[Path,
     return folder / "a.csv", folder / "b.csv"
 
 
+def nothing_like(path: Path) -> Path:
+    """An empty table with the same columns."""
+    empty = path.with_name("empty.csv")
+    empty.write_text(path.read_text(encoding="utf-8").partition("\n")[0] + "\n", encoding="utf-8")
+    return empty
+
+
 def run_extract(lake: Lake, a: Path, b: Path, **options: Any) -> Any:
     given: dict[str, Any] = {"key": ["id"], "table": "people", "client_id": "nightly", **options}
     return extract_snapshots(lake, a, b, **given)
@@ -52,8 +60,9 @@ def run_extract(lake: Lake, a: Path, b: Path, **options: Any) -> Any:
 def test_extraction_is_the_door_from_events(tmp_path: Path) -> None:
     a, b = write_snapshots(tmp_path)
     lake = Lake(str(tmp_path / "lake"))
+    run_extract(lake, nothing_like(a), a, start=500 << 16)
     result = run_extract(lake, a, b, start=1000 << 16)
-    made = sorted(all_deltas(lake, "people"), key=lambda each: each.hlc)
+    made = sorted((each for each in all_deltas(lake, "people") if each.hlc >= 1000 << 16), key=lambda each: each.hlc)
     events = list(dl.diff(a, b, key=["id"]))
     assert made == list(from_events(events, table="people", client_id="nightly", start=1000 << 16))
     assert result.deltas == len(made) == len(events) - 2
@@ -65,23 +74,23 @@ def test_extraction_is_the_door_from_events(tmp_path: Path) -> None:
     )
 
 
-def test_a_rerun_adds_nothing_and_a_killed_one_makes_the_same_deltas(tmp_path: Path) -> None:
+def test_a_rerun_adds_nothing_and_a_killed_one_left_nothing(tmp_path: Path) -> None:
     a, b = write_snapshots(tmp_path)
     lake = Lake(str(tmp_path / "lake"))
+    base = run_extract(lake, nothing_like(a), a).deltas
 
     def killed(*arguments: Any) -> Any:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_extract(lake, a, b, scheduler=killed)
-    assert list(all_deltas(lake, "people")) == []
+        run_extract(lake, a, b, schedulers=Schedulers(ingest=killed))
+    assert len(list(all_deltas(lake, "people"))) == base
     first = run_extract(lake, a, b)
     second = run_extract(lake, a, b)
-    stored = [json.loads(path.read_bytes()) for path in (tmp_path / "lake/tables/people/extracts").glob("*.json")]
-    assert stored == [{"start": str(first.start)}]
+    assert list((tmp_path / "lake/tables/people/extracts").iterdir()) == []
     assert second.was_done_before
     assert second.start == first.start
-    assert len(list(all_deltas(lake, "people"))) == first.deltas
+    assert len(list(all_deltas(lake, "people"))) == base + first.deltas
 
 
 def test_extractions_in_a_row_lead_to_the_last_snapshot(tmp_path: Path) -> None:
@@ -100,8 +109,9 @@ def test_composite_keys_and_a_registered_schema(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("x,y,v,w\n1,1,c,d\n")
     lake = Lake(str(tmp_path / "lake"))
     register(lake, TableSchema("people", [{"name": "v", "type": "string"}]))
-    run_extract(lake, tmp_path / "a.csv", tmp_path / "b.csv", key=["x", "y"])
-    [made] = all_deltas(lake, "people")
+    run_extract(lake, tmp_path / "a.csv", tmp_path / "b.csv", key=["x", "y"], load_base=True)
+    base, made = sorted(all_deltas(lake, "people"), key=lambda each: each.hlc)
+    assert (base.op, base.columns) == ("INSERT", (ColumnDelta("v", "a"),))
     assert (made.row_id, made.columns) == ('["1","1"]', (ColumnDelta("v", "c"),))
 
 

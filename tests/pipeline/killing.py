@@ -17,7 +17,8 @@ import driftline.codeindex.jobs
 import driftline.lake.materializing
 import driftline.lake.state
 import driftline.tables.local_run  # noqa: F401
-from driftline.pipeline import load, load_chain, loading, outputs, records, run_pipeline
+from driftline.lake import loading
+from driftline.pipeline import load, outputs, records, run_pipeline
 
 
 def at_boundaries(file: Path) -> int:
@@ -61,8 +62,8 @@ def watch(used: set[str], writer: int) -> None:
 
     guarded(records.RecordStore, "keep_stage", lambda store, record: record.stage)
     guarded(outputs.Outputs, "commit", lambda own: sorted(str(place) for place in own._places.values()))
-    guarded(load_chain.LoadChain, "keep", lambda chain, entry: f"{chain.directory} {entry.label} {entry.finished}")
-    guarded(loading, "commit_ingested", lambda plan, files, application: f"{plan.columns.keys()} {application}")
+    guarded(loading, "append", lambda deltas, commit: f"{deltas.table_uri} {commit.metadata['label']}")
+    guarded(loading, "plan_ingest", lambda lake, tables, by, how: f"{tables} {how.start}")
     guarded(loading, "register", lambda lake, schema: schema.table)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import random
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from driftline.lake.line_ranges import line_ranges
 from driftline.lake.rows import decode_state
 from driftline.lake.state import all_deltas, snapshot_table
 from driftline.spark.lake_folds import fold_engine
-from driftline.spark.lake_ingest import ingest_on_spark, survey_on_spark
+from driftline.spark.lake_ingest import ingest_on_spark, load_schedulers
 from lake_support import SCHEMA, VALUES, delta, load_lake
 
 if TYPE_CHECKING:
@@ -115,16 +114,21 @@ def test_extraction_in_tasks_makes_the_same_deltas(spark: SparkSession, tmp_path
     lakes = [Lake(str(tmp_path / name)) for name in ("local", "spark")]
     ways: list[dict[str, Any]] = [
         {},
-        {"scheduler": partial(ingest_on_spark, spark), "surveyor": partial(survey_on_spark, spark)},
+        {"schedulers": load_schedulers(spark)},
     ]
     for lake, way in zip(lakes, ways, strict=True):
-        given = {"key": ["id"], "table": "people", "client_id": "c", "start": 5 << 16}
+        given = {"key": ["id"], "table": "people", "client_id": "c", "start": 5 << 16, "load_base": True}
         result = extract_snapshots(lake, tmp_path / "a.csv", tmp_path / "b.csv", **given, **way)
-        assert result.deltas == 300
+        assert (result.base_deltas, result.deltas) == (500, 300)
+        again = extract_snapshots(lake, tmp_path / "b.csv", tmp_path / "a.csv", **{**given, "start": 9 << 16}, **way)
+        assert again.deltas == 300
+        # Compared with the lake itself, where folds run.
+        back = extract_snapshots(lake, tmp_path / "b.csv", tmp_path / "a.csv", **{**given, "start": 11 << 16}, **way)
+        assert back.was_done_before
     local, remote = (sorted(all_deltas(lake, "people"), key=lambda each: each.hlc) for lake in lakes)
     assert local == remote
-    assert [each.hlc - (5 << 16) for each in remote] == list(range(300))
-    assert [each.row_id for each in remote] == sorted(each.row_id for each in remote)
+    assert [each.hlc - (5 << 16) for each in remote[:800]] == list(range(800))
+    assert [each.row_id for each in remote[500:800]] == sorted(each.row_id for each in remote[500:800])
 
 
 def test_a_stream_of_deltas_is_flushed_in_tasks(spark: SparkSession, tmp_path: Path) -> None:

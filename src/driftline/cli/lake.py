@@ -33,7 +33,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
 }
 _EPILOG = """\b
 Examples:
-  driftline lake extract old.csv new.csv --key id --table users --client-id nightly
+  driftline lake extract old.csv new.csv --key id --table users --client-id nightly --load-base
   driftline lake compact --table users
   driftline lake materialize --table users --as-of 2026-11-15T12:00:00Z --format csv -o users.csv
   driftline lake verify --table users

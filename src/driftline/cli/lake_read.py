@@ -23,9 +23,12 @@ Rows come in the order of row ids. In JSONL a column that was never set is left 
 )
 @table_option
 @click.option("--as-of", metavar="MOMENT", help="The moment to travel to.  [default: now]")
+@click.option("--generation", type=click.IntRange(1), metavar="N", help="An earlier generation.  [default: the newest]")
 @output_options(["jsonl", "csv", "parquet", "sqlite"], "What to write.")
 @fold_options
-def materialize(table: str, as_of: str | None, format_name: str, output: str | None, folds: Folds) -> int:
+def materialize(
+    table: str, as_of: str | None, generation: int | None, format_name: str, output: str | None, folds: Folds
+) -> int:
     """Write the rows of a table as they are now, or were at a moment within retention."""
     from driftline.lake import materialize as write_state
     from driftline.lake.moments import parse_moment
@@ -33,7 +36,7 @@ def materialize(table: str, as_of: str | None, format_name: str, output: str | N
     moment = None if as_of is None else parse_moment(as_of)
     target = standard_output() if output is None else output
     with folds.of(folds.lake.table_name(table)) as way:
-        write_state(folds.lake, table, target, format=format_name, as_of=moment, **way)
+        write_state(folds.lake, table, target, format=format_name, as_of=moment, generation=generation, **way)
     _tell_waiting(folds, table)
     return SAME
 

@@ -55,11 +55,13 @@ def schema(table: str, file: Path | None, location: str) -> int:
 @click.command(
     epilog="""\b
 Examples:
-  driftline lake extract old.csv new.csv --key id --table users --client-id nightly
+  driftline lake extract old.csv new.csv --key id --table users --client-id nightly --load-base
+  driftline lake extract new.csv newer.csv --key id --table users --client-id nightly
   driftline lake extract empty.csv first.csv --key id --table users --client-id nightly --start 117374976000000000
 
-A and B are anything that `driftline diff` reads. A table without a schema gets one from the snapshots. The first
-timestamp is stored before the run: the same extraction, run again, makes the same deltas and adds them once.
+A and B are anything that `driftline diff` reads. A table without a schema gets one from the snapshots. The lake must
+hold A: give the version that was loaded last, or load A first with --load-base. An extraction that was done before adds
+nothing.
 """
 )
 @click.argument("a")
@@ -68,6 +70,7 @@ timestamp is stored before the run: the same extraction, run again, makes the sa
 @table_option
 @click.option("--client-id", required=True, metavar="ID", help="Who makes the deltas.")
 @click.option("--start", metavar="MOMENT", help="The first timestamp.  [default: now, after all known ones]")
+@click.option("--load-base", is_flag=True, help="Load A first where the lake does not hold it.")
 @click.option("--header-mode", default="strict", show_default=True, metavar="strict|sorted", help="Compare headers.")
 @lake_option
 @engine_options
@@ -79,6 +82,7 @@ def extract(
     table: str,
     client_id: str,
     start: str | None,
+    load_base: bool,
     header_mode: str,
     location: str,
     engine: str,
@@ -86,7 +90,6 @@ def extract(
 ) -> int:
     """Append the deltas that lead from snapshot A of a table to snapshot B."""
     from contextlib import ExitStack
-    from functools import partial
 
     from driftline.lake.extracting import extract_snapshots
     from driftline.lake.moments import parse_moment
@@ -95,19 +98,17 @@ def extract(
     name = chosen_engine("lake", engine, master, lambda: _size(a) + _size(b))
     moment = None if start is None else parse_moment(start, first=True)
     options: dict[str, Any] = {"header_mode": header_mode, "diff_engine": name, "master": master, "start": moment}
+    options["load_base"] = load_base
     with ExitStack() as stack:
         options["tracker"] = stack.enter_context(progress_bar())
         if name == "spark":
-            from driftline.spark.lake_ingest import ingest_on_spark, survey_on_spark
+            from driftline.spark.lake_ingest import load_schedulers
             from driftline.spark.runtime.session import open_session
 
-            session = stack.enter_context(open_session(master))
-            options |= {
-                "scheduler": partial(ingest_on_spark, session),
-                "surveyor": partial(survey_on_spark, session),
-            }
+            options["schedulers"] = load_schedulers(stack.enter_context(open_session(master)))
         result = extract_snapshots(lake, a, b, key=key, table=table, client_id=client_id, **options)
-    click.echo(json.dumps({"table": table, "deltas": result.deltas, "start": str(result.start)}))
+    record = {"table": table, "deltas": result.deltas, "start": str(result.start)}
+    click.echo(json.dumps({**record, "base": result.base_deltas} if load_base else record))
     if result.was_done_before:
         click.echo("note: this extraction was in the lake already; nothing was added", err=True)
     return SAME

@@ -77,6 +77,8 @@ Exit codes: 0 done, 1 a fail_if threshold was exceeded, 2 error, 130 cancelled.
               help="Wait that long for another run of this pipeline. Default: refuse at once.")  # fmt: skip
 @click.option("--ignore-thresholds", is_flag=True, help="Go on although a fail_if threshold is exceeded.")
 @click.option("--check-outputs", is_flag=True, help="Read every output again to see whether it is still right.")
+@click.option("--full-refresh", is_flag=True,
+              help="Forget what was loaded: do every stage again, in a new generation of each lake table.")  # fmt: skip
 @_FORMAT
 @click.option("--progress/--no-progress", default=None, help="Draw progress bars. Default: on a terminal.")
 def run(
@@ -86,6 +88,7 @@ def run(
     wait_seconds: float,
     ignore_thresholds: bool,
     check_outputs: bool,
+    full_refresh: bool,
     format_name: str,
     progress: bool | None,
 ) -> int:
@@ -106,6 +109,7 @@ def run(
             wait_seconds=wait_seconds,
             ignore_thresholds=ignore_thresholds,
             thorough=check_outputs,
+            full_refresh=full_refresh,
             on_stage=on_stage,
         )
     write_metrics(declared, record)

@@ -35,13 +35,13 @@ def from_events(
     *,
     table: str,
     client_id: str,
-    start: int | Clock,
+    start: int | Clock | Iterator[int],
     schema: TableSchema | None = None,
 ) -> Iterator[RowDelta]:
     """The deltas of a table diff, in the order of its events.
 
     `start` is the first timestamp, the next ones count up from it, so that a rerun makes the same deltas; a `Clock`
-    gives live ones.
+    gives live ones, an iterator whatever it holds.
     """
     moments = _moments(start)
     for event in events:
@@ -91,8 +91,8 @@ def _versions(event: Event) -> tuple[Row | None, Row | None]:
     return _VERSIONS[kind](event)
 
 
-def _moments(start: int | Clock) -> Iterator[int]:
+def _moments(start: int | Clock | Iterator[int]) -> Iterator[int]:
     # Adding one carries a full counter into the wall clock, as the clock itself does.
     if isinstance(start, int):
         return count(start)
-    return iter(start.now, None)
+    return iter(start.now, None) if isinstance(start, Clock) else start

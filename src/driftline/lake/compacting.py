@@ -33,7 +33,7 @@ from driftline.lake.parquet_files import DataFile, write_file
 from driftline.lake.planning import TARGET_FILE_BYTES, FoldPlan, plan_fold
 from driftline.lake.ranges import ROWS_PER_RANGE
 from driftline.lake.small_files import merge_small_files
-from driftline.lake.snapshots import FOLDED_DELTAS, GREATEST_HLC, PINNED_DELETES, pins_of
+from driftline.lake.snapshots import FOLDED_DELTAS, FOLDED_GENERATION, GREATEST_HLC, PINNED_DELETES, pins_of
 from driftline.progress import Tracker
 
 _COMPRESSED_SHARE = 0.5  # of the bytes in memory, about what a base file takes on disk
@@ -188,10 +188,11 @@ def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int)
     """Commit the snapshot; None when a rival committed another one and the fold must be planned anew."""
     token = new_token()
     pins = {FOLDED_DELTAS: plan.deltas_version, PINNED_DELETES: deletes_version, GREATEST_HLC: plan.max_hlc}
+    marks = {**pins, FOLDED_GENERATION: plan.generation}
     details = {"operation": "compact", "token": token, "deltas": plan.delta_count, "pins": pins}
     overwrite = plan.snapshot is None or _columns_changed(plan)
     removes = () if overwrite else sorted(changes.replaced_base)
-    commit = Commit(changes.base, removes, pins, details, overwrite=overwrite)
+    commit = Commit(changes.base, removes, marks, details, overwrite=overwrite)
     if not _try_base(plan, commit):
         return None
     return CompactionResult(

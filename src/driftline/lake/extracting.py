@@ -1,47 +1,36 @@
-"""Extract: the difference of two snapshots of a table becomes deltas in the lake.
+"""Extract: the difference of two snapshots of a table becomes deltas in the lake (deltas-and-lake §11).
 
-The table diff (any engine) writes its events, which are then ingested. The start clock is stored before the run under
-a name made from the inputs, so that a rerun of the same extraction makes the same deltas and they are committed once.
+Deltas lead from A to B, so the lake must hold A: its ledger says so, or the two are compared. The loading itself is the
+one that pipelines use.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from driftline.canonical import canonical_json, sha256_hex
-from driftline.deltas import Clock, TableSchema
+from driftline.deltas import Clock
 from driftline.deltas.names import check_table_name
 from driftline.errors import LakeError
 from driftline.files import StrPath
-from driftline.lake.delta_tables import files_of, load, transaction_version
-from driftline.lake.flushing import FlushResult
-from driftline.lake.ingesting import (
-    Extraction,
-    Scheduler,
-    Survey,
-    commit_ingested,
-    inferred_schema,
-    ingest_locally,
-    plan_ingest,
-    survey,
-)
 from driftline.lake.layout import Lake, relative
-from driftline.lake.line_ranges import LineRange, line_ranges
-from driftline.lake.registry import register, registered
+from driftline.lake.ledger import Ledger, Window, greatest_hlc, read_ledger
+from driftline.lake.loading import LoadJob, Schedulers, Wanted, count_differences, load_snapshot
+from driftline.lake.registry import registered
 from driftline.progress import Tracker, silent
+from driftline.sources.fingerprint import fingerprint
 from driftline.tables.engines import DiffJob, find_engine
-from driftline.tables.options import check_options
+from driftline.tables.nothing import header_of, is_text, write_nothing
+from driftline.tables.options import DiffOptions, check_options
 
 DEFAULT_GATEWAY = "extract"
-
-Surveyor = Callable[[Sequence[LineRange]], Iterable[Survey]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +41,8 @@ class ExtractResult:
     deltas: int
     start: int
     was_done_before: bool
-    stats: dict[str, Any]
-
-
-def survey_locally(ranges: Sequence[LineRange]) -> Iterable[Survey]:
-    """Survey one range after the other."""
-    return map(survey, ranges)
+    base_deltas: int = 0
+    stats: dict[str, Any] = field(default_factory=dict)
 
 
 def extract_snapshots(
@@ -70,110 +55,179 @@ def extract_snapshots(
     client_id: str,
     start: int | None = None,
     header_mode: str = "strict",
+    load_base: bool = False,
     diff_engine: str = "local",
     master: str | None = None,
-    scheduler: Scheduler = ingest_locally,
-    surveyor: Surveyor = survey_locally,
+    schedulers: Schedulers | None = None,
     tracker: Tracker | None = None,
 ) -> ExtractResult:
-    """Diff two snapshots and append the deltas that lead from A to B."""
+    """Diff two snapshots and append the deltas that lead from A to B; the lake must hold A, or load it first."""
     check_table_name(table)
     options = check_options(key_columns=tuple(key), header_mode=header_mode)
-    job = DiffJob(a, b, options, master=master, tracker=tracker or silent())
-    identity = extraction_identity(a, b, options.key_columns, table, client_id, start)
-    moment = stored_start(lake, table, identity, start)
     with _event_folder(lake, table) as folder:
-        events = folder / "events.jsonl"
-        with open(events, "wb", buffering=1 << 20) as out:
-            stats = find_engine(diff_engine)(job, out.write).to_event()
-        ranges = line_ranges(events)
-        surveys = list(surveyor(ranges))
-        schema = _schema(lake, table, surveys, options.key_columns)
-        application = f"extract:{identity}"
-        if transaction_version(load(lake, table, "deltas"), application) is not None:
-            return ExtractResult(table, 0, moment, True, stats)
-        plan = plan_ingest(lake, [table], DEFAULT_GATEWAY, Extraction(table, client_id, moment, schema))
-        results = commit_ingested(plan, scheduler(plan, _numbered(ranges, surveys)), application)
-    return ExtractResult(table, _total(results), moment, any(each.was_done_before for each in results), stats)
+        sides = [_at_hand(side, folder) for side in (a, b)]
+        diffs = _Diffs(sides[0], sides[1], options, folder, diff_engine, master, tracker or silent())
+        known = registered(lake, table)
+        job = LoadJob(
+            lake,
+            table,
+            DEFAULT_GATEWAY,
+            client_id,
+            options.key_columns,
+            {},
+            {"header_mode": header_mode},
+            is_text(sides[1]),
+            schedulers or Schedulers(),
+            tracker or silent(),
+            columns=known.names if known else header_of(sides[1]),
+        )
+        return _extract(job, diffs, start, load_base)
 
 
-def extraction_identity(
-    a: StrPath, b: StrPath, key: Iterable[str], table: str, client_id: str, start: int | None
-) -> str:
-    """A name for the extraction: the same inputs, the same name; changed files, another one."""
-    sides = [_fingerprint(a), _fingerprint(b)]
-    return sha256_hex(canonical_json([sides, list(key), table, client_id, str(start)]))[:32]
+def _extract(job: LoadJob, diffs: _Diffs, start: int | None, load_base: bool) -> ExtractResult:
+    ledger = read_ledger(job.lake, job.table)
+    prints = [fingerprint(side) for side in (diffs.a, diffs.b)]
+    base, goal = map(job.content, prints)
+    if not _is_now(ledger, base):
+        done = _earlier(ledger, base, goal)
+        if done is not None:
+            return ExtractResult(job.table, 0, done.start, True)
+    moment = _first_moment(job, start)
+    loaded = None
+    if not _is_now(ledger, base):
+        loaded = _settle_base(job, diffs, prints[0], moment, load_base)
+    wanted = Wanted(f"b@{ledger.number}", prints[1], partial(_behind, moment), prints[0])
+    window = load_snapshot(job, wanted, diffs)
+    return ExtractResult(job.table, window.deltas, window.start, False, loaded.deltas if loaded else 0, diffs.stats)
 
 
-def stored_start(lake: Lake, table: str, identity: str, wanted: int | None) -> int:
-    """The first timestamp of an extraction: as stored by an earlier try, as wanted, or after all that is known."""
-    path = relative(table, "extracts", f"{identity}.json")
-    try:
-        with lake.files().open_input_stream(path) as stream:
-            return int(json.loads(stream.read())["start"])
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError, KeyError) as error:
-        raise LakeError(f"{path} is damaged: remove it to start anew", code="corrupt_file", path=path) from error
-    start = wanted if wanted is not None else max(Clock().now(), _greatest_hlc(lake, table) + 1)
-    lake.make_directory(path.rpartition("/")[0])
-    with lake.files().open_output_stream(path) as sink:
-        sink.write(json.dumps({"start": str(start)}).encode())
-    return start
+def _is_now(ledger: Ledger, content: str) -> bool:
+    newest = ledger.newest
+    return newest is not None and not ledger.others and ledger.holds(newest.label, content)
 
 
-def _greatest_hlc(lake: Lake, table: str) -> int:
-    deltas_table = load(lake, table, "deltas")
-    if deltas_table is None:
-        return 0
-    return max((file.max_hlc or 0 for file in files_of(deltas_table)), default=0)
+def _earlier(ledger: Ledger, base: str, goal: str) -> Window | None:
+    """The load that led from A to B, if there was one."""
+    for before, window in zip(ledger.windows, ledger.windows[1:], strict=False):
+        if (before.content, window.content) == (base, goal):
+            return window
+    return None
 
 
-def _schema(lake: Lake, table: str, surveys: Sequence[Survey], key: Sequence[str]) -> TableSchema:
-    """The registered schema, or one inferred from the snapshots, which is registered."""
-    known = registered(lake, table)
-    if known is None:
-        known = inferred_schema(table, surveys, key)
-        register(lake, known)
-    return known
+def _settle_base(job: LoadJob, diffs: _Diffs, base: str, moment: int, load_base: bool) -> Window | None:
+    """The lake holds A, or is made to, or it is told what differs."""
+    label = f"a@{read_ledger(job.lake, job.table).number}"
+    source = _OnlyBase(diffs)
+    if load_base or not _holds_rows(job):
+        if not load_base and diffs.base_rows():
+            raise _mismatch(job, "it holds nothing yet")
+        return load_snapshot(job, Wanted(label, base, partial(_behind, moment)), source)
+    count, some = count_differences(job, source, moment)
+    if count:
+        named = ", ".join(map(repr, some[:3]))
+        raise _mismatch(job, f"{count:,} rows differ, as {named}")
+    return load_snapshot(job, Wanted(label, base, partial(_behind, moment)), source)
 
 
-def _numbered(ranges: Sequence[LineRange], surveys: Sequence[Survey]) -> list[tuple[LineRange, int]]:
-    numbered, before = [], 0
-    for lines, found in zip(ranges, surveys, strict=True):
-        if found.events:
-            numbered.append((lines, before))
-        before += found.events
-    return numbered
+def _holds_rows(job: LoadJob) -> bool:
+    return greatest_hlc(job.lake, job.table) > 0
 
 
-def _total(results: Iterable[FlushResult]) -> int:
-    return sum(result.deltas for result in results)
+def _mismatch(job: LoadJob, difference: str) -> LakeError:
+    return LakeError(
+        f"A is not what the lake holds of {job.table} ({difference}), so the deltas from A to B would not lead to B: "
+        "give the version that was loaded last, or load A first with --load-base",
+        code="base_mismatch",
+        table=job.table,
+    )
 
 
-def _fingerprint(side: StrPath) -> list[Any]:
-    path = Path(str(side).partition("::")[0])
-    if path.is_dir():
-        files = sorted(entry for entry in path.iterdir() if entry.is_file())
-        return [[entry.name, entry.stat().st_size, entry.stat().st_mtime_ns] for entry in files]
-    if path.is_file():
-        return [path.name, path.stat().st_size, path.stat().st_mtime_ns]
-    return [str(side)]
+def _first_moment(job: LoadJob, wanted: int | None) -> int:
+    """After all that is known, or as wanted; older deltas would lose against what is there."""
+    newest = greatest_hlc(job.lake, job.table)
+    if wanted is None:
+        return max(Clock().now(), newest + 1)
+    if wanted <= newest:
+        raise LakeError(
+            f"--start {wanted} is not after {newest}, the newest delta of {job.table}: B would lose against it",
+            code="late_start",
+        )
+    return wanted
 
 
-class _event_folder:  # noqa: N801 - reads as a word after `with`
+def _behind(moment: int, ledger: Ledger) -> int:
+    return max(moment, ledger.newest.last + 1) if ledger.newest else moment
+
+
+class _Diffs:
+    """The events of an extraction, made by any engine of the table diff."""
+
+    def __init__(
+        self, a: str, b: str, options: DiffOptions, folder: Path, engine: str, master: str | None, tracker: Tracker
+    ) -> None:
+        self.a, self.b, self._options, self._folder = a, b, options, folder
+        self._engine, self._master, self._tracker = engine, master, tracker
+        self.stats: dict[str, Any] = {}
+
+    def difference(self) -> Path:
+        """From A to B."""
+        return self._events(self.a, self.b, "difference")
+
+    def whole(self) -> Path:
+        """All of B."""
+        return self.whole_of(self.b, "b")
+
+    def whole_of(self, side: str, name: str) -> Path:
+        """All of a side."""
+        folder = self._folder / f"nothing-{name}"
+        folder.mkdir(exist_ok=True)
+        nothing = write_nothing(side, self._options.reading, folder)
+        return self._events(str(nothing), side, f"whole-{name}")
+
+    def base_rows(self) -> int:
+        """How many rows A has."""
+        self.whole_of(self.a, "a")
+        return int(self.stats["rows_added"])
+
+    def _events(self, a: str, b: str, name: str) -> Path:
+        target = self._folder / f"{name}.jsonl"
+        if not target.exists():
+            job = DiffJob(a, b, self._options, master=self._master, tracker=self._tracker)
+            with open(target, "wb", buffering=1 << 20) as out:
+                self.stats = find_engine(self._engine)(job, out.write).to_event()
+        return target
+
+
+@dataclass(frozen=True)
+class _OnlyBase:
+    """A alone, as something to load."""
+
+    diffs: _Diffs
+
+    def difference(self) -> None:
+        """There is nothing before it."""
+
+    def whole(self) -> Path:
+        """All of A."""
+        return self.diffs.whole_of(self.diffs.a, "a")
+
+
+def _at_hand(side: StrPath, folder: Path) -> str:
+    """A side that can be read several times: standard input is kept in a file."""
+    if str(side) != "-":
+        return str(side)
+    target = folder / "standard-input.csv"
+    with open(target, "wb") as out:
+        shutil.copyfileobj(cast(Any, sys.stdin.buffer), out)
+    return str(target)
+
+
+@contextmanager
+def _event_folder(lake: Lake, table: str) -> Iterator[Path]:
     """A folder for the events on their way: in a local lake, where Spark's tasks see it, else a temporary one."""
-
-    def __init__(self, lake: Lake, table: str) -> None:
-        self.parent: str | None = None
-        if lake.is_local:
-            path = relative(table, "extracts")
-            lake.make_directory(path)
-            self.parent = os.path.join(lake.root, path)
-
-    def __enter__(self) -> Path:
-        self.folder = Path(tempfile.mkdtemp(prefix=".events-", dir=self.parent))
-        return self.folder
-
-    def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+    parent = None
+    if lake.is_local:
+        lake.make_directory(relative(table, "extracts"))
+        parent = Path(lake.root, relative(table, "extracts"))
+    with tempfile.TemporaryDirectory(prefix=".events-", dir=parent) as folder:
+        yield Path(folder)

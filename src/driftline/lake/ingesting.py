@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import msgspec
 
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema, from_events
 from driftline.errors import DeltaError, DriftlineError, LakeError
+from driftline.files import StrPath, read_lines
 from driftline.lake.delta_tables import Commit, append, files_of, load, retried, transaction_version
 from driftline.lake.envelopes import wrong_id
 from driftline.lake.flushing import FlushResult, checked, write_delta_files
@@ -39,6 +41,7 @@ class Extraction:
     start: int
     schema: TableSchema
     reading: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # gives the cells of an event their types
+    same_moment: bool = False  # all deltas at `start`; only where every event is of another row
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,12 @@ def survey(lines: LineRange) -> Survey:
             seen[name].add(type(value))
     found.types = {name: {_type_name(kind) for kind in kinds} for name, kinds in seen.items()}
     return found
+
+
+def event_columns(path: StrPath) -> list[str]:
+    """The columns that the second side of a table diff has, as its first event says."""
+    schema = _event(next(iter(read_lines(path)), b""), LineRange(str(path), 0, 0))
+    return list(schema["columns_b"])
 
 
 def inferred_schema(table: str, surveys: Iterable[Survey], key: Sequence[str] = ()) -> TableSchema:
@@ -202,9 +211,8 @@ def _deltas(plan: IngestPlan, lines: LineRange, first: int) -> Iterator[RowDelta
         events = (_event(line, lines) for line in lines.lines())
         data = (event for event in events if event.get("type") not in _FRAME)
         typed = data if how.reading is None else map(how.reading, data)
-        yield from from_events(
-            typed, table=how.table, client_id=how.client_id, start=how.start + first, schema=how.schema
-        )
+        start: int | Iterator[int] = repeat(how.start) if how.same_moment else how.start + first
+        yield from from_events(typed, table=how.table, client_id=how.client_id, start=start, schema=how.schema)
         return
     for position, line in enumerate(lines.lines()):
         yield parse_delta(line, lines.path, position)

@@ -26,6 +26,12 @@ class LineRange:
             data = file.read(self.stop - self.start)
         return (line for line in data.split(b"\n") if line.strip())
 
+    def count(self) -> int:
+        """How many lines it has."""
+        with naming_the_file(self.path), open(self.path, "rb") as file:
+            file.seek(self.start)
+            return file.read(self.stop - self.start).count(b"\n")
+
 
 def line_ranges(path: StrPath, bytes_per_range: int = BYTES_PER_RANGE) -> list[LineRange]:
     """A file cut at the first line end after every `bytes_per_range` bytes."""

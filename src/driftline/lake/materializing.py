@@ -20,6 +20,7 @@ from driftline.deltas import TableSchema
 from driftline.errors import LakeError, OptionError
 from driftline.files import StrPath, atomic_write, naming_the_file
 from driftline.lake.compacting import Engine
+from driftline.lake.generations import version_of_generation
 from driftline.lake.kernels import RangeInput, Result, fold_range
 from driftline.lake.layout import Lake, attempt_token
 from driftline.lake.local_engine import run_locally
@@ -63,6 +64,7 @@ def materialize(
     *,
     format: str = "jsonl",  # noqa: A002 - the word users know
     as_of: int | None = None,
+    generation: int | None = None,
     engine: Engine = run_locally,
     tracker: Tracker | None = None,
 ) -> int:
@@ -71,7 +73,8 @@ def materialize(
         raise OptionError(f"unknown format {format!r}: use one of {', '.join(FORMATS)}")
     if registered(lake, lake.table_name(table)) is None:
         return _from_envelopes(lake, table, output, format, as_of)
-    plan = plan_fold(lake, table, as_of=as_of)
+    version = None if generation is None else version_of_generation(lake, table, generation)
+    plan = plan_fold(lake, table, as_of=as_of, deltas_version=version)
     with part_folder(output) as folder:
         parts = list(engine(plan, WriteState(str(folder), format), tracker))
         _put_together(plan, parts, output, format)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow as pa
 from driftline.deltas import ColumnSchema
 from driftline.lake.columns import ROW_ID
 from driftline.lake.delta_tables import files_of, load
+from driftline.lake.generations import generation_of
 from driftline.lake.layout import Lake, Part, is_merged, relative
 from driftline.lake.parquet_files import DataFile, read_batches, row_group_sizes
 from driftline.lake.ranges import ROWS_PER_RANGE, Bounds, KeyRange, bounds_of, make_ranges
@@ -54,6 +55,7 @@ class FoldPlan:
     base_pins: Pins | None = None  # what `base` pinned when the plan was made
     ever: tuple[ColumnSchema, ...] = ()  # every column the deltas may set, removed ones too
     envelopes: tuple[WaitingEnvelope, ...] = ()  # what is not Parquet yet, for readers
+    generation: int = 1
 
     @property
     def delta_count(self) -> int:
@@ -103,7 +105,7 @@ def plan_fold(
     horizon = horizon_of(load(lake, table, "deltas"))
     latest = as_of if snapshot_as_of is None else snapshot_as_of
     check_horizon(table, latest, horizon)
-    snapshot = None if full else _usable_snapshot(lake, table, latest, schema.columns, deltas_table.version())
+    snapshot = None if full else _usable_snapshot(lake, table, latest, schema.columns, deltas_table)
     new = _new_files(_Reading(lake, table, deltas_table, base_pins), snapshot)
     if new is None:  # the log no longer tells what is new: fold in full
         snapshot, new = None, files_of(deltas_table)
@@ -124,8 +126,15 @@ def plan_fold(
         base_pins,
         tuple(every_column(deltas_table)),
         envelopes_of(lake, table, deltas_table) if envelopes else (),
+        generation_of(deltas_table),
     )
     return _with_ranges(plan, rows_per_range, target_file_bytes)
+
+
+def with_staged(plan: FoldPlan, files: Sequence[DataFile], moment: int) -> FoldPlan:
+    """The plan with files that are not committed, whose deltas are all of one moment after the plan's own."""
+    staged = replace(plan, deltas=(*plan.deltas, *files), as_of=moment)
+    return _with_ranges(staged, ROWS_PER_RANGE, TARGET_FILE_BYTES)
 
 
 def bounded_rows(rows: int, files: Sequence[DataFile], at_once: int = _BYTES_AT_ONCE) -> int:
@@ -150,8 +159,6 @@ def delta_work(plan: FoldPlan, rows_per_task: int) -> list[DeltaWork]:
 
 
 def _with_ranges(plan: FoldPlan, rows_per_range: int, target_file_bytes: int) -> FoldPlan:
-    from dataclasses import replace
-
     base = plan.snapshot.base if plan.snapshot else plan.archived
     ranges = make_ranges(
         base,
@@ -166,10 +173,12 @@ def _with_ranges(plan: FoldPlan, rows_per_range: int, target_file_bytes: int) ->
 
 
 def _usable_snapshot(
-    lake: Lake, table: str, as_of: int | None, columns: Sequence[ColumnSchema], deltas_version: int
+    lake: Lake, table: str, as_of: int | None, columns: Sequence[ColumnSchema], deltas_table: Any
 ) -> Snapshot | None:
     snapshot = newest_snapshot(lake, table) if as_of is None else snapshot_as_of(lake, table, as_of)
-    if snapshot is None or snapshot.deltas_version > deltas_version:
+    if snapshot is None or snapshot.deltas_version > deltas_table.version():
+        return None
+    if snapshot.generation != generation_of(deltas_table):
         return None
     return snapshot if snapshot.covers(columns, lake, table) else None
 

@@ -21,6 +21,7 @@ from driftline.lake.parquet_files import DataFile
 FOLDED_DELTAS = "compact"  # version of `deltas` that the snapshot folds
 PINNED_DELETES = "compact:deletes"  # version of `deletes` that goes with it
 GREATEST_HLC = "compact:max-hlc"  # greatest hlc among the folded deltas
+FOLDED_GENERATION = "compact:generation"  # generation of the table that the deltas are of
 
 Pins = tuple[int, int, int]
 
@@ -36,6 +37,7 @@ class Snapshot:
     columns: frozenset[str]
     base: tuple[DataFile, ...]
     deletes: tuple[DataFile, ...]
+    generation: int = 1
 
     @property
     def pins(self) -> Pins:
@@ -91,6 +93,7 @@ def _snapshot(lake: Lake, table: str, base_table: Any) -> Snapshot | None:
         frozenset(_column_names(base_table)),
         tuple(files_of(base_table)),
         tuple(files_of(deletes_table)),
+        transaction_version(base_table, FOLDED_GENERATION) or 1,
     )
 
 

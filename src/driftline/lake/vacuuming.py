@@ -11,6 +11,7 @@ from typing import Any
 from driftline.lake.delta_tables import load, transaction_version
 from driftline.lake.envelopes import envelope_paths, maker_of, origin_of
 from driftline.lake.flushing import envelope_transaction, log_transaction
+from driftline.lake.generations import last_versions
 from driftline.lake.layout import Lake, Part, relative
 from driftline.lake.snapshots import pins_of
 
@@ -25,6 +26,7 @@ def vacuum(lake: Lake, table: str, *, hours: int = DEFAULT_HOURS, dry_run: bool 
     lake.table_name(table)
     base_versions, deletes_versions = _kept_versions(lake, table, hours)
     kept: dict[Part, list[int]] = {"base": base_versions, "deletes": deletes_versions, "deltas": [], "archive": []}
+    kept["deltas"] = sorted(last_versions(lake, table).values())  # earlier generations stay readable
     gone: list[str] = []
     for part, versions in kept.items():
         delta_table = load(lake, table, part)

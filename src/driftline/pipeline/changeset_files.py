@@ -10,10 +10,9 @@ from typing import Any, BinaryIO, Literal
 
 from driftline.changesets import Table
 from driftline.changesets.from_events import from_events
+from driftline.deltas.typed_rows import typed_event, typed_events
 from driftline.files import read_lines
 from driftline.pipeline.declaration import TableFlow
-from driftline.pipeline.loading import typed_events
-from driftline.pipeline.typed_rows import typed_event
 from driftline.pipeline.workbench import Workbench
 
 SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}

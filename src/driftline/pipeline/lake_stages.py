@@ -61,7 +61,7 @@ def _state(plan: TablePlan, target: StateTarget, bench: Workbench) -> Outcome:
         plan.flow.name,
         bench.outputs.path("state"),
         format=target.format,
-        as_of=moment_of(target.as_of, plan.chain()),
+        as_of=moment_of(target.as_of, plan.ledger()),
         tracker=bench.tracker,
         **engine,
     )

@@ -1,30 +1,24 @@
-"""The stages that load: each snapshot into the lake, one after the other."""
+"""The stages that load: each snapshot into the lake, one after the other (deltas-and-lake §11)."""
 
 from __future__ import annotations
 
-import csv
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from driftline.deltas.clock import COUNTER_BITS, physical_ms
-from driftline.errors import PipelineError
-from driftline.lake.ingesting import Scheduler, ingest_locally
-from driftline.pipeline.declaration import TableFlow
+from driftline.lake.ledger import Ledger, Window, read_ledger
+from driftline.lake.loading import LoadJob, Schedulers, Wanted, load_snapshot, refresh, refuse_others, settle
 from driftline.pipeline.diff_stages import compare
-from driftline.pipeline.load_chain import Load, LoadChain
-from driftline.pipeline.loading import LoadJob, holds, is_loaded, load_snapshot, refuse_unknown_content
 from driftline.pipeline.snapshots import Snapshot, start_of_day
 from driftline.pipeline.stages import Outcome, Stage
 from driftline.pipeline.table_plan import TablePlan
 from driftline.pipeline.workbench import Workbench
-from driftline.sources.inputs import open_source
-from driftline.sources.workspace import Workspace
-
-_SPACING_MS = 60_000  # between snapshots without a date that are loaded in one run
+from driftline.tables.nothing import is_text, write_nothing
 
 
 def load_stages(plan: TablePlan) -> Iterator[Stage]:
@@ -37,121 +31,141 @@ def load_stages(plan: TablePlan) -> Iterator[Stage]:
         if before is not None:
             needs = (*needs, plan.name(snapshot.label, "diff"))
         name = plan.name(snapshot.label, "deltas")
+        is_last = place == len(plan.snapshots) - 1
         yield Stage(
             name,
-            partial(_load, plan, before, snapshot),
+            partial(_load, _Load(plan, before, snapshot, is_last)),
             needs=needs,
             sources=(snapshot.path,) if before is None else (before.path, snapshot.path),
-            options={"lake": plan.lake_options(), "columns": dict(plan.flow.columns), "key": list(plan.flow.key)},
+            options={
+                "lake": plan.lake_options(),
+                "columns": dict(plan.flow.columns),
+                "rules": plan.flow.rules(),
+                "last": is_last,
+            },
             still_true=partial(_is_still_loaded, plan),
             after=tuple(plan.name(other.label, "diff") for other in plan.snapshots[1:2]) if before is None else (),
         )
         needs = (name,)
 
 
-def _load(plan: TablePlan, before: Snapshot | None, snapshot: Snapshot, bench: Workbench) -> Outcome:
-    chain, lake = plan.chain(), plan.lake()
-    assert plan.pipeline.lake is not None
-    if before is None and chain.last is not None and not holds(lake, plan.flow.name, chain.last):
-        chain.clear()  # another lake, or none any more
-    if before is None and not chain.loads:
-        refuse_unknown_content(lake, plan.flow.name)
-    wanted = _wanted(plan, chain, before, snapshot, bench)
-    if not is_loaded(chain, wanted):
-        _refuse_what_cannot_be_mended(plan, chain, wanted)
-        with _scratch(bench) as scratch:
-            events = scratch / "first.jsonl" if before is None else bench.made(bench.stage.needs[-1], "events")
-            if before is None:
-                _whole_snapshot(plan, snapshot, bench, scratch, events)
-            job = LoadJob(
-                lake,
-                plan.flow.name,
-                plan.pipeline.name,
-                plan.pipeline.lake.client_id,
-                plan.flow.key,
-                plan.flow.columns,
-                events,
-                not _is_typed(plan, snapshot),
-                _ingest_scheduler(bench),
-                scratch,
-            )
-            load_snapshot(job, chain, wanted, bench.tracker)
-    load = chain.find(wanted.label)
-    assert load is not None
-    facts = {"label": load.label, "revision": load.revision, "snapshot": load.snapshot}
-    return Outcome({"deltas": load.deltas}, facts)
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """One snapshot of a plan on its way into the lake."""
+
+    plan: TablePlan
+    before: Snapshot | None
+    snapshot: Snapshot
+    is_last: bool
 
 
-def _wanted(plan: TablePlan, chain: LoadChain, before: Snapshot | None, snapshot: Snapshot, bench: Workbench) -> Load:
-    """The load that a snapshot asks for; snapshots without a label of their own are known by their content."""
-    content = bench.print_of(snapshot.path)
-    is_pair = plan.flow.snapshots is None
-    if before is None:
-        known = chain.find_content(content) if is_pair else None
-        label = known.label if known else (f"content-{content[-12:]}" if is_pair else snapshot.label)
-        return Load(label, content, None, 0, "", _start(chain, snapshot), 0)
-    previous_content = bench.print_of(before.path)
-    label = f"after-{previous_content[-12:]}" if is_pair else snapshot.label
-    previous = chain.find_content(previous_content) if is_pair else chain.find(before.label)
-    if previous is None:
-        raise PipelineError(f"{plan.flow.name}: {before.label} is not in the lake yet", code="missing_load")
-    events = next(record for name, record in bench.needed.items() if name.endswith("/diff"))
-    return Load(label, content, previous.label, previous.revision, events.digest, _start(chain, snapshot), 0)
+def _load(load: _Load, bench: Workbench) -> Outcome:
+    plan = load.plan
+    with _scratch(bench) as scratch:
+        job = _job(load, bench)
+        events = _Events(load, bench, scratch)
+        if bench.full_refresh and load.before is None:
+            refresh(job, events)
+        ledger = read_ledger(job.lake, job.table)
+        refuse_others(job, ledger)
+        window = _put_in(load, job, ledger, events, bench)
+        later = settle(job, bench.print_of(load.snapshot.path), events) if load.is_last else None
+    deltas = (window.deltas if window != ledger.find(window.label) else 0) + (later.deltas if later else 0)
+    newest = later or window
+    facts = {"label": newest.label, "content": newest.content, "last": load.is_last, "table": plan.flow.name}
+    return Outcome({"deltas": deltas}, facts)
 
 
-def _start(chain: LoadChain, snapshot: Snapshot) -> int:
+def _put_in(load: _Load, job: LoadJob, ledger: Ledger, events: _Events, bench: Workbench) -> Window:
+    fingerprint = bench.print_of(load.snapshot.path)
+    before = bench.print_of(load.before.path) if load.before else None
+    if load.plan.flow.snapshots is not None:
+        wanted = Wanted(load.snapshot.label, fingerprint, partial(_start, load.snapshot), before)
+        return load_snapshot(job, wanted, events)
+    known = _window_of_pair(ledger, job.content(fingerprint), job.content(before) if before else None)
+    label = known.label if known else f"{load.snapshot.label}@{ledger.number}"
+    if known is not None and load.before is None:
+        return known
+    return load_snapshot(job, Wanted(label, fingerprint, _now, before), events)
+
+
+def _window_of_pair(ledger: Ledger, content: str, before: str | None) -> Window | None:
+    """Where one of two replaced files belongs: pairs have no names, they are known by what the lake went through.
+
+    `before` is in place if it is the newest, or if the newest came from it and is about to be corrected.
+    """
+    newest = ledger.newest
+    if newest is None:
+        return None
+    previous = ledger.before(newest.start)
+    came_from = previous.content if previous and newest.label.startswith("after@") else None
+    if before is not None:
+        return newest if newest.content == content or came_from == before else None
+    return newest if content in (newest.content, came_from) else None
+
+
+def _start(snapshot: Snapshot, ledger: Ledger) -> int:
+    """Where the time of a snapshot begins: its day, or for a number the moment of its first load, in their order."""
     if snapshot.day is not None:
         return start_of_day(snapshot.day)
-    after_last = chain.last.start + (_SPACING_MS << COUNTER_BITS) if chain.last else 0
-    return max(physical_ms() << COUNTER_BITS, after_last)
+    later = [window for window in ledger.windows if _number(window.label) > _number(snapshot.label)]
+    if not later:
+        return _now(ledger)
+    before = ledger.before(later[0].start)
+    return before.last + 1 if before else later[0].start - (1 << COUNTER_BITS)
 
 
-def _refuse_what_cannot_be_mended(plan: TablePlan, chain: LoadChain, wanted: Load) -> None:
-    labels = [load.label for load in chain.loads]
-    if wanted.label not in labels:
-        if chain.last is not None and wanted.start <= chain.last.start:
-            raise PipelineError(
-                f"{plan.flow.name}: the lake has gone on to {chain.last.label}, so {wanted.label} cannot be loaded "
-                "before it: take the snapshot away, set 'since', or fill a new lake",
-                code="late_snapshot",
-            )
-        return
-    later = labels[labels.index(wanted.label) + 1 :]
-    planned = {snapshot.label for snapshot in plan.snapshots}
-    if (plan.flow.snapshots is not None and not set(later) <= planned) or (plan.flow.snapshots is None and later):
-        raise PipelineError(
-            f"{plan.flow.name}: {wanted.label} changed after it was loaded, and {later[-1]}, which rests on it, is no "
-            "longer there to be compared: put it back, or fill a new lake",
-            code="late_snapshot",
-        )
+def _number(label: str) -> int:
+    return int(label) if label.isdecimal() else -1
 
 
-def _whole_snapshot(plan: TablePlan, snapshot: Snapshot, bench: Workbench, scratch: Path, events: Path) -> None:
-    """The first snapshot as events: everything was added to an empty table."""
-    nothing = scratch / ("nothing.parquet" if _is_typed(plan, snapshot) else "nothing.csv")
-    _write_empty(_header(plan, snapshot), plan.flow, nothing)
-    compare(plan, str(nothing), snapshot.given, bench, events)
+def _now(ledger: Ledger) -> int:
+    return max(physical_ms() << COUNTER_BITS, ledger.newest.last + (1 << COUNTER_BITS) if ledger.newest else 0)
 
 
-def _is_typed(plan: TablePlan, snapshot: Snapshot) -> bool:
-    with Workspace() as workspace:
-        return open_source(snapshot.given, workspace, plan.diff_options().reading).typed
+def _job(load: _Load, bench: Workbench) -> LoadJob:
+    plan = load.plan
+    assert plan.pipeline.lake is not None
+    return LoadJob(
+        plan.lake(),
+        plan.flow.name,
+        plan.pipeline.name,
+        plan.pipeline.lake.client_id,
+        plan.flow.key,
+        plan.flow.columns,
+        plan.flow.rules(),
+        is_text(load.snapshot.given, plan.diff_options().reading),
+        _schedulers(bench),
+        bench.tracker,
+    )
 
 
-def _header(plan: TablePlan, snapshot: Snapshot) -> tuple[str, ...]:
-    with Workspace() as workspace:
-        return open_source(snapshot.given, workspace, plan.diff_options().reading).header("B")
+def _schedulers(bench: Workbench) -> Schedulers:
+    if not bench.engine.is_spark:
+        return Schedulers()
+    from driftline.spark.lake_ingest import load_schedulers
+
+    return load_schedulers(bench.engine.session())
 
 
-def _write_empty(names: Sequence[str], flow: TableFlow, target: Path) -> None:
-    if target.suffix == ".csv":
-        with open(target, "w", encoding="utf-8", newline="") as out:
-            csv.writer(out, delimiter=flow.delimiter or ",", lineterminator="\n").writerow(names)
-    else:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+class _Events:
+    """The events of one snapshot: its difference from the one before it is there, the whole is made on demand."""
 
-        pq.write_table(pa.table({name: pa.array([], pa.string()) for name in names}), target)
+    def __init__(self, load: _Load, bench: Workbench, scratch: Path) -> None:
+        self._load, self._bench, self._scratch = load, bench, scratch
+
+    def difference(self) -> Path | None:
+        """What the diff stage wrote."""
+        return self._bench.made(self._bench.stage.needs[-1], "events") if self._load.before else None
+
+    def whole(self) -> Path:
+        """Everything was added to an empty table."""
+        events = self._scratch / "whole.jsonl"
+        if not events.exists():
+            given = self._load.snapshot.given
+            nothing = write_nothing(given, self._load.plan.diff_options().reading, self._scratch)
+            compare(self._load.plan, str(nothing), given, self._bench, events)
+        return events
 
 
 @contextmanager
@@ -163,15 +177,8 @@ def _scratch(bench: Workbench) -> Iterator[Path]:
 
 
 def _is_still_loaded(plan: TablePlan, bench: Workbench, facts: Mapping[str, Any]) -> bool:
-    load = plan.chain().find(facts["label"])
-    if load is None or not load.finished or (load.revision, load.snapshot) != (facts["revision"], facts["snapshot"]):
+    ledger = plan.ledger()
+    if not ledger.holds(facts["label"], facts["content"]) or ledger.others:
         return False
-    return holds(plan.lake(), plan.flow.name, load)
-
-
-def _ingest_scheduler(bench: Workbench) -> Scheduler:
-    if not bench.engine.is_spark:
-        return ingest_locally
-    from driftline.spark.lake_ingest import ingest_on_spark
-
-    return partial(ingest_on_spark, bench.engine.session())
+    assert ledger.newest is not None
+    return not facts["last"] or ledger.newest.label == facts["label"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar, cast
@@ -28,6 +29,8 @@ from driftline.tables.memory import memory_limit
 from driftline.tables.options import check_options
 
 Checked = TypeVar("Checked")
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 ENGINES = ("auto", "local", "spark")
 EVENT_FORMATS = ("jsonl", "json", "csv", "markdown")
@@ -61,7 +64,7 @@ def _pipeline(root: Section, file: Path) -> Pipeline:
     pipeline = Pipeline(
         name=name,
         file=file,
-        state=head.text("state") or f".driftline/{name}",
+        state=_path(head, "state") or f".driftline/{name}",
         engine=head.choice("engine", "auto", ENGINES),
         master=head.text("master"),
         parallel=head.number("parallel", 2, 1),
@@ -108,9 +111,9 @@ def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str
     flow = TableFlow(
         name=name,
         key=section.texts("key"),
-        snapshots=section.text("snapshots"),
-        before=section.text("before"),
-        after=section.text("after"),
+        snapshots=_path(section, "snapshots"),
+        before=_path(section, "before"),
+        after=_path(section, "after"),
         since=section.text("since"),
         mode=section.choice("mode", "keyed", MODES) if "mode" in section else section.text("mode"),
         header_mode=section.choice("header_mode", "strict", HEADER_MODES),
@@ -118,12 +121,12 @@ def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str
         delimiter=_delimiter(section.text("delimiter")),
         columns=_columns(section),
         fail_if=_thresholds(section, TABLE_COUNTS),
-        events=section.text("events"),
+        events=_path(section, "events"),
         events_format=section.choice("events_format", "jsonl", EVENT_FORMATS),
         deltas=section.flag("deltas"),
         compact=section.flag("compact"),
-        changeset=section.text("changeset"),
-        patchset=section.text("patchset"),
+        changeset=_path(section, "changeset"),
+        patchset=_path(section, "patchset"),
         states=tuple(_state(entry) for entry in section.list_of_sections("state")),
     )
     section.finish()
@@ -133,6 +136,24 @@ def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str
     options = {key: value for key, value in flow.rules().items() if key != "mode"}
     _checked(section, None, lambda: check_options(mode=flow.mode, **options))
     return flow
+
+
+def _path(section: Section, key: str) -> str | None:
+    """A path of this machine; an address would become a folder called `s3:` without a word."""
+    path = section.text(key)
+    if path is not None and _ADDRESS.match(path):
+        section.fail(
+            f"{key!r} is {path!r}, an address: a pipeline takes paths of this machine here (only the lake may lie "
+            "behind one): copy the files, or mount the store",
+            key,
+            code="unsupported_address",
+        )
+    return path
+
+
+def _required_path(section: Section, key: str) -> str:
+    section.required(key)
+    return _path(section, key) or ""
 
 
 def _delimiter(text: str | None) -> str | None:
@@ -151,7 +172,7 @@ def _columns(section: Section) -> dict[str, ColumnType]:
 
 def _state(section: Section) -> StateTarget:
     target = StateTarget(
-        section.required("path"), section.choice("format", "jsonl", STATE_FORMATS), section.text("as_of")
+        _required_path(section, "path"), section.choice("format", "jsonl", STATE_FORMATS), section.text("as_of")
     )
     section.finish()
     return target
@@ -193,11 +214,11 @@ def _check_placeholders(section: Section, key: str, path: str | None, many: bool
 def _payloads(name: str, section: Section) -> PayloadFlow:
     flow = PayloadFlow(
         name=name,
-        schema=section.required("schema"),
-        report=section.required("report"),
-        pairs=section.text("pairs"),
-        old=section.text("old"),
-        new=section.text("new"),
+        schema=_required_path(section, "schema"),
+        report=_required_path(section, "report"),
+        pairs=_path(section, "pairs"),
+        old=_path(section, "old"),
+        new=_path(section, "new"),
         id_name=section.text("id", "id") or "id",
         root=section.text("root"),
         config=section.data("config"),
@@ -212,11 +233,11 @@ def _payloads(name: str, section: Section) -> PayloadFlow:
 def _index(name: str, section: Section) -> IndexFlow:
     flow = IndexFlow(
         name=name,
-        cache_root=section.required("cache_root"),
+        cache_root=_required_path(section, "cache_root"),
         before=section.required("from"),
         after=section.required("to"),
         modes=section.texts("modes") or ("code",),
-        events=section.text("events"),
+        events=_path(section, "events"),
         registry=section.flag("registry"),
         allow_mismatch=section.flag("allow_mismatch"),
         fail_if=_thresholds(section, INDEX_COUNTS),
@@ -240,7 +261,7 @@ def _finish(section: Section | None) -> FinishHook:
 def _metrics(section: Section | None) -> MetricsTarget:
     if section is None:
         return MetricsTarget()
-    target = MetricsTarget(section.text("json"), section.text("prometheus"))
+    target = MetricsTarget(_path(section, "json"), _path(section, "prometheus"))
     section.finish()
     return target
 

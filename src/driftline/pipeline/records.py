@@ -12,11 +12,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from driftline.errors import PipelineError
 from driftline.files import naming_the_file, write_atomically
 from driftline.pipeline.stages import OutputFile, Result, StageRecord
 from driftline.version import __version__
 
 _RUNS_KEPT = 100
+_RUN_MEMBERS = {"run_id", "pipeline", "started_at", "seconds", "result", "stages"}
+_STAGE_MEMBERS = {"stage", "result", "seconds", "counts"}
 _PACKAGES = ("pyspark", "pyarrow", "polars", "deltalake")
 
 
@@ -100,12 +103,27 @@ class RecordStore:
         newest = sorted(self._runs.glob("*.json"))[-1:]
         if not newest:
             return None
-        with naming_the_file(newest[0].name):
-            found: dict[str, Any] = json.loads(newest[0].read_bytes())
-        return found
+        return _read_run(newest[0])
 
     def _path(self, name: str) -> Path:
         return self._stages / f"{name.replace('/', '.')}.json"
+
+
+def _read_run(path: Path) -> dict[str, Any]:
+    with naming_the_file(path.name):
+        content = path.read_bytes()
+    try:
+        found = json.loads(content)
+        if not set(found) >= _RUN_MEMBERS or not all(set(stage) >= _STAGE_MEMBERS for stage in found["stages"]):
+            raise ValueError("members are missing")
+    except (ValueError, TypeError) as error:
+        raise PipelineError(
+            f"the record of the run {path.stem} is damaged: remove runs/{path.name} in the state directory to see the "
+            "run before it, or run the pipeline again",
+            code="damaged_record",
+            path=path.name,
+        ) from error
+    return dict(found)
 
 
 def new_run_id(now: datetime | None = None) -> str:

@@ -36,6 +36,7 @@ class PipelineRun:
         *,
         ignore_thresholds: bool = False,
         thorough: bool = False,
+        full_refresh: bool = False,
         on_stage: StageListener = lambda done: None,
     ) -> None:
         self.pipeline = pipeline
@@ -49,6 +50,7 @@ class PipelineRun:
         self._exceeded: dict[str, list[str]] = {}
         self._ignore_thresholds = ignore_thresholds
         self._thorough = thorough
+        self._full_refresh = full_refresh
         self._on_stage = on_stage
 
     def run(self) -> None:
@@ -145,7 +147,7 @@ class PipelineRun:
         needs = [bench.needed[name].digest for name in stage.needs]
         key = stage.key([bench.print_of(path) for path in stage.sources], needs)
         known = self.store.stage(stage.name)
-        if known is not None and known.key == key and self._still_true(stage, bench, known):
+        if not self._full_refresh and known and known.key == key and self._still_true(stage, bench, known):
             return known, True
         self.store.forget_stage(stage.name)
         try:
@@ -171,7 +173,9 @@ class PipelineRun:
         sources = {path: self._prints_of(path, tracker) for path in stage.sources}
         needed = {name: record for name in stage.needs if (record := self.runs[name].record) is not None}
         outputs = Outputs(self.pipeline, stage.outputs)
-        return Workbench(self.pipeline, stage, self.state, self.engine, tracker, outputs, needed, sources)
+        return Workbench(
+            self.pipeline, stage, self.state, self.engine, tracker, outputs, needed, sources, self._full_refresh
+        )
 
     def _prints_of(self, path: Path, tracker: Tracker) -> tuple[FilePrint, ...]:
         return tuple(self.prints.take(file, tracker) for file in files_below(path))
@@ -186,6 +190,7 @@ def run_pipeline(
     wait_seconds: float = 0.0,
     ignore_thresholds: bool = False,
     thorough: bool = False,
+    full_refresh: bool = False,
     on_stage: StageListener = lambda done: None,
 ) -> RunRecord:
     """Run a pipeline to its end and keep the record; a run of the same pipeline that is under way is waited for."""
@@ -198,6 +203,7 @@ def run_pipeline(
             tracker or Tracker(),
             ignore_thresholds=ignore_thresholds,
             thorough=thorough,
+            full_refresh=full_refresh,
             on_stage=on_stage,
         )
         run.run()
@@ -231,8 +237,9 @@ def locked(pipeline: Pipeline, wait_seconds: float) -> Iterator[None]:
         try:
             stack.enter_context(exclusive_lock(state / "lock", scope=pipeline.name, wait_seconds=wait_seconds))
         except LockedError as error:
+            who = error.message.partition(": ")[0].partition(" is held ")[2]
             raise LockedError(
-                f"pipeline {pipeline.name} is already running ({error.message}); --wait SECONDS waits for it"
+                f"pipeline {pipeline.name} is already running ({who}): --wait SECONDS waits for it"
             ) from error
         yield
 

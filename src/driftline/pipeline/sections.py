@@ -18,10 +18,10 @@ class Document:
         self.lines = lines
         self.root = Section(self, (), data)
 
-    def fail(self, path: KeyPath, problem: str) -> NoReturn:
+    def fail(self, path: KeyPath, problem: str, code: str | None = None) -> NoReturn:
         """Raise the mistake with the line of its key."""
         line = line_of(path, self.lines) or 1
-        raise PipelineError(f"{self.name}:{line}: {problem}", line=line, path=self.name)
+        raise PipelineError(f"{self.name}:{line}: {problem}", code=code, line=line, path=self.name)
 
 
 class Section:
@@ -41,9 +41,9 @@ class Section:
         path = self.path if key is None else (*self.path, key)
         return line_of(path, self._document.lines) or 1
 
-    def fail(self, problem: str, key: str | None = None) -> NoReturn:
+    def fail(self, problem: str, key: str | None = None, code: str | None = None) -> NoReturn:
         """Raise a mistake in this section."""
-        self._document.fail(self.path if key is None else (*self.path, key), problem)
+        self._document.fail(self.path if key is None else (*self.path, key), problem, code)
 
     def text(self, key: str, default: str | None = None) -> str | None:
         """A text that is not blank, or the default."""

@@ -68,14 +68,17 @@ def fill(path: str, *, table: str, before: str, after: str) -> str:
 
 
 def start_of_day(day: date) -> int:
-    """The first timestamp of a UTC day."""
-    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
-    return make_hlc(int(midnight.timestamp() * 1000))
+    """The first timestamp of a UTC day's loads: a millisecond late, because midnight still ends the day before."""
+    return make_hlc(_midnight_ms(day) + 1)
 
 
 def end_of_day(day: date) -> int:
     """The last timestamp of a UTC day."""
-    return start_of_day(day + timedelta(days=1)) - 1 if day < date.max else MAX_HLC
+    return make_hlc(_midnight_ms(day + timedelta(days=1))) - 1 if day < date.max else MAX_HLC
+
+
+def _midnight_ms(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
 
 
 def parse_day(text: str) -> date | None:

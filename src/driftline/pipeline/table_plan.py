@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from driftline.lake import Lake
+from driftline.lake.ledger import Ledger, read_ledger
 from driftline.pipeline.declaration import Pipeline, TableFlow
-from driftline.pipeline.load_chain import LoadChain
 from driftline.pipeline.snapshots import Snapshot, fill
 from driftline.tables.options import DiffOptions, check_options
 
@@ -34,9 +34,9 @@ class TablePlan:
         """Where a target of one comparison lies."""
         return self.pipeline.place(fill(path, table=self.flow.name, before=before.label, after=after.label))
 
-    def chain(self) -> LoadChain:
+    def ledger(self) -> Ledger:
         """What the lake holds of this table."""
-        return LoadChain(self.state / "loads" / self.flow.name)
+        return read_ledger(self.lake(), self.flow.name)
 
     def lake(self) -> Lake:
         """The lake of the pipeline."""

@@ -26,6 +26,7 @@ class Workbench:
     outputs: Outputs
     needed: Mapping[str, StageRecord]
     sources: Mapping[Path, tuple[FilePrint, ...]]
+    full_refresh: bool = False
 
     def made(self, stage: str, role: str) -> Path:
         """A file that a needed stage committed."""

@@ -13,7 +13,9 @@ import pyarrow as pa
 from driftline.errors import DriftlineError
 from driftline.lake.ingesting import IngestedFile, IngestPlan, Survey, survey, write_range
 from driftline.lake.line_ranges import LineRange
+from driftline.lake.loading import Schedulers
 from driftline.lake.parquet_files import DataFile
+from driftline.spark.lake_folds import fold_engine
 from driftline.spark.task_errors import error_text, raise_task_error
 
 if TYPE_CHECKING:
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 _RESULTS = "number int, result string, error string"
 
 Kernel = Callable[[int], Any]
+
+
+def load_schedulers(session: SparkSession) -> Schedulers:
+    """Everything that a load runs, in tasks of a session."""
+    return Schedulers(partial(ingest_on_spark, session), partial(survey_on_spark, session), fold_engine(session))
 
 
 def survey_on_spark(session: SparkSession, ranges: Sequence[LineRange]) -> Iterator[Survey]:

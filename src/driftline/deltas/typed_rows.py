@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from driftline.deltas.schema import ColumnType
-from driftline.errors import PipelineError
+from driftline.errors import DeltaError
 
 Row = dict[str, Any]
 Types = Mapping[str, ColumnType]
@@ -36,6 +36,11 @@ def typed_event(event: Mapping[str, Any], types: Types) -> dict[str, Any]:
     return typed
 
 
+def typed_events(events: Iterable[Mapping[str, Any]], types: Types) -> Iterator[dict[str, Any]]:
+    """The data events of a table diff with typed rows; schema and stats are left out."""
+    return (typed_event(event, types) for event in events if event["type"] not in ("schema", "stats"))
+
+
 def _typed(name: str, value: Any, kind: ColumnType | None) -> Any:
     if kind is None or kind == "string" or not isinstance(value, str):
         return value
@@ -44,7 +49,7 @@ def _typed(name: str, value: Any, kind: ColumnType | None) -> Any:
     try:
         return _READERS[kind](value)
     except ValueError as error:
-        raise PipelineError(
+        raise DeltaError(
             f"column {name!r} holds {value[:40]!r}, which is not a {kind}: correct the data or declare another type",
             code="wrong_type",
             column=name,

@@ -1,0 +1,162 @@
+"""Which snapshots of a table the lake holds, written into the commits that put them there.
+
+Every load is one commit to the deltas table, and that commit carries the whole ledger: a window of timestamps for each
+snapshot and what was loaded into it. So the ledger cannot disagree with the lake: a lake that was restored, replaced or
+lost brings its own, and a load that was killed left none (deltas-and-lake §11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from driftline.deltas.clock import MAX_HLC
+from driftline.errors import LakeError
+from driftline.lake.delta_tables import commit_entries, files_of, load
+from driftline.lake.flushing import waiting_envelopes
+from driftline.lake.layout import Lake
+
+LOAD = "load"
+GENERATION = "generation"
+MAX_WINDOWS = 400  # what a commit carries; older snapshots stay in the lake and can no longer be corrected
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One snapshot in the lake: the timestamps that belong to it, and what its state is by.
+
+    Loads are counted: `verified` is the one after which its state was the snapshot, `written` the last one that put
+    deltas into it, `since` the first one with this content.
+    """
+
+    label: str
+    start: int
+    last: int
+    content: str
+    by: str
+    deltas: int = 0
+    verified: int = 0
+    written: int = 0
+    since: int = 0
+
+    def to_wire(self) -> list[Any]:
+        """The window as the log holds it; timestamps are text, because JSON numbers end at 2^53."""
+        counts = [self.deltas, self.verified, self.written, self.since]
+        return [self.label, str(self.start), str(self.last), self.content, self.by, *counts]
+
+    @classmethod
+    def from_wire(cls, entry: Sequence[Any]) -> Window:
+        """A window as the log holds it."""
+        label, start, last, content, by, *counts = entry
+        return cls(label, int(start), int(last), content, by, *counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The windows of a table in the order of time, and who else wrote to it since the last load.
+
+    `number` counts the loads of all generations, so that two that run at once are noticed.
+    """
+
+    windows: tuple[Window, ...] = ()
+    number: int = 0
+    others: frozenset[str] = frozenset()
+
+    @property
+    def newest(self) -> Window | None:
+        """The window that the state of now belongs to."""
+        return self.windows[-1] if self.windows else None
+
+    def find(self, label: str) -> Window | None:
+        """The window of a snapshot."""
+        return next((window for window in self.windows if window.label == label), None)
+
+    def before(self, start: int) -> Window | None:
+        """The last window that begins before a moment."""
+        return next((window for window in reversed(self.windows) if window.start < start), None)
+
+    def after(self, start: int) -> Window | None:
+        """The first window that begins after a moment."""
+        return next((window for window in self.windows if window.start > start), None)
+
+    def end_of(self, window: Window) -> int:
+        """The last timestamp that may belong to a window."""
+        following = self.after(window.start)
+        return following.start - 1 if following else MAX_HLC
+
+    def holds(self, label: str, content: str) -> bool:
+        """Whether the state as of a snapshot is this content: it was once, and nothing before it has changed since."""
+        known = self.find(label)
+        return known is not None and known.content == content and self._sound()[self.windows.index(known)]
+
+    def _sound(self) -> list[bool]:
+        """Each window rests on those before it, up to a sound one that held the same when it was verified."""
+        found: list[bool] = []
+        for place, window in enumerate(self.windows):
+            found.append(True)
+            for earlier in range(place - 1, -1, -1):
+                other = self.windows[earlier]
+                if found[earlier] and other.since <= window.verified:
+                    break
+                if other.written > window.verified:
+                    found[place] = False
+                    break
+        return found
+
+    def with_window(self, window: Window) -> Ledger:
+        """The ledger after a load that made the state of a window what it says."""
+        number = self.number + 1
+        known = next((other for other in self.windows if other.start == window.start), None)
+        is_same = known is not None and known.content == window.content
+        done = replace(
+            window,
+            verified=number,
+            written=number if window.deltas else known.written if known else 0,
+            since=known.since if known is not None and is_same else number,
+        )
+        windows = sorted([*(other for other in self.windows if other is not known), done], key=lambda each: each.start)
+        return Ledger(tuple(windows[-MAX_WINDOWS:]), number)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The ledger as a commit carries it."""
+        return {"number": self.number, "windows": [window.to_wire() for window in self.windows]}
+
+
+def read_ledger(lake: Lake, table: str) -> Ledger:
+    """What the newest load of a table wrote down, and who wrote to the table after it."""
+    deltas_table = load(lake, table, "deltas")
+    if deltas_table is None:
+        return Ledger()
+    number = int(deltas_table.transaction_version(LOAD) or 0)
+    others: set[str] = {"waiting envelopes"} if waiting_envelopes(lake, table, deltas_table) else set()
+    for details, adds_data in _commits_backwards(lake, table, deltas_table.version()):
+        if details.get("operation") == LOAD:
+            windows = tuple(Window.from_wire(entry) for entry in details["ledger"]["windows"])
+            return Ledger(windows, number, frozenset(others))
+        if details.get("operation") == GENERATION:
+            break
+        if adds_data:
+            others.add(str(details.get("gateway") or "somebody"))
+    return Ledger((), number, frozenset(others))
+
+
+def greatest_hlc(lake: Lake, table: str) -> int:
+    """The greatest timestamp that the table's files speak of."""
+    deltas_table = load(lake, table, "deltas")
+    return 0 if deltas_table is None else max((file.max_hlc or 0 for file in files_of(deltas_table)), default=0)
+
+
+def _commits_backwards(lake: Lake, table: str, newest: int) -> Iterator[tuple[dict[str, Any], bool]]:
+    for version in range(newest, -1, -1):
+        entries = commit_entries(lake, table, "deltas", version)
+        if entries is None:
+            raise LakeError(
+                f"the log of tables/{table}/deltas no longer holds version {version}, so what was loaded is not known: "
+                "--full-refresh loads it anew",
+                code="unknown_lake",
+            )
+        infos = (entry["commitInfo"].get("driftline") for entry in entries if "commitInfo" in entry)
+        details: Any = next(infos, None)
+        adds_data = any(entry["add"].get("dataChange", True) for entry in entries if "add" in entry)
+        yield (details if isinstance(details, dict) else {}), adds_data

@@ -1,0 +1,276 @@
+"""Random histories of a table's snapshots, with runs and kills in between: `histories.py FOLDER SEED COUNT [MASTER]`.
+
+A history adds, changes, deletes and renames snapshots and changes key, types and columns. Every run is a fork; some die
+by SIGKILL before or after one of their durable steps. After each history the last run is left alone, and the lake must
+hold what plain Python reads from the snapshots that are there. Prints how many histories, runs and kills there were.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DAYS = tuple(f"2026-03-{day:02d}" for day in range(1, 7))
+LAYOUTS = (
+    ("id", "region", "price"),
+    ("id", "region", "price", "note"),
+    ("id", "region", "cost"),
+    ("region", "id", "price"),
+)
+
+Row = dict[str, str]
+
+
+@dataclass
+class World:
+    """What the pipeline will find: snapshots by day, and what is declared."""
+
+    folder: Path
+    days: dict[str, dict[str, Row]] = field(default_factory=dict)
+    layout: tuple[str, ...] = LAYOUTS[0]
+    key: tuple[str, ...] = ("id",)
+    number: bool = False
+    lake_types: set[tuple[str, str]] = field(default_factory=set)  # what its columns are, or may be after a kill
+
+    def write(self) -> Path:
+        data = self.folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        wanted = {f"t-{day}.csv": self._text(rows) for day, rows in self.days.items()}
+        for path in data.iterdir():
+            if path.name not in wanted:
+                path.unlink()
+        for name, text in wanted.items():
+            if not (data / name).exists() or (data / name).read_text() != text:
+                (data / name).write_text(text)
+        file = self.folder / "p.toml"
+        columns = 'columns = { price = "number" }' if self.number else ""
+        file.write_text(
+            f'[pipeline]\nname = "p"\n[lake]\npath = "lake"\n[tables.t]\nsnapshots = "data/t-{{date}}.csv"\n'
+            f"key = {json.dumps(list(self.key))}\n{columns}\ndeltas = true\ncompact = true\n"
+        )
+        return file
+
+    def _text(self, rows: dict[str, Row]) -> str:
+        lines = [",".join(self.layout)] + [",".join(row.get(name, "") for name in self.layout) for row in rows.values()]
+        return "\n".join(lines) + "\n"
+
+    def expected(self, day: str) -> dict[str, dict]:
+        """A snapshot as plain Python reads it."""
+        with (self.folder / f"data/t-{day}.csv").open(newline="") as source:
+            found = {}
+            for row in csv.DictReader(source):
+                parts = [row[name] for name in self.key]
+                row_id = parts[0] if len(parts) == 1 else json.dumps(parts, separators=(",", ":"))
+                found[row_id] = {name: self._typed(name, cell) for name, cell in row.items()}
+            return found
+
+    def _typed(self, name: str, cell: str) -> object:
+        if name != "price" or not self.number:
+            return cell
+        return float(cell) if cell else None
+
+    def needs_refresh(self) -> bool:
+        """Whether a column is declared with another type than the lake's generation has it in."""
+        declared = dict(self.types())
+        return any(declared.get(name, kind) != kind for name, kind in self.lake_types)
+
+    def types(self) -> set[tuple[str, str]]:
+        return {(name, "number" if name == "price" and self.number else "string") for name in self.layout}
+
+
+def put(world: World, chance: random.Random) -> None:
+    day = chance.choice(DAYS)
+    others = [rows for rows in world.days.values() if rows]
+    rows = {key: dict(row) for key, row in chance.choice(others).items()} if others and chance.random() < 0.8 else {}
+    for _ in range(chance.randrange(6)):
+        key = str(chance.randrange(12))
+        if key in rows and chance.random() < 0.3:
+            del rows[key]
+            continue
+        rows[key] = {
+            "id": key,
+            "region": chance.choice(["n", "s"]),
+            "price": chance.choice(["1", "1.0", "2.5", "", "7"]),
+            "cost": chance.choice(["3", "4"]),
+            "note": chance.choice(["", "x", "é"]),
+        }
+    world.days[day] = rows
+
+
+def delete(world: World, chance: random.Random) -> None:
+    if len(world.days) > 1:
+        del world.days[chance.choice(sorted(world.days))]
+
+
+def rename(world: World, chance: random.Random) -> None:
+    world.days[chance.choice(DAYS)] = world.days.pop(chance.choice(sorted(world.days)))
+
+
+def change_key(world: World, chance: random.Random) -> None:
+    world.key = chance.choice([("id",), ("id", "region"), ("region", "id")])
+
+
+def change_type(world: World, chance: random.Random) -> None:
+    world.number = not world.number
+
+
+def change_columns(world: World, chance: random.Random) -> None:
+    world.layout = chance.choice(LAYOUTS)
+
+
+CHANGES: tuple[tuple[Callable[[World, random.Random], None], int], ...] = (
+    (put, 8),
+    (delete, 4),
+    (rename, 3),
+    (change_key, 1),
+    (change_type, 1),
+    (change_columns, 1),
+)
+
+
+class Runs:
+    """Runs of the pipeline, each in a fork, so that a kill is a kill and nothing is imported twice."""
+
+    def __init__(self, master: str | None) -> None:
+        self.master = master
+        self.counts: Counter[str] = Counter()
+
+    def run(self, world: World, chance: random.Random, *, killed: bool) -> None:
+        file = world.write()
+        refresh = world.needs_refresh()
+        die_at = chance.randrange(1, 24) if killed else None
+        status = self._fork(lambda: _run(file, self.master, refresh, die_at))
+        self.counts["runs"] += 1
+        if os.WIFSIGNALED(status):
+            self.counts["kills"] += 1
+            world.lake_types |= world.types()
+            return
+        assert os.WEXITSTATUS(status) == 0, f"the run ended with {os.WEXITSTATUS(status)}"
+        # Within one generation a column that is left out keeps its type for when it comes back.
+        world.lake_types = world.types() if refresh else world.lake_types | world.types()
+
+    def check(self, world: World) -> None:
+        assert self._fork(lambda: _check(world)) == 0, f"the lake does not hold the snapshots in {world.folder}"
+
+    def _fork(self, work: Callable[[], int]) -> int:
+        child = os.fork()
+        if child == 0:
+            try:
+                code = work()
+            except BaseException:  # noqa: BLE001 - the fork must end here, whatever happened
+                traceback.print_exc()
+                code = 99
+            sys.stderr.flush()
+            os._exit(code)
+        return os.waitpid(child, 0)[1]
+
+
+def _run(file: Path, master: str | None, refresh: bool, die_at: int | None) -> int:
+    from driftline.pipeline import load, run_pipeline
+
+    if die_at is not None:
+        _die_at_step(die_at)
+    record = run_pipeline(
+        load(file), engine="spark" if master else "local", master=master, **({"full_refresh": True} if refresh else {})
+    )
+    for stage in record.stages:
+        if stage.problem:
+            print(stage.stage, stage.problem, file=sys.stderr)
+    return record.exit_code
+
+
+def _die_at_step(number: int) -> None:
+    """Die before or after the given durable step, whatever it is."""
+    from driftline.lake import delta_tables, generations, loading, registry
+    from driftline.pipeline import outputs, records
+
+    left = [number]
+
+    def tick() -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def guard(owner: object, name: str) -> None:
+        original = getattr(owner, name)
+
+        def wrapped(*arguments, **options):
+            tick()
+            result = original(*arguments, **options)
+            tick()
+            return result
+
+        setattr(owner, name, wrapped)
+
+    for owner, name in (
+        (records.RecordStore, "keep_stage"),
+        (outputs.Outputs, "commit"),
+        (loading, "register"),
+        (loading, "append"),
+        (generations, "append"),
+        (registry, "create"),
+        (delta_tables, "create"),
+    ):
+        guard(owner, name)
+
+
+def _check(world: World) -> int:
+    from driftline.lake import Lake, verify
+    from driftline.lake.snapshots import newest_snapshot
+    from driftline.lake.state import state_rows
+    from driftline.pipeline.snapshots import end_of_day, parse_day
+
+    lake = Lake(world.folder / "lake")
+    newest = max(world.days)
+    assert dict(state_rows(lake, "t")) == world.expected(newest), "now"
+    for day in sorted(world.days):
+        assert dict(state_rows(lake, "t", as_of=end_of_day(parse_day(day)))) == world.expected(day), day
+    if newest_snapshot(lake, "t") is not None:  # a table that was always empty has none
+        assert verify(lake, "t").is_proved
+    return 0
+
+
+def history(folder: Path, seed: int, runs: Runs) -> None:
+    chance = random.Random(seed)
+    world = World(folder)
+    put(world, chance)
+    put(world, chance)
+    changes, weights = zip(*CHANGES, strict=True)
+    for _ in range(chance.randrange(2, 6)):
+        for _ in range(chance.randrange(1, 4)):
+            chance.choices(changes, weights)[0](world, chance)
+        runs.run(world, chance, killed=chance.random() < 0.5)
+    runs.run(world, chance, killed=False)
+    runs.check(world)
+
+
+def main(folder: str, seed: str, count: str, master: str | None = None) -> None:
+    import numpy as np
+    import pyarrow as pa
+
+    import driftline.lake.materializing
+    import driftline.lake.state
+    import driftline.pipeline.graph
+    import driftline.tables.local_run  # noqa: F401
+
+    pa.array(np.zeros(1))  # looks for pandas once, and not once in every fork
+    runs = Runs(master)
+    for number in range(int(seed), int(seed) + int(count)):
+        try:
+            history(Path(folder) / f"history-{number}", number, runs)
+        except AssertionError as error:
+            sys.exit(f"history {number}: {error}")
+    print(json.dumps({"histories": int(count), **runs.counts}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
