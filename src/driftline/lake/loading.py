@@ -226,7 +226,9 @@ def _ingest(job: LoadJob, events: Path, first: int) -> tuple[list[DataFile], int
     work, count = numbered(line_ranges(events))
     plan = _ingest_plan(job, first)
     with job.tracker.phase("deltas", total=count, unit="rows"):
-        return [file.file for file in _told(job, job.schedulers.ingest(plan, work))], first + max(0, count - 1)
+        return [file.file for file in _told(job, job.schedulers.ingest(plan, work)) if file.file], first + max(
+            0, count - 1
+        )
 
 
 def _ingest_plan(job: LoadJob, first: int, *, same_moment: bool = False) -> IngestPlan:
@@ -271,7 +273,7 @@ class _Comparison:
         try:
             with job.tracker.phase("staging", total=count, unit="rows"):
                 plan = _ingest_plan(job, self.moment, same_moment=True)
-                staged += [file.file for file in _told(job, job.schedulers.ingest(plan, work))]
+                staged += [file.file for file in _told(job, job.schedulers.ingest(plan, work)) if file.file]
             folds = with_staged(plan_fold(job.lake, job.table, as_of=self.moment - 1), staged, self.moment)
             task = CompareStaged(self.moment, job.client_id, job.by, writes)
             return list(job.schedulers.fold(folds, task, job.tracker))

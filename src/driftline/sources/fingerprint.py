@@ -5,8 +5,9 @@ from __future__ import annotations
 import xxhash
 
 from driftline.files import naming_the_file
+from driftline.sources.input_file import InputFile
 from driftline.sources.inputs import open_source
-from driftline.sources.port import InputFile, ReadOptions
+from driftline.sources.port import ReadOptions
 from driftline.sources.workspace import Workspace
 
 _CHUNK = 4 << 20
