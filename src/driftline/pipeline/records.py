@@ -12,14 +12,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from driftline.canonical import sha256_hex
 from driftline.errors import PipelineError
 from driftline.files import naming_the_file, write_atomically
 from driftline.pipeline.stages import OutputFile, Result, StageRecord
 from driftline.version import __version__
 
 _RUNS_KEPT = 100
-_RUN_MEMBERS = {"run_id", "pipeline", "started_at", "seconds", "result", "stages"}
-_STAGE_MEMBERS = {"stage", "result", "seconds", "counts"}
 _PACKAGES = ("pyspark", "pyarrow", "polars", "deltalake")
 
 
@@ -76,7 +75,7 @@ class RecordStore:
     def stage(self, name: str) -> StageRecord | None:
         """The record of a stage, or None if there is none that can be read."""
         try:
-            plain = json.loads(self._path(name).read_bytes())
+            plain = _opened(self._path(name).read_bytes())
             outputs = tuple(OutputFile(**output) for output in plain.pop("outputs"))
             return StageRecord(**{**plain, "inputs": tuple(plain["inputs"])}, outputs=outputs)
         except (OSError, ValueError, TypeError, KeyError):
@@ -85,7 +84,7 @@ class RecordStore:
     def keep_stage(self, record: StageRecord) -> None:
         """Write a stage's record; from here on the stage is done."""
         self._stages.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._path(record.stage), _json(asdict(record)))
+        write_atomically(self._path(record.stage), _sealed(asdict(record)))
 
     def forget_stage(self, name: str) -> None:
         """A stage that is about to run again is not done until it says so."""
@@ -94,7 +93,7 @@ class RecordStore:
     def keep_run(self, record: RunRecord) -> None:
         """Write a run's record, and drop the oldest of too many."""
         self._runs.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._runs / f"{record.run_id}.json", _json(record.to_dict()))
+        write_atomically(self._runs / f"{record.run_id}.json", _sealed(record.to_dict()))
         for old in sorted(self._runs.glob("*.json"))[:-_RUNS_KEPT]:
             old.unlink(missing_ok=True)
 
@@ -113,17 +112,14 @@ def _read_run(path: Path) -> dict[str, Any]:
     with naming_the_file(path.name):
         content = path.read_bytes()
     try:
-        found = json.loads(content)
-        if not set(found) >= _RUN_MEMBERS or not all(set(stage) >= _STAGE_MEMBERS for stage in found["stages"]):
-            raise ValueError("members are missing")
-    except (ValueError, TypeError) as error:
+        return _opened(content)
+    except ValueError as error:
         raise PipelineError(
             f"the record of the run {path.stem} is damaged: remove runs/{path.name} in the state directory to see the "
             "run before it, or run the pipeline again",
             code="damaged_record",
             path=path.name,
         ) from error
-    return dict(found)
 
 
 def new_run_id(now: datetime | None = None) -> str:
@@ -151,5 +147,20 @@ def _file_record(output: OutputFile) -> dict[str, Any]:
     return {"role": output.role, "path": output.path, "size": output.size, "checksum": output.checksum}
 
 
-def _json(data: Any) -> bytes:
-    return json.dumps(data, ensure_ascii=False, indent=1).encode() + b"\n"
+def _sealed(data: dict[str, Any]) -> bytes:
+    """The record as JSON with a hash of itself: a flipped digit in a count must not be believed."""
+    sealed = {**data, "seal": _seal(data)}
+    return json.dumps(sealed, ensure_ascii=False, indent=1).encode() + b"\n"
+
+
+def _opened(content: bytes) -> dict[str, Any]:
+    """A record as it was sealed; `ValueError` says that it is not."""
+    data = json.loads(content)
+    if not isinstance(data, dict) or data.pop("seal", None) != _seal(data):
+        raise ValueError("the seal is broken")
+    return data
+
+
+def _seal(data: dict[str, Any]) -> str:
+    plain = json.loads(json.dumps(data))
+    return sha256_hex(json.dumps(plain, sort_keys=True))[:32]
