@@ -110,8 +110,10 @@ def test_a_snapshot_that_changed_after_it_was_loaded_is_corrected(day: str, tmp_
     assert set(results(run(file)).values()) == {"kept"}
 
 
-def test_a_correction_that_was_cut_off_between_its_commits_is_finished(tmp_path: Path, monkeypatch) -> None:
-    from driftline.pipeline import loading
+def test_a_correction_that_was_cut_off_before_its_commit_leaves_nothing_and_is_done_again(
+    tmp_path: Path, monkeypatch
+) -> None:
+    from driftline.lake import loading
 
     file = make_shop(tmp_path)
     run(file)
@@ -120,18 +122,17 @@ def test_a_correction_that_was_cut_off_between_its_commits_is_finished(tmp_path:
         for key in list(rows)[20:60]:
             rows[key][1] = "renamed"
 
+    before = lake_rows(tmp_path, "orders", DAYS[0])
     change_snapshot(tmp_path / f"data/orders-{DAYS[0]}.csv", edit)
-    monkeypatch.setattr(loading, "CORRECTIONS_PER_COMMIT", 10)
-    original, calls = loading.append_deltas, itertools.count()
 
     def cut_off(*arguments, **options):
-        if next(calls) == 2:
-            raise RuntimeError("cut off")
-        return original(*arguments, **options)
+        raise RuntimeError("cut off")
 
-    monkeypatch.setattr(loading, "append_deltas", cut_off)
+    original = loading.append
+    monkeypatch.setattr(loading, "append", cut_off)
     assert results(run(file))[f"orders/{DAYS[0]}/deltas"] == "failed"
-    monkeypatch.setattr(loading, "append_deltas", original)
+    assert lake_rows(tmp_path, "orders", DAYS[0]) == before
+    monkeypatch.setattr(loading, "append", original)
     assert run(file).exit_code == 0
     assert_lake_is_the_snapshots(tmp_path)
 

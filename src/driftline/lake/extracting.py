@@ -118,15 +118,17 @@ def _settle_base(job: LoadJob, diffs: _Diffs, base: str, moment: int, load_base:
     """The lake holds A, or is made to, or it is told what differs."""
     label = f"a@{read_ledger(job.lake, job.table).number}"
     source = _OnlyBase(diffs)
-    if load_base or not _holds_rows(job):
-        if not load_base and diffs.base_rows():
-            raise _mismatch(job, "it holds nothing yet")
-        return load_snapshot(job, Wanted(label, base, partial(_behind, moment)), source)
-    count, some = count_differences(job, source, moment)
-    if count:
+    count, some = _differences(job, diffs, source, moment)
+    if count and not load_base:
         named = ", ".join(map(repr, some[:3]))
-        raise _mismatch(job, f"{count:,} rows differ, as {named}")
-    return load_snapshot(job, Wanted(label, base, partial(_behind, moment)), source)
+        raise _mismatch(job, f"{count:,} rows differ, as {named}" if some else "it holds nothing yet")
+    # A base that is there already needs no timestamp of its own: B begins where it was asked to.
+    start = moment if count else moment - 1
+    return load_snapshot(job, Wanted(label, base, partial(_behind, start)), source)
+
+
+def _differences(job: LoadJob, diffs: _Diffs, source: _OnlyBase, moment: int) -> tuple[int, list[str]]:
+    return count_differences(job, source, moment) if _holds_rows(job) else (diffs.base_rows(), [])
 
 
 def _holds_rows(job: LoadJob) -> bool:
