@@ -1,4 +1,4 @@
-"""Extract: the difference of two snapshots of a table becomes deltas in the lake (deltas-and-lake §11).
+"""Extract: the difference of two snapshots of a table becomes deltas in the lake (deltas-and-lake §12).
 
 Deltas lead from A to B, so the lake must hold A: its ledger says so, or the two are compared. The loading itself is the
 one that pipelines use.

@@ -1,7 +1,7 @@
 """Generations of a table: a new one begins empty and may have other types; the ones before it stay readable.
 
 A generation is one commit to the deltas table that takes all files out and sets the columns; Delta's versions keep what
-was there. Snapshots of an earlier generation are known by the number that their commit pins (deltas-and-lake §12).
+was there. Snapshots of an earlier generation are known by the number that their commit pins (deltas-and-lake §13).
 """
 
 from __future__ import annotations

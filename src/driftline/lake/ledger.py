@@ -2,7 +2,7 @@
 
 Every load is one commit to the deltas table, and that commit carries the whole ledger: a window of timestamps for each
 snapshot and what was loaded into it. So the ledger cannot disagree with the lake: a lake that was restored, replaced or
-lost brings its own, and a load that was killed left none (deltas-and-lake §11).
+lost brings its own, and a load that was killed left none (deltas-and-lake §12).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bring a table of the lake to a snapshot, exactly once, whatever was loaded before (deltas-and-lake §11).
+"""Bring a table of the lake to a snapshot, exactly once, whatever was loaded before (deltas-and-lake §12).
 
 A load is known by what it put there: the snapshot, the key, the declared types and the rules. Where the ledger says
 that the lake holds the snapshot before it, the difference of the two goes in; in every other case the whole snapshot is

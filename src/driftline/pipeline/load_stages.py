@@ -1,4 +1,4 @@
-"""The stages that load: each snapshot into the lake, one after the other (deltas-and-lake §11)."""
+"""The stages that load: each snapshot into the lake, one after the other (deltas-and-lake §12)."""
 
 from __future__ import annotations
 
