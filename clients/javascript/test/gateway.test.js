@@ -1,0 +1,90 @@
+// Against a real gateway: DRIFTLINE_URL, DRIFTLINE_GATEWAY and DRIFTLINE_TOKENS (by client) say where it is.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { MemoryStorage, Store } from "../src/index.js";
+
+const url = process.env.DRIFTLINE_URL;
+const tokens = JSON.parse(process.env.DRIFTLINE_TOKENS ?? "{}");
+const skip = url ? false : "no gateway is named";
+
+function open(clientId, more = {}) {
+  return Store.open({ clientId, url, gateway: process.env.DRIFTLINE_GATEWAY, token: () => tokens[clientId], ...more });
+}
+
+test("writes are seen at once, sent later, and others get them", { skip }, async () => {
+  const storage = new MemoryStorage();
+  const offline = await Store.open({ clientId: "a", storage });
+  await offline.put("todos", "1", { title: "milk", done: false });
+  await offline.put("todos", "1", { done: true });
+  await offline.put("todos", "1", { done: true });
+  assert.deepEqual(offline.rows("todos"), { 1: { done: true, title: "milk" } });
+  assert.equal(offline.pending, 2);
+  await assert.rejects(offline.sync(), { code: "no_gateway" });
+
+  const [one, two] = [await open("a", { storage }), await open("b")];
+  assert.equal((await one.sync()).pushed, 2);
+  await two.sync();
+  assert.deepEqual(two.get("todos", "1"), { done: true, title: "milk" });
+  await two.delete("todos", "1");
+  await two.sync();
+  assert.deepEqual((await one.sync()).changes, [{ table: "todos", rowId: "1", columns: null }]);
+  assert.deepEqual((await open("a", { storage })).rows("todos"), {}); // as it was saved
+});
+
+test("refused writes are set aside and the rest is sent", { skip }, async () => {
+  const store = await open("a");
+  await store.put("strict", "1", { title: "good" });
+  await store.put("strict", "2", { title: 7 });
+  await store.put("strict", "3", { title: "good too" });
+  const report = await store.sync();
+  assert.deepEqual([report.pushed, report.rejected, store.pending], [2, 1, 0]);
+  assert.deepEqual(Object.keys(store.rows("strict")), ["1", "3"]);
+  assert.equal(store.rejected()[0].code, "SCHEMA_ERROR");
+});
+
+test("clients converge whatever happens", { skip }, async () => {
+  let seed = 7;
+  const dice = (n) => (seed = (seed * 1103515245 + 12345) % 2147483648) % n;
+  const stores = await Promise.all(["a", "b", "c"].map((name) => open(name)));
+  for (let i = 0; i < 100; i++) {
+    const [store, row, action] = [stores[dice(3)], String(dice(3)), dice(10)];
+    if (action < 6) await store.put("todos", row, { ["xyz"[dice(3)]]: dice(5) });
+    else if (action < 7) await store.delete("todos", row);
+    else await store.sync();
+  }
+  for (let i = 0; i < 2; i++) for (const store of stores) await store.sync();
+  assert.deepEqual(stores[1].rows("todos"), stores[0].rows("todos"));
+  assert.deepEqual(stores[2].rows("todos"), stores[0].rows("todos"));
+  console.log(`converged ${JSON.stringify(stores[0].rows("todos"))}`);
+});
+
+test("follow tells of others' writes and sends its own", { skip }, async () => {
+  const [one, two] = [await open("a"), await open("b")];
+  const ended = new AbortController();
+  const seen = [];
+  const following = (async () => {
+    for await (const change of one.follow({ signal: ended.signal })) seen.push(change);
+  })();
+  await two.put("notes", "1", { text: "hello" });
+  await two.sync();
+  await until(() => seen.some(({ table, columns }) => table === "notes" && columns?.text === "hello"));
+  await one.put("notes", "1", { text: "hello back" });
+  await until(() => one.pending === 0);
+  await two.sync();
+  assert.deepEqual(two.get("notes", "1"), { text: "hello back" });
+  ended.abort();
+  await following;
+});
+
+test("a follower tells what it cannot mend", { skip }, async () => {
+  const store = await open("a", { token: "wrong" });
+  await assert.rejects(async () => {
+    for await (const change of store.follow()) assert.fail(change);
+  }, { code: "AUTH_ERROR" });
+});
+
+async function until(condition) {
+  for (let i = 0; i < 400 && !condition(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
+  assert.ok(condition());
+}
