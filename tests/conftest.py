@@ -27,5 +27,5 @@ def spark() -> Iterator[SparkSession]:
     """One local Spark session for the whole test process."""
     from driftline.spark.runtime.session import open_session
 
-    with open_session("local[2]", memory="1g") as session:
+    with open_session("local[2]") as session:
         yield session

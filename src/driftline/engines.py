@@ -5,6 +5,7 @@ The master comes from the option, else from SPARK_REMOTE, SPARK_MASTER or the us
 
     [spark]
     master = "spark://host:7077"
+    "spark.executor.memory" = "4g"
 
 >>> choose_engine("tables", "auto", size=lambda: 5_000_000).name
 'local'
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -79,11 +80,37 @@ def configured_master() -> tuple[str, str] | None:
     for variable in _VARIABLES:
         if os.environ.get(variable):
             return os.environ[variable], variable
+    master = _configured_spark().get("master")
+    return (master, "the config file") if master else None
+
+
+def spark_settings() -> dict[str, str]:
+    """Spark's own settings that the user gave: those of the config file, and over them those of this run."""
+    configured = {name: value for name, value in _configured_spark().items() if name != "master"}
+    return {**configured, **_run_settings}
+
+
+def use_spark_settings(settings: Mapping[str, str]) -> None:
+    """Take settings for the sessions that this process opens from now on."""
+    for name in settings:
+        if not name.startswith("spark."):
+            raise OptionError(f"{name!r} is no setting of Spark: they begin with spark.", code="invalid_spark_setting")
+    _run_settings.clear()
+    _run_settings.update(settings)
+
+
+_run_settings: dict[str, str] = {}
+
+
+def _configured_spark() -> dict[str, str]:
     path = config_file()
     if path is None or not _is_readable(path):
-        return None
-    master = _read_config(path).get("spark", {}).get("master")
-    return (str(master), "the config file") if master else None
+        return {}
+    return {name: _setting_text(value) for name, value in _read_config(path).get("spark", {}).items()}
+
+
+def _setting_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def config_file() -> Path | None:
@@ -115,7 +142,12 @@ def _read_config(path: Path) -> dict[str, dict[str, object]]:
         content = tomllib.loads(text.decode())
     except ValueError as error:
         raise OptionError(f"{path.name} is not valid TOML: {error}", code="invalid_config") from error
-    unknown = set(content) - {"spark"} | set(content.get("spark", {})) - {"master"}
+    names = {name for name in content.get("spark", {}) if name != "master" and not name.startswith("spark.")}
+    unknown = set(content) - {"spark"} | names
     if unknown:
-        raise OptionError(f"{path.name}: unknown key {min(unknown)!r} (known: spark.master)", code="invalid_config")
+        raise OptionError(
+            f"{path.name}: unknown key {min(unknown)!r} (known: a table [spark] with master and Spark's own settings, "
+            'such as "spark.executor.memory")',
+            code="invalid_config",
+        )
     return content

@@ -16,10 +16,15 @@ from driftline.errors import EngineError
 from driftline.spark.runtime import jvm, masters
 from driftline.spark.runtime.session import open_session
 
-HADOOP_CODE = """
+SETTINGS_CODE = """
+from driftline.engines import use_spark_settings
 from driftline.spark.runtime.session import open_session
+use_spark_settings({"spark.driver.memory": "555m", "spark.ui.enabled": "true", "spark.ui.port": "0"})
 with open_session("local[1]") as spark:
     print(spark.sparkContext._jsc.hadoopConfiguration().get("driftline.test"))
+    print(spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20)
+    print(spark.sparkContext.uiWebUrl is not None, spark.conf.get("spark.sql.shuffle.partitions"))
+    print(spark.sparkContext._jvm.java.lang.System.getProperty("mark"))
 """
 
 
@@ -127,16 +132,66 @@ def test_yarn_whose_resource_manager_is_away_is_refused(monkeypatch: pytest.Monk
 
 
 @pytest.mark.spark
-def test_hadoop_settings_reach_the_jvm(tmp_path: Path) -> None:
+def test_settings_reach_the_jvm(tmp_path: Path) -> None:
     write_site(tmp_path / "core-site.xml", {"driftline.test": "seen"})
+    (tmp_path / "config.toml").write_text(
+        '[spark]\n"spark.sql.shuffle.partitions" = 3\n"spark.driver.extraJavaOptions" = "-Dmark=set"\n'
+    )
     done = subprocess.run(
-        [sys.executable, "-c", HADOOP_CODE],
-        env={**os.environ, "HADOOP_CONF_DIR": str(tmp_path)},
+        [sys.executable, "-c", SETTINGS_CODE],
+        env={**os.environ, "HADOOP_CONF_DIR": str(tmp_path), "DRIFTLINE_CONFIG": str(tmp_path / "config.toml")},
         capture_output=True,
         text=True,
         timeout=90,
     )
-    assert done.stdout.strip() == "seen", done.stderr
+    assert done.returncode == 0, done.stderr
+    seen, heap, interface, mark = done.stdout.splitlines()
+    assert seen == "seen"
+    assert 500 < int(heap) <= 555
+    assert interface == "True 3"
+    assert mark == "set"
+
+
+@pytest.mark.spark
+def test_a_session_that_does_not_start_says_why(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    small = ["--master", "local[1]", "--spark-conf", "spark.driver.memory=99m"]
+    done = subprocess.run(
+        [sys.executable, "-m", "driftline", "diff", "a.csv", "a.csv", *small],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 2
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith("error[spark_failed]: Spark did not start on local[1]: ")
+    assert "Insufficient driver memory" in told
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("spark.master=local",), "use --master"),
+        (("spark.sql.adaptive.enabled=true",), "set by driftline"),
+        (("executor.memory=4g",), "begin with spark."),
+        (("spark.x",), "KEY=VALUE"),
+        (("spark.x=1", "spark.x=2"), "each key once"),
+    ],
+)
+def test_settings_that_cannot_be_taken_are_refused(given: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    options = [word for pair in given for word in ("--spark-conf", pair)]
+    done = subprocess.run(
+        [sys.executable, "-m", "driftline", "diff", "a.csv", "a.csv", "--engine", "spark", *options],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error[invalid_spark_setting]")
+    assert words in done.stderr
 
 
 def write_site(path: Path, properties: dict[str, str]) -> None:

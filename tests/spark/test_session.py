@@ -206,7 +206,8 @@ def test_damaged_archive_is_ignored(tmp_path: Path) -> None:
 
 def test_what_py4j_logs_reaches_nobody() -> None:
     script = (
-        "import logging; logging.basicConfig(); from driftline.spark.runtime import session; session._silence_py4j();"
+        "import logging; logging.basicConfig();"
+        "from driftline.spark.runtime.pyspark_internals import silence_py4j; silence_py4j();"
         "logging.getLogger('py4j.clientserver').error('noise'); logging.getLogger('mine').error('heard')"
     )
     with start(script, dict(os.environ)) as process:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from driftline.cli.completion import Words
-from driftline.engines import EngineName
+from driftline.engines import EngineName, use_spark_settings
+from driftline.errors import OptionError
 
 if TYPE_CHECKING:
     from driftline.engines import EngineChoice, Job
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--engine` and `--master`."""
+    """Add `--engine`, `--master` and `--spark-conf`."""
     engine = click.option(
         "--engine",
         type=Words(lambda: get_args(EngineName)),
@@ -25,7 +26,26 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Where the work runs.",
     )
     master = click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
-    return engine(master(command))
+    return engine(master(spark_conf(command)))
+
+
+def spark_conf(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--spark-conf`, which holds for every session of the command."""
+    return click.option(
+        "--spark-conf",
+        multiple=True,
+        metavar="KEY=VALUE",
+        expose_value=False,
+        callback=_take_settings,
+        help="A setting of Spark, such as spark.executor.memory=4g; may be repeated.",
+    )(command)
+
+
+def _take_settings(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> None:
+    settings = dict(pair.partition("=")[::2] for pair in given if "=" in pair)
+    if len(settings) < len(given):
+        raise OptionError("--spark-conf is KEY=VALUE, each key once", code="invalid_spark_setting")
+    use_spark_settings(settings)
 
 
 def chosen_engine(job: Job, wanted: str, master: str | None, size: Callable[[], int]) -> str:

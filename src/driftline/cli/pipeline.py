@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from driftline.cli.engine_options import spark_conf
 from driftline.cli.outcome import CANCELLED, ERROR
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ Exit codes: 0 done, 1 a fail_if threshold was exceeded, 2 error, 130 cancelled.
 @_FILE
 @click.option("--engine", type=click.Choice(["auto", "local", "spark"]), help="Default: what the file says.")
 @click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
+@spark_conf
 @click.option("--wait", "wait_seconds", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS",
               help="Wait that long for another run of this pipeline. Default: refuse at once.")  # fmt: skip
 @click.option("--ignore-thresholds", is_flag=True, help="Go on although a fail_if threshold is exceeded.")

@@ -10,12 +10,14 @@ import atexit
 import contextlib
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import struct
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from driftline.errors import EngineError
@@ -44,6 +46,10 @@ _OPENED_PACKAGES = (
 )
 # The JVM moves blobs, which quickly compiled code does as well: the full compiler only takes the tasks' cores.
 _JIT_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
+# What Spark's launcher would take from the settings, because it must be known before the JVM runs.
+_DRIVER_MEMORY, _USUAL_MEMORY = "spark.driver.memory", "1g"
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_DRIVER_CLASS_PATH = "spark.driver.extraClassPath"
 HADOOP_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _QUIET_LOG = """\
 rootLogger.level = {level}
@@ -107,7 +113,7 @@ class Jvm:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-def launch_jvm(*, memory: str, environment: dict[str, str]) -> Jvm:
+def launch_jvm(settings: Mapping[str, str], environment: Mapping[str, str]) -> Jvm:
     """Start a JVM that is going to wait for a PySpark driver, and do not wait for it."""
     remove_abandoned_scratch()
     java = find_java()
@@ -117,7 +123,7 @@ def launch_jvm(*, memory: str, environment: dict[str, str]) -> Jvm:
     # The log file also takes what the JVM and the Python workers write to stderr.
     with open(scratch / "spark.log", "ab") as log:
         process = subprocess.Popen(
-            _command(java, memory, archive, scratch),
+            _command(java, settings, archive, scratch),
             stdin=subprocess.PIPE,  # the JVM ends when this pipe closes, however this process dies
             stdout=log,
             stderr=log,
@@ -139,6 +145,10 @@ def class_path() -> str:
     return os.pathsep.join(sorted(str(jar) for jar in (spark_home() / "jars").glob("*.jar")))
 
 
+def _listed(paths: str | None) -> list[str]:
+    return paths.split(os.pathsep) if paths else []
+
+
 def _hadoop_folders() -> list[str]:
     return [os.environ[name] for name in HADOOP_VARIABLES if os.environ.get(name)]
 
@@ -151,15 +161,15 @@ def remove_abandoned_scratch() -> None:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _command(java: Java, memory: str, archive: ClassArchive, scratch: Path) -> list[str]:
+def _command(java: Java, settings: Mapping[str, str], archive: ClassArchive, scratch: Path) -> list[str]:
     log_config = scratch / "log4j2.properties"
     log_config.write_text(_QUIET_LOG.format(level=_log_level(), path=scratch / "spark.log"))
     return [
         str(java.executable),
         "-cp",
         # Settings of a Hadoop cluster come last: in front of the jars they would invalidate the class archive.
-        os.pathsep.join([class_path(), *_hadoop_folders()]),
-        f"-Xmx{memory}",
+        os.pathsep.join([class_path(), *_hadoop_folders(), *_listed(settings.get(_DRIVER_CLASS_PATH))]),
+        f"-Xmx{settings.get(_DRIVER_MEMORY, _USUAL_MEMORY)}",
         f"-Dlog4j2.configurationFile=file:{log_config}",
         f"-Djava.io.tmpdir={scratch}",
         "-Djdk.reflect.useDirectMethodHandle=false",
@@ -168,7 +178,10 @@ def _command(java: Java, memory: str, archive: ClassArchive, scratch: Path) -> l
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
         *_JIT_OPTIONS,
         *archive.options(scratch),
+        *shlex.split(settings.get(_DRIVER_OPTIONS, "")),
         "org.apache.spark.deploy.SparkSubmit",
+        # Before `pyspark-shell`: packages and jars are fetched while the command is read, and never later.
+        *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
         "pyspark-shell",
     ]
 
@@ -219,18 +232,18 @@ def _last_words(scratch: Path) -> str:
 _running: Jvm | None = None
 
 
-def begin_jvm(*, memory: str, environment: dict[str, str]) -> Jvm:
+def begin_jvm(settings: Mapping[str, str], environment: Mapping[str, str]) -> Jvm:
     """The one JVM of this process, started when it is first needed and ended at exit; it may still be starting."""
     global _running
     if _running is None or not _running.alive:
-        _running = launch_jvm(memory=memory, environment=environment)
+        _running = launch_jvm(settings, environment)
         atexit.register(end_running_jvm)
     return _running
 
 
-def running_jvm(*, memory: str, environment: dict[str, str]) -> Jvm:
+def running_jvm(settings: Mapping[str, str], environment: Mapping[str, str]) -> Jvm:
     """The one JVM of this process, ready for a driver."""
-    jvm = begin_jvm(memory=memory, environment=environment)
+    jvm = begin_jvm(settings, environment)
     jvm.await_gateway()
     return jvm
 

@@ -1,0 +1,98 @@
+"""The one place that knows pyspark's private parts; a new Spark version is looked at here first.
+
+pyspark finds a JVM that it did not start through environment variables, keeps its gateway in class attributes, and
+takes over Ctrl-C and some loggers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from driftline.spark.runtime.jvm import Jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def gateway_variables(jvm: Jvm) -> Iterator[None]:
+    """pyspark finds a running JVM, and the Python for its workers, through these variables."""
+    wanted = {
+        "PYSPARK_GATEWAY_PORT": str(jvm.port),
+        "PYSPARK_GATEWAY_SECRET": jvm.secret,
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "SPARK_REMOTE": None,
+    }
+    saved = {name: os.environ.get(name) for name in wanted}
+    _set_variables(wanted)
+    try:
+        yield
+    finally:
+        _set_variables(saved)
+
+
+@contextmanager
+def own_interrupt_handler() -> Iterator[None]:
+    """Keep Ctrl-C as it was: pyspark's handler would talk to the JVM in the middle of another call."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _set_variables(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def quieten_accumulators(session: SparkSession) -> None:
+    """pyspark's server for accumulators would print a stack trace when the JVM is gone."""
+    server: Any = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+
+
+def forget_gateway() -> None:
+    """After the JVM was killed: let pyspark start anew instead of talking to the dead."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+def silence_pandas_warnings() -> None:
+    """pyspark warns about pandas 3, which driftline does not use."""
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\..*")
+
+
+def silence_py4j() -> None:
+    """py4j logs a stack trace, on its own and the root logger, when a call is interrupted or the JVM is gone."""
+    own = logging.getLogger("py4j")
+    own.addHandler(logging.NullHandler())
+    own.propagate = False
+    root = logging.getLogger()
+    if _is_not_from_py4j not in root.filters:
+        root.addFilter(_is_not_from_py4j)
+
+
+def _is_not_from_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
