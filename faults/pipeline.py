@@ -40,7 +40,7 @@ def run(seed: int, rounds: int) -> Iterator[Tally]:
     """One tally a kind of fault."""
     yield _histories("random histories with kills, local", seed, rounds)
     yield _histories("random histories with kills, Spark", seed, max(1, rounds // 25), "local[2]")
-    yield _damage("damaged stage and run records", seed, rounds, "stages/*.json", "runs/*.json", "prints.json")
+    yield _damage("damaged stage and run records", seed, rounds, "stages/*.json", "runs/*.json", "fingerprints.json")
     yield _damage("damaged events and locks in the state", seed, rounds // 2, "events/*/*.jsonl", "lock")
     yield _damage("damaged logs of the lake", seed, rounds // 2, "../../lake/tables/t/deltas/_delta_log/*.json")
     yield _full_disk(seed, rounds // 4)

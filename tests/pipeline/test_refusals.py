@@ -10,7 +10,7 @@ from driftline.cli.main import driftline
 from driftline.cli.outcome import run as run_command
 from driftline.errors import DriftlineError
 from driftline.pipeline import load
-from pipeline.shop import PIPELINE, make_shop, run
+from pipeline.shop import PIPELINE, lake_rows, make_shop, run
 
 
 @pytest.mark.parametrize(
@@ -31,27 +31,25 @@ def test_addresses_are_refused_by_name(tmp_path: Path, old: str, new: str, key: 
     assert not (tmp_path / "s3:").exists()
 
 
-@pytest.mark.parametrize("engine", ["local"])
-def test_a_delta_table_and_partitions_are_not_read_as_loose_files(tmp_path: Path, engine: str) -> None:
+def test_delta_tables_and_partitions_are_read_as_tables(tmp_path: Path) -> None:
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from deltalake import write_deltalake
 
     for day in ("2026-03-01", "2026-03-02"):
         write_deltalake(str(tmp_path / f"data/t-{day}"), pa.table({"id": ["1", day]}))
-        write_deltalake(str(tmp_path / f"data/t-{day}"), pa.table({"id": ["2"]}), mode="overwrite")
+        write_deltalake(str(tmp_path / f"data/t-{day}"), pa.table({"id": ["2", day]}), mode="overwrite")
         part = tmp_path / f"data/h-{day}/region=n"
         part.mkdir(parents=True)
-        (part / "a.csv").write_text("id\n1\n")
+        pq.write_table(pa.table({"id": ["1", day]}), part / "a.parquet")
     file = tmp_path / "p.toml"
-    tables = "".join(
-        f'[tables.{n}]\nsnapshots = "data/{n}-{{date}}"\nkey = "id"\nevents = "{n}-{{to}}.jsonl"\n' for n in "th"
-    )
-    file.write_text(f'[pipeline]\nname = "p"\n{tables}')
-    record = run(file, engine=engine)
-    assert record.exit_code == 2
-    problems = {stage.stage[0]: stage.problem for stage in record.stages}
-    assert problems["t"].startswith("delta_table: ")
-    assert problems["h"].startswith("partitioned_folder: ")
+    declared = '[tables.{n}]\nsnapshots = "data/{n}-{{date}}"\nkey = "id"\nevents = "{n}-{{to}}.jsonl"\ndeltas = true\n'
+    tables = "".join(declared.format(n=name) for name in "th")
+    file.write_text(f'[pipeline]\nname = "p"\n[lake]\npath = "lake"\n{tables}')
+    record = run(file)
+    assert record.exit_code == 0, [stage.problem for stage in record.stages]
+    assert sorted(lake_rows(tmp_path, "t")) == ["2", "2026-03-02"]
+    assert lake_rows(tmp_path, "h")["2026-03-02"] == {"id": "2026-03-02", "region": "n"}
 
 
 def test_a_damaged_run_record_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -225,8 +225,8 @@ def test_a_threshold_holds_back_what_follows(tmp_path: Path) -> None:
     assert process.returncode == 1, words
     assert "threshold exceeded: orders/2026-03-02/diff: removed > 0.5% (measured 1.00%)" in words
     fates = {stage["stage"]: stage["result"] for stage in last_record(tmp_path)["stages"]}
-    assert fates["orders/2026-03-02/deltas"] == "held"
-    assert fates["orders/lake/compact"] == "held"
+    assert fates["orders/2026-03-02/deltas"] == "gated"
+    assert fates["orders/lake/compact"] == "gated"
     assert fates["customers/lake/compact"] == "done"
     assert (tmp_path / "out/orders-2026-03-02.jsonl").exists()
     assert run(file).exit_code == 1
@@ -269,7 +269,7 @@ def test_a_source_that_does_not_hold_still_is_noticed(what: str, tmp_path: Path,
     original = running.PipelineRun._bench
 
     def meddling(self, stage, tracker):
-        bench = original(self, stage, tracker)
+        context = original(self, stage, tracker)
         if stage.name == "orders/2026-03-03/diff":
             status = victim.stat()
             if what == "disappears":
@@ -278,7 +278,7 @@ def test_a_source_that_does_not_hold_still_is_noticed(what: str, tmp_path: Path,
                 victim.write_bytes(victim.read_bytes().replace(b"orders 9", b"orderz 9", 1))
                 if what != "changes":
                     os.utime(victim, ns=(status.st_atime_ns, status.st_mtime_ns))
-        return bench
+        return context
 
     monkeypatch.setattr(running.PipelineRun, "_bench", meddling)
     record = run(file)
@@ -402,7 +402,7 @@ def test_a_run_that_cannot_begin_is_told_too(tmp_path: Path) -> None:
 def test_a_fault_in_a_stage_does_not_end_the_others(tmp_path: Path, monkeypatch) -> None:
     from driftline.pipeline import changeset_stages
 
-    def broken(plan, kind, diff, bench):
+    def broken(plan, kind, diff, context):
         raise RuntimeError("something nobody thought of")
 
     monkeypatch.setattr(changeset_stages, "_changeset", broken)

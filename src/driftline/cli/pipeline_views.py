@@ -23,7 +23,7 @@ _COLOURS = {
     "kept": "dim",
     "failed": "bold red",
     "blocked": "red",
-    "held": "yellow",
+    "gated": "yellow",
     "cancelled": "yellow",
 }
 
@@ -182,7 +182,7 @@ def explain(declared: Pipeline, record: RunRecord) -> None:
     if record.result == "cancelled":
         done = sum(stage.result in ("done", "kept") for stage in record.stages)
         tell(f"stopped: {done} of {len(record.stages)} stages are done and stay done; go on with: {again}")
-    if any(stage.result == "held" for stage in record.stages):
+    if any(stage.result == "gated" for stage in record.stages):
         tell("held back: look at the events, then correct the data or run again with --ignore-thresholds")
     if record.result == "done" and sys.stderr.isatty():
         tell(_results(declared, record), "dim")

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
 
-from driftline.pipeline.changeset_files import Kind, write_locally, write_on_spark
-from driftline.pipeline.stages import Outcome, Stage
+from driftline.changesets import Table
+from driftline.changesets.from_events import from_events
+from driftline.deltas.typed_rows import typed_event, typed_events
+from driftline.files import read_lines
+from driftline.pipeline.declaration import TableFlow
+from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
-from driftline.pipeline.workbench import Workbench
+
+SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
+
+Event = dict[str, Any]
+Kind = Literal["changeset", "patchset"]
 
 
 def changeset_stages(plan: TablePlan) -> Iterator[Stage]:
@@ -28,8 +39,62 @@ def changeset_stages(plan: TablePlan) -> Iterator[Stage]:
             )
 
 
-def _changeset(plan: TablePlan, kind: Kind, diff: str, bench: Workbench) -> Outcome:
-    events = bench.made(diff, "events")
-    write = write_on_spark if bench.engine.is_spark else write_locally
-    with open(bench.outputs.path(kind), "wb") as out:
-        return Outcome({"changes": write(out, kind, plan.flow, events, bench)})
+def _changeset(plan: TablePlan, kind: Kind, diff: str, context: StageContext) -> Outcome:
+    events = context.made(diff, "events")
+    write = write_on_spark if context.engine.is_spark else write_locally
+    with open(context.outputs.path(kind), "wb") as out:
+        return Outcome({"changes": write(out, kind, plan.flow, events, context)})
+
+
+def write_locally(out: BinaryIO, kind: Kind, flow: TableFlow, events: Path, context: StageContext) -> int:
+    """Write the changes of one pair of snapshots; how many there are."""
+    lines = read_lines(events)
+    schema = json.loads(next(lines))
+    types = sql_types(flow, schema["columns_b"])
+    table = Table(flow.name, columns=list(types.items()), primary_key=list(flow.key))
+    counted = _Counted(schema, typed_events(map(json.loads, lines), flow.columns))
+    from_events(counted, table, format=kind).write_to(out)
+    return counted.number
+
+
+def write_on_spark(out: BinaryIO, kind: Kind, flow: TableFlow, events: Path, context: StageContext) -> int:
+    """The same bytes; records are made and put into order in tasks."""
+    from driftline.sources.workspace import Workspace
+    from driftline.spark.changesets import write_changeset
+
+    with open(events, "rb") as lines:
+        header = json.loads(lines.readline())["columns_b"]
+    place = context.state / "work"
+    place.mkdir(parents=True, exist_ok=True)
+    with Workspace(str(place.resolve())) as workspace:
+        return write_changeset(
+            context.engine.session(),
+            str(events.resolve()),
+            out,
+            kind,
+            folder=str(workspace.folder),
+            table=flow.name,
+            types=sql_types(flow, header),
+            reading=partial(typed_event, types=dict(flow.columns)) if flow.columns else None,
+            tracker=context.tracker,
+        )
+
+
+def sql_types(flow: TableFlow, header: list[str]) -> Mapping[str, str]:
+    """The declared type of every column, as SQLite calls it."""
+    return {name: SQL_TYPES[flow.columns.get(name, "string")] for name in header}
+
+
+class _Counted:
+    """A schema and the data events behind it on their way; the data events are counted."""
+
+    def __init__(self, schema: Event, events: Iterator[Event]) -> None:
+        self._schema = schema
+        self._events = events
+        self.number = 0
+
+    def __iter__(self) -> Iterator[Event]:
+        yield self._schema
+        for event in self._events:
+            self.number += 1
+            yield event

@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from driftline.pipeline.snapshots import Snapshot
-from driftline.pipeline.stages import Outcome, Stage
+from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
-from driftline.pipeline.workbench import Workbench
 from driftline.tables.engines import DiffJob, find_engine
 from driftline.tables.stats import Stats
 
@@ -41,13 +40,13 @@ def diff_stages(plan: TablePlan) -> Iterator[Stage]:
         earlier = (plan.name(after.label, "diff"),)
 
 
-def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, bench: Workbench) -> Outcome:
-    events = bench.outputs.path("events")
-    stats = compare(plan, before.given, after.given, bench, events)
-    if "formatted" in bench.stage.outputs:
+def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, context: StageContext) -> Outcome:
+    events = context.outputs.path("events")
+    stats = compare(plan, before.given, after.given, context, events)
+    if "formatted" in context.stage.outputs:
         from driftline.sinks.formats import write_events
 
-        with open(events, "rb") as lines, open(bench.outputs.path("formatted"), "wb") as out:
+        with open(events, "rb") as lines, open(context.outputs.path("formatted"), "wb") as out:
             write_events(lines, out, plan.flow.events_format)
     return Outcome(
         {
@@ -61,18 +60,18 @@ def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, bench: Workbench) 
     )
 
 
-def compare(plan: TablePlan, before: str, after: str, bench: Workbench, events: Path) -> Stats:
+def compare(plan: TablePlan, before: str, after: str, context: StageContext, events: Path) -> Stats:
     """Write the events of two files with the table's rules; what was parsed waits for the table's next comparison."""
     job = DiffJob(
         before,
         after,
         plan.diff_options(),
-        bench.engine.memory,
-        bench.engine.master,
-        bench.tracker,
-        bench.engine.shelf(plan.flow.name, shared_files(plan), bench.state / "work"),
+        context.engine.memory,
+        context.engine.master,
+        context.tracker,
+        context.engine.shelf(plan.flow.name, shared_files(plan), context.state / "work"),
     )
-    engine = find_engine(bench.engine.choose(job))
+    engine = find_engine(context.engine.choose(job))
     with open(events, "wb", buffering=1 << 20) as out:
         return engine(job, out.write)
 

@@ -17,8 +17,7 @@ from driftline.codeindex.mode_diff import diff_mode
 from driftline.codeindex.storage import CacheRoot
 from driftline.errors import DriftlineError
 from driftline.pipeline.declaration import IndexFlow, Pipeline
-from driftline.pipeline.stages import Outcome, Stage
-from driftline.pipeline.workbench import Workbench
+from driftline.pipeline.stages import Outcome, Stage, StageContext
 
 
 def index_stages(pipeline: Pipeline, flow: IndexFlow) -> list[Stage]:
@@ -37,8 +36,8 @@ def index_stages(pipeline: Pipeline, flow: IndexFlow) -> list[Stage]:
                 "allow_mismatch": flow.allow_mismatch,
             },
             gate=flow.fail_if,
-            marks=partial(_marks, pipeline, flow),
-            still_true=partial(_is_still_kept, pipeline, flow),
+            extra_inputs=partial(_extra_inputs, pipeline, flow),
+            is_fresh=partial(_is_kept, pipeline, flow),
         )
     ]
 
@@ -55,34 +54,34 @@ def _job(pipeline: Pipeline, flow: IndexFlow) -> DiffJob:
     )
 
 
-def _marks(pipeline: Pipeline, flow: IndexFlow) -> dict[str, Any]:
+def _extra_inputs(pipeline: Pipeline, flow: IndexFlow) -> dict[str, Any]:
     """What both sides hold, by the fingerprints of their artifacts."""
     request, _ = _job(pipeline, flow).prepare()
     return {"from": fingerprints(request.before), "to": fingerprints(request.after)}
 
 
-def _diff(flow: IndexFlow, bench: Workbench) -> Outcome:
-    job = _job(bench.pipeline, flow)
+def _diff(flow: IndexFlow, context: StageContext) -> Outcome:
+    job = _job(context.pipeline, flow)
     request, cache = job.prepare()
-    name, _ = choose_engine(request, bench.engine.wanted, bench.engine.master)
-    with _scheduler(bench, name) as scheduler:
-        kept = compute(request, cache, job.keeping, scheduler=scheduler, tracker=bench.tracker)
+    name, _ = choose_engine(request, context.engine.wanted, context.engine.master)
+    with _scheduler(context, name) as scheduler:
+        kept = compute(request, cache, job.keeping, scheduler=scheduler, tracker=context.tracker)
     if flow.events:
-        with open(bench.outputs.path("events"), "wb") as out:
+        with open(context.outputs.path("events"), "wb") as out:
             for event in kept.result.events:
                 out.write(json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
     return Outcome(_counts(kept.result.summary), {"diff_id": kept.result.diff_id})
 
 
 @contextmanager
-def _scheduler(bench: Workbench, name: str) -> Iterator[ModeScheduler]:
+def _scheduler(context: StageContext, name: str) -> Iterator[ModeScheduler]:
     if name != "spark":
         yield diff_mode
         return
     from driftline.spark.index_diff import mode_scheduler
 
-    bench.engine.session()
-    with mode_scheduler(bench.engine.master) as scheduler:
+    context.engine.session()
+    with mode_scheduler(context.engine.master) as scheduler:
         yield scheduler
 
 
@@ -94,7 +93,7 @@ def _counts(summary: Mapping[str, Any]) -> dict[str, int]:
     return counts
 
 
-def _is_still_kept(pipeline: Pipeline, flow: IndexFlow, bench: Workbench, facts: Mapping[str, Any]) -> bool:
+def _is_kept(pipeline: Pipeline, flow: IndexFlow, context: StageContext, facts: Mapping[str, Any]) -> bool:
     if not flow.registry or "path:" in f"{flow.before} {flow.after}":
         return True
     try:

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 from driftline.lake import compact
+from driftline.lake.ledger import Ledger
+from driftline.lake.moments import parse_moment
 from driftline.pipeline.declaration import StateTarget
-from driftline.pipeline.moments import moment_of
-from driftline.pipeline.stages import Outcome, Stage
+from driftline.pipeline.snapshots import end_of_day, parse_day
+from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
-from driftline.pipeline.workbench import Workbench
 
 
 def compact_stages(plan: TablePlan) -> Iterator[Stage]:
@@ -22,7 +23,7 @@ def compact_stages(plan: TablePlan) -> Iterator[Stage]:
             partial(_compact, plan),
             needs=(plan.name(plan.snapshots[-1].label, "deltas"),),
             options={"lake": plan.lake_options()},
-            still_true=partial(_is_still_compacted, plan),
+            is_fresh=partial(_is_compacted, plan),
         )
 
 
@@ -39,36 +40,49 @@ def state_stages(plan: TablePlan) -> Iterator[Stage]:
         )
 
 
-def _compact(plan: TablePlan, bench: Workbench) -> Outcome:
-    engine = {"engine": _fold_engine(bench)} if bench.engine.is_spark else {}
-    done = compact(plan.lake(), plan.flow.name, tracker=bench.tracker, **engine)
+def _compact(plan: TablePlan, context: StageContext) -> Outcome:
+    engine = {"engine": _fold_engine(context)} if context.engine.is_spark else {}
+    done = compact(plan.lake(), plan.flow.name, tracker=context.tracker, **engine)
     return Outcome({"deltas": done.deltas_folded, "files": done.files_written}, {"deltas_version": done.deltas_version})
 
 
-def _is_still_compacted(plan: TablePlan, bench: Workbench, facts: Mapping[str, Any]) -> bool:
+def _is_compacted(plan: TablePlan, context: StageContext, facts: Mapping[str, Any]) -> bool:
     from driftline.lake.snapshots import newest_snapshot
 
     snapshot = newest_snapshot(plan.lake(), plan.flow.name)
     return snapshot is not None and snapshot.deltas_version >= facts["deltas_version"]
 
 
-def _state(plan: TablePlan, target: StateTarget, bench: Workbench) -> Outcome:
+def _state(plan: TablePlan, target: StateTarget, context: StageContext) -> Outcome:
     from driftline.lake import materialize
 
-    engine = {"engine": _fold_engine(bench)} if bench.engine.is_spark else {}
+    engine = {"engine": _fold_engine(context)} if context.engine.is_spark else {}
     rows = materialize(
         plan.lake(),
         plan.flow.name,
-        bench.outputs.path("state"),
+        context.outputs.path("state"),
         format=target.format,
         as_of=moment_of(target.as_of, plan.ledger()),
-        tracker=bench.tracker,
+        tracker=context.tracker,
         **engine,
     )
     return Outcome({"rows": rows})
 
 
-def _fold_engine(bench: Workbench) -> Any:
+def _fold_engine(context: StageContext) -> Any:
     from driftline.spark.lake_folds import fold_engine
 
-    return fold_engine(bench.engine.session())
+    return fold_engine(context.engine.session())
+
+
+def moment_of(text: str | None, ledger: Ledger) -> int | None:
+    """The last timestamp that belongs to the moment; None is now."""
+    if text is None:
+        return None
+    day = parse_day(text)
+    if day is not None and not text.isdecimal():
+        return end_of_day(day)
+    window = ledger.find(text)
+    if window is not None:
+        return ledger.end_of(window)
+    return parse_moment(text)

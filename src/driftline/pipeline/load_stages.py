@@ -15,9 +15,8 @@ from driftline.lake.ledger import Ledger, Window, read_ledger
 from driftline.lake.loading import LoadJob, Schedulers, Wanted, load_snapshot, refresh, refuse_others, settle
 from driftline.pipeline.diff_stages import compare
 from driftline.pipeline.snapshots import Snapshot, start_of_day
-from driftline.pipeline.stages import Outcome, Stage
+from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
-from driftline.pipeline.workbench import Workbench
 from driftline.tables.nothing import is_text, write_nothing
 
 
@@ -43,7 +42,7 @@ def load_stages(plan: TablePlan) -> Iterator[Stage]:
                 "rules": plan.flow.rules(),
                 "last": is_last,
             },
-            still_true=partial(_is_still_loaded, plan),
+            is_fresh=partial(_is_loaded, plan),
             after=tuple(plan.name(other.label, "diff") for other in plan.snapshots[1:2]) if before is None else (),
         )
         needs = (name,)
@@ -59,26 +58,26 @@ class _Load:
     is_last: bool
 
 
-def _load(load: _Load, bench: Workbench) -> Outcome:
+def _load(load: _Load, context: StageContext) -> Outcome:
     plan = load.plan
-    with _scratch(bench) as scratch:
-        job = _job(load, bench)
-        events = _Events(load, bench, scratch)
-        if bench.full_refresh and load.before is None:
+    with _scratch(context) as scratch:
+        job = _job(load, context)
+        events = _Events(load, context, scratch)
+        if context.full_refresh and load.before is None:
             refresh(job, events)
         ledger = read_ledger(job.lake, job.table)
         refuse_others(job, ledger)
-        window = _put_in(load, job, ledger, events, bench)
-        later = settle(job, bench.print_of(load.snapshot.path), events) if load.is_last else None
+        window = _put_in(load, job, ledger, events, context)
+        later = settle(job, context.fingerprint_of(load.snapshot.path), events) if load.is_last else None
     deltas = (window.deltas if window != ledger.find(window.label) else 0) + (later.deltas if later else 0)
     newest = later or window
     facts = {"label": newest.label, "content": newest.content, "last": load.is_last, "table": plan.flow.name}
     return Outcome({"deltas": deltas}, facts)
 
 
-def _put_in(load: _Load, job: LoadJob, ledger: Ledger, events: _Events, bench: Workbench) -> Window:
-    fingerprint = bench.print_of(load.snapshot.path)
-    before = bench.print_of(load.before.path) if load.before else None
+def _put_in(load: _Load, job: LoadJob, ledger: Ledger, events: _Events, context: StageContext) -> Window:
+    fingerprint = context.fingerprint_of(load.snapshot.path)
+    before = context.fingerprint_of(load.before.path) if load.before else None
     if load.plan.flow.snapshots is not None:
         wanted = Wanted(load.snapshot.label, fingerprint, partial(_start, load.snapshot), before)
         return load_snapshot(job, wanted, events)
@@ -123,7 +122,7 @@ def _now(ledger: Ledger) -> int:
     return max(physical_ms() << COUNTER_BITS, ledger.newest.last + (1 << COUNTER_BITS) if ledger.newest else 0)
 
 
-def _job(load: _Load, bench: Workbench) -> LoadJob:
+def _job(load: _Load, context: StageContext) -> LoadJob:
     plan = load.plan
     assert plan.pipeline.lake is not None
     return LoadJob(
@@ -135,24 +134,24 @@ def _job(load: _Load, bench: Workbench) -> LoadJob:
         plan.flow.columns,
         plan.flow.rules(),
         is_text(load.snapshot.given, plan.diff_options().reading),
-        _schedulers(bench),
-        bench.tracker,
+        _schedulers(context),
+        context.tracker,
     )
 
 
-def _schedulers(bench: Workbench) -> Schedulers:
-    if not bench.engine.is_spark:
+def _schedulers(context: StageContext) -> Schedulers:
+    if not context.engine.is_spark:
         return Schedulers()
     from driftline.spark.lake_ingest import load_schedulers
 
-    return load_schedulers(bench.engine.session())
+    return load_schedulers(context.engine.session())
 
 
 class _Events:
     """The events of one snapshot: its difference from the one before it is there, the whole is made on demand."""
 
-    def __init__(self, load: _Load, bench: Workbench, scratch: Path) -> None:
-        self._load, self._bench, self._scratch = load, bench, scratch
+    def __init__(self, load: _Load, context: StageContext, scratch: Path) -> None:
+        self._load, self._bench, self._scratch = load, context, scratch
 
     def difference(self) -> Path | None:
         """What the diff stage wrote."""
@@ -169,14 +168,14 @@ class _Events:
 
 
 @contextmanager
-def _scratch(bench: Workbench) -> Iterator[Path]:
-    place = bench.state / "work"
+def _scratch(context: StageContext) -> Iterator[Path]:
+    place = context.state / "work"
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place) as folder:
         yield Path(folder)
 
 
-def _is_still_loaded(plan: TablePlan, bench: Workbench, facts: Mapping[str, Any]) -> bool:
+def _is_loaded(plan: TablePlan, context: StageContext, facts: Mapping[str, Any]) -> bool:
     ledger = plan.ledger()
     if not ledger.holds(facts["label"], facts["content"]) or ledger.others:
         return False

@@ -11,7 +11,7 @@ from pathlib import Path
 from driftline.errors import StorageError
 from driftline.files import naming_the_file, replace_file, sync_directory
 from driftline.pipeline.declaration import Pipeline
-from driftline.pipeline.prints import checksum, files_below
+from driftline.pipeline.fingerprints import checksum, files_below
 from driftline.pipeline.stages import OutputFile
 
 _MARK = ".part"

@@ -11,8 +11,7 @@ from driftline.files import naming_the_file
 from driftline.payloads.batch import Scheduler, local_scheduler, run_batch
 from driftline.payloads.batch_job import BatchJob, Role, open_source
 from driftline.pipeline.declaration import PayloadFlow, Pipeline
-from driftline.pipeline.stages import Outcome, Stage
-from driftline.pipeline.workbench import Workbench
+from driftline.pipeline.stages import Outcome, Stage, StageContext
 
 
 def payload_stages(pipeline: Pipeline, flow: PayloadFlow) -> list[Stage]:
@@ -37,10 +36,10 @@ def _given(flow: PayloadFlow) -> list[tuple[str, Role]]:
     return [(flow.old, "old"), (flow.new, "new")]
 
 
-def _compare(flow: PayloadFlow, bench: Workbench) -> Outcome:
-    job = _job(flow, bench.pipeline)
-    with _scheduler(bench, job) as scheduler:
-        totals = run_batch(job, bench.outputs.path("report"), scheduler, bench.tracker)
+def _compare(flow: PayloadFlow, context: StageContext) -> Outcome:
+    job = _job(flow, context.pipeline)
+    with _scheduler(context, job) as scheduler:
+        totals = run_batch(job, context.outputs.path("report"), scheduler, context.tracker)
     return Outcome(
         {
             "matching": totals.matched,
@@ -61,8 +60,8 @@ def _job(flow: PayloadFlow, pipeline: Pipeline) -> BatchJob:
 
 
 @contextmanager
-def _scheduler(bench: Workbench, job: BatchJob) -> Iterator[Scheduler]:
-    engine = bench.engine
+def _scheduler(context: StageContext, job: BatchJob) -> Iterator[Scheduler]:
+    engine = context.engine
     name, _ = choose_engine("payloads", engine.wanted, size=lambda: job.size, master=engine.master)
     if name != "spark":
         with local_scheduler(job) as scheduler:
@@ -71,5 +70,5 @@ def _scheduler(bench: Workbench, job: BatchJob) -> Iterator[Scheduler]:
     from driftline.spark.payload_batches import spark_scheduler
 
     engine.session()
-    with spark_scheduler(engine.master, bench.tracker) as scheduler:
+    with spark_scheduler(engine.master, context.tracker) as scheduler:
         yield scheduler

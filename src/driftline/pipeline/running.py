@@ -13,12 +13,11 @@ from driftline.errors import Cancelled, DriftlineError, LockedError
 from driftline.files import exclusive_lock, explain_os_error, naming_the_file
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.engine import RunEngine
+from driftline.pipeline.fingerprints import FileFingerprint, FingerprintCache, files_below
 from driftline.pipeline.graph import build, state_directory
 from driftline.pipeline.outputs import Outputs, are_there, sweep, sweep_state
-from driftline.pipeline.prints import FilePrint, PrintBook, files_below
 from driftline.pipeline.records import RecordStore, RunRecord, StageRun, new_run_id, timestamp, versions
-from driftline.pipeline.stages import Stage, StageRecord
-from driftline.pipeline.workbench import Workbench
+from driftline.pipeline.stages import Stage, StageContext, StageRecord
 from driftline.progress import Tracker
 
 StageListener = Callable[[StageRun], None]
@@ -45,7 +44,7 @@ class PipelineRun:
         self.tracker = tracker
         self.state = state_directory(pipeline)
         self.store = RecordStore(self.state)
-        self.prints = PrintBook(pipeline, self.state)
+        self.fingerprints = FingerprintCache(pipeline, self.state)
         self.runs: dict[str, StageRun] = {}
         self._exceeded: dict[str, list[str]] = {}
         self._ignore_thresholds = ignore_thresholds
@@ -72,7 +71,7 @@ class PipelineRun:
             except BaseException:
                 self.tracker.cancel()
                 raise
-        self.prints.save()
+        self.fingerprints.save()
 
     def _stop(self, running: dict[Future[StageRun], Stage], wish: BaseException) -> None:
         """Let what is under way end at its next check; what is done stays done, and the record says so."""
@@ -102,12 +101,12 @@ class PipelineRun:
     def _hindrance(self, stage: Stage) -> StageRun | None:
         """Why a stage cannot run: what it needs is not there."""
         results = {self.runs[need].result: need for need in stage.needs}
-        for result in ("cancelled", "failed", "blocked", "held"):
+        for result in ("cancelled", "failed", "blocked", "gated"):
             if result in results:
                 become = "blocked" if result == "failed" else result
                 return StageRun(stage.name, become, problem=f"needs {results[result]}")
         if any(self._is_over(need) for need in stage.needs):
-            return StageRun(stage.name, "held", problem="a threshold was exceeded")
+            return StageRun(stage.name, "gated", problem="a threshold was exceeded")
         return None
 
     def _is_over(self, name: str) -> bool:
@@ -143,22 +142,22 @@ class PipelineRun:
     def _done_or_kept(self, stage: Stage) -> tuple[StageRecord, bool]:
         started = time.monotonic()
         tracker = self.tracker.branch(stage.name)
-        bench = self._bench(stage, tracker)
-        needs = [bench.needed[name].digest for name in stage.needs]
-        key = stage.key([bench.print_of(path) for path in stage.sources], needs)
+        context = self._context(stage, tracker)
+        needs = [context.needed[name].digest for name in stage.needs]
+        key = stage.key([context.fingerprint_of(path) for path in stage.sources], needs)
         known = self.store.stage(stage.name)
-        if not self._full_refresh and known and known.key == key and self._still_true(stage, bench, known):
+        if not self._full_refresh and known and known.key == key and self._is_fresh(stage, context, known):
             return known, True
         self.store.forget_stage(stage.name)
         try:
-            outcome = stage.action(bench)
+            outcome = stage.action(context)
             for path in stage.sources:
                 for file in files_below(path):
-                    self.prints.check(file)
-            outputs = bench.outputs.commit()
+                    self.fingerprints.check(file)
+            outputs = context.outputs.commit()
         finally:
-            bench.outputs.discard()
-        inputs = tuple(entry.to_record() for path in stage.sources for entry in bench.sources[path])
+            context.outputs.discard()
+        inputs = tuple(entry.to_record() for path in stage.sources for entry in context.sources[path])
         seconds = round(time.monotonic() - started, 3)
         record = StageRecord(
             stage.name, key, dict(outcome.counts), dict(outcome.facts), inputs, outputs, seconds, timestamp()
@@ -166,19 +165,19 @@ class PipelineRun:
         self.store.keep_stage(record)
         return record, False
 
-    def _still_true(self, stage: Stage, bench: Workbench, known: StageRecord) -> bool:
-        return are_there(self.pipeline, known.outputs, thorough=self._thorough) and stage.still_true(bench, known.facts)
+    def _is_fresh(self, stage: Stage, context: StageContext, known: StageRecord) -> bool:
+        return are_there(self.pipeline, known.outputs, thorough=self._thorough) and stage.is_fresh(context, known.facts)
 
-    def _bench(self, stage: Stage, tracker: Tracker) -> Workbench:
-        sources = {path: self._prints_of(path, tracker) for path in stage.sources}
+    def _context(self, stage: Stage, tracker: Tracker) -> StageContext:
+        sources = {path: self._fingerprints_of(path, tracker) for path in stage.sources}
         needed = {name: record for name in stage.needs if (record := self.runs[name].record) is not None}
         outputs = Outputs(self.pipeline, stage.outputs)
-        return Workbench(
+        return StageContext(
             self.pipeline, stage, self.state, self.engine, tracker, outputs, needed, sources, self._full_refresh
         )
 
-    def _prints_of(self, path: Path, tracker: Tracker) -> tuple[FilePrint, ...]:
-        return tuple(self.prints.take(file, tracker) for file in files_below(path))
+    def _fingerprints_of(self, path: Path, tracker: Tracker) -> tuple[FileFingerprint, ...]:
+        return tuple(self.fingerprints.take(file, tracker) for file in files_below(path))
 
 
 def run_pipeline(

@@ -11,13 +11,19 @@ from driftline.canonical import canonical_json, sha256_hex
 from driftline.pipeline.thresholds import Threshold
 
 if TYPE_CHECKING:
-    from driftline.pipeline.workbench import Workbench
+    from driftline.pipeline.declaration import Pipeline
+    from driftline.pipeline.engine import RunEngine
+    from driftline.pipeline.fingerprints import FileFingerprint
+    from driftline.pipeline.outputs import Outputs
+    from driftline.progress import Tracker
 
-MEANING = 1  # raised when the same inputs give other results than before, so that records of older runs no longer hold
+CACHE_VERSION = (
+    2  # raised when the same inputs give other results than before, so that records of older runs no longer hold
+)
 
 # done: it ran; kept: done before and still true; failed: it raised; blocked: it needs one that failed;
-# held: a threshold before it was exceeded; cancelled: the run was stopped before it
-Result = Literal["done", "kept", "failed", "blocked", "held", "cancelled"]
+# gated: a threshold before it was exceeded; cancelled: the run was stopped before it
+Result = Literal["done", "kept", "failed", "blocked", "gated", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +34,11 @@ class Outcome:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-Action = Callable[["Workbench"], Outcome]
-Check = Callable[["Workbench", Mapping[str, Any]], bool]
+Action = Callable[["StageContext"], Outcome]
+Check = Callable[["StageContext", Mapping[str, Any]], bool]
 
 
-def always_true(bench: Workbench, facts: Mapping[str, Any]) -> bool:
+def always_fresh(context: StageContext, facts: Mapping[str, Any]) -> bool:
     """For stages whose result is their files alone."""
     return True
 
@@ -42,7 +48,7 @@ class Stage:
     """One step.
 
     `after` names stages that it rather follows than runs beside, whatever becomes of them: what they parsed waits for
-    it. `marks` tell what it reads beside plain files; `still_true` asks the world outside its files (a lake, a
+    it. `extra_inputs` tell what it reads beside plain files; `is_fresh` asks the world outside its files (a lake, a
     registry) whether the result still holds.
     """
 
@@ -53,8 +59,8 @@ class Stage:
     outputs: Mapping[str, Path] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     gate: tuple[Threshold, ...] = ()
-    marks: Callable[[], Mapping[str, Any]] = dict
-    still_true: Check = always_true
+    extra_inputs: Callable[[], Mapping[str, Any]] = dict
+    is_fresh: Check = always_fresh
     after: tuple[str, ...] = ()
 
     @property
@@ -65,11 +71,11 @@ class Stage:
     def key(self, sources: list[str], needs: list[str]) -> str:
         """Equal keys, equal results: a hash of what is read, what is declared and what the needed stages made."""
         parts = {
-            "meaning": MEANING,
+            "version": CACHE_VERSION,
             "stage": self.name,
             "options": dict(self.options),
             "sources": sources,
-            "marks": dict(self.marks()),
+            "extra_inputs": dict(self.extra_inputs()),
             "needs": needs,
             "outputs": sorted(self.outputs),
         }
@@ -105,3 +111,27 @@ class StageRecord:
         """Equal results, equal digests: what the stages behind it depend on."""
         files = [[output.role, output.checksum] for output in self.outputs]
         return sha256_hex(canonical_json([self.stage, files, dict(self.facts)]))
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """Handed to a stage's action."""
+
+    pipeline: Pipeline
+    stage: Stage
+    state: Path
+    engine: RunEngine
+    tracker: Tracker
+    outputs: Outputs
+    needed: Mapping[str, StageRecord]
+    sources: Mapping[Path, tuple[FileFingerprint, ...]]
+    full_refresh: bool = False
+
+    def made(self, stage: str, role: str) -> Path:
+        """A file that a needed stage committed."""
+        found = next(output for output in self.needed[stage].outputs if output.role == role)
+        return self.pipeline.place(found.path)
+
+    def fingerprint_of(self, path: Path) -> str:
+        """The fingerprint of a source of this stage."""
+        return ",".join(entry.content for entry in self.sources[path])

@@ -77,7 +77,6 @@ def _expand(name: str) -> list[str]:
             raise InputError(f"no object matches {name}", code="not_found", path=name)
         return found
     if os.path.isdir(name):
-        _refuse_tables(name)
         with naming_the_file(name):
             found = sorted(entry.path for entry in os.scandir(name) if entry.is_file() and _is_data(entry.name))
         if not found:
@@ -93,25 +92,6 @@ def _expand(name: str) -> list[str]:
             raise InputError(f"no file matches {name}", code="not_found", path=name)
         return found
     return [name]
-
-
-def _refuse_tables(name: str) -> None:
-    """Folders that mean more than their files: read file by file, they would give rows that are not in the table."""
-    if os.path.isdir(os.path.join(name, "_delta_log")):
-        raise InputError(
-            f"{name} is a Delta table, and its files alone are not its rows: write the version you want as Parquet",
-            code="delta_table",
-            path=name,
-        )
-    with naming_the_file(name):
-        parts = sorted(entry.name for entry in os.scandir(name) if entry.is_dir() and "=" in entry.name)
-    if parts:
-        raise InputError(
-            f"{name} is partitioned into folders ({parts[0]}, …), whose names hold columns: write it as one folder of "
-            "files with all columns first",
-            code="partitioned_folder",
-            path=name,
-        )
 
 
 def _is_data(name: str) -> bool:

@@ -20,11 +20,11 @@ from driftline.pipeline.declaration import Pipeline
 from driftline.progress import Tracker
 
 _CHUNK = 4 << 20
-_FILE_NAME = "prints.json"
+_FILE_NAME = "fingerprints.json"
 
 
 @dataclass(frozen=True, slots=True)
-class FilePrint:
+class FileFingerprint:
     """What a file was when it was looked at: enough to tell whether it still is."""
 
     path: str
@@ -44,24 +44,24 @@ class FilePrint:
         return {"path": self.path, "size": self.size, "fingerprint": self.content}
 
 
-class PrintBook:
+class FingerprintCache:
     """The prints of one pipeline's files; each file is read once in a run, however many stages use it."""
 
     def __init__(self, pipeline: Pipeline, state: Path) -> None:
         self._pipeline = pipeline
         self._file = state / _FILE_NAME
         self._known = self._read()
-        self._taken: dict[Path, FilePrint] = {}
+        self._taken: dict[Path, FileFingerprint] = {}
         self._locks: dict[Path, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def take(self, path: Path, tracker: Tracker) -> FilePrint:
+    def take(self, path: Path, tracker: Tracker) -> FileFingerprint:
         """The print of a file for this run."""
         with self._lock:
             own = self._locks.setdefault(path, threading.Lock())
         with own:
             if path not in self._taken:
-                self._taken[path] = self._print_of(path, tracker)
+                self._taken[path] = self._fingerprint_of(path, tracker)
             return self._taken[path]
 
     def check(self, path: Path) -> None:
@@ -80,7 +80,7 @@ class PrintBook:
         record = {name: [*entry.status, entry.content] for name, entry in sorted(known.items())}
         write_atomically(self._file, json.dumps(record, indent=1).encode())
 
-    def _print_of(self, path: Path, tracker: Tracker) -> FilePrint:
+    def _fingerprint_of(self, path: Path, tracker: Tracker) -> FileFingerprint:
         shown = self._pipeline.shown(path)
         status = _status(path, shown)
         known = self._known.get(shown)
@@ -89,12 +89,12 @@ class PrintBook:
         content = _hash(path, shown, status[0], tracker)
         if _status(path, shown) != status:
             raise InputError(f"{shown} changed while it was being read", code="source_changed", path=shown)
-        return FilePrint(shown, *status, content)
+        return FileFingerprint(shown, *status, content)
 
-    def _read(self) -> dict[str, FilePrint]:
+    def _read(self) -> dict[str, FileFingerprint]:
         try:
             record = json.loads(self._file.read_bytes())
-            return {name: FilePrint(name, *entry) for name, entry in record.items()}
+            return {name: FileFingerprint(name, *entry) for name, entry in record.items()}
         except (OSError, ValueError, TypeError, AttributeError):
             return {}  # a memory that is lost or damaged only costs reading the files again
 
