@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from driftline.changesets import apply, concat, diff
+from driftline.changesets import apply, concat, diff, from_cdc
 from driftline.changesets.schema import database_from_sql
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
@@ -147,3 +147,18 @@ def test_concat(case, tmp_path):
         run(driftline, ["changeset", "concat", *names, "--schema", str(tmp_path / "tables.sql"), "-o", str(out)]) == 0
     )
     assert out.read_bytes().hex() == case["expect"]["hex"]
+
+
+@cases("cdc")
+def test_cdc(case):
+    expect, options = case["expect"], case.get("options", {})
+    if "error" in expect:
+        with pytest.raises(DriftlineError) as caught:
+            from_cdc(case["lines"], case["schema"], **options)
+        assert caught.value.code == expect["error"]
+        return
+    found = from_cdc(case["lines"], case["schema"], **options)
+    assert type(found.changes).__name__.lower() == expect["format"]
+    assert by_text(told(operation, ()) for operation in found) == by_text(expect["changes"])
+    assert bytes(found).hex() == expect["hex"]
+    assert found.notes == expect["notes"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from driftline.changesets.applying import Applied, TableReport, apply, rebase
+from driftline.changesets.cdc.converting import Captured, from_cdc
 from driftline.changesets.changeset import ChangeFile, Changeset, Patchset, concat, invert, parse
 from driftline.changesets.conflicts import Conflict
 from driftline.changesets.database_diff import Diff, Note, Problem, diff
@@ -10,6 +11,7 @@ from driftline.changesets.format import UNDEFINED
 from driftline.changesets.from_deltas import from_deltas
 from driftline.changesets.from_events import from_events
 from driftline.changesets.operations import Operation
+from driftline.changesets.recording import Session
 from driftline.changesets.spooling import write_columns
 from driftline.changesets.streams import iterate
 from driftline.changesets.table import Column, Table
@@ -17,6 +19,7 @@ from driftline.changesets.table import Column, Table
 __all__ = [
     "UNDEFINED",
     "Applied",
+    "Captured",
     "ChangeFile",
     "Changeset",
     "Column",
@@ -26,11 +29,13 @@ __all__ = [
     "Operation",
     "Patchset",
     "Problem",
+    "Session",
     "Table",
     "TableReport",
     "apply",
     "concat",
     "diff",
+    "from_cdc",
     "from_deltas",
     "from_events",
     "invert",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -35,6 +36,17 @@ def _schema_options(command: Callable[..., Any]) -> Callable[..., Any]:
     database = click.option("--database", "-d", metavar="DB", help="Take table and column names from this database.")
     schema = click.option("--schema", metavar="FILE", help="Take them from CREATE TABLE statements in this file.")
     return database(schema(command))
+
+
+def _change_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(["changeset", "patchset"]),
+        default="changeset",
+        show_default=True,
+        help="What to make.",
+    )(command)
 
 
 def _output_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -246,19 +258,11 @@ written. Exit codes: 0 no difference, 1 differences, 2 error.
 @click.option("--shadow", is_flag=True, help="Compare the tables that virtual tables keep for themselves.")
 @click.option("--stat", is_flag=True, help="Compare sqlite_stat1, the statistics of ANALYZE.")
 @click.option("--allow-incomplete", is_flag=True, help="Write what can be said, and list what cannot.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["changeset", "patchset"]),
-    default="changeset",
-    show_default=True,
-    help="What to make.",
-)
+@_change_format_option
 @_output_option
 def diff(old: str, new: str, tables: tuple[str, ...], form: str, output: str | None, **options: Any) -> int:
     """Make the changes that turn database OLD into database NEW."""
     from driftline.changesets.database_diff import Findings, diff_to
-    from driftline.errors import ChangesetError
 
     found = Findings()
 
@@ -266,13 +270,104 @@ def diff(old: str, new: str, tables: tuple[str, ...], form: str, output: str | N
         nonlocal found
         found = diff_to(out, old, new, tables=tables or None, patchset=form == "patchset", **options)
 
-    try:
+    with _problems_told():
         _write(write, output, old, new)
+    _tell(found.problems, found.notes)
+    return DIFFERENT if found.records or found.problems else SAME
+
+
+@changeset.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog="""\b
+Examples:
+  driftline changeset record app.db -o changes.bin -- python migrate.py
+  driftline changeset record app.db --format patchset -o changes.bin -- sqlite3 app.db "DELETE FROM log"
+
+The net change between before and after is written, that of other writers included. The command's exit code is
+returned; 2 also when the change could not be written.
+""",
+)
+@click.argument("database")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@_change_format_option
+@click.option("--allow-incomplete", is_flag=True, help="Write what can be said, and list what cannot.")
+@click.option("-o", "--output", metavar="FILE", required=True, help="Write to FILE (whole or not at all).")
+def record(database: str, command: tuple[str, ...], form: str, allow_incomplete: bool, output: str) -> int:
+    """Run COMMAND and write what it changed in a database."""
+    from driftline.changesets.recording import record as record_command
+    from driftline.files import open_output
+
+    with open_output(output, (database,)) as out, _problems_told():
+        code, found = record_command(
+            out, database, command, patchset=form == "patchset", allow_incomplete=allow_incomplete
+        )
+    _tell(found.problems, found.notes)
+    return code
+
+
+@changeset.command(
+    "from-cdc",
+    epilog="""\b
+Examples:
+  driftline changeset from-cdc wal.jsonl --schema tables.sql -o changes.bin
+  driftline changeset from-cdc wal.jsonl --database app.db --format changeset -o changes.bin
+  driftline changeset from-cdc maxwell.jsonl --schema tables.sql --per-transaction changes/
+  driftline changeset from-cdc wal.jsonl --schema tables.sql --format deltas --client-id pg
+
+A FILE has one JSON message a line: wal2json (formats 1 and 2), Debezium or Maxwell, told apart by their members.
+""",
+)
+@click.argument("file")
+@_schema_options
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["patchset", "changeset", "deltas"]),
+    default="patchset",
+    show_default=True,
+    help="What to make; a changeset needs whole old rows.",
+)
+@click.option("--source", type=click.Choice(["wal2json", "debezium", "maxwell"]), help="Where all messages are from.")
+@click.option(
+    "--before",
+    type=click.Choice(["key", "full"]),
+    default="key",
+    show_default=True,
+    help="What images before a change hold where a message does not tell: full where replica identity is full.",
+)
+@click.option(
+    "--on-truncate",
+    type=click.Choice(["error", "skip"]),
+    default="error",
+    show_default=True,
+    help="Stop at a TRUNCATE, or pass over it with a note.",
+)
+@click.option("--per-transaction", metavar="DIR", help="Write a numbered file for each transaction into DIR.")
+@click.option("--client-id", metavar="ID", help="Who makes the deltas (--format deltas).")
+@click.option("--start", type=int, metavar="HLC", help="The first timestamp of deltas.  [default: now]")
+@_output_option
+def from_cdc(
+    file: str, database: str | None, schema: str | None, form: str, output: str | None, **options: Any
+) -> None:
+    """Make changes from the messages of wal2json, Debezium or Maxwell."""
+    from driftline.cli.changeset_cdc import write_cdc
+
+    tables = _tables(database, schema)
+    if not tables:
+        raise OptionError("from-cdc needs --database or --schema: values depend on the declared types")
+    write_cdc(file, tables, form, output, write=_write, **options)
+
+
+@contextmanager
+def _problems_told() -> Iterator[None]:
+    """List the problems of a diff that is incomplete before its error."""
+    from driftline.errors import ChangesetError
+
+    try:
+        yield
     except ChangesetError as error:
         _tell(error.context.get("problems", ()), error.context.get("notes", ()))
         raise
-    _tell(found.problems, found.notes)
-    return DIFFERENT if found.records or found.problems else SAME
 
 
 def _tell(problems: Iterable[Problem], notes: Iterable[Note]) -> None:

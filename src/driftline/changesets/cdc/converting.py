@@ -1,0 +1,358 @@
+"""Events of other databases as changes of SQLite tables, or as row deltas (changesets §10.3).
+
+>>> message = '{"action":"U","table":"t","columns":[{"name":"id","value":1},{"name":"v","value":2}]}'
+>>> from_cdc([message], "CREATE TABLE t (id INTEGER PRIMARY KEY, v, w)").changes.operations
+[<update of t: {'id': 1} -> {'v': 2}>]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Literal
+
+from driftline.changesets.affinity import Affinity, apply_affinity
+from driftline.changesets.cdc.events import CdcEvent, CdcValue, Image, NumberText, cdc_error
+from driftline.changesets.cdc.reading import events_of, in_line
+from driftline.changesets.changeset import Changeset, Patchset
+from driftline.changesets.format import Field
+from driftline.changesets.names import folded
+from driftline.changesets.operations import Operation
+from driftline.changesets.schema import tables_from_sql
+from driftline.changesets.table import Table
+from driftline.deltas.clock import Clock
+from driftline.deltas.column_delta import ColumnDelta
+from driftline.deltas.from_events import row_id_of_key
+from driftline.deltas.row_delta import Op, RowDelta
+
+Format = Literal["changeset", "patchset"]
+Lines = Iterable[str | bytes]
+Row = dict[str, Field]
+
+
+@dataclass(frozen=True, slots=True)
+class CdcNote:
+    """Something that was passed over because the caller said so."""
+
+    code: str
+    name: str
+    line: int
+
+
+@dataclass(slots=True)
+class Captured:
+    """The changes of captured messages, and what was passed over."""
+
+    changes: Changeset | Patchset
+    notes: list[CdcNote] = field(default_factory=list)
+    transaction: str | None = None
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.changes)
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self.changes)
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class CdcOptions:
+    """How messages are read: from which source, whether old images are whole, and what becomes of TRUNCATE."""
+
+    source: str | None = None
+    before: Literal["key", "full"] = "key"
+    on_truncate: Literal["error", "skip"] = "error"
+
+
+def from_cdc(
+    lines: Lines,
+    tables: str | Table | Iterable[Table],
+    *,
+    format: Format = "patchset",  # noqa: A002 - the word of the command line
+    source: str | None = None,
+    before: Literal["key", "full"] = "key",
+    on_truncate: Literal["error", "skip"] = "error",
+) -> Captured:
+    """The changes of wal2json, Debezium or Maxwell messages, one JSON message a line, in their order.
+
+    `tables` are the SQLite tables that the rows go into, also as `CREATE TABLE` text. A changeset needs whole old rows.
+    """
+    options = CdcOptions(source, before, on_truncate)
+    captured = Captured(_empty(format))
+    for change in row_changes(lines, tables, options, captured.notes):
+        change.add_to(captured.changes)
+    return captured
+
+
+def transactions(
+    lines: Lines,
+    tables: str | Table | Iterable[Table],
+    options: CdcOptions,
+    *,
+    format: Format,  # noqa: A002
+) -> Iterator[Captured]:
+    """The same, a result for each transaction that changed rows."""
+    captured = Captured(_empty(format))
+    number = None
+    for change in row_changes(lines, tables, options, captured.notes):
+        if number is not None and change.transaction_number != number:
+            yield captured
+            captured = Captured(_empty(format), captured.notes)
+        number = change.transaction_number
+        captured.transaction = change.event.transaction
+        change.add_to(captured.changes)
+    if number is not None:
+        yield captured
+
+
+def _empty(format: Format) -> Changeset | Patchset:  # noqa: A002
+    return Changeset() if format == "changeset" else Patchset()
+
+
+def row_changes(
+    lines: Lines, tables: str | Table | Iterable[Table], options: CdcOptions, notes: list[CdcNote]
+) -> Iterator[RowChange]:
+    """The changes of rows, each checked against its table."""
+    target = _Tables(tables)
+    transaction = _Transaction()
+    for line, event in events_of(lines, options.source):
+        transaction.see(event)
+        if event.kind in ("begin", "commit"):
+            continue
+        with in_line(line):
+            table = target.of(event)
+            if event.kind != "truncate":
+                yield RowChange.of(event, table, options, transaction.number, line)
+            elif options.on_truncate == "skip":
+                notes.append(CdcNote("truncate", table.name, line))
+            else:
+                raise cdc_error(
+                    "truncate", f"table {table.name} was truncated, and no change says so (--on-truncate skip)"
+                )
+    if transaction.is_open:
+        raise cdc_error("open_transaction", "the last transaction has begun and was not committed")
+
+
+class _Transaction:
+    """The number of the transaction that events belong to, by its marks or by the ids that events have."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.is_open = False
+        self._id: str | None = None
+
+    def see(self, event: CdcEvent) -> None:
+        """Take notice of the next event."""
+        if event.kind == "commit":
+            self.number += 1
+            self.is_open, self._id = False, None
+            return
+        is_new = event.transaction != self._id
+        if event.kind == "begin":
+            # Maxwell marks every row but the last of a transaction.
+            self.number += is_new or not self.is_open
+            self.is_open, self._id = True, event.transaction
+        elif not self.is_open and is_new:
+            self.number += 1
+            self._id = event.transaction
+
+
+class _Tables:
+    """The tables that messages are about, by name; one name in two databases would be mixed up."""
+
+    def __init__(self, tables: str | Table | Iterable[Table]) -> None:
+        if isinstance(tables, str):
+            tables = tables_from_sql(tables)
+        listed = [tables] if isinstance(tables, Table) else tables
+        self._tables = {folded(table.name): table for table in listed}
+        self._namespaces: dict[str, str] = {}
+
+    def of(self, event: CdcEvent) -> Table:
+        name = folded(event.table)
+        if name not in self._tables:
+            raise cdc_error("unknown_table", f'the schema has no table "{event.table}"')
+        if self._namespaces.setdefault(name, event.namespace) != event.namespace:
+            raise cdc_error(
+                "ambiguous_table",
+                f'table "{event.table}" comes from {self._namespaces[name]} and {event.namespace}: give one of them',
+            )
+        return self._tables[name]
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """A change of a row in the terms of its SQLite table; `old` is None where the old row is not known whole."""
+
+    event: CdcEvent
+    table: Table
+    key: Row
+    old: Row | None
+    new: Row | None
+    line: int
+    transaction_number: int
+
+    @classmethod
+    def of(cls, event: CdcEvent, table: Table, options: CdcOptions, number: int, line: int) -> RowChange:
+        """The change that an event says, checked."""
+        before, new = _row(table, event.old), _row(table, event.new)
+        old = _whole(table, before, event, options)
+        if event.kind == "insert":
+            if new is None:
+                raise cdc_error("invalid_message", f"an insert of {table.name} without a row")
+            _check_complete(table, new, "missing_column", "an insert")
+            return cls(event, table, _key(table, new), None, new, line, number)
+        key = _key(table, before if _has_key(table, before) else new if event.kind == "update" else None)
+        if event.kind == "update" and new is None:
+            raise cdc_error("invalid_message", f"an update of {table.name} without a new row")
+        return cls(event, table, key, old, None if event.kind == "delete" else new, line, number)
+
+    def add_to(self, changes: Changeset | Patchset) -> None:
+        """Give the change to a builder."""
+        if isinstance(changes, Changeset) and self.event.kind != "insert" and self.old is None:
+            with in_line(self.line):
+                raise cdc_error(
+                    "no_old_row",
+                    f"table {self.table.name}: a changeset needs the whole old row (REPLICA IDENTITY FULL; wal2json "
+                    "format 1 leaves NULLs out of it, Debezium does not tell: --before full), or make a patchset",
+                )
+        if self.event.kind == "insert":
+            changes.insert(self.table, self.new or {})
+        elif self.event.kind == "delete":
+            changes.delete(self.table, self.old if self.old is not None else self.key)
+        else:
+            self._add_update(changes)
+
+    def _add_update(self, changes: Changeset | Patchset) -> None:
+        new = self.new or {}
+        if self.changes_key:
+            changes.delete(self.table, self.old if self.old is not None else self.key)
+            changes.insert(self.table, self.complete_new())
+        elif self.old is not None:
+            changes.update(self.table, self.old, {**self.old, **new})
+        else:
+            changes.update(self.table, self.key, self.changed_values())
+
+    @property
+    def changes_key(self) -> bool:
+        """Whether an update moves the row to another key."""
+        new = self.new or {}
+        pairs = [(self.key[name], new.get(name, self.key[name])) for name in self.key]
+        return any(type(before) is not type(after) or before != after for before, after in pairs)
+
+    def changed_values(self) -> Row:
+        """The new values of an update without its key: those that changed, or all that were sent."""
+        known = self.old or {}
+        return {
+            name: value
+            for name, value in (self.new or {}).items()
+            if name not in self.key
+            and not (name in known and type(known[name]) is type(value) and known[name] == value)
+        }
+
+    def complete_new(self) -> Row:
+        """The new row with what is known from the old one."""
+        row = {**(self.old or {}), **(self.new or {})}
+        with in_line(self.line):
+            _check_complete(self.table, row, "unchanged_toast", "a change of key")
+        return row
+
+
+def deltas_from_cdc(
+    lines: Lines,
+    tables: str | Table | Iterable[Table],
+    *,
+    client_id: str,
+    start: int | Clock,
+    source: str | None = None,
+    before: Literal["key", "full"] = "key",
+    on_truncate: Literal["error", "skip"] = "error",
+    notes: list[CdcNote] | None = None,
+) -> Iterator[RowDelta]:
+    """The same messages as row deltas; timestamps count up from `start`, or come from a clock."""
+    moments = iter(start.now, None) if isinstance(start, Clock) else count(start)
+    options = CdcOptions(source, before, on_truncate)
+    for change in row_changes(lines, tables, options, [] if notes is None else notes):
+        with in_line(change.line):
+            yield from _deltas(change, client_id, moments)
+
+
+def _deltas(change: RowChange, client_id: str, moments: Iterator[int | None]) -> Iterator[RowDelta]:
+    steps: list[tuple[Op, Row, Row]] = []
+    if change.event.kind == "insert":
+        steps = [("INSERT", change.key, change.new or {})]
+    elif change.event.kind == "delete":
+        steps = [("DELETE", change.key, {})]
+    elif change.changes_key:
+        row = change.complete_new()
+        steps = [("DELETE", change.key, {}), ("INSERT", _key(change.table, row), row)]
+    else:
+        steps = [("UPDATE", change.key, change.changed_values())]
+    for op, key, values in steps:
+        if op == "UPDATE" and not values:
+            continue
+        columns = [ColumnDelta(name, _delta_value(change.table, name, value)) for name, value in values.items()]
+        yield RowDelta.make(
+            op=op,
+            table=change.table.name,
+            row_id=row_id_of_key(list(key.values())),
+            client_id=client_id,
+            columns=columns,
+            hlc=next(moments) or 0,
+        )
+
+
+def _delta_value(table: Table, name: str, value: Field) -> Any:
+    if isinstance(value, bytes):
+        raise cdc_error("invalid_value", f'table {table.name}, column "{name}": row deltas hold no blobs')
+    return value
+
+
+def _row(table: Table, image: Image | None) -> Row | None:
+    """An image by the table's own column names, with values as its columns store them."""
+    if image is None:
+        return None
+    row: Row = {}
+    for name, value in image.items():
+        if table.is_generated(name):
+            continue
+        if folded(name) not in table.column_index:
+            raise cdc_error("schema_mismatch", f'table {table.name} has no column "{name}"')
+        column = table.columns[table.column_index[folded(name)]]
+        row[column.name] = apply_affinity(_stored(value, column.affinity), column.affinity)
+    return row
+
+
+def _stored(value: CdcValue, affinity: Affinity) -> Field:
+    if not isinstance(value, NumberText):
+        return value
+    # Other affinities read the number from its text; without one it would stay text.
+    return float(value) if affinity is Affinity.BLOB else str(value)
+
+
+def _whole(table: Table, before: Row | None, event: CdcEvent, options: CdcOptions) -> Row | None:
+    if before is None:
+        return None
+    if options.before == "full":
+        return {**dict.fromkeys(table.column_names), **before}
+    return before if event.is_whole and len(before) == table.width else None
+
+
+def _has_key(table: Table, row: Row | None) -> bool:
+    return row is not None and all(name in row for name in table.primary_key)
+
+
+def _key(table: Table, row: Row | None) -> Row:
+    if row is None or not _has_key(table, row):
+        raise cdc_error(
+            "no_key", f"table {table.name}: the message does not have the key ({', '.join(table.primary_key)})"
+        )
+    return {name: row[name] for name in table.primary_key}
+
+
+def _check_complete(table: Table, row: Mapping[str, Field], code: str, what: str) -> None:
+    missing = [name for name in table.column_names if name not in row]
+    if missing:
+        raise cdc_error(code, f'table {table.name}: {what} without a value for column "{missing[0]}"')
