@@ -55,7 +55,7 @@ def test_tables_of_a_session():
         Session(connection, ["nowhere"])
     with pytest.raises(OptionError, match="sqlite3 module has no sessions"):
         Session(sqlite3.connect(":memory:"))
-    with pytest.raises(OptionError, match="an open apsw.Connection"):
+    with pytest.raises(OptionError, match="records an open apsw"):
         Session("app.db")
 
 
