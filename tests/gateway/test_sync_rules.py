@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driftline.client.folds import fold_from_plain, fold_to_plain
 from driftline.deltas import ColumnDelta, RowDelta, merge
+from driftline.deltas.merging import RowFold, fold_rows, join_folds
 from driftline.errors import GatewayError
 from driftline.gateway.auth import Caller
 from driftline.gateway.log import Appended
@@ -21,7 +24,7 @@ from driftline.gateway.row_index import RowIndex
 from driftline.gateway.rules import SyncRules, parse_rules
 from driftline.gateway.sqlite_log import SqliteLog
 from driftline.gateway.views import View
-from gateway.running import GATEWAY, Server, delta
+from gateway.running import GATEWAY, Server, delta, running
 
 MINE = {"name": "mine", "tables": ["todos"], "filters": [{"column": "owner", "op": "eq", "value": "jwt:sub"}]}
 
@@ -220,12 +223,83 @@ def test_every_caller_converges_to_the_visible_merged_rows(steps: list[Any]) -> 
         gateway.log.close()
 
 
+@settings(max_examples=60)
+@given(st.lists(st.tuples(changes, st.sampled_from(["", "pull", "begin"]), st.integers(1, 3)), max_size=14))
+def test_a_caller_that_begins_with_a_snapshot_converges_too(steps: list[Any]) -> None:
+    """A snapshot under rules has visible living rows only: what was deleted before it must not come back."""
+    with tempfile.TemporaryDirectory() as directory:
+        gateway = Log(directory)
+        accepted: list[RowDelta] = []
+        folds: dict[Any, RowFold] = {}
+        cursor = gateway.pull(None, 1).cursor
+        for change, action, limit in [*steps, (None, "pull", 1)]:
+            if change is not None:
+                accepted += gateway.push(change)
+            if action == "begin":
+                shown = visible(accepted)
+                folds = {key: fold for key, fold in fold_rows(accepted).items() if key[1] in shown}
+                folds = {key: fold_from_plain(fold_to_plain(fold)) for key, fold in folds.items()}
+                last = gateway.log.bounds().last
+                cursor = cursor.at(last, gateway.log.arrival_at(last) or 0)
+            has_more = action == "pull"
+            while has_more:
+                page = gateway.pull(cursor, limit)
+                join_folds(folds, fold_rows(RowDelta.from_wire(json.loads(body)) for body in page.deltas))
+                cursor, has_more = page.cursor, page.has_more
+        found = {key[1]: fold.state().columns for key, fold in folds.items() if fold.state().live}
+        assert found == visible(accepted)
+        gateway.log.close()
+
+
+def test_a_late_delta_below_a_delete_before_the_snapshot_stays_hidden(tmp_path: Path) -> None:
+    gateway = Log(str(tmp_path))
+    gateway.push(("INSERT", "1", 1, "alice", {"owner": "alice", "x": "bob"}))
+    gateway.push(("DELETE", "1", 5, "alice", {}))
+    last = gateway.log.bounds().last
+    cursor = gateway.pull(None, 1).cursor.at(last, gateway.log.arrival_at(last) or 0)  # the row is in no snapshot
+    gateway.push(("UPDATE", "1", 6, "alice", {"owner": "alice"}))
+    gateway.push(("UPDATE", "1", 3, "alice", {"y": "alice"}))
+    sent = [RowDelta.from_wire(json.loads(body)) for body in gateway.pull(cursor, 10).deltas]
+    assert merge(sent)["todos", "1"].columns == {"owner": "alice"}
+    gateway.log.close()
+
+
 def visible(deltas: list[RowDelta]) -> dict[str, Any]:
     return {
         key[1]: state.columns
         for key, state in merge(deltas).items()
         if state.live and state.columns.get("owner") == "alice"
     }
+
+
+def test_rules_set_after_retention_still_see_whole_rows(tmp_path: Path) -> None:
+    with running(tmp_path, "--retention-days", "0.000001", "--rate-limit", "0") as server:
+        admin, alice = server.client("ops", role="admin"), server.client("alice")
+        alice.push(delta(row="1", op="INSERT", owner="alice", title="A"))
+        admin.admin("flush")
+        deadline = time.monotonic() + 60
+        while alice.pull(since="0").status_code == 200:  # until the insert is forgotten
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert admin.admin("sync-rules", rules(MINE)).is_success
+        last = delta(row="1", title="B")
+        alice.push(last)
+        found = [each for each in alice.pull(since=str(int(last["hlc"]) - 1)).json()["deltas"] if each["rowId"] == "1"]
+        assert merge(RowDelta.from_wire(each) for each in found)["todos", "1"].columns["title"] == "B"
+
+
+def test_rules_are_refused_where_rows_are_not_whole(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.sqlite")
+    index = RowIndex(log)
+    change = RowDelta.make(op="INSERT", table="t", row_id="1", client_id="a", columns=[], hlc=5)
+    log.append([parse_push(json.dumps({"clientId": "a", "deltas": [change.to_wire()]}).encode()).entries])
+    assert index.is_whole()
+    log.prune(1)  # as an older version did, which kept no rows without rules
+    assert not index.is_whole()
+    log.close()
+    with running(tmp_path, "--rate-limit", "0") as server:
+        refused = server.client("ops", role="admin").admin("sync-rules", rules(MINE))
+        assert (refused.status_code, "whole rows" in refused.json()["error"]) == (400, True)
 
 
 def test_callers_are_plain_records() -> None:

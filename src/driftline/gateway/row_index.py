@@ -76,6 +76,10 @@ class RowIndex:
             self._fold_step(rules, last)
         return last
 
+    def is_whole(self) -> bool:
+        """Whether the rows hold everything that the log has forgotten."""
+        return bool(self._log.counter("projected") >= self._log.bounds().pruned)
+
     def row(self, key: RowKey) -> IndexedRow:
         """A row as of the place the index stands at."""
         return _load(self._log.reader(), key)

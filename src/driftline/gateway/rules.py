@@ -90,6 +90,9 @@ class SyncRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {reference for reference in every if reference is not None}
 
 
+NO_RULES = SyncRules(VERSION, [])
+
+
 def parse_rules(data: bytes) -> SyncRules:
     """The rules of a JSON document; what is wrong with it is named."""
     rules = read_stored_rules(data)

@@ -29,7 +29,7 @@ from driftline.gateway.pull import Page, limit_of, parameters_of
 from driftline.gateway.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
 from driftline.gateway.reading import LogReader
 from driftline.gateway.row_index import RowIndex
-from driftline.gateway.rules import SyncRules, parse_rules
+from driftline.gateway.rules import NO_RULES, SyncRules, parse_rules
 from driftline.gateway.settings import GatewaySettings, authenticator
 from driftline.serving.metrics import Metrics
 from driftline.serving.rates import RateLimiter
@@ -148,6 +148,11 @@ class Gateway:
     async def set_rules(self, data: bytes | None) -> SyncRules | None:
         """Set the sync rules, or remove them; cursors made under other rules end."""
         rules = None if data is None else parse_rules(data)
+        if rules is not None and not await self.in_thread(self.index.is_whole):
+            raise GatewayError(
+                "sync rules look at whole rows, and deltas were forgotten before this gateway kept their rows: "
+                "begin a new data directory beside the same lake (--adopt-lake)"
+            )
         await self.in_thread(self.log.change_document, "rules", lambda _: data, "config", "rules")
         return rules
 
@@ -202,10 +207,10 @@ class Gateway:
         return removed
 
     def follow_rows(self) -> None:
-        """Keep the merged rows up with the log where sync rules need them."""
+        """Keep the merged rows up with the log: sync rules look at them, also at what retention forgets before."""
         configuration = self.configuration()
-        if configuration.rules is not None:
-            self.index.catch_up(configuration.rules, configuration.rules_number)
+        if configuration.rules is not None or self.settings.retention_days is not None:
+            self.index.catch_up(configuration.rules or NO_RULES, configuration.rules_number)
 
     def refresh(self) -> None:
         """Renew what is known of the lake, and take in what others brought there; one server does it for all."""

@@ -4,6 +4,9 @@ As long as a row has been visible in every moment of its life the caller has all
 it is. Once the row was alive and hidden that chain is broken: from then on the caller gets the row's merged values,
 stamped with the time of arrival, which is greater than every timestamp before it and rises with the log. So a caller
 always ends at the merged state of the rows it may see, whatever arrives late.
+
+A delta that a DELETE of its row covers is not sent: it changes nothing, and a caller who began with a snapshot after
+that DELETE knows nothing of it and would show the delta.
 """
 
 from __future__ import annotations
@@ -15,10 +18,10 @@ from typing import Any
 import msgspec
 
 from driftline.deltas import ColumnDelta, RowDelta
-from driftline.deltas.merging import RowKey
+from driftline.deltas.merging import RowKey, stamp_of
 from driftline.deltas.row_delta import Op
 from driftline.gateway.log import Record
-from driftline.gateway.push import WireDelta, wire_delta
+from driftline.gateway.push import WireDelta, stored_delta, wire_delta
 from driftline.gateway.row_index import IndexedRow, Moment, RowIndex
 from driftline.gateway.rules import SyncRules
 
@@ -43,6 +46,8 @@ class View:
         was_visible = bool(earlier) and self._sees(delta.table, earlier[-1])
         is_visible = after is not None and self._sees(delta.table, after)
         if self._has_whole_story(delta.table, earlier):
+            if delta.op != "DELETE" and _is_covered(record, row):
+                return []
             died = after is not None and not after.live
             if is_visible or (died and delta.op == "DELETE" and earlier):
                 return [record.body]
@@ -97,3 +102,7 @@ class View:
             hlc=hlc,
         )
         return msgspec.json.encode(made.to_wire())
+
+
+def _is_covered(record: Record, row: IndexedRow) -> bool:
+    return row.fold.deleted is not None and stamp_of(stored_delta(record.body)) < row.fold.deleted
