@@ -11,6 +11,7 @@ import click
 from driftline.cli.engine_options import engine_options, tell_choice
 from driftline.cli.index_answers import (
     CACHE_ROOT_VARIABLE,
+    FORMATS,
     AnsweringCommand,
     answers,
     output_options,
@@ -60,7 +61,7 @@ class _DefaultToCompute(click.Group):
         return super().parse_args(ctx, args)
 
 
-class _DiffCommand(AnsweringCommand):
+class TwoSidesCommand(AnsweringCommand):
     """Takes both sides as options or, shorter, as two words."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -79,7 +80,7 @@ def index_diff() -> None:
     """Compare two versions of a code base; list, show and prune what was computed."""
 
 
-@index_diff.command("compute", cls=_DiffCommand, epilog=_COMPUTE_EPILOG)
+@index_diff.command("compute", cls=TwoSidesCommand, epilog=_COMPUTE_EPILOG)
 @click.argument("refs", nargs=-1, metavar="[FROM TO]")
 @click.option("--from", "from_ref", metavar="REF", help="The side before.")
 @click.option("--to", "to_ref", metavar="REF", help="The side after.")
@@ -112,7 +113,7 @@ def index_diff() -> None:
 @click.option("--exit-code", is_flag=True, help="Exit with 1 when there are differences.")
 @click.option("--events", "with_events", is_flag=True, help="With --format json: the events too.")
 @engine_options
-@output_options()
+@output_options((*FORMATS, "html"))
 @answers
 def compute(
     *,
@@ -144,7 +145,8 @@ def compute(
         return ERROR if failed else DIFFERENT if exit_code and changed else SAME
     kept = _compute_one(jobs[0], engine, master)
     facts = {"persisted": kept.persisted, "reused": kept.reused}
-    print_diff(kept.result, format_name, compact, facts, with_events=with_events)
+    repo = (jobs[0].repo or ".") if from_ref.strip().lower().startswith("git:") else None
+    print_diff(kept.result, format_name, compact, facts, with_events=with_events, repo=repo)
     if kept.note and format_name == "text":
         say_lines([kept.note])
     return DIFFERENT if exit_code and kept.result.has_changes else SAME

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from driftline.cli.index_answers import (
+    FORMATS,
     AnsweringCommand,
     answers,
     cache_root_option,
@@ -41,7 +42,7 @@ Examples:
 @click.option("--events", "with_events", is_flag=True, help="With --format json: the events too.")
 @cache_root_option
 @repo_option
-@output_options()
+@output_options((*FORMATS, "html"))
 @answers
 def show(
     *,
@@ -58,7 +59,7 @@ def show(
     if not wanted:
         raise IndexRefError("the id of a diff is needed: driftline index show DIFF (driftline index list has them)")
     stored = open_registry(cache_root, repo).load(wanted)
-    print_diff(stored, format_name, compact, {"inputs": stored.inputs}, with_events=with_events)
+    print_diff(stored, format_name, compact, {"inputs": stored.inputs}, with_events=with_events, repo=repo)
     return SAME
 
 

@@ -139,6 +139,8 @@ def _last_value(node: Node) -> Node | None:
     for place, child in enumerate(children[:-1]):
         if child.type == "=" or (child.type == ":" and node.type != "assignment"):
             return children[place + 1]
+    if node.type == "section":
+        return children[1] if len(children) > 1 else None
     if node.type in ("table", "table_array_element"):
         return next((child for child in children if child.type == "pair"), None)
     return None

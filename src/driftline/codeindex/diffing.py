@@ -14,6 +14,7 @@ from driftline.codeindex.building import build, default_cache_root, open_cache
 from driftline.codeindex.events import Event
 from driftline.codeindex.git_objects import GitRepository
 from driftline.codeindex.identity import canonical_inputs, diff_id
+from driftline.codeindex.json_values import compact_json
 from driftline.codeindex.mode_diff import ModeDiff, diff_mode
 from driftline.codeindex.options import DiffOptions, kind_of
 from driftline.codeindex.refs import IndexRef, parse_ref
@@ -41,6 +42,24 @@ class IndexDiff:
     def has_changes(self) -> bool:
         """Whether the two sides differ."""
         return bool(self.summary["totalEvents"])
+
+    def to_frame(self) -> Any:
+        """The events as a Polars frame: one row each, nested records as JSON."""
+        import polars as pl
+
+        columns = ("kind", "mode", "file", "name", "chunkKind", "public", "similarity")
+        rows = [
+            {name: event.get(name) for name in columns}
+            | {
+                "changes": event.get("changes"),
+                "before": _json(event.get("before")),
+                "after": _json(event.get("after")),
+            }
+            for event in self.events
+        ]
+        types: dict[str, Any] = dict.fromkeys(("kind", "mode", "file", "name", "chunkKind"), pl.String)
+        types |= {"public": pl.Boolean, "similarity": pl.Float64, "changes": pl.List(pl.String)}
+        return pl.DataFrame(rows, schema=types | {"before": pl.String, "after": pl.String})
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +182,10 @@ def cut(result: IndexDiff, max_events: int) -> IndexDiff:
         return result
     summary = result.summary | _truncation(total, max_events)
     return IndexDiff(result.diff_id, result.inputs, summary, list(islice(result.events, max_events)), result.modes)
+
+
+def _json(record: Any) -> str | None:
+    return None if record is None else compact_json(record).decode()
 
 
 def timestamp(now: datetime | None = None) -> str:

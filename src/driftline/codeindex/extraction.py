@@ -157,7 +157,7 @@ class _Reader:
 
     def _header(self, item: Definition) -> list[bytes]:
         """The signature as tokens without the own name, so that a rename of an unchanged definition is exact."""
-        return [self.normal.between(*span).lstrip(MARKS).strip(b" ") for span in self._header_spans(item)]
+        return [self.normal.between(*span) for span in self._header_spans(item)]
 
     def _body(self, item: Definition, docstring: Span | None) -> tuple[bytes, int]:
         """The body without members and docstring, and its number of tokens."""
@@ -165,7 +165,7 @@ class _Reader:
             return b"", 0
         cuts = [(child.start, child.end) for child in item.children] + ([docstring] if docstring else [])
         spans = _without(item.body_start, max(item.body.end_byte, item.end if self._is_open(item) else 0), cuts)
-        text = b"\0".join(filter(None, (self.normal.between(*span).lstrip(MARKS) for span in spans)))
+        text = b"\0".join(filter(None, (self.normal.between(*span) for span in spans)))
         if item.children:
             text = text.translate(None, _SEPARATORS + b"\0")
         return text, sum(self.normal.count(*span) for span in spans)
@@ -246,7 +246,7 @@ class _Reader:
         inside = [(item.start, item.end) for item in self.found if item.container and item.container.kind == "scope"]
         cuts = [*top, *inside, *self.imports, *([docstring] if docstring else [])]
         spans = _without(0, len(self.source), cuts)
-        text = b"\0".join(filter(None, (self.normal.between(*span).lstrip(MARKS) for span in spans)))
+        text = b"\0".join(filter(None, (self.normal.between(*span) for span in spans)))
         if not text.translate(None, _SEPARATORS + b"\0 "):
             return None
         tokens = sum(self.normal.count(*span) for span in spans)

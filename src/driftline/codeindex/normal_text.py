@@ -31,6 +31,7 @@ for _byte in b" \t\r\n\v\f\x00\x01\x02\x03\x04":
 # Marks in the normal text.
 STATEMENT, BLOCK, END, NODE = 1, 2, 3, 4
 MARKS = bytes((STATEMENT, BLOCK, END, NODE))
+_EDGES = bytes((STATEMENT, BLOCK, END)) + b" "
 
 _SIMPLE_STRING = re.compile(rb"([a-zA-Z]{0,2})(\"\"\"|'''|\"|')([^\\\"']*)\2")
 _DOUBLE_QUOTE = 34
@@ -79,8 +80,11 @@ class NormalText:
         return _assembled(data, kept, in_string, layout)
 
     def between(self, start: int, end: int) -> bytes:
-        """The normal text of a range of the source."""
-        return self.text[self.position[start] : self.position[end]].strip(b" ")
+        """The normal text of a range of the source.
+
+        Marks at its edges go: they belong to what is around the range as much as to what is in it.
+        """
+        return self.text[self.position[start] : self.position[end]].strip(_EDGES)
 
     def count(self, start: int, end: int) -> int:
         """How many tokens a range has."""

@@ -24,9 +24,10 @@ def json_line(event: Event, *, compact: bool) -> bytes:
 def summary_lines(result: IndexDiff) -> Iterator[str]:
     """The summary for people."""
     summary = result.summary
-    yield f"{result.diff_id}: {summary['from']['ref']} -> {summary['to']['ref']}"
+    before, after = (side.get("label") or side["ref"] for side in (summary["from"], summary["to"]))
+    yield f"{result.diff_id}: {before} -> {after}"
     for mode, counts in summary["modesSummary"].items():
-        yield f"{mode}: " + "; ".join(f"{what} {_count_text(counts[what])}" for what in _COUNTED)
+        yield f"{mode}: " + "; ".join(f"{what} {count_text(counts[what])}" for what in _COUNTED)
         if counts["limits"]["chunkDiffSkipped"]:
             yield f"{mode}: chunks were skipped ({counts['limits']['reason']})"
     if summary["truncated"]:
@@ -42,7 +43,7 @@ def diff_markdown(result: IndexDiff) -> str:
     lines = [f"## Index diff `{result.diff_id}`", "", f"`{summary['from']['ref']}` → `{summary['to']['ref']}`", ""]
     lines += ["| mode | " + " | ".join(_COUNTED) + " |", "|---|---|---|---|"]
     for mode, counts in summary["modesSummary"].items():
-        lines.append(f"| {mode} | " + " | ".join(_count_text(counts[what]) for what in _COUNTED) + " |")
+        lines.append(f"| {mode} | " + " | ".join(count_text(counts[what]) for what in _COUNTED) + " |")
     shown = list(islice(result.events, _MARKDOWN_EVENTS))
     lines += ["", *(_event_item(event) for event in shown)] if shown else []
     hidden = summary["totalEvents"] - len(shown)
@@ -81,7 +82,8 @@ def pruned_lines(pruned: Pruned) -> Iterator[str]:
     yield "1 diff stays" if pruned.kept == 1 else f"{pruned.kept} diffs stay"
 
 
-def _count_text(counts: dict[str, int]) -> str:
+def count_text(counts: dict[str, int]) -> str:
+    """Counts that are not nought, in words."""
     changed = [f"{count} {_WORDS.get(kind, kind)}" for kind, count in counts.items() if count]
     return ", ".join(changed) or "unchanged"
 
@@ -91,11 +93,11 @@ _WORDS = {"edgesAdded": "added", "edgesRemoved": "removed"}
 
 def _event_item(event: Event) -> str:
     subject = event.get("name") or event.get("to") or event.get("reason")
-    detail = f" {_code(str(subject))}" if subject else ""
-    return f"- {event['kind']} {_code(str(event.get('file', event['mode'])))}{detail}"
+    detail = f" {code(str(subject))}" if subject else ""
+    return f"- {event['kind']} {code(str(event.get('file', event['mode'])))}{detail}"
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
     """Inline code that survives backticks and line breaks."""
     flat = " ".join(text.split())
     return f"`` {flat} ``" if "`" in flat else f"`{flat}`"

@@ -1,0 +1,267 @@
+"""What happened to the public surface between two versions: what breaks callers, and what does not (index diffs §8)."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from driftline.canonical import utf16_sort_key
+from driftline.codeindex.artifacts import CHUNK_META, FILE_META, FILE_RELATIONS, read_pieces, require_artifact
+from driftline.codeindex.diffing import DiffRequest
+from driftline.codeindex.json_values import member
+from driftline.codeindex.parameters import broken_parameters
+from driftline.codeindex.relations import file_imports
+from driftline.codeindex.resolve import IndexDir
+from driftline.codeindex.rows import all_rows
+from driftline.codeindex.symbols import Symbol, symbol_from_row
+
+BREAKING, COMPATIBLE = "breaking", "compatible"
+_LOOSELY_TYPED = frozenset(("python", "javascript", "ruby", "bash"))
+_IMPORTED = re.compile(r"from (\S+) import (\S+)(?: as (\S+))?")
+_MAX_DEPTH = 20
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiChange:
+    """One change of the public surface."""
+
+    verdict: str
+    change: str
+    file: str
+    name: str
+    kind: str
+    reasons: tuple[str, ...] = ()
+    before: str | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiReport:
+    """All changes, the breaking ones first, and the size of the surface on both sides."""
+
+    changes: tuple[ApiChange, ...]
+    surface: tuple[int, int]
+    labels: tuple[str, str]
+
+    @property
+    def breaking(self) -> tuple[ApiChange, ...]:
+        """What may break a caller."""
+        return tuple(change for change in self.changes if change.verdict == BREAKING)
+
+    def only_breaking(self) -> ApiReport:
+        """The report without compatible changes."""
+        return ApiReport(self.breaking, self.surface, self.labels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return {
+            "from": self.labels[0],
+            "to": self.labels[1],
+            "surface": {"from": self.surface[0], "to": self.surface[1]},
+            "breaking": len(self.breaking),
+            "compatible": len(self.changes) - len(self.breaking),
+            "changes": [{**asdict(change), "reasons": list(change.reasons)} for change in self.changes],
+        }
+
+    def to_frame(self) -> Any:
+        """The changes as a Polars frame."""
+        import polars as pl
+
+        columns = ("verdict", "change", "file", "name", "kind", "reasons", "before", "after")
+        types = {name: pl.List(pl.String) if name == "reasons" else pl.String for name in columns}
+        rows = [{**asdict(change), "reasons": list(change.reasons)} for change in self.changes]
+        return pl.DataFrame(rows, schema=types)
+
+
+@dataclass
+class Surface:
+    """The definitions of one side, by module and name."""
+
+    symbols: dict[Key, list[Symbol]] = field(default_factory=lambda: defaultdict(list))
+    params: dict[int, list[str] | None] = field(default_factory=dict)
+    languages: dict[str, str | None] = field(default_factory=dict)
+    imports: dict[str, list[str]] = field(default_factory=dict)
+
+    @cached_property
+    def modules(self) -> frozenset[str]:
+        """All modules that define or import something."""
+        return frozenset({module for module, _ in self.symbols} | set(self.imports))
+
+    @cached_property
+    def classes(self) -> dict[str, list[Key]]:
+        """Classes by name."""
+        found: dict[str, list[Key]] = defaultdict(list)
+        for key, symbols in sorted(self.symbols.items()):
+            if symbols[0].kind == "class":
+                found[key[1]].append(key)
+        return found
+
+    def public(self) -> set[Key]:
+        """The keys of everything public."""
+        return {key for key, found in self.symbols.items() if any(item.public for item in found)}
+
+
+def report(request: DiffRequest) -> ApiReport:
+    """Compare the public surfaces of both sides."""
+    old, new = (_surface(side.indexes["code"]) for side in (request.before, request.after))
+    changes = sorted(_changes(old, new), key=_order)
+    labels = tuple(side.label or side.ref.shown for side in (request.before, request.after))
+    return ApiReport(tuple(changes), (len(old.public()), len(new.public())), (labels[0], labels[1]))
+
+
+def _order(change: ApiChange) -> tuple[Any, ...]:
+    return change.verdict != BREAKING, utf16_sort_key(change.file), utf16_sort_key(change.name), change.change
+
+
+def module_of(path: str) -> str:
+    """The module that a file is: a Python package and its `__init__.py` are one.
+
+    >>> module_of("pkg/a/__init__.py") == module_of("pkg/a.py"), module_of("a.go")
+    (True, 'a.go')
+    """
+    if not path.endswith(".py"):
+        return path
+    plain = path.removesuffix(".py")
+    return plain.removesuffix("/__init__") if plain.endswith("/__init__") else plain
+
+
+def _surface(index: IndexDir) -> Surface:
+    pieces = read_pieces(index)
+    surface = Surface()
+    for row in all_rows(require_artifact(index, FILE_META, pieces)):
+        surface.languages[row["file"]] = row.get("language")
+    for row in all_rows(require_artifact(index, CHUNK_META, pieces)):
+        symbol = symbol_from_row(row, str(row.get("file")))
+        if symbol.kind != "module":
+            surface.symbols[module_of(symbol.file), symbol.name].append(symbol)
+            surface.params[id(symbol)] = member(row["metaV2"], "params")
+    for row in all_rows(require_artifact(index, FILE_RELATIONS, pieces)):
+        surface.imports[module_of(row["file"])] = file_imports(row)
+    return surface
+
+
+def _changes(old: Surface, new: Surface) -> Iterator[ApiChange]:
+    before, after = old.public(), new.public()
+    for key in before - after:
+        symbol = old.symbols[key][-1]
+        container = (key[0], symbol.parent)
+        if not (symbol.parent and container in before and container not in after):
+            yield _removed(old, new, key, symbol)
+    for key in after - before:
+        symbol = new.symbols[key][-1]
+        container = (key[0], symbol.parent)
+        if not (symbol.parent and container in after and container not in before):
+            yield _change(COMPATIBLE, "added", None, symbol)
+    for key in before & after:
+        yield from _changed(old, new, key)
+
+
+def _change(verdict: str, what: str, before: Symbol | None, after: Symbol | None, *reasons: str) -> ApiChange:
+    shown = after or before
+    assert shown is not None
+    texts = (before.signature if before else None, after.signature if after else None)
+    return ApiChange(verdict, what, shown.file, shown.name, shown.kind, reasons, *texts)
+
+
+def _removed(old: Surface, new: Surface, key: Key, symbol: Symbol) -> ApiChange:
+    if not symbol.parent and _is_reexported(new, *key):
+        return _change(COMPATIBLE, "re-exported", symbol, None, "the module still imports the name")
+    base = _inherited_from(new, (key[0], symbol.parent), symbol.leaf) if symbol.parent else None
+    if base is not None:
+        return _change(COMPATIBLE, "inherited", symbol, None, f"{base} has it")
+    hidden = "it is no longer public" if key in new.symbols else ""
+    return _change(BREAKING, "removed", symbol, None, *filter(None, (hidden,)))
+
+
+def _is_reexported(side: Surface, module: str, name: str, depth: int = 0) -> bool:
+    """Whether a module still binds a name by importing it, also through a star."""
+    for text in side.imports.get(module, ()):
+        found = _IMPORTED.fullmatch(text)
+        if found is None:
+            continue
+        source, imported, alias = found.groups()
+        if (alias or imported) == name:
+            return True
+        target = _import_target(side, module, source) if imported == "*" and depth < _MAX_DEPTH else None
+        if target is not None and ((target, name) in side.symbols or _is_reexported(side, target, name, depth + 1)):
+            return True
+    return False
+
+
+def _import_target(side: Surface, module: str, source: str) -> str | None:
+    """The module of this index that an import names."""
+    dots = len(source) - len(source.lstrip("."))
+    rest = source.lstrip(".").replace(".", "/")
+    known = side.modules
+    if not dots:
+        return next((found for found in sorted(known) if found == rest or found.endswith(f"/{rest}")), None)
+    for parent in (module, module.rpartition("/")[0]):
+        # A package is its own `__init__`, so one dot may mean the module itself or the folder it is in.
+        folder = "/".join(parent.split("/")[: len(parent.split("/")) - dots + 1])
+        candidate = f"{folder}/{rest}".strip("/") if rest else folder
+        if candidate in known:
+            return candidate
+    return None
+
+
+def _bases(signature: str) -> list[str]:
+    """The names behind `class X(...)`, without keywords and type arguments."""
+    found = re.search(r"\bclass [^(:\[]+(?:\[.*?\])?\s*\((.*)\)", signature)
+    plain = re.sub(r"\[.*?\]", "", found[1]) if found else ""
+    return [part.strip() for part in plain.split(",") if part.strip() and "=" not in part]
+
+
+def _inherited_from(side: Surface, container: Key, leaf: str, depth: int = 0) -> str | None:
+    """The base, also of a base, that has a member."""
+    for symbol in side.symbols.get(container, ()) if depth < _MAX_DEPTH else ():
+        for base in _bases(symbol.signature):
+            for module, name in _classes_named(side, container[0], base.rpartition(".")[2]):
+                if (module, f"{name}.{leaf}") in side.symbols:
+                    return name
+                deeper = _inherited_from(side, (module, name), leaf, depth + 1)
+                if deeper is not None:
+                    return deeper
+    return None
+
+
+def _classes_named(side: Surface, module: str, name: str) -> Iterable[Key]:
+    """Classes of a name, those of the same module first."""
+    if (module, name) in side.symbols:
+        return [(module, name)]
+    return side.classes.get(name, [])
+
+
+def _changed(old: Surface, new: Surface, key: Key) -> Iterator[ApiChange]:
+    before, after = old.symbols[key], new.symbols[key]
+    if _heads(before) == _heads(after):
+        return
+    first, last = before[-1], after[-1]
+    if {item.kind for item in before} != {item.kind for item in after}:
+        yield _change(BREAKING, "kind", first, last, f"{first.kind} -> {last.kind}")
+        return
+    if old.languages.get(first.file) not in _LOOSELY_TYPED:
+        gone = {item.signature_hash for item in before} - {item.signature_hash for item in after}
+        yield _change(BREAKING if gone else COMPATIBLE, "signature", first, last)
+        return
+    reasons = _reasons(old, new, first, last)
+    yield _change(BREAKING if reasons else COMPATIBLE, "signature", first, last, *reasons)
+
+
+def _heads(symbols: Sequence[Symbol]) -> list[tuple[str, str]]:
+    return sorted((symbol.kind, symbol.signature_hash) for symbol in symbols)
+
+
+def _reasons(old: Surface, new: Surface, before: Symbol, after: Symbol) -> list[str]:
+    if before.kind == "class":
+        gone = [base for base in _bases(before.signature) if base not in _bases(after.signature)]
+        return [f"base {base} removed" for base in gone]
+    if before.kind != "function":
+        return []
+    language = old.languages.get(before.file)
+    return broken_parameters(language, old.params.get(id(before)) or [], new.params.get(id(after)) or [])

@@ -1,0 +1,207 @@
+"""A diff of definitions as a review: renames first, then file after file, with signatures and bodies side by side."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from importlib.resources import files
+
+from driftline.codeindex.diffing import IndexDiff
+from driftline.codeindex.events import Event
+from driftline.codeindex.render import code, count_text
+from driftline.codeindex.review_source import ReviewSource
+
+_MARKDOWN_LINES = 60
+_CONTEXT = 3
+_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
+_VERBS = {"added": "added", "removed": "removed", "modified": "changed", "renamed": "renamed", "moved": "moved"}
+
+
+@dataclass(slots=True)
+class Section:
+    """What happened to one file."""
+
+    path: str
+    file_event: Event | None = None
+    symbols: list[Event] = field(default_factory=list)
+    imports: list[Event] = field(default_factory=list)
+
+
+def sections(events: Sequence[Event]) -> list[Section]:
+    """The events by file, in their order."""
+    found: dict[str, Section] = {}
+    for event in events:
+        if "file" not in event:
+            continue
+        section = found.setdefault(event["file"], Section(event["file"]))
+        if event["kind"].startswith("file."):
+            section.file_event = event
+        elif event["kind"].startswith("chunk."):
+            section.symbols.append(event)
+        elif event["kind"].startswith("relation."):
+            section.imports.append(event)
+    return list(found.values())
+
+
+def review_markdown(result: IndexDiff, source: ReviewSource) -> str:
+    """The review for a pull request."""
+    events = list(result.events)
+    lines = [f"## {_title(result)}", "", *(f"- {line}" for line in _count_lines(result)), ""]
+    moves = [event for event in events if event["kind"] in ("chunk.renamed", "chunk.moved")]
+    if moves:
+        lines += ["### Renamed and moved", "", *map(_move_item, moves), ""]
+    for section in sections(events):
+        lines += [*_markdown_section(section, source), ""]
+    return "\n".join([*lines, *_cut_note(result)]).rstrip()
+
+
+def _title(result: IndexDiff) -> str:
+    sides = (result.summary["from"], result.summary["to"])
+    before, after = (side.get("label") or side["ref"] for side in sides)
+    return f"Code changes {code(before)} → {code(after)}"
+
+
+def _count_lines(result: IndexDiff) -> Iterator[str]:
+    for mode, counts in result.summary["modesSummary"].items():
+        yield f"{mode}: files {count_text(counts['files'])}; definitions {count_text(counts['chunks'])}"
+        if counts["limits"]["chunkDiffSkipped"]:
+            yield f"{mode}: definitions were not compared everywhere ({counts['limits']['reason']})"
+
+
+def _cut_note(result: IndexDiff) -> list[str]:
+    return [f"… cut after {len(list(result.events))} events"] if result.summary["truncated"] else []
+
+
+def _move_item(event: Event) -> str:
+    before, after = event["before"], event["after"]
+    origin = f"{code(before['name'])} in {code(before['file'])}"
+    target = f"{code(after['name'])} in {code(after['file'])}"
+    also = f", with another {' and '.join(event['changes'])}" if event["changes"] else ""
+    return f"- {origin} → {target} (similarity {event['similarity']}{also})"
+
+
+def _markdown_section(section: Section, source: ReviewSource) -> Iterator[str]:
+    event = section.file_event
+    what = event["kind"].removeprefix("file.") if event else "touched"
+    origin = f" from {code(event['beforeFile'])}" if event and what == "renamed" else ""
+    yield f"### {code(section.path)} ({what}{origin})"
+    yield ""
+    for symbol in section.symbols:
+        yield f"- {headline(symbol)}"
+        if symbol["kind"] == "chunk.modified" or symbol["changes"]:
+            yield from _markdown_change(symbol, source)
+    for edge in section.imports:
+        yield f"- {edge['kind'].removeprefix('relation.')} import {code(edge['to'])}"
+
+
+def headline(event: Event) -> str:
+    """What happened to a definition, in one line."""
+    verb = _VERBS[event["kind"].removeprefix("chunk.")]
+    what = f" {' and '.join(event['changes'])} of" if event["kind"] == "chunk.modified" else ""
+    name = code(event["name"]) if event["name"] else "the module's own code"
+    kind = f" {event['chunkKind']}" if event["name"] else ""
+    public = ", public" if event["public"] else ""
+    return f"**{verb}**{what}{kind} {name}{public}"
+
+
+def _markdown_change(event: Event, source: ReviewSource) -> Iterator[str]:
+    before, after = source.text(event, "before"), source.text(event, "after")
+    if before is None or after is None:
+        before, after = event["before"]["signature"], event["after"]["signature"]
+    changed = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=_CONTEXT))[2:]
+    if not changed:
+        return
+    fence = "`" * max(3, *(len(run) + 1 for line in changed for run in re.findall(r"`+", line)), 3)
+    yield f"  {fence}diff"
+    yield from (f"  {line}" for line in changed[:_MARKDOWN_LINES] if not line.startswith("@@"))
+    if len(changed) > _MARKDOWN_LINES:
+        yield f"  … {len(changed) - _MARKDOWN_LINES} more lines"
+    yield f"  {fence}"
+
+
+def review_html(result: IndexDiff, source: ReviewSource) -> str:
+    """The review as one page without scripts, which loads nothing."""
+    events = list(result.events)
+    style = files("driftline.codeindex").joinpath("review.css").read_text("utf-8")
+    moves = [event for event in events if event["kind"] in ("chunk.renamed", "chunk.moved")]
+    body = [f"<h1>{_inline(_title(result))}</h1>", "<ul>"]
+    body += [f"<li>{escape(line)}</li>" for line in _count_lines(result)]
+    body.append("</ul>")
+    if moves:
+        items = (f"<li>{_inline(_move_item(event)[2:])}</li>" for event in moves)
+        body += ["<h2>Renamed and moved</h2>", "<ul>", *items, "</ul>"]
+    for section in sections(events):
+        body += _html_section(section, source)
+    body += [f"<p>{escape(note)}</p>" for note in _cut_note(result)]
+    title = escape(_title(result).replace("`", ""))
+    head = f'<meta charset="utf-8"><title>{title}</title><style>{style}</style>'
+    return "\n".join(["<!doctype html>", f'<html lang="en"><head>{head}</head><body>', *body, "</body></html>"])
+
+
+def _inline(markdown: str) -> str:
+    """Code and bold of one of our own lines as HTML."""
+    text = escape(markdown, quote=False)
+    text = re.sub(r"`` (.*?) ``|`(.*?)`", lambda found: f"<code>{found[1] or found[2]}</code>", text)
+    return re.sub(r"\*\*(.*?)\*\*", r"<b>\1</b>", text)
+
+
+def _html_section(section: Section, source: ReviewSource) -> Iterator[str]:
+    heading = next(_markdown_section(section, source)).removeprefix("### ")
+    yield f"<section><h2>{_inline(heading)}</h2>"
+    for event in section.symbols:
+        kind = event["kind"].removeprefix("chunk.")
+        yield f'<details class="{kind}" open><summary>{_inline(headline(event))}</summary>'
+        yield from _html_change(event, source)
+        yield "</details>"
+    for edge in section.imports:
+        yield f"<p>{_inline(edge['kind'].removeprefix('relation.') + ' import ' + code(edge['to']))}</p>"
+    yield "</section>"
+
+
+def _html_change(event: Event, source: ReviewSource) -> Iterator[str]:
+    sides = [event[side]["signature"] if side in event else "" for side in ("before", "after")]
+    if not event["changes"]:
+        yield from (f"<pre>{escape(text)}</pre>" for text in dict.fromkeys(filter(None, sides)))
+        return
+    texts = [source.text(event, side) for side in ("before", "after")]
+    before, after = (text if text is not None else sides[place] for place, text in enumerate(texts))
+    yield "<table>"
+    yield from _rows(before.splitlines(), after.splitlines())
+    yield "</table>"
+
+
+def _rows(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for group in matcher.get_grouped_opcodes(_CONTEXT):
+        for tag, first, last, start, end in group:
+            height = max(last - first, end - start)
+            for row in range(height):
+                left = before[first + row] if first + row < last else None
+                right = after[start + row] if start + row < end else None
+                yield _row(tag, left, right)
+        yield '<tr class="gap"><td></td><td></td></tr>'
+
+
+def _row(tag: str, left: str | None, right: str | None) -> str:
+    if tag == "equal":
+        return f"<tr><td>{escape(left or '')}</td><td>{escape(right or '')}</td></tr>"
+    if left is None or right is None:
+        old = f'<td class="old">{escape(left)}</td>' if left is not None else "<td></td>"
+        new = f'<td class="new">{escape(right)}</td>' if right is not None else "<td></td>"
+        return f"<tr>{old}{new}</tr>"
+    old, new = _highlighted(left, right)
+    return f'<tr><td class="old">{old}</td><td class="new">{new}</td></tr>'
+
+
+def _highlighted(left: str, right: str) -> tuple[str, str]:
+    """Both lines with the words marked that differ."""
+    one, other = _WORDS.findall(left), _WORDS.findall(right)
+    sides: tuple[list[str], list[str]] = ([], [])
+    for tag, first, last, start, end in difflib.SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        for words, out, name in ((one[first:last], sides[0], "del"), (other[start:end], sides[1], "ins")):
+            text = escape("".join(words))
+            out.append(text if tag == "equal" or not text else f"<{name}>{text}</{name}>")
+    return "".join(sides[0]), "".join(sides[1])
