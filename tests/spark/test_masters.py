@@ -1,4 +1,4 @@
-"""A master that cannot be used says so at once: which one, why, and what to do (sources §6.3)."""
+"""A master that cannot be used says so at once: which one, why, and what to do (sources §7.3)."""
 
 from __future__ import annotations
 

@@ -49,6 +49,12 @@ def cells_by_column(rows: Iterable[Mapping[str, Any]], declared: Sequence[str] =
     return {name: [json_text(row.get(name)) for row in found] for name in names}
 
 
+def compact_json(column: pa.ChunkedArray) -> pa.Array:
+    """A column of JSON texts in the compact form of cells."""
+    texts = ("null" if text is None else json_text(json.loads(text)) for text in column.to_pylist())
+    return pa.array(list(texts), pa.large_string())
+
+
 def json_columns(table: pa.Table) -> pa.Table:
     """An Arrow table with every column as JSON text; names stay."""
     columns = [_json_column(pl.Series(pl.from_arrow(column)), name) for name, column in _named(table)]

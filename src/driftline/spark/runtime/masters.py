@@ -1,7 +1,7 @@
 """What the address of a Spark master means, and whether anybody answers there.
 
 Spark itself waits long and says little: 99 s for a master that is not there, for ever on a YARN without settings. So
-the address is tried before Spark is started (sources §6.3).
+the address is tried before Spark is started (sources §7.3).
 """
 
 from __future__ import annotations
