@@ -19,6 +19,7 @@ from driftline.sources.input_file import InputFile
 from driftline.sources.workspace import Workspace
 
 TOKENS = [b'"', b'""', b",", b"\n", b"\r", b"\r\n", b"a", b"bc", b" ", b"\x00", b"\xef\xbb\xbf", "é".encode()]
+REMEDY = "save the file as UTF-8, or name its encoding with --encoding"
 BROKEN = [b"\xff", b"\xe2\x82", b"\xed\xa0\x80", b"\xc3"]
 
 soup = st.lists(st.sampled_from(TOKENS + BROKEN[:1]), max_size=24).map(b"".join)
@@ -140,7 +141,7 @@ def test_invalid_utf8_is_found_at_its_offset(broken: bytes, place: int) -> None:
     content = b"ab\ncd\nef"[:place] + broken + b"ab\ncd\nef"[place:]
     with pytest.raises(UnicodeDecodeError) as caught:
         content.decode()
-    expected = f"invalid_encoding: Invalid UTF-8 in A at byte offset {caught.value.start}: save the file as UTF-8"
+    expected = f"invalid_encoding: Invalid UTF-8 in A at byte offset {caught.value.start}: {REMEDY}"
     assert exact_reading(content) == expected
     assert all(quick_reading(content, split_bytes) == expected for split_bytes in (1, 3, 100))
 

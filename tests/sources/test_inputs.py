@@ -119,10 +119,56 @@ def test_mixed_folders_are_refused(tmp_path: Path, plain: Path) -> None:
         events(tmp_path / "mixed", plain)
 
 
-def test_csv_against_a_typed_source_says_what_to_do(tmp_path: Path, plain: Path) -> None:
-    (tmp_path / "b.jsonl").write_text('{"id":1,"v":"a"}\n')
-    with pytest.raises(DriftlineError, match=r"one side is CSV .* and the other jsonl .*convert one of them"):
-        events(plain, tmp_path / "b.jsonl")
+MIXED = "id,n,flag,day,at,t\n1,1.50,TRUE,2024-05-01,2024-05-01 10:00,a\n2,7,no,2024-05-02,,\n"
+
+
+def typed_twin(folder: Path, kind: str) -> Path | str:
+    """The same rows with types; SQLite and JSON know no dates."""
+    day = [datetime.date(2024, 5, 1), datetime.date(2024, 5, 2)]
+    at = [datetime.datetime(2024, 5, 1, 10), None]
+    frame = pl.DataFrame({"id": [1, 2], "n": [1.5, 7.0], "flag": [True, False], "day": day, "at": at, "t": ["a", None]})
+    if kind == "parquet":
+        frame.write_parquet(folder / "b.parquet")
+        return folder / "b.parquet"
+    rows = [{**row, "day": str(row["day"]), "at": row["at"] and "2024-05-01 10:00"} for row in frame.to_dicts()]
+    if kind == "jsonl":
+        (folder / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return folder / "b.jsonl"
+    with sqlite3.connect(folder / "b.db") as database:
+        database.execute("CREATE TABLE t (id, n, flag, day, at, t)")
+        database.executemany("INSERT INTO t VALUES (:id, :n, :flag, :day, :at, :t)", rows)
+    return f"{folder / 'b.db'}::t"
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "sqlite"])
+def test_csv_meets_typed_values(tmp_path: Path, kind: str) -> None:
+    """CSV is read as the other side's types say (tables §4.6)."""
+    (tmp_path / "a.csv").write_text(MIXED)
+    twin = typed_twin(tmp_path, kind)
+    rules = {"types": {"flag": "boolean"}} if kind == "sqlite" else {}
+    assert not dl.diff(tmp_path / "a.csv", twin, key="id", null=[""], **rules)
+    assert not dl.diff(twin, tmp_path / "a.csv", key="id", null=[""], **rules)
+    (event,) = changed(events(tmp_path / "a.csv", twin, key="id", **rules))
+    assert event["key"] == {"id": "2"}
+    assert event["delta"] == {"at": {"from": "", "to": None}, "t": {"from": "", "to": None}}
+    (tmp_path / "a.csv").write_text(MIXED.replace("1.50", "1.51").replace(",a\n", ",A\n"))
+    (event,) = changed(events(twin, tmp_path / "a.csv", key="id", null=[""], **rules))
+    assert event["delta"] == {"n": {"from": 1.5, "to": "1.51"}, "t": {"from": "a", "to": "A"}}
+    near = dl.diff(
+        twin, tmp_path / "a.csv", key="id", null=[""], tolerance={"n": "1%"}, normalize={"t": ["case"]}, **rules
+    )
+    assert not near
+
+
+def test_rules_on_typed_values(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id":1,"n":1,"t":" X "}\n{"id":2,"n":2.5,"t":null}\n{"id":10,"n":3,"t":"y"}\n')
+    (tmp_path / "b.jsonl").write_text('{"id":1,"n":1.0,"t":"x"}\n{"id":2,"n":2.6,"t":"-"}\n{"id":10,"n":3,"t":"y"}\n')
+    paths = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    assert [event["changed"] for event in changed(events(*paths, key="id"))] == [["n", "t"], ["n", "t"]]
+    texts = {"normalize": {"t": ["trim", "case"]}, "null": ["-"]}
+    assert [event["changed"] for event in changed(events(*paths, key="id", **texts))] == [["n"], ["n"]]
+    assert [event["key"] for event in changed(events(*paths, key="id", **texts, types={"n": "number"}))] == [{"id": 2}]
+    assert not dl.diff(*paths, key="id", **texts, tolerance={"n": "0.11"})
 
 
 def test_typed_values_compare_as_values_and_print_as_json_types(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ import click
 from driftline.cli.completion import Words
 from driftline.cli.engine_options import engine_options, tell_choice
 from driftline.cli.outcome import DIFFERENT, SAME
+from driftline.cli.table_options import given_options, table_options
 from driftline.cli.terminal import progress_bar, say, size_text
 from driftline.errors import OptionError
 from driftline.sinks.formats import FORMATS, find_format, format_for, write_events
 from driftline.tables.engines import DiffJob, choose_engine, find_engine
-from driftline.tables.options import check_options
+from driftline.tables.options import DiffOptions, check_options
 from driftline.tables.stats import Stats
 
 _SHORT_SWITCH = 0.001  # seconds: threads that parse need the interpreter often, and only for moments
@@ -28,27 +29,22 @@ Examples:
   driftline diff old.csv new.csv --key country --key city -o changes.jsonl
   driftline diff old.parquet new.parquet --key id --format summary
   driftline diff old.csv new.csv --key id --format html -o report.html
+  driftline diff old.csv new.csv --key id --ignore "*_at" --tolerance price=0.01 --as qty=number
   driftline diff old.db::users new.db::users --key id --format markdown --limit 20
   driftline diff old.csv new.csv --key id --format changeset --table users -o changes.bin
   zcat new.csv.gz | driftline diff old.csv - --ignore-row-order
 
 A side is a CSV, TSV, Parquet or JSONL file (CSV, TSV and JSONL also as .gz or .zst), a folder or a quoted glob of
-such files, FILE.db::TABLE for a table of a SQLite database, or - for CSV on standard input.
+such files, FILE.db::TABLE for a table of a SQLite database, or - for standard input.
 
-Exit codes: 0 no difference, 1 differences, 2 error.
+Exit codes: 0 no difference, 1 differences (with --fail-if: one holds), 2 error.
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("a")
 @click.argument("b")
-@click.option("-k", "--key", "key_columns", multiple=True, metavar="COL", help="A key column; may be repeated.")
-@click.option("--mode", metavar="keyed|positional", help="Default: keyed when --key is given, else positional.")
-@click.option("--header-mode", default="strict", show_default=True, metavar="strict|sorted", help="Compare headers.")
-@click.option("--ignore-column-order", is_flag=True, help="The same as --header-mode sorted.")
-@click.option("--ignore-row-order", is_flag=True, help="Positional mode: compare rows as a multiset.")
-@click.option("--emit-unchanged", is_flag=True, help="Also write an event for every row that did not change.")
-@click.option("--delimiter", metavar="CHAR", help='Field delimiter of CSV files; "tab" or "\\t" for a tab.')
+@table_options
 @engine_options
 @click.option(
     "--format",
@@ -90,7 +86,7 @@ def diff(
     from driftline.tables.memory import memory_limit
 
     sys.setswitchinterval(_SHORT_SWITCH)
-    options = check_options(**_table_rules(**rules))
+    options = check_options(**given_options(**rules))
     if output is None and format_name is None and sys.stdout.isatty():
         format_name = "terminal"
     format_name = format_for(output, format_name)
@@ -114,15 +110,16 @@ def diff(
     if output is not None:
         say(_closing_line(output, stats, began))
     _hint_at_keys(job, stats)
+    if options.fail_if:
+        return _say_exceeded(options, stats)
     return DIFFERENT if stats.any_difference else SAME
 
 
-def _table_rules(*, ignore_column_order: bool, header_mode: str, delimiter: str | None, **rest: Any) -> dict[str, Any]:
-    return {
-        **rest,
-        "header_mode": "sorted" if ignore_column_order and header_mode == "strict" else header_mode,
-        "delimiter": "\t" if delimiter in ("tab", "\\t") else delimiter,
-    }
+def _say_exceeded(options: DiffOptions, stats: Stats) -> int:
+    exceeded = stats.exceeded(options.fail_if)
+    for one in exceeded:
+        click.echo(f"failed: {one.describe(stats.counts)}", err=True)
+    return DIFFERENT if exceeded else SAME
 
 
 def _changeset_settings(
@@ -155,7 +152,11 @@ def _run_and_format(
     with tempfile.TemporaryFile() as stream:
         stats: Stats = run(job, stream.write)
         stream.seek(0)
-        settings = settings or {"positional": job.options.has_row_numbers, "heading": heading()}
+        settings = settings or {
+            "positional": job.options.has_row_numbers,
+            "changed_only": job.options.changed_columns_only,
+            "heading": heading(),
+        }
         write_events(stream, out, format_name, limit=limit, **settings)
     return stats
 

@@ -25,7 +25,6 @@ _COLOURS = {
     "blocked": "red",
     "gated": "yellow",
     "cancelled": "yellow",
-    "skipped": "dim",
 }
 
 

@@ -1,6 +1,5 @@
 """Stores deltas: Delta tables, flush, snapshots, replay."""
 
-from driftline.lake.backlog import Backlog, CompactionPolicy, TableStatus, backlog_of, compact_due, status_of
 from driftline.lake.changing import ChangeCounts, changes
 from driftline.lake.compacting import CompactionResult, compact
 from driftline.lake.flushing import FlushResult, flush, flush_envelopes
@@ -15,20 +14,15 @@ from driftline.lake.vacuuming import vacuum
 from driftline.lake.verifying import Verification, verify
 
 __all__ = [
-    "Backlog",
     "ChangeCounts",
-    "CompactionPolicy",
     "CompactionResult",
     "FlushResult",
     "HistoryEntry",
     "Lake",
     "LogEntry",
-    "TableStatus",
     "Verification",
-    "backlog_of",
     "changes",
     "compact",
-    "compact_due",
     "flush",
     "flush_envelopes",
     "lake_log",
@@ -39,7 +33,6 @@ __all__ = [
     "replay",
     "row_history",
     "set_horizon",
-    "status_of",
     "vacuum",
     "verify",
 ]

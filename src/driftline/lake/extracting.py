@@ -183,7 +183,7 @@ class _Diffs:
         """All of a side."""
         folder = self._folder / f"nothing-{name}"
         folder.mkdir(exist_ok=True)
-        nothing = write_nothing(side, self._options.reading, folder)
+        nothing = write_nothing(side, self._options.reading("B"), folder)
         return self._events(str(nothing), side, f"whole-{name}")
 
     def base_rows(self) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from driftline.deltas.schema import ColumnType
-from driftline.pipeline.thresholds import Threshold
+from driftline.thresholds import Threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class TableFlow:
     changeset: str | None = None
     patchset: str | None = None
     states: tuple[StateTarget, ...] = ()
+    more_rules: Mapping[str, Any] = field(default_factory=dict)  # the other options of a table diff
 
     def rules(self) -> dict[str, Any]:
         """The rules of its diff, as the table diff takes them."""
@@ -52,6 +53,7 @@ class TableFlow:
             "header_mode": self.header_mode,
             "ignore_row_order": self.ignore_row_order,
             "delimiter": self.delimiter,
+            **self.more_rules,
         }
 
 

@@ -133,7 +133,7 @@ def _job(load: _Load, context: StageContext) -> LoadJob:
         plan.flow.key,
         plan.flow.columns,
         plan.flow.rules(),
-        is_text(load.snapshot.given, plan.diff_options().reading),
+        is_text(load.snapshot.given, plan.diff_options().reading("B")),
         _schedulers(context),
         context.tracker,
     )
@@ -162,7 +162,7 @@ class _Events:
         events = self._scratch / "whole.jsonl"
         if not events.exists():
             given = self._load.snapshot.given
-            nothing = write_nothing(given, self._load.plan.diff_options().reading, self._scratch)
+            nothing = write_nothing(given, self._load.plan.diff_options().reading("B"), self._scratch)
             compare(self._load.plan, str(nothing), given, self._bench, events)
         return events
 

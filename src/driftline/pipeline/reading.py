@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar, cast, get_args
 
 from driftline.deltas.names import check_gateway_id, check_table_name
 from driftline.deltas.schema import COLUMN_TYPES, ColumnType
@@ -23,10 +23,10 @@ from driftline.pipeline.declaration import (
 )
 from driftline.pipeline.sections import Document, Section
 from driftline.pipeline.snapshots import LABEL_MARKS, PLACEHOLDERS
-from driftline.pipeline.thresholds import INDEX_COUNTS, PAYLOAD_COUNTS, TABLE_COUNTS, Threshold, parse_threshold
 from driftline.pipeline.toml_lines import key_lines, parse_toml
 from driftline.tables.memory import memory_limit
-from driftline.tables.options import check_options
+from driftline.tables.options import HIDING_OPTIONS, HeaderMode, check_options, option_names
+from driftline.thresholds import INDEX_COUNTS, PAYLOAD_COUNTS, TABLE_COUNTS, Threshold, parse_threshold
 
 Checked = TypeVar("Checked")
 
@@ -37,7 +37,8 @@ EVENT_FORMATS = ("jsonl", "json", "csv", "markdown")
 STATE_FORMATS = ("jsonl", "csv", "parquet", "sqlite")
 MOMENTS = ("always", "success", "failure")
 MODES = ("keyed", "positional")
-HEADER_MODES = ("strict", "sorted")
+_OWN_RULES = {"key", "key_columns", "mode", "header_mode", "ignore_row_order", "delimiter", "fail_if"}
+HEADER_MODES = get_args(HeaderMode)
 
 
 def load(path: StrPath) -> Pipeline:
@@ -128,6 +129,7 @@ def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str
         changeset=_path(section, "changeset"),
         patchset=_path(section, "patchset"),
         states=tuple(_state(entry) for entry in section.list_of_sections("state")),
+        more_rules=section.given(sorted(option_names() - _OWN_RULES)),
     )
     section.finish()
     lines[name] = section.line()
@@ -195,6 +197,12 @@ def _check_targets(flow: TableFlow, section: Section, lake: LakeTarget | None) -
         section.fail(f"[tables.{flow.name}] has no target: give 'events', 'deltas', 'changeset' or 'patchset'")
     if flow.deltas and lake is None:
         section.fail("'deltas' need a lake: add [lake] with a path", "deltas")
+    hiding = [name for name in HIDING_OPTIONS if flow.rules().get(name)]
+    if flow.deltas and (hiding or flow.header_mode == "common"):
+        what = hiding[0] if hiding else "header_mode"
+        section.fail(f"{what!r} leaves differences out, so the lake would not be the snapshot: drop one of them", what)
+    if flow.deltas and flow.rules().get("no_header"):
+        section.fail("'deltas' need the names of columns: give the files a header, or drop 'no_header'", "no_header")
     if flow.compact and not flow.deltas:
         section.fail("'compact' needs 'deltas = true'", "compact")
     if flow.states and not flow.deltas:

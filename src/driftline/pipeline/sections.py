@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -97,6 +97,11 @@ class Section:
         """A table of free content."""
         value = self._take(key, dict, "a table")
         return dict(value or {})
+
+    def given(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Those of some keys that are there, checked by whoever asks."""
+        self._taken += keys
+        return {key: self._data[key] for key in keys if key in self._data}
 
     def parsed(self, key: str, parse: Callable[[str], Any]) -> tuple[Any, ...]:
         """A list of texts, each read by a function that raises `ValueError`."""

@@ -6,7 +6,9 @@ Its code is imported when it is first used; rooms above this one register theirs
 
 from __future__ import annotations
 
+import json
 import os
+import tempfile
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, BinaryIO, Protocol
@@ -68,8 +70,36 @@ def find_format(name: str) -> EventWriter:
 
 
 def write_events(
-    lines: Iterable[bytes], out: BinaryIO, name: str = "jsonl", *, limit: int | None = None, **settings: Any
+    lines: Iterable[bytes],
+    out: BinaryIO,
+    name: str = "jsonl",
+    *,
+    limit: int | None = None,
+    changed_only: bool = False,
+    **settings: Any,
 ) -> None:
-    """Write a stream of events in the format of that name, with at most `limit` events of each kind."""
+    """Write a stream of events in the format of that name, with at most `limit` events of each kind.
+
+    With `changed_only` rows are shown with their key and the columns that differ somewhere.
+    """
     writer = find_format(name)
-    writer(lines if limit is None else limit_events(lines, limit), out, **settings)
+    shown = lines if limit is None else limit_events(lines, limit)
+    if not changed_only:
+        writer(shown, out, **settings)
+        return
+    with tempfile.TemporaryFile() as spool:  # looked at twice
+        spool.writelines(shown)
+        spool.seek(0)
+        columns = _differing_columns(map(json.loads, spool))
+        spool.seek(0)
+        writer(spool, out, columns=columns, **settings)
+
+
+def _differing_columns(events: Iterable[dict[str, Any]]) -> set[str]:
+    """Key columns and columns that differ in some event, by the names that rows of either side have for them."""
+    renamed: dict[str, str] = {}
+    found: set[str] = set()
+    for event in events:
+        renamed.update(event.get("renamed", {}))
+        found.update(event.get("key", ()), event.get("changed", ()))
+    return found | {renamed[name] for name in found if name in renamed}

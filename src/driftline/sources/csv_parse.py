@@ -16,6 +16,7 @@ from pyarrow import csv as arrow_csv
 
 from driftline.sources.csv_exact import BOM
 from driftline.sources.csv_quotes import blank_records, quoting_is_sound, record_ends
+from driftline.sources.csv_reading import CsvReading
 from driftline.sources.port import ParsedRange, WidthMismatch
 from driftline.sources.strict_csv import parse_records
 
@@ -23,29 +24,44 @@ _LARGEST_BLOCK = (1 << 31) - 2  # pyarrow's blocks and string offsets are 32 bit
 _FEW = 8  # picking single records pays when at most one of so many is wanted
 
 
-def parse_range(data: bytes, header: Sequence[str], delimiter: str = ",") -> ParsedRange:
+def parse_range(data: bytes, header: Sequence[str], reading: CsvReading | None = None) -> ParsedRange:
     """The records of a byte range as string columns named by the header."""
-    if not quoting_is_sound(data, delimiter):
+    reading = reading or CsvReading()
+    if not quoting_is_sound(data, reading.delimiter):
         return ParsedRange(sound=False)
     if not data:
         return ParsedRange(0, _empty_table(header))
     try:
-        table = _read_with_arrow(data, header, delimiter)
+        table = _read_with_arrow(data, header, reading.delimiter)
     except pa.ArrowInvalid:
-        return _parse_exactly(data, header, delimiter)
+        return _parse_exactly(data, header, reading)
+    if len(header) == 1 and reading.skip_blank_lines:
+        return _without_blank_cells(table)
     if len(header) > 1 and _may_have_blank_record(table) and blank_records(data).any():
-        return _parse_exactly(data, header, delimiter)
+        return _parse_exactly(data, header, reading)
     return ParsedRange(table.num_rows, table)
 
 
-def pick_records(data: bytes, records: npt.NDArray[np.int64], header: Sequence[str], delimiter: str = ",") -> pa.Table:
+def _without_blank_cells(table: pa.Table) -> ParsedRange:
+    """A table of one column without its empty cells, which are blank lines."""
+    numbers = np.flatnonzero(~_empty_cells(table.column(0)))
+    if len(numbers) == table.num_rows:
+        return ParsedRange(table.num_rows, table)
+    return ParsedRange(table.num_rows, take_records(table, numbers), numbers=numbers)
+
+
+def pick_records(
+    data: bytes, records: npt.NDArray[np.int64], header: Sequence[str], reading: CsvReading | None = None
+) -> pa.Table:
     """The given records (counted from 0, in this order) of a range that has been parsed before without complaint."""
     ends = record_ends(data)
     if len(records) * _FEW > len(ends):
-        return take_records(_parsed_before(data, header, delimiter), records)
+        return parse_range(data, header, reading).take(records)
     starts = np.concatenate([[0], ends[:-1]])
     picked = b"".join(_with_line_end(data[starts[i] : ends[i]]) for i in records)
-    return _parsed_before(picked, header, delimiter)
+    parsed = parse_range(picked, header, reading)
+    assert parsed.table is not None, "a range that parsed once parses again"
+    return parsed.table
 
 
 def take_records(table: pa.Table, records: npt.NDArray[np.int64]) -> pa.Table:
@@ -53,12 +69,6 @@ def take_records(table: pa.Table, records: npt.NDArray[np.int64]) -> pa.Table:
     numbers = np.ascontiguousarray(records, dtype=np.int64)
     # Not `pa.array`, which would import pandas.
     return table.take(pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)]))
-
-
-def _parsed_before(data: bytes, header: Sequence[str], delimiter: str) -> pa.Table:
-    parsed = parse_range(data, header, delimiter)
-    assert parsed.table is not None, "a range that parsed once parses again"
-    return parsed.table
 
 
 def _with_line_end(record: bytes) -> bytes:
@@ -100,24 +110,27 @@ def _empty_cells(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     return np.equal(offsets[1:], offsets[:-1])
 
 
-def _parse_exactly(data: bytes, header: Sequence[str], delimiter: str) -> ParsedRange:
-    """The slow look at a range that pyarrow would not take; a wrong width is the usual reason."""
+def _parse_exactly(data: bytes, header: Sequence[str], reading: CsvReading) -> ParsedRange:
+    """The slow look at a range that pyarrow would not take; rows of another width are the usual reason."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
         return ParsedRange(sound=False)
     records, mismatch = 0, None
     rows: list[list[str]] = []
-    for record in parse_records(io.StringIO(text, newline=""), delimiter):
-        if mismatch is None:
-            if len(record) == len(header):
-                rows.append(record)
-            else:
-                mismatch = WidthMismatch(records, len(record))
+    numbers: list[int] = []
+    for record in parse_records(io.StringIO(text, newline=""), reading.delimiter):
+        kept = reading.fitted(record, len(header)) if mismatch is None else None
+        if kept is not None and len(kept) != len(header):
+            mismatch = WidthMismatch(records, len(record))
+        elif kept is not None:
+            rows.append(kept)
+            numbers.append(records)
         records += 1
     if mismatch is not None:
         return ParsedRange(records, None, mismatch)
-    return ParsedRange(records, _table_of_rows(rows, header))
+    left_out = np.array(numbers, np.int64) if len(numbers) < records else None
+    return ParsedRange(records, _table_of_rows(rows, header), numbers=left_out)
 
 
 def _table_of_rows(rows: list[list[str]], header: Sequence[str]) -> pa.Table:

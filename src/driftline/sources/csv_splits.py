@@ -14,8 +14,9 @@ from driftline.files import naming_the_file
 from driftline.sources.csv_exact import BOM
 from driftline.sources.csv_parse import parse_range, pick_records
 from driftline.sources.csv_quotes import count_quotes, quoting_is_sound, record_ends
+from driftline.sources.csv_reading import UTF_8, CsvReading
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import ParsedRange
+from driftline.sources.port import Counted, ParsedRange
 from driftline.sources.strict_csv import parse_records
 
 _COUNT_CHUNK = 1 << 20
@@ -48,7 +49,7 @@ class CsvSplit:
 
     range: ByteRange
     header: tuple[str, ...]
-    delimiter: str
+    reading: CsvReading
 
     @property
     def size(self) -> int:
@@ -62,15 +63,19 @@ class CsvSplit:
 
     def read(self) -> ParsedRange:
         """All rows as string columns."""
-        return parse_range(self.range.read(), self.header, self.delimiter)
+        return parse_range(self.range.read(), self.header, self.reading)
 
     def pick(self, records: Any) -> Any:
         """Some rows as string columns."""
-        return pick_records(self.range.read(), records, self.header, self.delimiter)
+        return pick_records(self.range.read(), records, self.header, self.reading)
 
-    def count(self) -> int:
-        """The number of records, without parsing them."""
-        return len(record_ends(self.range.read()))
+    def count(self) -> Counted:
+        """The number of records, without parsing them where each is a row."""
+        if self.reading.leaves_out:
+            parsed = self.read()
+            return Counted(parsed.records, parsed.records if parsed.table is None else parsed.table.num_rows)
+        records = len(record_ends(self.range.read()))
+        return Counted(records, records)
 
     def head(self) -> Any:
         """The whole records among the first bytes, or None where there is none or they do not parse."""
@@ -79,26 +84,32 @@ class CsvSplit:
         ends = record_ends(start)
         if start and len(start) < self.size:
             ends = ends[:-1]
-        return parse_range(start[: ends[-1]], self.header, self.delimiter).table if len(ends) else None
+        return parse_range(start[: ends[-1]], self.header, self.reading).table if len(ends) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A file's header and the ranges of its data records; `header` is None where it cannot be read the quick way."""
+    """A file's first record and the ranges of its data; `first` is None where it cannot be read the quick way."""
 
-    header: list[str] | None
+    first: list[str] | None
     ranges: tuple[ByteRange, ...]
+    blank: int = 0  # records that were left out before the first
 
 
-def plan_file(file: InputFile, delimiter: str, target_bytes: int, pool: Executor | None = None) -> Layout:
-    """Read the header and cut the rest into ranges of about `target_bytes`."""
+def plan_file(file: InputFile, reading: CsvReading, target_bytes: int, pool: Executor | None = None) -> Layout:
+    """Read the first record and cut the data into ranges of about `target_bytes`."""
+    if reading.encoding != UTF_8:
+        return Layout(None, ())
     with naming_the_file(file.name), file.open(buffered=False) as stream:
-        found = _read_header(stream, delimiter)
+        begin = start = len(BOM) if read_exactly(stream, 0, len(BOM)) == BOM else 0
+        blank = 0
+        while (found := _read_record(stream, start, reading.delimiter)) is not None and reading.is_blank(found[0]):
+            start, blank = found[1], blank + 1
         if found is None:
             return Layout(None, ())
-        header, start = found
-        boundaries = _boundaries(file, stream, start, target_bytes, pool)
-    return Layout(header, tuple(ByteRange(file, *pair) for pair in pairwise(boundaries)))
+        first, end = found
+        boundaries = _boundaries(file, stream, begin if reading.no_header else end, target_bytes, pool)
+    return Layout(first, tuple(ByteRange(file, *pair) for pair in pairwise(boundaries)), blank)
 
 
 def read_exactly(stream: BinaryIO, start: int, count: int) -> bytes:
@@ -113,9 +124,8 @@ def read_exactly(stream: BinaryIO, start: int, count: int) -> bytes:
     return data
 
 
-def _read_header(stream: BinaryIO, delimiter: str) -> tuple[list[str], int] | None:
-    """The header's names and the offset behind it, or None where only the exact way may decide."""
-    start = len(BOM) if read_exactly(stream, 0, len(BOM)) == BOM else 0
+def _read_record(stream: BinaryIO, start: int, delimiter: str) -> tuple[list[str], int] | None:
+    """The fields of the record at `start` and the offset behind it, or None where only the strict reader may decide."""
     end = next_record_end(stream, start, inside_quotes=False)
     if end == start or end - start > _LARGEST_HEADER:
         return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.sources.formats.parquet import opened
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import FileFingerprint, ParsedRange, SplitSide, fingerprint_of_files
+from driftline.sources.port import Counted, FileFingerprint, ParsedRange, SplitSide, fingerprint_of_files
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class DataFileSource:
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
         """The row groups of all files."""
+        from driftline.sources.json_cells import column_kinds
+
         splits: list[DataFileSplit] = []
         for one in self.data:
             with opened(one.file) as file:
@@ -78,7 +80,7 @@ class DataFileSource:
                 splits.append(DataFileSplit(self.schema, self.physical, one, number, first, group.total_byte_size))
                 first += group.num_rows
         rows = sum(split.size for split in splits) // 64
-        return SplitSide(tuple(self.schema.names), splits, rows, typed=True)
+        return SplitSide(tuple(self.schema.names), splits, rows, typed=True, kinds=column_kinds(self.schema))
 
     def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> DataFileSource:
         """As it is."""
@@ -95,6 +97,9 @@ class DataFileSource:
                 if table.num_rows:
                     return {name: table.column(at).to_pylist()[:rows] for at, name in enumerate(table.column_names)}
         return {name: [] for name in self.schema.names}
+
+    def text_table(self, side: str) -> None:
+        """There is no text to read."""
 
     def with_absolute_paths(self) -> DataFileSource:
         """The same source for processes in other folders."""
@@ -131,9 +136,10 @@ class DataFileSplit:
 
         return json_columns(take_records(self._read(), records))
 
-    def count(self) -> int:
+    def count(self) -> Counted:
         """Deleted rows do not count."""
-        return int(self._read().num_rows)
+        rows = int(self._read().num_rows)
+        return Counted(rows, rows)
 
     def head(self) -> Any:
         """The first rows; the whole group is read for them."""

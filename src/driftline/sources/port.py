@@ -9,10 +9,10 @@ Engines, the pipeline and the survey ask these questions and never what kind of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from driftline.errors import TableError
 from driftline.sources.addresses import Address
@@ -20,16 +20,25 @@ from driftline.sources.input_file import InputFile
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
+
+    from driftline.sources.csv_reading import TextTable
 
 FileFingerprint = Callable[[InputFile], str]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a side is to be read; None: as its name and content say."""
+    """How a side is to be read; a delimiter of None is the one that its name says."""
 
     delimiter: str | None = None
+    encoding: str = "utf-8"
+    no_header: bool = False
+    rename_columns: bool = False
+    ragged: Literal["error", "pad", "skip"] = "error"
+    skip_blank_lines: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,9 @@ class Source(Protocol):
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
         """The cells of the first rows by column, read with as little as possible."""
 
+    def text_table(self, side: str) -> TextTable | None:
+        """The whole side in memory by the strict text reader; None where the format has none."""
+
     def with_absolute_paths(self) -> Source:
         """The same source for processes in other folders."""
 
@@ -133,11 +145,18 @@ class Split(Protocol):
     def pick(self, records: Any) -> Any:
         """Some rows (a NumPy array of numbers from 0, ascending) as an Arrow table."""
 
-    def count(self) -> int:
-        """The number of rows."""
+    def count(self) -> Counted:
+        """The numbers of records and of rows."""
 
     def head(self) -> Any:
         """Some of the first rows as an Arrow table, cheaply; None where none is easily had."""
+
+
+class Counted(NamedTuple):
+    """How many records a split holds, and how many of them are rows: some may be left out."""
+
+    records: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +178,14 @@ class ParsedRange:
     table: pa.Table | None = None
     width_mismatch: WidthMismatch | None = None
     sound: bool = True
+    numbers: npt.NDArray[np.int64] | None = None  # of the records that are rows, counted from 0; None: all of them
+
+    def take(self, records: npt.NDArray[np.int64]) -> pa.Table:
+        """The rows of some records."""
+        from driftline.sources.csv_parse import take_records
+
+        assert self.table is not None, "only sound splits are picked from"
+        return take_records(self.table, records if self.numbers is None else self.numbers.searchsorted(records))
 
 
 class KeptSplit:
@@ -184,15 +211,11 @@ class KeptSplit:
 
     def pick(self, records: Any) -> Any:
         """Some rows of what is in memory."""
-        from driftline.sources.csv_parse import take_records
+        return self.read().take(records)
 
-        table = self.read().table
-        assert table is not None, "only sound splits are picked from"
-        return take_records(table, records)
-
-    def count(self) -> int:
+    def count(self) -> Counted:
         """As the split."""
-        return self.read().records
+        return self.split.count()
 
     def head(self) -> Any:
         """As the split."""
@@ -207,6 +230,9 @@ class SplitSide:
     splits: Sequence[Split]
     expected_rows: int
     typed: bool = False  # cells are JSON text, see `json_cells`
+    first_record: int = 2  # the number of the first record below the header
+    skipped: int = 0  # records that were left out before it
+    kinds: Mapping[str, str] = field(default_factory=dict)  # what typed columns hold: number, boolean, date, datetime
 
     @property
     def size(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -14,11 +15,12 @@ from driftline.files import naming_the_file
 from driftline.sources.csv_parse import take_records
 from driftline.sources.input_file import InputFile
 from driftline.sources.json_cells import cells_by_column
-from driftline.sources.port import ParsedRange, SplitSide
+from driftline.sources.port import Counted, ParsedRange, SplitSide
 from driftline.sources.workspace import Workspace
 
 _BATCH_ROWS = 20_000
 _NULL = "null"
+_KINDS = {bool: "boolean", int: "number", float: "number"}
 
 Row = Mapping[str, Any]
 
@@ -46,9 +48,9 @@ class SpooledBatch:
         """Some rows."""
         return take_records(self._read(), np.asarray(records))
 
-    def count(self) -> int:
+    def count(self) -> Counted:
         """Known from the copying."""
-        return self.rows
+        return Counted(self.rows, self.rows)
 
     def head(self) -> Any:
         """All rows: batches are small."""
@@ -67,37 +69,28 @@ def spool_rows(
 ) -> SplitSide:
     """Copy rows into batches; the header is every column in the order of first appearance, declared ones first."""
     header: dict[str, None] = dict.fromkeys(declared)
+    kinds: defaultdict[str, set[str]] = defaultdict(set)
     written: list[tuple[str, int, int]] = []
     for file, rows in rows_of_files:
         reader = iter(rows)
         while batch := list(islice(reader, _BATCH_ROWS)):
             for row in batch:
                 header.update(dict.fromkeys(row))
+                for name, value in row.items():
+                    if value is not None:
+                        kinds[name].add(_KINDS.get(type(value), "text"))
             written.append((*_write(batch, workspace), len(batch)))
         file.check_unchanged()
     splits = [SpooledBatch(path, size, rows, tuple(header)) for path, size, rows in written]
-    return SplitSide(tuple(header), splits, sum(one.rows for one in splits), typed=True)
-
-
-def spool_tables(tables: Iterable[pa.Table], header: Sequence[str], workspace: Workspace) -> SplitSide:
-    """Copy tables of JSON text into batches."""
-    splits = [
-        SpooledBatch(_write_table(table, workspace), table.nbytes, table.num_rows, tuple(header))
-        for table in tables
-        if table.num_rows
-    ]
-    return SplitSide(tuple(header), splits, sum(one.rows for one in splits), typed=True)
+    known = {name: found.pop() for name, found in kinds.items() if len(found) == 1}
+    return SplitSide(tuple(header), splits, sum(one.rows for one in splits), typed=True, kinds=known)
 
 
 def _write(batch: list[Row], workspace: Workspace) -> tuple[str, int]:
     texts = cells_by_column(batch)
     arrays = [pa.array(column, pa.large_string()) for column in texts.values()]
     table = pa.Table.from_arrays(arrays, list(texts))
-    return _write_table(table, workspace), table.nbytes
-
-
-def _write_table(table: pa.Table, workspace: Workspace) -> str:
     target = workspace.new_file("batch.arrow")
     with naming_the_file(target), pa.ipc.new_file(str(target), table.schema) as out:
         out.write_table(table)
-    return str(target)
+    return str(target), table.nbytes

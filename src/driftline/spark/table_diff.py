@@ -17,8 +17,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
 from driftline.engines import SHARED_FOLDER_VARIABLE, shared_folder
-from driftline.errors import EngineError, TableError
-from driftline.sources.port import Source, Split, SplitSide
+from driftline.errors import EngineError, OptionError, TableError
+from driftline.sources.port import Counted, Source, Split, SplitSide
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import Write, join_parts
 from driftline.spark.runtime.masters import is_local
@@ -37,10 +37,11 @@ from driftline.spark.table_diff_tasks import (
 )
 from driftline.spark.task_pool import TaskPool
 from driftline.spark.watching import is_connect_session, watched
+from driftline.tables.columns import settle_columns
 from driftline.tables.engines import DiffJob
-from driftline.tables.events import event_line, schema_event, stats_line
+from driftline.tables.events import column_stats_event, event_line, schema_event, stats_line
 from driftline.tables.local import open_sides
-from driftline.tables.printed_sides import check_unchanged
+from driftline.tables.printed_sides import check_unchanged, sides_of
 from driftline.tables.prints import new_seeds
 from driftline.tables.problems import Side, raise_first
 from driftline.tables.stages import TablePlan
@@ -85,11 +86,14 @@ def run(job: DiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
         ):
             running = SparkRun(job, spark, workspace, sizes)
             done = running.diff(a, b, layouts)
-            write(event_line(schema_event(done.plan.header_a, done.plan.header_b)))
+            compared = done.plan.compared
+            write(event_line(schema_event(compared)))
             with job.tracker.phase("write", total=sum(part.size for part in done.findings.parts)):
                 join_parts(done.findings.parts, partial(_write_and_tell, write, job))
-            write(stats_line(done.findings.stats))
-    return done.findings.stats
+            if job.options.column_stats:
+                write(event_line(column_stats_event(compared, done.stats, done.findings.column_changes(compared))))
+            write(stats_line(done.stats))
+    return done.stats
 
 
 def _write_and_tell(write: Write, job: DiffJob, data: bytes | memoryview) -> None:
@@ -124,6 +128,7 @@ class Done:
 
     plan: TablePlan
     findings: Findings
+    stats: Stats
 
 
 class SparkRun:
@@ -175,17 +180,16 @@ class SparkRun:
         buckets = self.sizes.buckets(max(a.expected_rows, b.expected_rows))
         shelf = self.job.shelf if self.shares_storage else None
         seeds = shelf.seeds if shelf is not None else new_seeds()
-        plan = TablePlan(self.job.options, a.header, b.header, seeds, buckets, a.typed, shelf)
         try:
-            plan.check()
-        except TableError:
+            compared = settle_columns(a.header, b.header, self.job.options, sides_of(a, b))
+        except (TableError, OptionError):
             # Errors inside the files come first: the exact way looks for them, then this error comes again.
             if all(self._pool("check").map(_is_sound, [*a.splits, *b.splits])):
                 raise
             return None
-        splits = _sided(a, b, [0] * len(a.splits), [0] * len(b.splits))
-        positional = plan.options.mode == "positional" and not plan.options.ignore_row_order
-        tasks = self._plan_positions(plan, a, b) if positional else self._plan_by_cells(plan, a, b, splits)
+        plan = TablePlan(self.job.options, compared, seeds, buckets, shelf)
+        positional = plan.options.has_row_numbers
+        tasks = self._plan_positions(plan, a, b) if positional else self._plan_by_cells(plan, a, b, _sided(a, b))
         return self._conclude(tasks, a, b)
 
     def _plan_by_cells(self, plan: TablePlan, a: SplitSide, b: SplitSide, splits: tuple[SidedSplit, ...]) -> TaskPlan:
@@ -194,13 +198,13 @@ class SparkRun:
 
     def _plan_positions(self, plan: TablePlan, a: SplitSide, b: SplitSide) -> TaskPlan:
         """Rows meet by their numbers, so the rows of all splits are counted first."""
-        rows = list(self._pool("count").map(_count_rows, _sided(a, b, [0] * len(a.splits), [0] * len(b.splits))))
-        before_a = [0, *accumulate(rows[: len(a.splits)])]
-        before_b = [0, *accumulate(rows[len(a.splits) :])]
-        longest = max(before_a[-1], before_b[-1])
+        splits = _sided(a, b)
+        counts = list(self._pool("count").map(_count_rows, splits))
+        at_b = len(a.splits)
+        splits = (*_numbered(splits[:at_b], counts[:at_b], a), *_numbered(splits[at_b:], counts[at_b:], b))
+        longest = max(sum(one.rows for one in counts[:at_b]), sum(one.rows for one in counts[at_b:]))
         blocks = longest // self.sizes.bucket_rows + 1
         bounds = row_bounds(longest, self.sizes.ranges(a.size + b.size))
-        splits = _sided(a, b, before_a, before_b)
         return self._task_plan(replace(plan, buckets=blocks), splits, bounds)
 
     def _task_plan(self, plan: TablePlan, splits: tuple[SidedSplit, ...], bounds: pl.Series) -> TaskPlan:
@@ -218,7 +222,7 @@ class SparkRun:
         duplicates_b = side_b.duplicates([bucket.duplicate_b for bucket in findings.buckets], tasks.table)
         raise_first([*side_a.problems, *side_b.problems, *duplicates_a, *duplicates_b])
         check_unchanged([*a.splits, *b.splits])
-        return Done(tasks.table, findings)
+        return Done(tasks.table, findings, findings.stats(tasks.table, side_a, side_b))
 
     def _run_tasks(self, tasks: TaskPlan) -> Findings:
         frame, count = _task_graph(self.spark, tasks)
@@ -255,11 +259,19 @@ def _stream(frame: DataFrame) -> Iterator[Row]:
     return frame.toLocalIterator(prefetchPartitions=True)
 
 
-def _sided(a: SplitSide, b: SplitSide, before_a: Sequence[int], before_b: Sequence[int]) -> tuple[SidedSplit, ...]:
+def _sided(a: SplitSide, b: SplitSide) -> tuple[SidedSplit, ...]:
     return (
-        *(SidedSplit("A", number, split, before_a[number]) for number, split in enumerate(a.splits)),
-        *(SidedSplit("B", number, split, before_b[number]) for number, split in enumerate(b.splits)),
+        *(SidedSplit("A", number, split) for number, split in enumerate(a.splits)),
+        *(SidedSplit("B", number, split) for number, split in enumerate(b.splits)),
     )
+
+
+def _numbered(splits: Sequence[SidedSplit], counts: Sequence[Counted], side: SplitSide) -> Iterator[SidedSplit]:
+    """The splits of a side with the numbers of their first records and of the rows before them."""
+    records = accumulate((one.records for one in counts), initial=side.first_record)
+    rows = accumulate((one.rows for one in counts), initial=0)
+    for split, first_record, before in zip(splits, records, rows, strict=False):
+        yield split._replace(first_record=first_record, rows_before=before)
 
 
 def _shares_storage(spark: SparkSession) -> bool:
@@ -273,7 +285,7 @@ def _is_sound(split: Split) -> bool:
     return split.read().sound
 
 
-def _count_rows(one: SidedSplit) -> int:
+def _count_rows(one: SidedSplit) -> Counted:
     check_visible(one.split.files)
     return one.split.count()
 

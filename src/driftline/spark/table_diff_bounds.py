@@ -11,26 +11,29 @@ import pyarrow as pa
 from driftline.sources.port import SplitSide
 from driftline.tables.ordering import choose_bounds, order_values
 from driftline.tables.prints import as_frame
-from driftline.tables.stages import FIRST_DATA_ROW, TablePlan
+from driftline.tables.stages import TablePlan
 
 _LOOKED_AT = 24  # splits of a side
 _TYPED_LOOKED_AT = 3  # these are read as a whole
 
 
 def row_bounds(rows: int, ranges: int) -> pl.Series:
-    """Bounds for a positional diff: row numbers at equal distances.
+    """Bounds for a positional diff: ordinals of rows at equal distances.
 
     >>> row_bounds(10, 2).to_list()
-    [7]
+    [5]
     """
     cuts = sorted({rows * number // ranges for number in range(1, ranges)} - {0})
-    return pl.Series([cut + FIRST_DATA_ROW for cut in cuts], dtype=pl.UInt64)
+    return pl.Series(cuts, dtype=pl.UInt64)
 
 
 def sampled_bounds(a: SplitSide, b: SplitSide, plan: TablePlan, ranges: int) -> pl.Series:
     """Bounds for rows that are ordered by their cells."""
-    columns = plan.options.key_columns or plan.shape.columns
-    samples = [order_values(as_frame(table), columns, typed=plan.typed) for side in (a, b) for table in _samples(side)]
+    samples = [
+        order_values(as_frame(table), plan.compared, name)
+        for name, side in (("A", a), ("B", b))
+        for table in _samples(side)
+    ]
     if ranges == 1 or not samples:
         return pl.Series([], dtype=pl.String)
     return choose_bounds(pl.concat(samples), ranges)

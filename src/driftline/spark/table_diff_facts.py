@@ -12,10 +12,11 @@ from driftline.errors import DriftlineError
 from driftline.files import naming_the_file
 from driftline.sources.port import SplitSide
 from driftline.spark.ordered_files import OrderedPart
-from driftline.spark.table_diff_tasks import FACT, PART, BucketFact
-from driftline.tables.printed_sides import PrintedSide
+from driftline.spark.table_diff_tasks import FACT, PART, BucketFact, ChangesFact
+from driftline.tables.columns import Comparison
+from driftline.tables.printed_sides import PrintedSide, total_stats
 from driftline.tables.problems import Side
-from driftline.tables.stages import PrintedSplit
+from driftline.tables.stages import PrintedSplit, TablePlan
 from driftline.tables.stats import Stats
 
 
@@ -25,13 +26,18 @@ class Findings:
 
     printed: dict[tuple[str, int], PrintedSplit] = field(default_factory=dict)
     buckets: list[BucketFact] = field(default_factory=list)
+    changes: list[tuple[int, ...]] = field(default_factory=list)
     errors: list[tuple[str, int, DriftlineError]] = field(default_factory=list)
     parts: list[OrderedPart] = field(default_factory=list)
 
-    @property
-    def stats(self) -> Stats:
+    def stats(self, plan: TablePlan, a: PrintedSide, b: PrintedSide) -> Stats:
         """The counts of all buckets together."""
-        return sum((bucket.stats for bucket in self.buckets), Stats())
+        return total_stats((bucket.stats for bucket in self.buckets), plan, a, b)
+
+    def column_changes(self, compared: Comparison) -> dict[str, int]:
+        """How often each compared column changed."""
+        totals = [sum(counts) for counts in zip(*self.changes, strict=True)] if self.changes else []
+        return dict(zip((column.a for column in compared.columns), totals, strict=False))
 
     @property
     def collided(self) -> bool:
@@ -56,6 +62,8 @@ class Findings:
             self.errors.append((side, number, fact))
         elif isinstance(fact, PrintedSplit):
             self.printed[side, number] = fact
+        elif isinstance(fact, ChangesFact):
+            self.changes += fact.counts
         else:
             self.buckets.append(fact)
 

@@ -48,11 +48,12 @@ Task = Callable[[Batches], Batches]
 
 
 class SidedSplit(NamedTuple):
-    """A split, its side and number, and the number of data rows before it (known in positional diffs only)."""
+    """A split, its side and number, and, known in positional diffs only, its first record and the rows before it."""
 
     side: Side
     number: int
     split: Split
+    first_record: int = 0
     rows_before: int = 0
 
 
@@ -105,7 +106,14 @@ class BucketFact:
     collided: bool = False
 
 
-Fact = PrintedSplit | BucketFact | DriftlineError
+@dataclass(frozen=True, slots=True)
+class ChangesFact:
+    """How often each compared column changed in the steps of a range."""
+
+    counts: list[tuple[int, ...]]
+
+
+Fact = PrintedSplit | BucketFact | ChangesFact | DriftlineError
 
 
 def print_task(plan: TaskPlan) -> Task:
@@ -152,7 +160,7 @@ def _hash_group(number: int, plan: TaskPlan) -> Iterator[ShuffleBlock]:
     for one in plan.splits[group.start : group.stop]:
         try:
             check_visible(one.split.files)
-            printed = print_split(one.split, one.number, plan.table)
+            printed = print_split(one.split, one.side, one.number, plan.table)
         except DriftlineError as error:
             yield _fact(error, one.side, one.number)
             return
@@ -165,9 +173,9 @@ def _hash_group(number: int, plan: TaskPlan) -> Iterator[ShuffleBlock]:
 
 
 def _hashes_inline(by_bucket: dict[int, list[Prints]], side: Side, group: int) -> Iterator[ShuffleBlock]:
-    step = BLOCK_BYTES // PRINT.itemsize
     for bucket in sorted(by_bucket):
         prints = join_prints(by_bucket.pop(bucket))
+        step = BLOCK_BYTES // prints.itemsize
         for start in range(0, len(prints), step):
             yield ShuffleBlock(bucket, _HASHES, side, group, prints[start : start + step].tobytes())
 
@@ -184,13 +192,13 @@ def _hashes_in_file(by_bucket: dict[int, list[Prints]], side: Side, group: int, 
             start += size
 
 
-def hashes_of(block: ShuffleBlock) -> Prints:
+def hashes_of(block: ShuffleBlock, kind: np.dtype[Any] = PRINT) -> Prints:
     """The row hashes that a block carries, or names."""
     if block.kind == _HASHES:
-        return np.frombuffer(block.blob, PRINT)
+        return np.frombuffer(block.blob, kind)
     path, start, size = pickle.loads(block.blob)  # noqa: S301 - made by our own task
     with naming_the_file(path):
-        found = np.fromfile(path, PRINT, size // PRINT.itemsize, offset=start)
+        found = np.fromfile(path, kind, size // kind.itemsize, offset=start)
     if found.nbytes != size:
         raise StorageError(f"row hashes vanished or were cut short: {path}", code="part_lost")
     return found
@@ -213,7 +221,7 @@ def check_visible(files: Sequence[InputFile]) -> None:
 
 
 def _by_bucket(printed: PrintedSplit, one: SidedSplit, plan: TaskPlan) -> Iterable[tuple[int, Prints]]:
-    if plan.table.options.mode == "positional" and not plan.table.options.ignore_row_order and printed.parts:
+    if plan.table.options.has_row_numbers and printed.parts:
         return row_blocks(printed.parts[0], one.rows_before, plan.block_rows)
     return enumerate(printed.parts)
 
@@ -228,7 +236,7 @@ def _match(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBl
     for bucket in sorted(waiting):
         sides = waiting.pop(bucket)
         try:
-            found = match_bucket(_in_file_order(sides["A"]), _in_file_order(sides["B"]), plan.table)
+            found = match_bucket(_in_file_order(sides["A"], plan), _in_file_order(sides["B"], plan), plan.table)
         except HashCollision:
             yield _fact(BucketFact(collided=True), "", bucket)
             continue
@@ -240,9 +248,9 @@ def _match(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBl
         yield from _wanted_by_group(found.wanted_b, "B", plan.splits_of_a, plan)
 
 
-def _in_file_order(blocks: list[ShuffleBlock]) -> list[Prints]:
+def _in_file_order(blocks: list[ShuffleBlock], plan: TaskPlan) -> list[Prints]:
     # A shuffle promises no order.
-    parts = [hashes_of(block) for block in blocks]
+    parts = [hashes_of(block, plan.table.print_type) for block in blocks]
     return sorted((part for part in parts if len(part)), key=lambda part: int(part["place"][0]))
 
 
@@ -278,7 +286,7 @@ def _pick_group(number: int, wanted: Wanted, plan: TaskPlan) -> Iterator[Shuffle
             continue
         try:
             check_visible(one.split.files)
-            chunks.append(pick_rows(one.split, wanted[start:end], one.rows_before, plan.table))
+            chunks.append(pick_rows(one.split, one.side, wanted[start:end], one.first_record, plan.table))
         except DriftlineError as error:
             yield _fact(error, one.side, one.number)
             return
@@ -321,18 +329,22 @@ def _encode(blocks: Iterable[ShuffleBlock], plan: TaskPlan, workspace: Workspace
             else:
                 stores[block.target][block.side].add(_chunk_of(block.blob))
         for number in sorted(stores):
-            yield from _deliver(number, _lines(stores.pop(number), plan.table), plan.folder)
+            changes = ChangesFact([])
+            yield from _deliver(number, _lines(stores.pop(number), plan.table, changes), plan.folder)
+            yield _fact(changes, "", number)
     except DriftlineError as error:
         yield _fact(error, "", 0)
 
 
-def _lines(stores: dict[str, ChunkStore], plan: TablePlan) -> Iterator[memoryview]:
-    """The event lines of one range, encoded in steps that fit the memory of a task."""
+def _lines(stores: dict[str, ChunkStore], plan: TablePlan, changes: ChangesFact) -> Iterator[memoryview]:
+    """The event lines of one range, encoded in steps that fit the memory of a task; changes are counted."""
     a, b = stores["A"], stores["B"]
     bounds = range_bounds([*a.chunks, *b.chunks], max(1, -(-(a.bytes + b.bytes) // _ENCODE_BYTES)))
     cuts_a, cuts_b = cut_chunks(a.chunks, bounds), cut_chunks(b.chunks, bounds)
     for number in range(len(bounds) + 1):
-        yield encode_cut(cuts_a, cuts_b, number, plan)
+        encoded = encode_cut(cuts_a, cuts_b, number, plan)
+        changes.counts.append(encoded.changes)
+        yield encoded.lines
 
 
 def _deliver(number: int, lines: Iterator[memoryview], folder: str | None) -> Iterator[ShuffleBlock]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from threading import Lock
-from typing import Any, BinaryIO, Self, cast
+from typing import Any, BinaryIO, Self, Unpack, cast
 
 from driftline.files import StrPath, atomic_write
 from driftline.progress import Tracker, silent
 from driftline.sinks.formats import find_format, format_for, write_events
 from driftline.tables.engines import DiffJob, choose_engine, find_engine
 from driftline.tables.events import Event
-from driftline.tables.options import check_options
+from driftline.tables.options import DiffRules, check_options
 from driftline.tables.stats import Stats
 
 _BLOCK_BYTES = 1 << 18
@@ -27,11 +27,11 @@ class TableDiff:
     event. A large result waits in a temporary file, which goes with the object or with `close`.
     """
 
-    def __init__(self, stream: BinaryIO, stats: Stats, *, inputs: Iterable[StrPath] = (), positional: bool) -> None:
+    def __init__(self, stream: BinaryIO, stats: Stats, job: DiffJob) -> None:
         self._stream = stream
         self._reading = Lock()
-        self._inputs = tuple(inputs)
-        self._positional = positional
+        self._counts = stats
+        self._job = job
         self.stats: dict[str, Any] = stats.to_event()
 
     def __iter__(self) -> Iterator[Event]:
@@ -55,8 +55,14 @@ class TableDiff:
 
     @property
     def has_differences(self) -> bool:
-        """Whether any row was added, removed or changed."""
-        return Stats.of_event(self.stats).any_difference
+        """Whether any row was added, removed or changed, or a column came or went."""
+        return self._counts.any_difference
+
+    @property
+    def failed(self) -> bool:
+        """Whether a check with this diff fails: one of `fail_if` holds, or, without any, there are differences."""
+        limits = self._job.options.fail_if
+        return bool(self._counts.exceeded(limits)) if limits else self.has_differences
 
     def lines(self) -> Iterator[bytes]:
         """The events as lines of JSONL; any number of threads may iterate at the same time."""
@@ -86,26 +92,23 @@ class TableDiff:
         """
         name = format_for(path, format)
         find_format(name)
-        with atomic_write(path, self._inputs) as out:
-            write_events(self.lines(), out, name, limit=limit, **(settings or {"positional": self._positional}))
+        options = self._job.options
+        settings = settings or {"positional": options.has_row_numbers, "changed_only": options.changed_columns_only}
+        with atomic_write(path, (self._job.a, self._job.b)) as out:
+            write_events(self.lines(), out, name, limit=limit, **settings)
 
 
 def diff(
     a: StrPath,
     b: StrPath,
     *,
-    key: Iterable[str] | str | None = None,
-    mode: str | None = None,
-    header_mode: str = "strict",
-    emit_unchanged: bool = False,
-    ignore_row_order: bool = False,
     engine: str = "auto",
-    delimiter: str | None = None,
     memory: int | None = None,
     master: str | None = None,
     tracker: Tracker | None = None,
+    **rules: Unpack[DiffRules],
 ) -> TableDiff:
-    """Compare two tables and return what was added, removed and changed.
+    """Compare two tables and return what was added, removed and changed; the rules are those of `driftline diff`.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -114,16 +117,9 @@ def diff(
     >>> [event["type"] for event in diff(folder / "a.csv", folder / "b.csv", key=["id"])]
     ['schema', 'changed', 'stats']
     """
-    options = check_options(
-        mode=mode,
-        key_columns=() if key is None else key,
-        header_mode=header_mode,
-        emit_unchanged=emit_unchanged,
-        ignore_row_order=ignore_row_order,
-        delimiter=delimiter,
-    )
+    options = check_options(**rules)
     job = DiffJob(a, b, options, memory=memory, master=master, tracker=tracker or silent())
     chosen, _ = choose_engine(engine, job)
     stream = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - lives as long as the result
     stats = find_engine(chosen)(job, stream.write)
-    return TableDiff(cast(BinaryIO, stream), stats, inputs=(a, b), positional=options.has_row_numbers)
+    return TableDiff(cast(BinaryIO, stream), stats, job)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from driftline.tables.encoding import Encoded
 from driftline.tables.ordering import choose_bounds, cut_points
 from driftline.tables.spill import StoredChunk
 from driftline.tables.stages import TablePlan, encode_range
@@ -31,7 +32,7 @@ def cut_chunks(chunks: Sequence[StoredChunk], bounds: pl.Series) -> list[Cut]:
     return [(chunk, cut_points(chunk.order(), bounds)) for chunk in chunks]
 
 
-def encode_cut(a: list[Cut], b: list[Cut], number: int, plan: TablePlan) -> memoryview:
+def encode_cut(a: list[Cut], b: list[Cut], number: int, plan: TablePlan) -> Encoded:
     """Encode one range: the rows between two neighbouring cut points of every chunk."""
     rows_a = (chunk.rows(points[number], points[number + 1]) for chunk, points in a)
     rows_b = (chunk.rows(points[number], points[number + 1]) for chunk, points in b)

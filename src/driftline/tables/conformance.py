@@ -11,12 +11,11 @@ from typing import Any
 from driftline.errors import DriftlineError, InputError
 from driftline.files import StrPath, naming_the_file
 from driftline.tables.engines import DiffJob, find_engine
-from driftline.tables.options import check_options
+from driftline.tables.options import check_options, option_names
 
 _CONFIG = "config.json"
 _EVENTS = "expected.jsonl"
 _ERROR = "expected_error.json"
-_CONFIG_KEYS = ("mode", "key_columns", "header_mode", "emit_unchanged", "ignore_row_order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def run_fixture(fixture: Path, engine: str = "local", *, master: str | None = No
 
 def _job_of(fixture: Path, master: str | None) -> DiffJob:
     config = _read_json(fixture / _CONFIG)
-    unknown = sorted(config.keys() - set(_CONFIG_KEYS))
+    unknown = sorted(config.keys() - option_names())
     if unknown:
         raise InputError(f"{_CONFIG} has unknown fields: {', '.join(unknown)}", code="invalid_fixture")
     return DiffJob(fixture / "a.csv", fixture / "b.csv", check_options(**config), master=master)

@@ -1,4 +1,4 @@
-"""Kernel: rows to event lines, whole columns at a time (specification: "Event Shapes")."""
+"""Kernel: rows to event lines, whole columns at a time (tables §1)."""
 
 from __future__ import annotations
 
@@ -8,59 +8,77 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from driftline.tables.cell_columns import differing
+from driftline.tables.columns import Comparison
 from driftline.tables.matching import RowKind
 from driftline.tables.options import DiffOptions
-from driftline.tables.ordering import RowChunk
+from driftline.tables.ordering import ROW_NUMBER, RowChunk
 from driftline.tables.prints import column_name
-from driftline.tables.rules import cells_differ, comparison_columns
 
 _Part = str | pl.Series
 
 
 @dataclass(frozen=True, slots=True)
 class EventShape:
-    """What the encoder must know of a diff: how rows are named in events, and the comparison order."""
+    """What the encoder must know of a diff: how rows are named in events, and what is compared."""
 
     options: DiffOptions
-    columns: tuple[str, ...]
-    typed: bool = False  # cells are JSON text already
-
-    @classmethod
-    def of(cls, header_a: Sequence[str], options: DiffOptions, *, typed: bool = False) -> EventShape:
-        """The shape of a diff's events."""
-        return cls(options, tuple(comparison_columns(header_a, options)), typed)
+    compared: Comparison
 
 
-def encode_events(a: RowChunk, b: RowChunk, shape: EventShape) -> memoryview:
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Event lines, and how often each compared column changed in them."""
+
+    lines: memoryview
+    changes: tuple[int, ...]
+
+
+def encode_events(a: RowChunk, b: RowChunk, shape: EventShape) -> Encoded:
     """The event lines of one range of the output, in order, as bytes."""
+    before, after = a.of_kind(RowKind.BEFORE).sorted(), b.of_kind(RowKind.AFTER).sorted()
+    differs = _differing(before, after, shape.compared)
     groups = [
-        _row_events("removed", a.of_kind(RowKind.REMOVED), shape),
-        _row_events("added", b.of_kind(RowKind.ADDED), shape),
-        _row_events("unchanged", a.of_kind(RowKind.UNCHANGED), shape),
-        _changed_events(a.of_kind(RowKind.BEFORE).sorted(), b.of_kind(RowKind.AFTER).sorted(), shape),
+        _row_events("removed", a.of_kind(RowKind.REMOVED), "A", shape),
+        _row_events("added", b.of_kind(RowKind.ADDED), "B", shape),
+        _row_events("unchanged", a.of_kind(RowKind.UNCHANGED), "A", shape),
+        _changed_events(before, after, differs, shape),
     ]
     groups = [group for group in groups if len(group[0])]
+    changes = tuple(int(mask.sum() or 0) for mask in differs)
     if not groups:
-        return memoryview(b"")
+        return Encoded(memoryview(b""), changes)
     lines = pl.concat([lines for lines, _ in groups])
     order = pl.concat([order for _, order in groups])
-    return _as_bytes(lines.gather(order.arg_sort()))
+    return Encoded(_as_bytes(lines.gather(order.arg_sort())), changes)
 
 
-def _row_events(kind: str, chunk: RowChunk, shape: EventShape) -> tuple[pl.Series, pl.Series]:
-    parts: list[_Part] = [f'{{"type":"{kind}",', *_place(chunk, shape), '"row":', _objects(chunk.rows, shape), "}\n"]
+def _differing(before: RowChunk, after: RowChunk, compared: Comparison) -> list[pl.Series]:
+    """For each compared column the rows in which it changed."""
+    assert before.height == after.height, "every changed row has both versions"
+    typed = compared.typed_a, compared.typed_b
+    return [
+        differing(before.rows[column_name(column.a)], after.rows[column_name(column.b)], column.rule, typed=typed)
+        for column in compared.columns
+    ]
+
+
+def _row_events(kind: str, chunk: RowChunk, side: str, shape: EventShape) -> tuple[pl.Series, pl.Series]:
+    row = _objects(chunk.rows, typed=shape.compared.typed(side))
+    parts: list[_Part] = [f'{{"type":"{kind}",', *_place(chunk, side, shape), '"row":', row, "}\n"]
     return _joined(parts, chunk.height), chunk.order
 
 
-def _changed_events(before: RowChunk, after: RowChunk, shape: EventShape) -> tuple[pl.Series, pl.Series]:
-    assert before.height == after.height, "every changed row has both versions"
-    names, deltas = _changes(before.rows, after.rows, shape)
-    parts: list[_Part] = ['{"type":"changed",', *_place(before, shape), '"changed":[', names]
+def _changed_events(
+    before: RowChunk, after: RowChunk, differs: Sequence[pl.Series], shape: EventShape
+) -> tuple[pl.Series, pl.Series]:
+    names, deltas = _changes(before.rows, after.rows, differs, shape.compared)
+    parts: list[_Part] = ['{"type":"changed",', *_place(before, "A", shape), '"changed":[', names]
     parts += [
         '],"before":',
-        _objects(before.rows, shape),
+        _objects(before.rows, typed=shape.compared.typed_a),
         ',"after":',
-        _objects(after.rows, shape),
+        _objects(after.rows, typed=shape.compared.typed_b),
         ',"delta":{',
         deltas,
         "}}\n",
@@ -68,28 +86,42 @@ def _changed_events(before: RowChunk, after: RowChunk, shape: EventShape) -> tup
     return _joined(parts, before.height), before.order
 
 
-def _place(chunk: RowChunk, shape: EventShape) -> list[_Part]:
-    """`"key":{…},` or `"row_index":n,` or nothing."""
+def _place(chunk: RowChunk, side: str, shape: EventShape) -> list[_Part]:
+    """`"key":{…},` or `"row_index":n,` or nothing; keys go by A's names."""
+    compared = shape.compared
     if shape.options.mode == "keyed":
-        keys = chunk.rows.select([column_name(name) for name in shape.options.key_columns])
-        return ['"key":', _objects(keys, shape), ","]
+        own = compared.names(compared.keys, side)
+        cells = [chunk.rows[column_name(name)] for name in own]
+        keys = pl.DataFrame([
+            cell.alias(column_name(column.a)) for cell, column in zip(cells, compared.keys, strict=True)
+        ])  # fmt: skip
+        return ['"key":', _objects(keys, typed=compared.typed(side)), ","]
     if shape.options.ignore_row_order:
         return []
-    return ['"row_index":', chunk.order.cast(pl.String), ","]
+    return ['"row_index":', chunk.rows[ROW_NUMBER].cast(pl.String), ","]
 
 
-def _changes(before: pl.DataFrame, after: pl.DataFrame, shape: EventShape) -> tuple[pl.Series, pl.Series]:
+def _changes(
+    before: pl.DataFrame, after: pl.DataFrame, differing_rows: Sequence[pl.Series], compared: Comparison
+) -> tuple[pl.Series, pl.Series]:
     """For each row the names of its changed columns and their deltas, both as comma-separated JSON text."""
     names: list[pl.Expr] = []
     deltas: list[pl.Expr] = []
     cells: list[pl.Series] = []
-    for number, name in enumerate(shape.columns):
-        old, new = before[column_name(name)], after[column_name(name)]
-        differs = cells_differ(old, new)
+    for number, (column, differs) in enumerate(zip(compared.columns, differing_rows, strict=True)):
         if differs.any():
-            label = "," + json.dumps(name, ensure_ascii=False)
-            values = pl.DataFrame([old.alias(column_name("from")), new.alias(column_name("to"))])
-            cells += [differs.alias(f"differs{number}"), _objects(values, shape).alias(f"delta{number}")]
+            label = "," + json.dumps(column.a, ensure_ascii=False)
+            delta = _joined(
+                [
+                    '{"from":',
+                    _values(before[column_name(column.a)], typed=compared.typed_a),
+                    ',"to":',
+                    _values(after[column_name(column.b)], typed=compared.typed_b),
+                    "}",
+                ],
+                before.height,
+            )
+            cells += [differs.alias(f"differs{number}"), delta.alias(f"delta{number}")]
             mask = pl.col(f"differs{number}")
             names.append(_only_where(mask, pl.lit(label)))
             deltas.append(_only_where(mask, pl.concat_str(pl.lit(label + ":"), pl.col(f"delta{number}"))))
@@ -104,10 +136,18 @@ def _only_where(mask: pl.Expr, text: pl.Expr) -> pl.Expr:
     return pl.when(mask).then(text).otherwise(pl.lit(""))
 
 
-def _objects(rows: pl.DataFrame, shape: EventShape) -> pl.Series:
+def _values(cells: pl.Series, *, typed: bool) -> pl.Series:
+    """Cells as JSON text."""
+    if typed:
+        return cells
+    return _objects(cells.alias(column_name("x")).to_frame(), typed=False).str.slice(len('{"x":')).str.head(-1)
+
+
+def _objects(rows: pl.DataFrame, *, typed: bool) -> pl.Series:
     """Each row as a JSON object; Polars escapes strings exactly as Python's json does."""
+    rows = rows.drop(ROW_NUMBER, strict=False)
     names = [name[1:] for name in rows.columns]
-    if shape.typed:
+    if typed:
         return _objects_of_json(rows, names)
     return rows.select(pl.struct(pl.all()).struct.rename_fields(names).struct.json_encode()).to_series()
 

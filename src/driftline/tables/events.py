@@ -1,12 +1,13 @@
-"""The shapes of events as plain dicts, and their JSON text (specification: "Event Shapes")."""
+"""The shapes of events as plain dicts, and their JSON text (tables §1)."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from driftline.tables.rules import cells_differ
+from driftline.tables.columns import Column, Comparison
 from driftline.tables.stats import Stats
 
 Row = Mapping[str, Any]
@@ -15,9 +16,14 @@ Event = dict[str, Any]
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def schema_event(header_a: Sequence[str], header_b: Sequence[str]) -> Event:
+def schema_event(compared: Comparison) -> Event:
     """The first event of the stream."""
-    return {"type": "schema", "columns_a": list(header_a), "columns_b": list(header_b)}
+    event: Event = {"type": "schema", "columns_a": list(compared.header_a), "columns_b": list(compared.header_b)}
+    if compared.added is not None and compared.removed is not None:
+        event |= {"columns_added": list(compared.added), "columns_removed": list(compared.removed)}
+    if compared.renamed is not None:
+        event["renamed"] = dict(compared.renamed)
+    return event
 
 
 def row_event(kind: str, place: Event, row: Row) -> Event:
@@ -25,17 +31,30 @@ def row_event(kind: str, place: Event, row: Row) -> Event:
     return {"type": kind, **place, "row": dict(row)}
 
 
-def changed_event(place: Event, before: Row, after: Row, columns: Sequence[str]) -> Event:
-    """A row with other cells than before; `columns` is the comparison order."""
-    changed = [name for name in columns if cells_differ(before[name], after[name])]
+def changed_event(place: Event, before: Row, after: Row, changed: Sequence[Column]) -> Event:
+    """A row with other cells than before; `changed` is in comparison order."""
     return {
         "type": "changed",
         **place,
-        "changed": changed,
+        "changed": [column.a for column in changed],
         "before": dict(before),
         "after": dict(after),
-        "delta": {name: {"from": before[name], "to": after[name]} for name in changed},
+        "delta": {column.a: {"from": before[column.a], "to": after[column.b]} for column in changed},
     }
+
+
+def column_stats_event(compared: Comparison, stats: Stats, changes: Mapping[str, int]) -> Event:
+    """How often each compared column changed; `changes` by A's names."""
+    columns = [
+        {"name": column.a, "compared": stats.compared, "changed": changes.get(column.a, 0)}
+        for column in compared.columns
+    ]
+    return {"type": "column_stats", "columns": columns}
+
+
+def count_changes(events: Sequence[Event]) -> Counter[str]:
+    """How often each column changed in some events."""
+    return Counter(name for event in events if event["type"] == "changed" for name in event["changed"])
 
 
 def event_line(event: Event) -> bytes:

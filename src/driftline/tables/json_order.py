@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 
 import polars as pl
+
+from driftline.tables.cells import sortable_text
 
 _SHIFT = 1 << 63
 _WIDTH = 20
 _FRACTION_DIGITS = 17
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def json_order(cells: pl.Series) -> pl.Series:
@@ -50,16 +50,11 @@ def _number_text(cell: pl.Expr) -> pl.Expr:
     return text
 
 
-def _sortable(text: str) -> str:
-    """Half a character has no UTF-8: it sorts behind everything that begins with the character before it."""
-    return _SURROGATE.sub(lambda half: f"\ud7ff\U0010ffff{ord(half[0]):x}", text)
-
-
 def _string_content(cells: pl.Series) -> pl.Series:
     """The characters of JSON strings; only those with escapes need decoding one by one."""
     content = cells.str.strip_prefix('"').str.strip_suffix('"')
     escaped = (cells.str.contains("\\", literal=True) & cells.str.starts_with('"')).arg_true()
     if not len(escaped):
         return content
-    decoded = pl.Series([_sortable(json.loads(text)) for text in cells.gather(escaped)], dtype=pl.String)
+    decoded = pl.Series([sortable_text(json.loads(text)) for text in cells.gather(escaped)], dtype=pl.String)
     return content.scatter(escaped, decoded)

@@ -6,7 +6,6 @@ from driftline.errors import InputError, StorageError
 from driftline.sources.inputs import is_stream, open_source
 from driftline.sources.workspace import Workspace
 from driftline.tables.engines import DiffJob
-from driftline.tables.rules import key_cell_is_missing
 
 _ROWS = 10_000
 
@@ -17,7 +16,8 @@ def key_candidates(job: DiffJob) -> list[str]:
         return []
     try:
         with Workspace() as workspace:
-            sides = [open_source(given, workspace, job.options.reading) for given in (job.a, job.b)]
+            given = {"A": job.a, "B": job.b}
+            sides = [open_source(one, workspace, job.options.reading(side)) for side, one in given.items()]
             if any(source.typed for source in sides):
                 return []
             heads = [source.sample(side, _ROWS) for source, side in zip(sides, "AB", strict=True)]
@@ -27,4 +27,4 @@ def key_candidates(job: DiffJob) -> list[str]:
 
 
 def _identifies(cells: list[str] | None) -> bool:
-    return cells is not None and len(set(cells)) == len(cells) and not any(map(key_cell_is_missing, cells))
+    return cells is not None and len(set(cells)) == len(cells) and all(cells)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from driftline.errors import InputError, TableError
+from driftline.errors import TableError
 from driftline.sources.inputs import check_two_sides, open_source
 from driftline.sources.port import Source
 from driftline.sources.workspace import Workspace
 from driftline.tables.engines import DiffJob, Write
-from driftline.tables.events import Event, event_line, schema_event, stats_line
+from driftline.tables.events import column_stats_event, event_line, schema_event, stats_line
 from driftline.tables.memory import default_limit
-from driftline.tables.reference import diff_records
+from driftline.tables.reference import diff_tables
 from driftline.tables.stats import Stats
 
 if TYPE_CHECKING:
@@ -68,10 +68,8 @@ def run(job: DiffJob, write: Write) -> Stats:
     """Diff on this machine: small CSV files in plain Python, everything else with the kernels."""
     with Workspace() as workspace:
         a, b = open_sides(job, workspace)
-        if a.size + b.size <= SMALL_BYTES:
-            records_a, records_b = a.records("A"), b.records("B")
-            if records_a is not None and records_b is not None:
-                return _run_plainly(records_a, records_b, job, write)
+        if a.size + b.size <= SMALL_BYTES and not a.typed and not b.typed:
+            return _run_plainly(a, b, job, write)
         return _run_kernels(a, b, job, write, workspace, None)
 
 
@@ -82,28 +80,24 @@ def run_kernels(job: DiffJob, write: Write, plan: LocalPlan | None = None) -> St
 
 
 def open_sides(job: DiffJob, workspace: Workspace) -> tuple[Source, Source]:
-    """The files of both sides; text and typed values cannot be compared."""
+    """The files of both sides."""
     check_two_sides(job.a, job.b)
-    a = open_source(job.a, workspace, job.options.reading)
-    b = open_source(job.b, workspace, job.options.reading)
+    a = open_source(job.a, workspace, job.options.reading("A"))
+    b = open_source(job.b, workspace, job.options.reading("B"))
     for side, source in (("A", a), ("B", b)):
         if job.options.has_row_numbers and not source.ordered:
             raise TableError(f"{side} has no row order: name a key, or ignore row order", code="needs_key", side=side)
-    if a.typed != b.typed:
-        raise InputError(
-            f"one side is CSV (text) and the other {a.format if a.typed else b.format} (typed values): "
-            "convert one of them, so that both are CSV or both are typed",
-            code="mixed_inputs",
-        )
     return a, b
 
 
-def _run_plainly(a: Iterator[list[str]], b: Iterator[list[str]], job: DiffJob, write: Write) -> Stats:
-    last: Event = {}
-    for event in diff_records(a, b, job.options):
+def _run_plainly(a: Source, b: Source, job: DiffJob, write: Write) -> Stats:
+    table_a, table_b = a.text_table("A"), b.text_table("B")
+    assert table_a is not None, "text has a reader"
+    assert table_b is not None, "text has a reader"
+    events, stats = diff_tables(table_a, table_b, job.options)
+    for event in events:
         write(event_line(event))
-        last = event
-    return Stats.of_event(last)
+    return stats
 
 
 def _run_kernels(
@@ -115,9 +109,13 @@ def _run_kernels(
             sides = _begin_reading(a, b, sizes, workspace, pool, ahead=job.shelf is None)
             running = _import_run()(job, sizes, workspace, pool)
             matched = running.match(a, b, sides)
-            write(event_line(schema_event(matched.plan.header_a, matched.plan.header_b)))
-            for lines in running.encode(matched):
-                write(lines)
+            compared, changes = matched.plan.compared, Counter[str]()
+            write(event_line(schema_event(compared)))
+            for encoded in running.encode(matched):
+                write(encoded.lines)
+                changes.update(dict(zip((column.a for column in compared.columns), encoded.changes, strict=True)))
+            if job.options.column_stats:
+                write(event_line(column_stats_event(compared, matched.stats, changes)))
             write(stats_line(matched.stats))
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from driftline.errors import TableError
+from driftline.errors import OptionError, TableError
 from driftline.sources.port import Source, Split, SplitSide
 from driftline.sources.workspace import Workspace
 from driftline.tables.chunk_ranges import cut_chunks, encode_cut, range_bounds
+from driftline.tables.columns import settle_columns
+from driftline.tables.encoding import Encoded
 from driftline.tables.engines import DiffJob
 from driftline.tables.local import LocalPlan, ordered_map
 from driftline.tables.matching import HashCollision, Matches, Wanted
-from driftline.tables.printed_sides import PrintedSide, check_unchanged, row_blocks
+from driftline.tables.printed_sides import PrintedSide, check_unchanged, row_blocks, sides_of, total_stats
 from driftline.tables.prints import Prints, new_seeds, split_of
-from driftline.tables.problems import raise_first
+from driftline.tables.problems import Side, raise_first
 from driftline.tables.spill import ChunkStore, PrintStore
 from driftline.tables.stages import (
     PrintedSplit,
@@ -81,15 +83,15 @@ class LocalRun:
         rows = max(a.expected_rows, b.expected_rows)
         seeds = self._shelf.seeds if self._shelf is not None else new_seeds()
         buckets = self._bucket_count(rows)
-        plan = TablePlan(self.job.options, a.header, b.header, seeds, buckets, a.typed, self._shelf)
         try:
-            plan.check()
-        except TableError:
+            compared = settle_columns(a.header, b.header, self.job.options, sides_of(a, b))
+        except (TableError, OptionError):
             # Errors inside the files come first: the exact way looks for them, then this error comes again.
             if self._all_sound(a) and self._all_sound(b):
                 raise
             return None
-        store = PrintStore(self.workspace, self.sizes.print_bytes)
+        plan = TablePlan(self.job.options, compared, seeds, buckets, self._shelf)
+        store = PrintStore(self.workspace, self.sizes.print_bytes, plan.print_type)
         printed_a, printed_b = self._print_sides(a, b, plan, store)
         if not (printed_a.sound and printed_b.sound):
             return None
@@ -110,7 +112,11 @@ class LocalRun:
     ) -> tuple[PrintedSide, PrintedSide]:
         found_a, found_b = PrintedSide("A", a), PrintedSide("B", b)
         owners = [found_a] * len(a.splits) + [found_b] * len(b.splits)
-        work = ((split, number, plan) for side in (a, b) for number, split in enumerate(side.splits))
+        work = (
+            (split, side, number, plan)
+            for side, layout in (("A", a), ("B", b))
+            for number, split in enumerate(layout.splits)
+        )
         with self.job.tracker.phase("read", total=a.size + b.size, unit="bytes"):
             results = ordered_map(self.pool, print_split, work, self.sizes.threads * 2)
             for owner, printed in zip(owners, results, strict=True):
@@ -121,7 +127,7 @@ class LocalRun:
         return found_a, found_b
 
     def _buckets(self, printed: PrintedSplit, first_row: int, plan: TablePlan) -> Iterable[tuple[int, Prints]]:
-        if _is_positional(plan) and printed.parts:
+        if plan.options.has_row_numbers and printed.parts:
             return row_blocks(printed.parts[0], first_row, self.sizes.bucket_rows)
         return enumerate(printed.parts)
 
@@ -129,7 +135,7 @@ class LocalRun:
         problems = [*a.problems, *b.problems]
         raise_first(problem for problem in problems if problem.side == "A" and problem.kind != "duplicate_key")
         buckets = plan.buckets
-        if _is_positional(plan):
+        if plan.options.has_row_numbers:
             buckets = max(a.total_rows, b.total_rows) // self.sizes.bucket_rows + 1
         matches: list[Matches] = []
         with self.job.tracker.phase("match", total=buckets, unit="items"):
@@ -144,12 +150,12 @@ class LocalRun:
             plan,
             a,
             b,
-            sum((found.stats for found in matches), Stats()),
+            total_stats((found.stats for found in matches), plan, a, b),
             np.concatenate([found.wanted_a for found in matches]),
             np.concatenate([found.wanted_b for found in matches]),
         )
 
-    def encode(self, matched: Matched) -> Iterator[memoryview]:
+    def encode(self, matched: Matched) -> Iterator[Encoded]:
         """The event lines, range after range."""
         a, b = self._pick_sides(matched)
         check_unchanged(matched.a.layout.splits)
@@ -159,8 +165,8 @@ class LocalRun:
         cuts_a, cuts_b = cut_chunks(a.chunks, bounds), cut_chunks(b.chunks, bounds)
         work = ((cuts_a, cuts_b, number, matched.plan) for number in range(len(bounds) + 1))
         with self.job.tracker.phase("write", total=len(bounds) + 1, unit="items"):
-            for lines in ordered_map(self.pool, encode_cut, work, self.sizes.threads - 1):
-                yield lines
+            for encoded in ordered_map(self.pool, encode_cut, work, self.sizes.threads - 1):
+                yield encoded
                 self.job.tracker.advance()
 
     def _pick_sides(self, matched: Matched) -> tuple[ChunkStore, ChunkStore]:
@@ -176,21 +182,16 @@ class LocalRun:
         return stores[0], stores[1]
 
 
-def _picks(side: PrintedSide, wanted: Wanted) -> list[tuple[Split, Wanted, int]]:
-    """The splits that hold wanted rows, with those rows and the number of rows before the split."""
+def _picks(side: PrintedSide, wanted: Wanted) -> list[tuple[Split, Side, Wanted, int]]:
+    """The splits that hold wanted rows, with those rows and the number of the split's first record."""
     wanted = wanted[np.argsort(wanted["place"])]
     numbers = np.arange(len(side.layout.splits) + 1, dtype=np.uint64)
     borders = np.searchsorted(split_of(wanted["place"]), numbers)
-    before = side.rows_before
     return [
-        (split, wanted[borders[number] : borders[number + 1]], before[number])
+        (split, side.side, wanted[borders[number] : borders[number + 1]], side.first_records[number])
         for number, split in enumerate(side.layout.splits)
         if borders[number] < borders[number + 1]
     ]
-
-
-def _is_positional(plan: TablePlan) -> bool:
-    return plan.options.mode == "positional" and not plan.options.ignore_row_order
 
 
 def _is_sound(split: Split) -> bool:

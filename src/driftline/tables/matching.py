@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftline.tables.prints import KEY, KEY_2, PLACE, ROW, ROW_2, Numbers, Prints, print_columns
+from driftline.tables.cell_columns import measure_count, within
+from driftline.tables.cells import CellRule
+from driftline.tables.matching_rows import match_alike
+from driftline.tables.prints import EXACT, KEY, KEY_2, MEASURES, PLACE, ROW, ROW_2, Numbers, Prints, print_columns
 from driftline.tables.stats import Stats
 
 
@@ -24,9 +29,12 @@ class RowKind(IntEnum):
     UNCHANGED = 4
 
 
-WANTED = np.dtype([("place", "<u8"), ("kind", "u1")])
+# `turn` orders rows that share an order value: pairs and removed rows by A's place, then added rows by B's.
+WANTED = np.dtype([("place", "<u8"), ("turn", "<u8"), ("kind", "u1")])
 Wanted = npt.NDArray[Any]
-_Index = npt.NDArray[np.uint32]
+_Index = npt.NDArray[np.int64]
+_Mask = npt.NDArray[np.bool_]
+_ADDED_TURN = np.uint64(1 << 63)
 
 
 class HashCollision(Exception):  # noqa: N818 - not an error: the run is repeated with other seeds
@@ -52,7 +60,31 @@ class Matches:
     duplicate_b: Duplicate | None = None
 
 
-def match_keyed(prints_a: Prints, prints_b: Prints, *, emit_unchanged: bool = False) -> Matches:
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How prints that meet are judged: equal hashes, and measures that are near enough."""
+
+    tolerant: Sequence[CellRule] = ()
+
+    def differing(self, a: Numbers, b: Numbers, in_a: Any, in_b: Any) -> _Mask:
+        """Which of the rows that meet differ; prints column by column, and the positions of the rows in them."""
+        differs: _Mask = (a[ROW][in_a] != b[ROW][in_b]) | (a[ROW_2][in_a] != b[ROW_2][in_b])
+        at = MEASURES
+        for rule in self.tolerant:
+            assert rule.tolerance is not None, "only tolerant columns are measured"
+            end = at + measure_count(rule)
+            near = within([part[in_a] for part in a[at:end]], [part[in_b] for part in b[at:end]], rule.tolerance)
+            differs |= ~near
+            at = end
+        return differs
+
+
+EXACTLY = Verdict()
+
+
+def match_keyed(
+    prints_a: Prints, prints_b: Prints, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
+) -> Matches:
     """Match rows by key; duplicate keys end the matching, as there will be an error."""
     a, b = print_columns(prints_a), print_columns(prints_b)
     keys_a, keys_b = pl.Series(a[KEY]), pl.Series(b[KEY])
@@ -66,14 +98,104 @@ def match_keyed(prints_a: Prints, prints_b: Prints, *, emit_unchanged: bool = Fa
         return Matches(duplicate_a=first_duplicate(a), duplicate_b=first_duplicate(b))
     if (a[KEY_2][in_a] != b[KEY_2][in_b]).any():
         raise HashCollision
-    differs = (a[ROW][in_a] != b[ROW][in_b]) | (a[ROW_2][in_a] != b[ROW_2][in_b])
-    before, after = a[PLACE][in_a[differs]], b[PLACE][in_b[differs]]
-    kept = a[PLACE][in_a[~differs]] if emit_unchanged else a[PLACE][:0]
-    removed, added = a[PLACE][only_a], b[PLACE][only_b]
+    return _judged(a, b, _Met(in_a, in_b, np.flatnonzero(only_a), np.flatnonzero(only_b)), emit_unchanged, verdict)
+
+
+def match_kept(
+    prints_a: Prints, prints_b: Prints, *, last: bool, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
+) -> Matches:
+    """Match the first or last row of every key; the others are counted."""
+    kept_a, kept_b = _one_of_each(prints_a, last), _one_of_each(prints_b, last)
+    found = match_keyed(kept_a, kept_b, emit_unchanged=emit_unchanged, verdict=verdict)
+    dropped_a, dropped_b = len(prints_a) - len(kept_a), len(prints_b) - len(kept_b)
+    return replace(found, stats=replace(found.stats, dropped_a=dropped_a, dropped_b=dropped_b))
+
+
+def _one_of_each(prints: Prints, last: bool) -> Prints:
+    frame = pl.DataFrame({name: np.ascontiguousarray(prints[name]) for name in ("key", "key_2", "place")})
+    chosen = frame.with_row_index("at").sort("place").unique(["key", "key_2"], keep="last" if last else "first")
+    kept: Prints = prints[np.sort(chosen["at"].to_numpy())]
+    return kept
+
+
+def match_groups(
+    prints_a: Prints, prints_b: Prints, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
+) -> Matches:
+    """Match the rows of each key, of which there may be several, with those that are most like them."""
+    a, b = print_columns(prints_a), print_columns(prints_b)
+    repeated = _repeated_keys(a, b)
+    single_a, single_b = _is_single(a, repeated), _is_single(b, repeated)
+    at_a, at_b = np.flatnonzero(single_a), np.flatnonzero(single_b)
+    in_a, in_b = _pairs(pl.Series(a[KEY][at_a]), pl.Series(b[KEY][at_b]))
+    if (a[KEY_2][at_a[in_a]] != b[KEY_2][at_b[in_b]]).any():
+        raise HashCollision
+    met = [_Met(at_a[in_a], at_b[in_b], at_a[_others(in_a, len(at_a))], at_b[_others(in_b, len(at_b))])]
+    met += _met_in_groups(a, b, np.flatnonzero(~single_a), np.flatnonzero(~single_b), verdict)
+    whole = _Met(*(np.concatenate([getattr(one, name) for one in met]) for name in _Met._fields))
+    return _judged(a, b, whole, emit_unchanged, verdict)
+
+
+class _Met(NamedTuple):
+    """Positions in the prints: of rows that meet, and of rows that meet nobody."""
+
+    in_a: _Index
+    in_b: _Index
+    only_a: _Index
+    only_b: _Index
+
+
+class _HashedRow(NamedTuple):
+    """A row of a key that repeats."""
+
+    number: int
+    forms: tuple[int, ...]
+
+
+def _repeated_keys(a: Numbers, b: Numbers) -> pl.Series:
+    """The first halves of keys that more than one row of a side has."""
+    counted = [pl.Series(side[KEY]).value_counts(name="rows") for side in (a, b)]
+    return pl.concat([one.filter(pl.col("rows") > 1).to_series(0) for one in counted]).unique()
+
+
+def _is_single(prints: Numbers, repeated: pl.Series) -> _Mask:
+    return ~pl.Series(prints[KEY]).is_in(repeated.to_list()).to_numpy()
+
+
+def _met_in_groups(a: Numbers, b: Numbers, at_a: _Index, at_b: _Index, verdict: Verdict) -> list[_Met]:
+    groups: defaultdict[tuple[int, int], tuple[list[_HashedRow], list[_HashedRow]]] = defaultdict(lambda: ([], []))
+    forms = [ROW, ROW_2, *([EXACT] if len(a) > EXACT else [])]
+    for side, (prints, positions) in enumerate(((a, at_a), (b, at_b))):
+        for at in positions[np.argsort(prints[PLACE][positions])]:
+            row = _HashedRow(int(at), tuple(int(prints[name, at]) for name in forms))
+            groups[int(prints[KEY, at]), int(prints[KEY_2, at])][side].append(row)
+
+    def equal(one: _HashedRow, other: _HashedRow) -> bool:
+        return not verdict.differing(a, b, [one.number], [other.number])[0]
+
+    pairs = [pair for rows in groups.values() for pair in match_alike(*rows, equal)]
+    both = [(one.number, other.number) for one, other in pairs if one is not None and other is not None]
+    only_a = [one.number for one, other in pairs if one is not None and other is None]
+    only_b = [other.number for one, other in pairs if one is None and other is not None]
+    in_a, in_b = [one for one, _ in both], [other for _, other in both]
+    return [_Met(*(np.array(part, np.int64) for part in (in_a, in_b, only_a, only_b)))]
+
+
+def _judged(a: Numbers, b: Numbers, met: _Met, emit_unchanged: bool, verdict: Verdict) -> Matches:
+    differs = verdict.differing(a, b, met.in_a, met.in_b)
+    before, after = met.in_a[differs], met.in_b[differs]
+    kept = met.in_a[~differs] if emit_unchanged else met.in_a[:0]
+    places_a, places_b = a[PLACE], b[PLACE]
     return Matches(
-        Stats(len(added), len(removed), len(before), len(in_a) - len(before)),
-        _wanted((removed, RowKind.REMOVED), (before, RowKind.BEFORE), (kept, RowKind.UNCHANGED)),
-        _wanted((added, RowKind.ADDED), (after, RowKind.AFTER)),
+        Stats(len(met.only_b), len(met.only_a), len(before), len(met.in_a) - len(before)),
+        _wanted(
+            (places_a[met.only_a], places_a[met.only_a], RowKind.REMOVED),
+            (places_a[before], places_a[before], RowKind.BEFORE),
+            (places_a[kept], places_a[kept], RowKind.UNCHANGED),
+        ),
+        _wanted(
+            (places_b[met.only_b], places_b[met.only_b] | _ADDED_TURN, RowKind.ADDED),
+            (places_b[after], places_a[before], RowKind.AFTER),
+        ),
     )
 
 
@@ -85,26 +207,31 @@ def _pairs(keys_a: pl.Series, keys_b: pl.Series) -> tuple[_Index, _Index]:
     return pairs["in_a"].to_numpy(), pairs["in_b"].to_numpy()
 
 
-def _others(positions: _Index, length: int) -> npt.NDArray[np.bool_]:
+def _others(positions: _Index, length: int) -> _Mask:
     """A mask of the positions that are not listed."""
     mask = np.ones(length, dtype=np.bool_)
     mask[positions] = False
     return mask
 
 
-def match_positions(prints_a: Prints, prints_b: Prints, *, emit_unchanged: bool = False) -> Matches:
-    """Match rows by position: the prints of the same run of rows of both files, in row order."""
+def match_positions(
+    prints_a: Prints, prints_b: Prints, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
+) -> Matches:
+    """Match rows by position: the prints of the same run of rows of both files; their key is the row's ordinal."""
     a, b = print_columns(prints_a), print_columns(prints_b)
     shared = min(a.shape[1], b.shape[1])
-    head_a, head_b = a[:, :shared], b[:, :shared]
-    differs = (head_a[ROW] != head_b[ROW]) | (head_a[ROW_2] != head_b[ROW_2])
-    removed, added = a[PLACE][shared:], b[PLACE][shared:]
-    before, after = head_a[PLACE][differs], head_b[PLACE][differs]
-    kept = head_a[PLACE][~differs] if emit_unchanged else head_a[PLACE][:0]
+    differs = verdict.differing(a, b, slice(shared), slice(shared))
+    before, after = a[:, :shared][:, differs], b[:, :shared][:, differs]
+    kept = a[:, :shared][:, ~differs] if emit_unchanged else a[:, :0]
+    removed, added = a[:, shared:], b[:, shared:]
     return Matches(
-        Stats(len(added), len(removed), len(before), shared - len(before)),
-        _wanted((removed, RowKind.REMOVED), (before, RowKind.BEFORE), (kept, RowKind.UNCHANGED)),
-        _wanted((added, RowKind.ADDED), (after, RowKind.AFTER)),
+        Stats(added.shape[1], removed.shape[1], before.shape[1], shared - before.shape[1]),
+        _wanted(
+            (removed[PLACE], removed[KEY], RowKind.REMOVED),
+            (before[PLACE], before[KEY], RowKind.BEFORE),
+            (kept[PLACE], kept[KEY], RowKind.UNCHANGED),
+        ),
+        _wanted((added[PLACE], added[KEY], RowKind.ADDED), (after[PLACE], after[KEY], RowKind.AFTER)),
     )
 
 
@@ -113,12 +240,12 @@ def match_multisets(prints_a: Prints, prints_b: Prints) -> Matches:
     a, b = print_columns(prints_a), print_columns(prints_b)
     twin = ["key", "key_2", "nth"]
     numbered_a, numbered_b = _numbered(a), _numbered(b)
-    removed = numbered_a.join(numbered_b, on=twin, how="anti")["place"]
-    added = numbered_b.join(numbered_a, on=twin, how="anti")["place"]
+    removed = numbered_a.join(numbered_b, on=twin, how="anti")["place"].to_numpy()
+    added = numbered_b.join(numbered_a, on=twin, how="anti")["place"].to_numpy()
     return Matches(
         Stats(added=len(added), removed=len(removed), unchanged=a.shape[1] - len(removed)),
-        _wanted((removed, RowKind.REMOVED)),
-        _wanted((added, RowKind.ADDED)),
+        _wanted((removed, removed, RowKind.REMOVED)),
+        _wanted((added, added | _ADDED_TURN, RowKind.ADDED)),
     )
 
 
@@ -147,11 +274,11 @@ def _numbered(prints: Numbers) -> pl.DataFrame:
     return frame.with_columns(nth)
 
 
-def _wanted(*groups: tuple[Any, RowKind]) -> Wanted:
-    wanted = np.empty(sum(len(places) for places, _ in groups), WANTED)
+def _wanted(*groups: tuple[Any, Any, RowKind]) -> Wanted:
+    wanted = np.empty(sum(len(places) for places, _, _ in groups), WANTED)
     start = 0
-    for places, kind in groups:
+    for places, turns, kind in groups:
         end = start + len(places)
-        wanted["place"][start:end], wanted["kind"][start:end] = places, kind
+        wanted["place"][start:end], wanted["turn"][start:end], wanted["kind"][start:end] = places, turns, kind
         start = end
     return wanted

@@ -31,15 +31,16 @@ def write_nothing(given: str, options: ReadOptions, folder: Path) -> Path:
     with Workspace() as workspace:
         source = open_source(given, workspace, options)
         header, typed = source.header("B"), source.typed
-    return _empty_parquet(header, folder) if typed else _empty_csv(header, options.delimiter, given, folder)
+    return _empty_parquet(header, folder) if typed else _empty_csv(header, options, given, folder)
 
 
-def _empty_csv(header: Sequence[str], delimiter: str | None, given: str, folder: Path) -> Path:
+def _empty_csv(header: Sequence[str], options: ReadOptions, given: str, folder: Path) -> Path:
     # The ending says the delimiter where no option does, so the empty file has the same one.
-    is_tabbed = delimiter is None and {".tsv", ".tab"} & set(Path(given).suffixes)
+    is_tabbed = options.delimiter is None and {".tsv", ".tab"} & set(Path(given).suffixes)
+    delimiter = "\t" if is_tabbed else "," if options.delimiter in (None, "auto") else options.delimiter
     target = folder / ("nothing.tsv" if is_tabbed else "nothing.csv")
-    with open(target, "w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out, delimiter=delimiter or ("\t" if is_tabbed else ","), lineterminator="\n")
+    with open(target, "w", encoding=options.encoding, newline="") as out:
+        writer = csv.writer(out, delimiter=delimiter or ",", lineterminator="\n", quoting=csv.QUOTE_ALL)
         writer.writerow(header)
     return target
 

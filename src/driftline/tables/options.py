@@ -1,87 +1,312 @@
-"""What a diff is asked to do, checked before any byte is read."""
+"""The options of a table diff, in one table: name, kind of value, help, default and check.
 
+The command line, `driftline.diff`, the DataFrame diff, fixtures, rules files and a pipeline's `[tables.NAME]` are made
+from it. A new option is one entry here, and its meaning where it is asked for.
+"""
+
+# ruff: noqa: RUF009 - the functions that are called make fields
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Literal, TypedDict, get_args
 
 from driftline.errors import OptionError, TableError
 from driftline.sources.port import ReadOptions
+from driftline.tables import option_values as values
+from driftline.tables.cells import Kind, Step, TimePattern, Tolerance
+from driftline.thresholds import Threshold
 
 Mode = Literal["keyed", "positional"]
-HeaderMode = Literal["strict", "sorted"]
+HeaderMode = Literal["strict", "sorted", "common"]
+Ragged = Literal["error", "pad", "skip"]
+DuplicateColumns = Literal["error", "rename"]
+EmptyKey = Literal["error", "allow"]
+Duplicates = Literal["error", "first", "last", "match"]
 
-_MODES = ("keyed", "positional")
-_HEADER_MODES = ("strict", "sorted")
-_NOT_DELIMITERS = '"\r\n'
+Given = Literal["text", "flag", "texts", "pairs"]  # the shape of what a user writes
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How one option is called, shown and checked; `check` makes the value or raises `ValueError`."""
+
+    given: Given
+    help: str
+    metavar: str = "NAME"
+    check: Callable[[Any], Any] = values.as_it_is
+    code: str = "invalid_option"
+    flag: str | None = None  # on the command line, where that is not the name
+    short: str | None = None
+    words: tuple[str, ...] = ()  # the values that are known
+    each_side: bool = False  # also as NAME_a and NAME_b
+
+
+def _option(default: Any, given: Given, help: str, **about: Any) -> Any:  # noqa: A002
+    return field(default=default, metadata={"option": Option(given, help, **about)})
+
+
+def _choice(words: Any, help: str, code: str = "invalid_option") -> Any:  # noqa: A002
+    known = get_args(words)
+    check = values.one_of(known)
+    return _option(known[0], "text", help, metavar="|".join(known), check=check, words=known, code=code)
 
 
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
     """Checked options of one diff; made by `check_options`."""
 
-    mode: Mode
-    key_columns: tuple[str, ...] = ()
-    header_mode: HeaderMode = "strict"
-    emit_unchanged: bool = False
-    ignore_row_order: bool = False
-    delimiter: str | None = None
+    key_columns: tuple[str, ...] = _option(
+        (), "texts", "A key column; may be repeated.", metavar="COL", check=values.names, flag="--key", short="-k"
+    )
+    mode: Mode = _option(
+        None,
+        "text",
+        "Default: keyed when --key is given, else positional.",
+        metavar="keyed|positional",
+        check=values.one_of(get_args(Mode)),
+        words=get_args(Mode),
+        code="invalid_mode",
+    )
+    header_mode: HeaderMode = _choice(
+        HeaderMode,
+        "Columns in the same order, in any order, or those that both sides have.",
+        code="invalid_header_mode",
+    )
+    emit_unchanged: bool = _option(False, "flag", "Also write an event for every row that did not change.")
+    ignore_row_order: bool = _option(False, "flag", "Positional mode: compare rows as a multiset.")
 
-    @property
-    def reading(self) -> ReadOptions:
-        """What the readers of both sides must know."""
-        return ReadOptions(delimiter=self.delimiter)
+    encoding: tuple[str, str] = _option(
+        ("utf-8", "utf-8"), "text", "Text encoding of CSV files.", check=values.encoding, each_side=True
+    )
+    delimiter: tuple[str | None, str | None] = _option(
+        (None, None),
+        "text",
+        'Field delimiter of CSV files; "tab" or "\\t" for a tab, "auto" to look at the first line.',
+        metavar="CHAR|tab|auto",
+        check=values.delimiter,
+        code="invalid_delimiter",
+        each_side=True,
+    )
+    no_header: bool = _option(False, "flag", "CSV files begin with data; columns are called c1, c2, …")
+    duplicate_columns: DuplicateColumns = _choice(
+        DuplicateColumns, "What to do about a column name that is empty or there twice."
+    )
+    ragged: Ragged = _choice(Ragged, "What to do about CSV rows that are shorter or longer than the header.")
+    skip_blank_lines: bool = _option(False, "flag", "Leave blank lines of CSV files out.")
+
+    rename: tuple[tuple[str, str], ...] = _option(
+        (), "pairs", "A's column OLD is called NEW in B; may be repeated.", metavar="OLD=NEW", check=values.renames
+    )
+    ignore: tuple[str, ...] = _option(
+        (), "texts", "Do not compare a column; * and ? match. May be repeated.", metavar="COL", check=values.names
+    )
+    only: tuple[str, ...] = _option(
+        (), "texts", "Compare these columns only; * and ? match. May be repeated.", metavar="COL", check=values.names
+    )
+
+    normalize: tuple[tuple[str, tuple[Step, ...]], ...] = _option(
+        (),
+        "pairs",
+        "Compare text in a plainer form: nfc, blanks, trim, case. May be repeated.",
+        metavar="COL=LIST",
+        check=values.normalizations,
+    )
+    null: tuple[str, ...] = _option(
+        (),
+        "texts",
+        'A word that means null, such as NULL or ""; may be repeated.',
+        metavar="WORD",
+        check=values.words,
+    )
+    types: tuple[tuple[str, tuple[Kind, TimePattern | None]], ...] = _option(
+        (),
+        "pairs",
+        "Compare a column as text, number, date, datetime or boolean, or as date:PATTERN. May be repeated.",
+        metavar="COL=TYPE",
+        check=values.declared_types,
+        flag="--as",
+    )
+    tolerance: tuple[tuple[str, Tolerance], ...] = _option(
+        (),
+        "pairs",
+        "Numbers that near are equal (0.01, 1%, 0.01,1%), or times (2s, 1.5h). May be repeated.",
+        metavar="COL=LIMIT",
+        check=values.tolerances,
+    )
+
+    empty_key: EmptyKey = _choice(EmptyKey, "What to do about a row without a key.")
+    duplicates: Duplicates = _choice(
+        Duplicates, "What to do about rows of one key: keep the first or last, or match the rows that are alike."
+    )
+
+    column_stats: bool = _option(False, "flag", "Also count the changes of every column.")
+    fail_if: tuple[Threshold, ...] = _option(
+        (),
+        "texts",
+        'Exit 1 only if this holds, such as "changed > 1%"; may be repeated.',
+        metavar="CONDITION",
+        check=values.thresholds,
+    )
+    changed_columns_only: bool = _option(
+        False, "flag", "csv, markdown, html: show the key and the columns that differ somewhere."
+    )
 
     @property
     def has_row_numbers(self) -> bool:
         """Whether rows are known by their position in the file."""
         return self.mode == "positional" and not self.ignore_row_order
 
+    @property
+    def counts_skipped(self) -> bool:
+        """Whether rows may be left out while reading."""
+        return self.ragged == "skip" or self.skip_blank_lines
 
-def check_options(
-    *,
-    mode: str | None = None,
-    key_columns: Iterable[str] | str = (),
-    header_mode: str = "strict",
-    emit_unchanged: bool = False,
-    ignore_row_order: bool = False,
-    delimiter: str | None = None,
-) -> DiffOptions:
-    """The options of a diff, or the first thing that is wrong with them.
+    @property
+    def counts_dropped(self) -> bool:
+        """Whether rows may be dropped because another one has their key."""
+        return self.duplicates in ("first", "last")
+
+    def reading(self, side: str) -> ReadOptions:
+        """What the reader of a side must know."""
+        at = "AB".index(side)
+        return ReadOptions(
+            delimiter=self.delimiter[at],
+            encoding=self.encoding[at],
+            no_header=self.no_header,
+            rename_columns=self.duplicate_columns == "rename",
+            ragged=self.ragged,
+            skip_blank_lines=self.skip_blank_lines,
+        )
+
+
+class DiffRules(TypedDict, total=False):
+    """The same options as Python code writes them."""
+
+    key: str | Iterable[str] | None
+    key_columns: str | Iterable[str]
+    mode: Mode | None
+    header_mode: HeaderMode
+    emit_unchanged: bool
+    ignore_row_order: bool
+    encoding: str
+    encoding_a: str
+    encoding_b: str
+    delimiter: str | None
+    delimiter_a: str | None
+    delimiter_b: str | None
+    no_header: bool
+    duplicate_columns: DuplicateColumns
+    ragged: Ragged
+    skip_blank_lines: bool
+    rename: Mapping[str, str]
+    ignore: str | Iterable[str]
+    only: str | Iterable[str]
+    normalize: Mapping[str, str | Iterable[str]]
+    null: str | Iterable[str]
+    types: Mapping[str, str]
+    tolerance: Mapping[str, str | float]
+    empty_key: EmptyKey
+    duplicates: Duplicates
+    column_stats: bool
+    fail_if: str | Iterable[str]
+    changed_columns_only: bool
+
+
+OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(DiffOptions)}
+DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(DiffOptions) if each.default is not MISSING}
+_ALIASES = {"key": "key_columns", "as": "types"}
+_SIDES = ("a", "b")
+# Options under which a diff does not tell everything that makes B out of A.
+HIDING_OPTIONS = (
+    "rename",
+    "ignore",
+    "only",
+    "normalize",
+    "null",
+    "types",
+    "as",
+    "tolerance",
+    "duplicates",
+    "empty_key",
+)
+
+
+def option_names() -> set[str]:
+    """Every name that an option may be given under."""
+    sided = {f"{name}_{side}" for name, option in OPTIONS.items() if option.each_side for side in _SIDES}
+    return {*OPTIONS, *_ALIASES, *sided}
+
+
+def check_options(**given: Any) -> DiffOptions:
+    """The options of a diff, or the first thing that is wrong with them; None stands for the default.
 
     >>> check_options(key_columns=["id"]).mode, check_options().mode
     ('keyed', 'positional')
     """
-    keys = (key_columns,) if isinstance(key_columns, str) else tuple(dict.fromkeys(key_columns))
-    if mode is not None and mode not in _MODES:
-        raise OptionError(f'Unsupported mode: "{mode}"', code="invalid_mode")
-    if header_mode not in _HEADER_MODES:
-        raise OptionError(f'Unsupported header_mode: "{header_mode}"', code="invalid_header_mode")
+    wanted = {_ALIASES.get(name, name): value for name, value in given.items() if value is not None}
+    checked: dict[str, Any] = {}
+    for name, option in OPTIONS.items():
+        if option.each_side:
+            both = wanted.pop(name, None)
+            sides = [wanted.pop(f"{name}_{side}", both) for side in _SIDES]
+            usual = DEFAULTS[name]
+            checked[name] = tuple(
+                usual[at] if side is None else _checked(name, option, side) for at, side in enumerate(sides)
+            )
+        elif name in wanted:
+            checked[name] = _checked(name, option, wanted.pop(name))
+    if wanted:
+        raise OptionError(f"unknown option {min(wanted)!r} (known: {', '.join(OPTIONS)})", code="invalid_option")
+    return _combined(checked)
+
+
+def _checked(name: str, option: Option, value: Any) -> Any:
+    try:
+        return option.check(value)
+    except ValueError as error:
+        words = str(error) if option.code == "invalid_option" else _wording(name, error, value)
+        raise OptionError(f"{name}: {words}" if option.code == "invalid_option" else words, code=option.code) from None
+
+
+def _wording(name: str, error: ValueError, value: Any) -> str:
+    if name == "delimiter":
+        return f"Unsupported delimiter: {value!r} ({error})"
+    return f'Unsupported {name}: "{value}"'
+
+
+def _combined(checked: dict[str, Any]) -> DiffOptions:
+    keys, mode = checked.get("key_columns", ()), checked.get("mode")
     keyed = mode == "keyed" or (mode is None and bool(keys))
-    if keyed and ignore_row_order:
-        raise OptionError(
-            "ignore_row_order works in positional mode only: a keyed diff never looks at the row order",
-            code="invalid_option_combination",
-        )
+    options = DiffOptions(
+        **{**checked, "mode": "keyed" if keyed else "positional", "key_columns": keys if keyed else ()}
+    )
+    for is_wrong, words in _bad_combinations(options):
+        if is_wrong:
+            raise OptionError(words, code="invalid_option_combination")
     if keyed and not keys:
         raise TableError("Missing key column: keyed mode needs at least one key column", code="missing_key_column")
-    _check_delimiter(delimiter)
-    return DiffOptions(
-        mode="keyed" if keyed else "positional",
-        key_columns=keys if keyed else (),
-        header_mode="sorted" if header_mode == "sorted" else "strict",
-        emit_unchanged=emit_unchanged,
-        ignore_row_order=ignore_row_order,
-        delimiter=delimiter,
+    return options
+
+
+def _bad_combinations(options: DiffOptions) -> Iterable[tuple[bool, str]]:
+    keyed, keys = options.mode == "keyed", set(options.key_columns)
+    yield (
+        keyed and options.ignore_row_order,
+        "ignore_row_order works in positional mode only: a keyed diff never looks at the row order",
     )
-
-
-def _check_delimiter(delimiter: str | None) -> None:
-    if delimiter is None:
-        return
-    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in _NOT_DELIMITERS:
-        raise OptionError(
-            f"Unsupported delimiter: {delimiter!r} (one ASCII character that is not a quote or a line end)",
-            code="invalid_delimiter",
+    yield (
+        options.ignore_row_order and bool(options.tolerance),
+        "ignore_row_order pairs equal rows, and a tolerance makes no rows equal for good: leave one of them out",
+    )
+    for name in ("duplicates", "empty_key"):
+        yield (
+            not keyed and getattr(options, name) != "error",
+            f"{name} is about keys: give --key, or leave it out",
         )
+    olds, news = [old for old, _ in options.rename], [new for _, new in options.rename]
+    for names in (olds, news):
+        yield len(set(names)) < len(names), f"rename names a column twice: {', '.join(names)}"
+    for name, columns in (("ignore", options.ignore), ("tolerance", [column for column, _ in options.tolerance])):
+        for column in columns:
+            yield column in keys, f'{name} names the key column "{column}": a key is compared exactly'

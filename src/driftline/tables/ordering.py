@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from driftline.tables.cell_columns import form_column
+from driftline.tables.cells import CellRule
+from driftline.tables.columns import Comparison
 from driftline.tables.json_order import json_order
 from driftline.tables.matching import RowKind
 from driftline.tables.prints import column_name
@@ -16,6 +20,8 @@ from driftline.tables.prints import column_name
 # So a part sorts before every longer part that begins with it, and different tuples have different values.
 _PART_END = "\x00\x00"
 _NUL, _ESCAPED_NUL = "\x00", "\x00\x01"
+_TURN_DIGITS = 20
+ROW_NUMBER = "#"  # a column beside the user's, whose names begin with "="
 
 
 @dataclass(frozen=True)
@@ -49,19 +55,43 @@ class RowChunk:
         )
 
 
-def order_values(frame: pl.DataFrame, columns: Sequence[str], *, typed: bool = False) -> pl.Series:
-    """One text for each row that sorts, by code point, as the tuple of the given cells does.
+def order_values(
+    frame: pl.DataFrame, compared: Comparison, side: str, turns: npt.NDArray[np.uint64] | None = None
+) -> pl.Series:
+    """One text for each row that sorts, by code point, as its key does, or, without a key, as all compared cells do.
 
-    >>> order_values(pl.DataFrame({"=a": ["x", "x\\x00"], "=b": ["2", "1"]}), ["a", "b"]).is_sorted()
-    True
+    Rows with the same cells follow each other by their turns, if there are any.
     """
-    cells = [frame[column_name(name)] for name in columns]
-    texts = [json_order(column) for column in cells] if typed else cells
-    if len(texts) == 1:
+    columns = compared.keys or compared.columns
+    names = compared.names(columns, side)
+    typed = compared.typed(side)
+    texts = [
+        _order_texts(frame[column_name(name)], column.rule, typed) for name, column in zip(names, columns, strict=True)
+    ]
+    if len(texts) == 1 and turns is None:
         return texts[0]
     parts = [text.str.replace_all(_NUL, _ESCAPED_NUL, literal=True) for text in texts]
+    if turns is not None:
+        parts.append(pl.Series(turns, dtype=pl.UInt64).cast(pl.String).str.zfill(_TURN_DIGITS))
+    return joined_order(parts, frame.height)
+
+
+def joined_order(parts: Sequence[pl.Series], height: int) -> pl.Series:
+    """The parts of order values as one text, in which a part sorts before every longer one that begins with it.
+
+    >>> joined_order([pl.Series(["x", "x\\x00\\x01"]), pl.Series(["2", "1"])], 2).is_sorted()
+    True
+    """
+    if not parts:
+        return pl.Series([""] * height, dtype=pl.String)
     named = pl.DataFrame([part.alias(str(number)) for number, part in enumerate(parts)])
     return named.select(pl.concat_str(pl.all(), separator=_PART_END)).to_series()
+
+
+def _order_texts(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
+    if rule.is_exact:
+        return json_order(cells) if typed else cells
+    return form_column(cells, rule, typed=typed)
 
 
 def choose_bounds(samples: pl.Series, ranges: int) -> pl.Series:

@@ -10,13 +10,15 @@ import os
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from driftline.canonical import sha256_hex
 from driftline.files import naming_the_file
 from driftline.sources.port import KeptSplit, Split
-from driftline.tables.prints import PRINT, Prints, Seeds, new_seeds
+from driftline.tables.columns import Comparison
+from driftline.tables.prints import Prints, Seeds, new_seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +29,22 @@ class PrintShelf:
     files: frozenset[str]
     seeds: Seeds = field(default_factory=new_seeds)
 
-    def place_for(self, split: Split, number: int, columns: tuple[list[str], list[str]]) -> Path | None:
+    def place_for(self, split: Split, number: int, compared: tuple[str, Comparison]) -> Path | None:
         """Where the prints of a split wait; None for a split of a file that nobody else compares."""
         plain = split.split if isinstance(split, KeptSplit) else split
         if not self.holds(plain):
             return None
-        return Path(self.folder, sha256_hex(repr((plain, number, columns)))[:40])
+        return Path(self.folder, sha256_hex(repr((plain, number, compared)))[:40])
 
     def holds(self, split: Split) -> bool:
         """Whether a split belongs to files that are wanted again."""
         return all(os.path.abspath(file.path) in self.files for file in split.files)
 
 
-def take_prints(place: Path) -> Prints | None:
+def take_prints(place: Path, kind: np.dtype[Any]) -> Prints | None:
     """The prints that wait at a place, in the order of their rows."""
     try:
-        return np.fromfile(place, PRINT)
+        return np.fromfile(place, kind)
     except FileNotFoundError:
         return None
 

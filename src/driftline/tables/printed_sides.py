@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 import numpy as np
 
 from driftline.sources.port import Split, SplitSide
+from driftline.tables.columns import Sides
 from driftline.tables.matching import Duplicate
 from driftline.tables.prints import Prints, row_in_split, split_of
 from driftline.tables.problems import Problem, Side, duplicate_key_problem
-from driftline.tables.rules import key_parts
-from driftline.tables.stages import FIRST_DATA_ROW, PrintedSplit, TablePlan
+from driftline.tables.stages import PrintedSplit, TablePlan
+from driftline.tables.stats import Stats
 
 
 @dataclass
@@ -23,27 +23,29 @@ class PrintedSide:
 
     side: Side
     layout: SplitSide
-    rows: list[int] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     sound: bool = True
     total_rows: int = 0
+    first_records: list[int] = field(default_factory=list)  # of each split, and of what would follow the last
+    skipped: int = 0
 
-    @property
-    def rows_before(self) -> list[int]:
-        """For each split the number of data rows in earlier splits."""
-        return [0, *accumulate(self.rows)]
+    def __post_init__(self) -> None:
+        self.first_records.append(self.layout.first_record)
+        self.skipped = self.layout.skipped
 
     def note(self, printed: PrintedSplit) -> None:
         """Take the facts of the next split into account."""
+        first_record = self.first_records[-1]
         self.sound = self.sound and printed.sound
-        self.problems += printed.problems(self.side, self.total_rows, len(self.layout.header))
-        self.rows.append(printed.rows)
+        self.problems += printed.problems(self.side, first_record, len(self.layout.header))
+        self.first_records.append(first_record + printed.records)
         self.total_rows += printed.rows
+        self.skipped += printed.records - printed.rows
 
     def row_at(self, place: int) -> int:
         """The record number in the file of a row's place."""
         number = np.uint64(place)
-        return self.rows_before[int(split_of(number))] + int(row_in_split(number)) + FIRST_DATA_ROW
+        return self.first_records[int(split_of(number))] + int(row_in_split(number))
 
     def duplicates(self, found: Sequence[Duplicate | None], plan: TablePlan) -> list[Problem]:
         """The first of the duplicate keys that buckets found, with the key's cells read again from its split."""
@@ -53,13 +55,20 @@ class PrintedSide:
         split = int(split_of(np.uint64(first.repeated)))
         record = row_in_split(np.array([first.repeated], np.uint64)).astype(np.int64)
         row = self.layout.splits[split].pick(record).to_pylist()[0]
-        parts = key_parts(row, plan.options)
-        key = dict(zip(plan.options.key_columns, map(json.loads, parts) if plan.typed else parts, strict=True))
+        cells = {name: json.loads(cell) if self.layout.typed else cell for name, cell in row.items()}
+        compared = plan.compared
+        own = compared.names(compared.keys, self.side)
+        key = {column.a: cells[name] for column, name in zip(compared.keys, own, strict=True)}
         return [duplicate_key_problem(self.side, self.row_at(first.repeated), self.row_at(first.first), key)]
 
 
 def row_blocks(prints: Prints, first_row: int, block_rows: int) -> Iterator[tuple[int, Prints]]:
-    """Cut a split's prints at multiples of `block_rows`, so that both files are cut at the same rows."""
+    """Cut a split's prints at multiples of `block_rows`, so that both files are cut at the same rows.
+
+    The key of such a print is its row's ordinal, by which rows meet.
+    """
+    prints = prints.copy()
+    prints["key"] = np.arange(first_row, first_row + len(prints), dtype=np.uint64)
     start = 0
     while start < len(prints):
         block = (first_row + start) // block_rows
@@ -72,3 +81,21 @@ def check_unchanged(splits: Sequence[Split]) -> None:
     """Raise if a file is not what it was when the work began."""
     for file in {file for split in splits for file in split.files}:
         file.check_unchanged()
+
+
+def sides_of(a: SplitSide, b: SplitSide) -> Sides:
+    """What is known of both sides beside their headers."""
+    return Sides(a.typed, b.typed, a.kinds if a.typed else b.kinds)
+
+
+def total_stats(parts: Iterable[Stats], plan: TablePlan, a: PrintedSide, b: PrintedSide) -> Stats:
+    """The counts of all buckets, and those of the whole."""
+    options = plan.options
+    whole = Stats(
+        skipped_a=a.skipped,
+        skipped_b=b.skipped,
+        columns_differ=plan.compared.differs,
+        shows_skipped=options.counts_skipped,
+        shows_dropped=options.counts_dropped,
+    )
+    return sum(parts, whole)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,15 +18,16 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-PRINT = np.dtype([("key", "<u8"), ("key_2", "<u8"), ("row", "<u8"), ("row_2", "<u8"), ("place", "<u8")])
-KEY, KEY_2, ROW, ROW_2, PLACE = range(5)
-_FIELDS = 5
+_FIELDS = ("key", "key_2", "row", "row_2", "place")
+PRINT = np.dtype([(name, "<u8") for name in _FIELDS])
+KEY, KEY_2, ROW, ROW_2, PLACE, EXACT, MEASURES = range(7)
 
 Prints = npt.NDArray[Any]
 Numbers = npt.NDArray[np.uint64]
 Place = TypeVar("Place", np.uint64, npt.NDArray[np.uint64])
 
 _ROW_BITS = 32
+_NUMBER_BYTES = 8
 
 
 class Seeds(NamedTuple):
@@ -40,25 +42,42 @@ def new_seeds() -> Seeds:
     return Seeds(secrets.randbits(63), secrets.randbits(63))
 
 
+def print_type(measures: int) -> np.dtype[Any]:
+    """The type of prints that carry so many measures of tolerant columns, and a hash of their exact forms."""
+    names = ["exact", *(f"measure_{number}" for number in range(measures))] if measures else []
+    return np.dtype([(name, "<u8") for name in (*_FIELDS, *names)])
+
+
+@dataclass(frozen=True)
+class HashedColumns:
+    """What prints are made of, in an order that A and B share: forms of the key and the rest, and measures."""
+
+    keys: Sequence[pl.Series]
+    others: Sequence[pl.Series]
+    tolerant: Sequence[pl.Series] = ()  # exact forms of columns with a tolerance
+    measures: Sequence[Numbers] = ()
+
+
 def make_prints(
-    frame: pl.DataFrame,
+    columns: HashedColumns,
+    records: Numbers,
     *,
-    key_columns: Sequence[str],
-    other_columns: Sequence[str],
     split: int,
     seeds: Seeds,
     buckets: int = 1,
 ) -> list[Prints]:
     """One print for each row of a split, cut by key hash into `buckets` parts, so that equal keys meet in one part.
 
-    Both column lists are in an order that A and B share; within a part the rows keep their order.
+    `records` are the rows' numbers in the split; within a part the rows keep their order.
     """
-    hashes = (*_hashes(frame, key_columns, seeds), *_hashes(frame, other_columns, seeds))
-    order, borders = _bucket_order(hashes[KEY], buckets)
-    numbers = np.empty((frame.height, _FIELDS), np.uint64)
-    for column, values in enumerate(hashes):
+    height = len(records)
+    parts = [*_hashes(columns.keys, height, seeds), *_hashes(columns.others, height, seeds), places(split, records)]
+    if columns.measures:
+        parts += [_hashes(columns.tolerant, height, seeds)[0], *columns.measures]
+    order, borders = _bucket_order(parts[KEY], buckets)
+    numbers = np.empty((height, len(parts)), np.uint64)
+    for column, values in enumerate(parts):
         numbers[:, column] = values[order]
-    numbers[:, PLACE] = places(split, np.arange(frame.height, dtype=np.uint64)[order])
     return np.split(_as_prints(numbers), borders)
 
 
@@ -68,9 +87,9 @@ def cut_prints(prints: Prints, buckets: int) -> list[Prints]:
     return np.split(_as_prints(_as_numbers(prints)[order]), borders)
 
 
-def join_prints(parts: Sequence[Prints]) -> Prints:
+def join_prints(parts: Sequence[Prints], kind: np.dtype[Any] = PRINT) -> Prints:
     """Several arrays of prints as one; as plain numbers, because NumPy moves those much faster than records."""
-    return _as_prints(np.concatenate([_as_numbers(part) for part in parts])) if parts else np.empty(0, PRINT)
+    return _as_prints(np.concatenate([_as_numbers(part) for part in parts])) if parts else np.empty(0, kind)
 
 
 def print_columns(prints: Prints) -> Numbers:
@@ -79,11 +98,12 @@ def print_columns(prints: Prints) -> Numbers:
 
 
 def _as_numbers(prints: Prints) -> Numbers:
-    return prints.view(np.uint64).reshape(-1, _FIELDS)
+    return prints.view(np.uint64).reshape(-1, prints.dtype.itemsize // _NUMBER_BYTES)
 
 
 def _as_prints(numbers: Numbers) -> Prints:
-    return numbers.view(PRINT).reshape(-1)
+    width = numbers.shape[1]
+    return numbers.view(print_type(width - MEASURES if width > MEASURES else 0)).reshape(-1)
 
 
 def _bucket_order(key: Numbers, buckets: int) -> tuple[Any, Any]:
@@ -108,10 +128,10 @@ def column_name(name: str) -> str:
     return "=" + name
 
 
-def _hashes(frame: pl.DataFrame, columns: Sequence[str], seeds: Seeds) -> tuple[Numbers, Numbers]:
+def _hashes(columns: Sequence[pl.Series], height: int, seeds: Seeds) -> tuple[Numbers, Numbers]:
     if not columns:
-        return np.zeros(frame.height, np.uint64), np.zeros(frame.height, np.uint64)
-    chosen = frame.select([column_name(name) for name in columns])
+        return np.zeros(height, np.uint64), np.zeros(height, np.uint64)
+    chosen = pl.DataFrame([column.alias(str(number)) for number, column in enumerate(columns)])
     return chosen.hash_rows(seeds.first).to_numpy(), chosen.hash_rows(seeds.second).to_numpy()
 
 

@@ -1,17 +1,26 @@
 """The diff in plain Python: rows in memory, one dict per row.
 
-It is the oracle that the kernels are tested against, and the quickest way for small files, because it needs
-neither Arrow nor Polars.
+It is what the vectorised steps are tested against, and the quickest way for small files, because it needs neither
+Arrow nor Polars.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from driftline.tables.events import Event, changed_event, row_event, schema_event
-from driftline.tables.header import check_headers
+from driftline.sources.csv_reading import TextTable
+from driftline.tables.columns import Column, Comparison, settle_columns
+from driftline.tables.events import (
+    Event,
+    changed_event,
+    column_stats_event,
+    count_changes,
+    row_event,
+    schema_event,
+)
+from driftline.tables.matching_rows import match_alike
 from driftline.tables.options import DiffOptions
 from driftline.tables.problems import (
     Problem,
@@ -21,137 +30,202 @@ from driftline.tables.problems import (
     raise_first,
     width_problem,
 )
-from driftline.tables.rules import cells_differ, comparison_columns, key_cell_is_missing, key_parts
 from driftline.tables.stats import Stats
 
-FIRST_DATA_ROW = 2  # rulings: the header is record 1
-
 Record = list[str]
-Key = tuple[str, ...]
-Rows = dict[str, str]
-Changes = tuple[list[Event], Stats]
+Forms = tuple[str, ...]
+Cells = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
-    """A header and its records, checked for nothing yet."""
+class PlainRow:
+    """A row: its record's number, its cells by name, and the forms of its compared cells and of its key."""
 
-    header: Record
-    records: list[Record]
+    number: int
+    cells: Cells
+    forms: Forms
+    key: Forms
 
-    @classmethod
-    def of(cls, records: Iterable[Record]) -> Parsed:
-        """Take the first record as the header."""
-        header, *rest = records
-        return cls(header, rest)
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Rows that meet; one of them may be missing."""
+
+    before: PlainRow | None
+    after: PlainRow | None
 
 
 def diff_records(a: Iterable[Record], b: Iterable[Record], options: DiffOptions) -> Iterator[Event]:
-    """All events of the diff of two record streams (header first); errors come before the first event."""
-    before, after = Parsed.of(a), Parsed.of(b)
-    check_headers(before.header, after.header, options)
-    raise_first([*_problems(before, "A", options), *_problems(after, "B", options)])
-    events, stats = _compare(before, after, options)
-    yield schema_event(before.header, after.header)
-    yield from events
-    yield stats.to_event()
+    """All events of the diff of two record streams (header first)."""
+    table_a, table_b = TextTable.of(a), TextTable.of(b)
+    assert table_a is not None, "a stream of records has a header"
+    assert table_b is not None, "a stream of records has a header"
+    events, _ = diff_tables(table_a, table_b, options)
+    return iter(events)
 
 
-def _compare(a: Parsed, b: Parsed, options: DiffOptions) -> Changes:
-    columns = comparison_columns(a.header, options)
-    if options.mode == "keyed":
-        return _compare_keyed(a, b, columns, options)
-    if options.ignore_row_order:
-        return _compare_multisets(a, b, columns)
-    return _compare_positions(a, b, columns, options)
+def diff_tables(a: TextTable, b: TextTable, options: DiffOptions) -> tuple[list[Event], Stats]:
+    """All events of the diff and its counts; an error comes before the first event."""
+    compared = settle_columns(a.header, b.header, options)
+    sides = _Side("A", a, compared, options), _Side("B", b, compared, options)
+    raise_first([problem for side in sides for problem in side.problems()])
+    pairs = list(_pairs(*sides, options))
+    events = [event for pair in pairs for event in _events_of(pair, compared, options)]
+    stats = _stats(events, options, sides, compared)
+    shown = [event for event in events if event["type"] != "unchanged" or _emits_unchanged(options)]
+    if options.column_stats:
+        shown.append(column_stats_event(compared, stats, count_changes(events)))
+    return [schema_event(compared), *shown, stats.to_event()], stats
 
 
-def _problems(table: Parsed, side: Side, options: DiffOptions) -> Iterator[Problem]:
-    width = len(table.header)
-    first_rows: dict[Key, int] = {}
-    for row, record in enumerate(table.records, FIRST_DATA_ROW):
-        if len(record) != width:
-            yield width_problem(side, row, width, len(record))
+def _emits_unchanged(options: DiffOptions) -> bool:
+    return options.emit_unchanged and not options.ignore_row_order
+
+
+class _Side:
+    """One table with the forms of its cells; which rows are dropped is decided when they are paired."""
+
+    def __init__(self, side: Side, table: TextTable, compared: Comparison, options: DiffOptions) -> None:
+        self.side = side
+        self.table = table
+        self.dropped = 0
+        self._compared = compared
+        self._options = options
+        self._width = len(table.header)
+        fits = [(number, record) for number, record in table.rows if len(record) == self._width]
+        self.rows = [self._row(number, record) for number, record in fits]
+
+    def _row(self, number: int, record: Record) -> PlainRow:
+        cells = dict(zip(self.table.header, record, strict=True))
+        compared = self._compared
+        return PlainRow(number, cells, self._forms(cells, compared.columns), self._forms(cells, compared.keys))
+
+    def _forms(self, cells: Cells, columns: Sequence[Column]) -> Forms:
+        in_a = self.side == "A"
+        return tuple(column.rule.form(cells[column.a if in_a else column.b]) for column in columns)
+
+    def problems(self) -> Iterator[Problem]:
+        """What is wrong with the rows: the first of each kind."""
+        for number, record in self.table.rows:
+            if len(record) != self._width:
+                yield width_problem(self.side, number, self._width, len(record))
+                return
+        if not self._compared.keys:
             return
-        if options.key_columns:
-            yield from _key_problems(dict(zip(table.header, record, strict=True)), row, side, options, first_rows)
+        first_rows: dict[Forms, int] = {}
+        for row in self.rows:
+            missing = self._missing_key(row)
+            if missing is not None:
+                yield missing_key_problem(self.side, row.number, missing)
+            elif self._options.duplicates == "error" and row.key in first_rows:
+                yield duplicate_key_problem(self.side, row.number, first_rows[row.key], _key_of(row, self._keys()))
+            first_rows.setdefault(row.key, row.number)
+
+    def _keys(self) -> list[tuple[str, str]]:
+        own = self._compared.names(self._compared.keys, self.side)
+        return [(column.a, name) for column, name in zip(self._compared.keys, own, strict=True)]
+
+    def _missing_key(self, row: PlainRow) -> str | None:
+        if self._options.empty_key == "allow":
+            return None
+        names = self._compared.names(self._compared.keys, self.side)
+        parts = zip(self._compared.keys, row.key, names, strict=True)
+        return next((name for column, form, name in parts if form in column.rule.missing_forms(typed=False)), None)
+
+    def by_key(self) -> dict[Forms, list[PlainRow]]:
+        """The rows of each key in file order, after one of several was chosen."""
+        found: defaultdict[Forms, list[PlainRow]] = defaultdict(list)
+        for row in self.rows:
+            found[row.key].append(row)
+        if self._options.counts_dropped:
+            at = 0 if self._options.duplicates == "first" else -1
+            self.dropped = len(self.rows) - len(found)
+            return {key: [rows[at]] for key, rows in found.items()}
+        return found
 
 
-def _key_problems(
-    cells: Rows, row: int, side: Side, options: DiffOptions, first_rows: dict[Key, int]
-) -> Iterator[Problem]:
-    key = key_parts(cells, options)
-    named = dict(zip(options.key_columns, key, strict=True))
-    missing = next((name for name, cell in named.items() if key_cell_is_missing(cell)), None)
-    if missing is not None:
-        yield missing_key_problem(side, row, missing)
-    elif key in first_rows:
-        yield duplicate_key_problem(side, row, first_rows[key], named)
-    else:
-        first_rows[key] = row
+def _key_of(row: PlainRow, keys: Iterable[tuple[str, str]]) -> Cells:
+    return {shown: row.cells[own] for shown, own in keys}
 
 
-def _rows_of(table: Parsed) -> Iterator[Rows]:
-    return (dict(zip(table.header, record, strict=True)) for record in table.records)
+def _pairs(a: _Side, b: _Side, options: DiffOptions) -> Iterator[Pair]:
+    if options.mode == "keyed":
+        return _pairs_by_key(a, b)
+    return _pairs_alike(a, b) if options.ignore_row_order else _pairs_by_position(a.rows, b.rows)
 
 
-def _compare_keyed(a: Parsed, b: Parsed, columns: Sequence[str], options: DiffOptions) -> Changes:
-    rows_a = {key_parts(row, options): row for row in _rows_of(a)}
-    rows_b = {key_parts(row, options): row for row in _rows_of(b)}
-    # Python compares strings by code point, which is the ruled order.
-    pairs = (
-        ({"key": dict(zip(options.key_columns, key, strict=True))}, rows_a.get(key), rows_b.get(key))
-        for key in sorted(rows_a.keys() | rows_b.keys())
-    )
-    return _events_of_pairs(pairs, columns, options)
+def _pairs_by_key(a: _Side, b: _Side) -> Iterator[Pair]:
+    rows_a, rows_b = a.by_key(), b.by_key()
+    columns = a._compared.columns
+
+    def equal(one: PlainRow, other: PlainRow) -> bool:
+        forms = zip(columns, one.forms, other.forms, strict=True)
+        return all(column.rule.equal(form_a, form_b) for column, form_a, form_b in forms)
+
+    # Python compares strings by code point, and forms sort that way as keys do.
+    for key in sorted(rows_a.keys() | rows_b.keys()):
+        for before, after in match_alike(rows_a.get(key, []), rows_b.get(key, []), equal):
+            yield Pair(before, after)
 
 
-def _compare_positions(a: Parsed, b: Parsed, columns: Sequence[str], options: DiffOptions) -> Changes:
-    rows_a, rows_b = list(_rows_of(a)), list(_rows_of(b))
-    pairs = (
-        (
-            {"row_index": i + FIRST_DATA_ROW},
-            rows_a[i] if i < len(rows_a) else None,
-            rows_b[i] if i < len(rows_b) else None,
-        )
-        for i in range(max(len(rows_a), len(rows_b)))
-    )
-    return _events_of_pairs(pairs, columns, options)
+def _pairs_by_position(a: Sequence[PlainRow], b: Sequence[PlainRow]) -> Iterator[Pair]:
+    for at in range(max(len(a), len(b))):
+        yield Pair(a[at] if at < len(a) else None, b[at] if at < len(b) else None)
 
 
-def _events_of_pairs(
-    pairs: Iterable[tuple[Event, Rows | None, Rows | None]], columns: Sequence[str], options: DiffOptions
-) -> Changes:
-    events: list[Event] = []
-    counts: Counter[str] = Counter()
-    for place, before, after in pairs:
-        kind, event = _event_of_pair(place, before, after, columns)
-        counts[kind] += 1
-        if kind != "unchanged" or options.emit_unchanged:
-            events.append(event)
-    return events, Stats(**counts)
+def _pairs_alike(a: _Side, b: _Side) -> Iterator[Pair]:
+    """Equal rows pair in file order; what is left over on either side is at the end of its file."""
+    rows_a: defaultdict[Forms, list[PlainRow]] = defaultdict(list)
+    rows_b: defaultdict[Forms, list[PlainRow]] = defaultdict(list)
+    for rows, side in ((rows_a, a), (rows_b, b)):
+        for row in side.rows:
+            rows[row.forms].append(row)
+    for forms in sorted(rows_a.keys() | rows_b.keys()):
+        yield from _pairs_by_position(rows_a[forms], rows_b[forms])
 
 
-def _event_of_pair(place: Event, before: Rows | None, after: Rows | None, columns: Sequence[str]) -> tuple[str, Event]:
+def _events_of(pair: Pair, compared: Comparison, options: DiffOptions) -> Iterator[Event]:
+    before, after = pair.before, pair.after
+    place = _place(pair, compared, options)
     if before is None:
-        assert after is not None
-        return "added", row_event("added", place, after)
-    if after is None:
-        return "removed", row_event("removed", place, before)
-    if any(cells_differ(before[name], after[name]) for name in columns):
-        return "changed", changed_event(place, before, after, columns)
-    return "unchanged", row_event("unchanged", place, before)
+        assert after is not None, "a pair has a row"
+        yield row_event("added", place, after.cells)
+    elif after is None:
+        yield row_event("removed", place, before.cells)
+    else:
+        changed = _changed_columns(before, after, compared)
+        if changed:
+            yield changed_event(place, before.cells, after.cells, changed)
+        else:
+            yield row_event("unchanged", place, before.cells)
 
 
-def _compare_multisets(a: Parsed, b: Parsed, columns: Sequence[str]) -> Changes:
-    counts_a = Counter(tuple(row[name] for name in columns) for row in _rows_of(a))
-    counts_b = Counter(tuple(row[name] for name in columns) for row in _rows_of(b))
-    events: list[Event] = []
-    for values in sorted(counts_a.keys() | counts_b.keys()):
-        row = dict(zip(columns, values, strict=True))
-        surplus = counts_a[values] - counts_b[values]
-        kind, header = ("removed", a.header) if surplus > 0 else ("added", b.header)
-        event = row_event(kind, {}, {name: row[name] for name in header})
-        events += [event] * abs(surplus)
-    removed, added = (counts_a - counts_b).total(), (counts_b - counts_a).total()
-    return events, Stats(added=added, removed=removed, unchanged=counts_a.total() - removed)
+def _changed_columns(before: PlainRow, after: PlainRow, compared: Comparison) -> list[Column]:
+    forms = zip(compared.columns, before.forms, after.forms, strict=True)
+    return [column for column, a, b in forms if not column.rule.equal(a, b)]
+
+
+def _place(pair: Pair, compared: Comparison, options: DiffOptions) -> Event:
+    row = pair.before or pair.after
+    assert row is not None, "a pair has a row"
+    if options.mode == "keyed":
+        own = [column.a for column in compared.keys] if pair.before else [column.b for column in compared.keys]
+        return {"key": _key_of(row, zip((column.a for column in compared.keys), own, strict=True))}
+    return {} if options.ignore_row_order else {"row_index": row.number}
+
+
+def _stats(events: Sequence[Event], options: DiffOptions, sides: tuple[_Side, _Side], compared: Comparison) -> Stats:
+    kinds = Counter(event["type"] for event in events)
+    return Stats(
+        added=kinds["added"],
+        removed=kinds["removed"],
+        changed=kinds["changed"],
+        unchanged=kinds["unchanged"],
+        skipped_a=sides[0].table.skipped,
+        skipped_b=sides[1].table.skipped,
+        dropped_a=sides[0].dropped,
+        dropped_b=sides[1].dropped,
+        columns_differ=compared.differs,
+        shows_skipped=options.counts_skipped,
+        shows_dropped=options.counts_dropped,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,9 +21,10 @@ _BATCH_ROWS = 4096
 class PrintStore:
     """Prints by side and bucket; when the limit is passed, everything so far moves into one file per bucket."""
 
-    def __init__(self, workspace: Workspace, limit_bytes: int) -> None:
+    def __init__(self, workspace: Workspace, limit_bytes: int, kind: np.dtype[Any] = PRINT) -> None:
         self._workspace = workspace
         self._limit = limit_bytes
+        self._kind = kind
         self._held = 0
         self._parts: defaultdict[tuple[str, int], list[Prints]] = defaultdict(list)
         self._files: dict[tuple[str, int], Path] = {}
@@ -44,7 +46,7 @@ class PrintStore:
         if file is None:
             return parts
         with naming_the_file(file):
-            spilled = np.fromfile(file, PRINT)
+            spilled = np.fromfile(file, self._kind)
             file.unlink()
         return [spilled, *parts]
 

@@ -7,19 +7,33 @@ The way of the data: `print_split` for every split of both sides, `match_bucket`
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from driftline.sources.port import Split, WidthMismatch
-from driftline.tables.encoding import EventShape, encode_events
-from driftline.tables.header import check_headers
-from driftline.tables.matching import Matches, Wanted, match_keyed, match_multisets, match_positions
+from driftline.tables.cell_columns import form_column, hashed_form, measure_count, measures
+from driftline.tables.columns import Column, Comparison
+from driftline.tables.encoding import Encoded, EventShape, encode_events
+from driftline.tables.matching import (
+    Matches,
+    Verdict,
+    Wanted,
+    match_groups,
+    match_kept,
+    match_keyed,
+    match_multisets,
+    match_positions,
+)
 from driftline.tables.options import DiffOptions
-from driftline.tables.ordering import RowChunk, join_chunks, kinds_series, order_values
+from driftline.tables.ordering import ROW_NUMBER, RowChunk, join_chunks, kinds_series, order_values
 from driftline.tables.print_shelf import PrintShelf, leave_prints, take_prints
 from driftline.tables.prints import (
+    HashedColumns,
     Prints,
     Seeds,
     as_frame,
@@ -27,43 +41,48 @@ from driftline.tables.prints import (
     cut_prints,
     join_prints,
     make_prints,
+    print_type,
     row_in_split,
 )
 from driftline.tables.problems import Problem, Side, missing_key_problem, width_problem
-from driftline.tables.rules import comparison_columns, key_cell_is_missing
-
-FIRST_DATA_ROW = 2  # rulings: the header is record 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TablePlan:
-    """What every step must know: checked options, both headers, and the seeds and buckets of this run."""
+    """What every step must know: checked options, what is compared, and the seeds and buckets of this run."""
 
     options: DiffOptions
-    header_a: tuple[str, ...]
-    header_b: tuple[str, ...]
+    compared: Comparison
     seeds: Seeds
     buckets: int = 1
-    typed: bool = False  # cells are JSON text
     shelf: PrintShelf | None = None
-
-    def check(self) -> None:
-        """Raise the first header error."""
-        check_headers(self.header_a, self.header_b, self.options)
 
     @property
     def shape(self) -> EventShape:
         """How events look."""
-        return EventShape.of(self.header_a, self.options, typed=self.typed)
+        return EventShape(self.options, self.compared)
 
     @property
-    def print_columns(self) -> tuple[list[str], list[str]]:
+    def hashed(self) -> tuple[Sequence[Column], Sequence[Column]]:
         """The columns that make the key and the rest of a print; a multiset's key is the whole row."""
-        columns = comparison_columns(self.header_a, self.options)
         if self.options.ignore_row_order:
-            return columns, []
-        keys = self.options.key_columns
-        return list(keys), [name for name in columns if name not in keys]
+            return self.compared.columns, ()
+        return self.compared.keys, self.compared.others
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """How prints that meet are judged."""
+        return Verdict([column.rule for column in self.compared.others if column.rule.tolerance is not None])
+
+    @cached_property
+    def print_type(self) -> np.dtype[Any]:
+        """The type of this run's prints."""
+        return print_type(sum(map(measure_count, self.verdict.tolerant)))
+
+    @property
+    def rows_take_turns(self) -> bool:
+        """Whether different rows may have the same order value."""
+        return self.options.duplicates == "match" or self.options.ignore_row_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,100 +90,130 @@ class PrintedSplit:
     """The prints of a split, cut into buckets, or what stands in their way."""
 
     number: int
-    rows: int
+    records: int
+    rows: int = 0  # records that are not left out
     parts: Sequence[Prints] = ()
     sound: bool = True
     width_mismatch: WidthMismatch | None = None
     missing_key: tuple[int, str] | None = None
 
-    def problems(self, side: Side, rows_before: int, width: int) -> list[Problem]:
+    def problems(self, side: Side, first_record: int, width: int) -> list[Problem]:
         """Its row errors, with the record numbers of the whole file."""
-        first_row = rows_before + FIRST_DATA_ROW
         found = []
         if self.width_mismatch is not None:
-            found.append(width_problem(side, first_row + self.width_mismatch.record, width, self.width_mismatch.got))
+            number = first_record + self.width_mismatch.record
+            found.append(width_problem(side, number, width, self.width_mismatch.got))
         if self.missing_key is not None:
             row, column = self.missing_key
-            found.append(missing_key_problem(side, first_row + row, column))
+            found.append(missing_key_problem(side, first_record + row, column))
         return found
 
 
-def print_split(split: Split, number: int, plan: TablePlan) -> PrintedSplit:
+def print_split(split: Split, side: Side, number: int, plan: TablePlan) -> PrintedSplit:
     """Read a split and make its prints, or take those that an earlier comparison of this run left."""
-    keys, _ = plan.print_columns
+    keys, _ = plan.hashed
     buckets = plan.buckets if keys else 1
-    place = plan.shelf.place_for(split, number, plan.print_columns) if plan.shelf is not None else None
+    place = plan.shelf.place_for(split, number, (side, plan.compared)) if plan.shelf is not None else None
     if place is None:
-        return _read_and_print(split, number, plan, buckets)
-    kept = take_prints(place)
+        return _read_and_print(split, side, number, plan, buckets)
+    kept = take_prints(place, plan.print_type)
     if kept is None:
-        printed = _read_and_print(split, number, plan, 1)
-        if not printed.parts or printed.missing_key is not None:
-            return printed  # what is wrong with it is looked at each time
+        printed = _read_and_print(split, side, number, plan, 1)
+        if not printed.parts or printed.missing_key is not None or printed.rows != printed.records:
+            return replace(printed, parts=cut_prints(printed.parts[0], buckets)) if printed.parts else printed
         [kept] = printed.parts
         leave_prints(place, kept)
-    return PrintedSplit(number, len(kept), cut_prints(kept, buckets))
+    return PrintedSplit(number, len(kept), len(kept), cut_prints(kept, buckets))
 
 
-def _read_and_print(split: Split, number: int, plan: TablePlan, buckets: int) -> PrintedSplit:
+def _read_and_print(split: Split, side: Side, number: int, plan: TablePlan, buckets: int) -> PrintedSplit:
     parsed = split.read()
     if parsed.table is None:
-        return PrintedSplit(number, parsed.records, (), parsed.sound, parsed.width_mismatch)
+        return PrintedSplit(number, parsed.records, parsed.records, (), parsed.sound, parsed.width_mismatch)
     frame = as_frame(parsed.table)
-    keys, others = plan.print_columns
-    parts = make_prints(frame, key_columns=keys, other_columns=others, split=number, seeds=plan.seeds, buckets=buckets)
-    return PrintedSplit(number, frame.height, parts, missing_key=_first_missing_key(frame, plan))
+    records = np.arange(frame.height) if parsed.numbers is None else parsed.numbers
+    columns = _hashed_columns(frame, side, plan)
+    parts = make_prints(columns, records.astype(np.uint64), split=number, seeds=plan.seeds, buckets=buckets)
+    missing = _first_missing_key(columns.keys, records, side, plan)
+    return PrintedSplit(number, parsed.records, frame.height, parts, missing_key=missing)
 
 
-def _first_missing_key(frame: pl.DataFrame, plan: TablePlan) -> tuple[int, str] | None:
-    """The first row with a missing key cell, and the first key column that misses it."""
+def _hashed_columns(frame: pl.DataFrame, side: Side, plan: TablePlan) -> HashedColumns:
+    keys, others = plan.hashed
+    forms_of_others = _forms(frame, others, side, plan)
+    tolerant = [
+        (forms, column.rule) for forms, column in zip(forms_of_others, others, strict=True) if column.rule.tolerance
+    ]
+    return HashedColumns(
+        _forms(frame, keys, side, plan),
+        [hashed_form(forms, column.rule) for forms, column in zip(forms_of_others, others, strict=True)],
+        [forms for forms, _ in tolerant],
+        [measure for forms, rule in tolerant for measure in measures(forms, rule)],
+    )
+
+
+def _forms(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: TablePlan) -> list[pl.Series]:
+    names, typed = plan.compared.names(columns, side), plan.compared.typed(side)
+    pairs = zip(columns, names, strict=True)
+    return [form_column(frame[column_name(name)], column.rule, typed=typed) for column, name in pairs]
+
+
+def _first_missing_key(
+    keys: Sequence[pl.Series], records: npt.NDArray[np.int64], side: Side, plan: TablePlan
+) -> tuple[int, str] | None:
+    """The record of the first row with a missing key cell, and the first key column that misses it."""
+    if plan.options.mode != "keyed" or plan.options.empty_key == "allow" or not len(records):
+        return None
+    names, typed = plan.compared.names(plan.compared.keys, side), plan.compared.typed(side)
     found = []
-    for position, name in enumerate(plan.options.key_columns):
-        cells = frame[column_name(name)]
-        row = key_cell_is_missing(cells, typed=plan.typed).arg_max() if frame.height else None
-        if row is not None and key_cell_is_missing(cells[row], typed=plan.typed):
-            found.append((row, position))
+    for forms, column, name in zip(keys, plan.compared.keys, names, strict=True):
+        missing = forms.is_in(list(column.rule.missing_forms(typed=typed)))
+        if missing.any():
+            found.append((int(missing.arg_max() or 0), name))
     if not found:
         return None
-    row, position = min(found)
-    return row, plan.options.key_columns[position]
+    first = min(row for row, _ in found)
+    return int(records[first]), next(name for row, name in found if row == first)
 
 
 def match_bucket(a: Sequence[Prints], b: Sequence[Prints], plan: TablePlan) -> Matches:
     """Match the prints of one bucket; positional buckets are runs of rows."""
-    prints_a, prints_b = join_prints(a), join_prints(b)
-    if plan.options.ignore_row_order:
+    prints_a, prints_b = join_prints(a, plan.print_type), join_prints(b, plan.print_type)
+    options = plan.options
+    if options.ignore_row_order:
         return match_multisets(prints_a, prints_b)
-    if plan.options.mode == "keyed":
-        return match_keyed(prints_a, prints_b, emit_unchanged=plan.options.emit_unchanged)
-    return match_positions(prints_a, prints_b, emit_unchanged=plan.options.emit_unchanged)
+    judging: dict[str, Any] = {"emit_unchanged": options.emit_unchanged, "verdict": plan.verdict}
+    if options.mode == "positional":
+        return match_positions(prints_a, prints_b, **judging)
+    if options.duplicates == "match":
+        return match_groups(prints_a, prints_b, **judging)
+    if options.counts_dropped:
+        return match_kept(prints_a, prints_b, last=options.duplicates == "last", **judging)
+    return match_keyed(prints_a, prints_b, **judging)
 
 
-def pick_rows(split: Split, wanted: Wanted, rows_before: int, plan: TablePlan) -> RowChunk:
-    """Fetch the wanted rows of one split, in output order; `rows_before` counts the data rows of earlier splits."""
+def pick_rows(split: Split, side: Side, wanted: Wanted, first_record: int, plan: TablePlan) -> RowChunk:
+    """Fetch the wanted rows of one split, in output order; `first_record` is the number of its first record."""
     wanted = wanted[np.argsort(wanted["place"])]
     records = row_in_split(wanted["place"]).astype(np.int64)
     frame = as_frame(split.pick(records))
-    if plan.options.mode == "keyed":
-        order = order_values(frame, plan.options.key_columns, typed=plan.typed)
-    elif plan.options.ignore_row_order:
-        order = order_values(frame, plan.shape.columns, typed=plan.typed)
+    if plan.options.has_row_numbers:
+        order = pl.Series(wanted["turn"], dtype=pl.UInt64)
+        frame = frame.with_columns(pl.Series(ROW_NUMBER, records + first_record, dtype=pl.UInt64))
     else:
-        order = pl.Series(records + rows_before + FIRST_DATA_ROW, dtype=pl.UInt64)
-    return RowChunk(frame, kinds_series(wanted["kind"]), order).sorted()
+        turns = np.ascontiguousarray(wanted["turn"]) if plan.rows_take_turns else None
+        order = order_values(frame, plan.compared, side, turns)
+    return RowChunk(frame, kinds_series(np.ascontiguousarray(wanted["kind"])), order).sorted()
 
 
-def encode_range(a: Iterable[RowChunk], b: Iterable[RowChunk], plan: TablePlan) -> memoryview:
+def encode_range(a: Iterable[RowChunk], b: Iterable[RowChunk], plan: TablePlan) -> Encoded:
     """The event lines of one range of the output, from the pieces of both sides that fall into it."""
-    return encode_events(_joined(a, plan.header_a), _joined(b, plan.header_b), plan.shape)
+    return encode_events(_joined(a, plan.compared.header_a), _joined(b, plan.compared.header_b), plan.shape)
 
 
 def _joined(chunks: Iterable[RowChunk], header: Sequence[str]) -> RowChunk:
     filled = [chunk for chunk in chunks if chunk.height]
     if filled:
         return join_chunks(filled)
-    return RowChunk(
-        pl.DataFrame(schema=dict.fromkeys(map(column_name, header), pl.String)),
-        pl.Series([], dtype=pl.UInt8),
-        pl.Series([], dtype=pl.String),
-    )
+    columns: dict[str, Any] = {**dict.fromkeys(map(column_name, header), pl.String), ROW_NUMBER: pl.UInt64}
+    return RowChunk(pl.DataFrame(schema=columns), pl.Series([], dtype=pl.UInt8), pl.Series([], dtype=pl.String))

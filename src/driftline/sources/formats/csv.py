@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driftline.files import naming_the_file
 from driftline.sources.addresses import Address
-from driftline.sources.csv_exact import rewrite_soundly, stream_records
+from driftline.sources.csv_exact import empty_file, rewrite_soundly, stream_records
+from driftline.sources.csv_reading import UTF_8, CsvReading, TextTable, find_delimiter
 from driftline.sources.input_file import InputFile, known_suffix
 from driftline.sources.port import (
     FileFingerprint,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from driftline.sources.csv_splits import ByteRange
 
 _TAB_SUFFIXES = (".tsv", ".tab")
+_AUTO = "auto"
 _CHECKED_BYTES = 16 << 20  # how much of a file is proven at a time
 
 
@@ -44,9 +47,20 @@ class CsvFormat:
         return start is not None
 
     def open(self, address: Address, opening: Opening) -> CsvSource:
-        """Its files and the delimiter; tabs where the name says so."""
-        usual = "\t" if known_suffix(opening.files[0].name) in _TAB_SUFFIXES else ","
-        return CsvSource(opening.files, opening.options.delimiter or usual)
+        """Its files and how to read them; tabs where the name says so."""
+        options, first = opening.options, opening.files[0]
+        delimiter = options.delimiter or ("\t" if known_suffix(first.name) in _TAB_SUFFIXES else ",")
+        if delimiter == _AUTO:
+            delimiter = find_delimiter(first, options.encoding, skip_blank_lines=options.skip_blank_lines)
+        reading = CsvReading(
+            delimiter,
+            options.encoding,
+            options.no_header,
+            options.rename_columns,
+            options.ragged,
+            options.skip_blank_lines,
+        )
+        return CsvSource(opening.files, reading)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +68,7 @@ class CsvSource:
     """Files that follow each other under one header."""
 
     files: tuple[InputFile, ...]
-    delimiter: str = ","
+    reading: CsvReading = field(default_factory=CsvReading)
     format: str = "csv"
     typed: bool = False
     seekable: bool = True
@@ -66,7 +80,7 @@ class CsvSource:
         return sum(file.size for file in self.files)
 
     def header(self, side: str) -> tuple[str, ...]:
-        """The first record."""
+        """The names in the first record, or the numbers of its fields."""
         return tuple(next(self.records(side, checked=False)))
 
     def types(self) -> None:
@@ -77,22 +91,62 @@ class CsvSource:
         return fingerprint_of_files(self.files, of_file)
 
     def records(self, side: str, *, checked: bool = True) -> Iterator[list[str]]:
-        """Header first, then every record of every file."""
-        header: list[str] | None = None
+        """Header first, then every record of every file that is kept."""
+        names: list[str] | None = None
         for file in self.files:
             records = self._file_records(file, side, checked)
-            own = next(records)
-            if header is None:
-                header = own
-                yield header
-            elif own != header:
+            first = next((record for record in records if not self.reading.is_blank(record)), None)
+            if first is None:
+                raise empty_file(side)
+            own = self.reading.names(first)
+            if names is None:
+                names = own
+                yield names
+            elif own != names and not self.reading.no_header:
                 raise part_mismatch(side, file.name)
-            yield from records
+            rows = chain([first], records) if self.reading.no_header else records
+            fitted = (self.reading.fitted(record, len(names)) for record in rows)
+            yield from (record for record in fitted if record is not None)
+
+    def text_table(self, side: str) -> TextTable:
+        """All files; part files follow each other under one header."""
+        table: TextTable | None = None
+        for file in self.files:
+            records = self._file_records(file, side, checked=True)
+            if table is None:
+                table = TextTable.of(records, self.reading)
+                if table is None:
+                    raise empty_file(side)
+            else:
+                self._add_part(table, records, side, file.name)
+        assert table is not None, "a side has a file"
+        return table
+
+    def first_record(self, side: str) -> list[str]:
+        """The first record that is not left out, as it is in the file."""
+        records = self._file_records(self.files[0], side, checked=False)
+        return next(record for record in records if not self.reading.is_blank(record))
+
+    def _add_part(self, table: TextTable, records: Iterator[list[str]], side: str, name: str) -> None:
+        if not self.reading.no_header:
+            first = next((record for record in records if not self.reading.is_blank(record)), None)
+            if first is None:
+                raise empty_file(side)
+            if self.reading.names(first) != table.header:
+                raise part_mismatch(side, name)
+        before = table.last_number - self.reading.no_header
+        table.add(enumerate(records, before + 1), self.reading)
 
     def _file_records(self, file: InputFile, side: str, checked: bool) -> Iterator[list[str]]:
         """All records of one file; afterwards the file must be what it was before."""
         with naming_the_file(file.name), file.open() as stream:
-            yield from stream_records(stream, side=side, delimiter=self.delimiter, known_encoding=not checked)
+            yield from stream_records(
+                stream,
+                side=side,
+                delimiter=self.reading.delimiter,
+                encoding=self.reading.encoding,
+                known_encoding=not checked,
+            )
         file.check_unchanged()
 
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
@@ -106,34 +160,52 @@ class CsvSource:
         """Byte ranges, or None where a header cannot be read the quick way."""
         from driftline.sources.csv_splits import CsvSplit, plan_file, record_bytes
 
-        layouts = [plan_file(file, self.delimiter, split_bytes, pool) for file in self.files]
-        header = layouts[0].header
-        if header is None or any(layout.header is None for layout in layouts):
+        layouts = [plan_file(file, self.reading, split_bytes, pool) for file in self.files]
+        first = layouts[0].first
+        if first is None or any(layout.first is None for layout in layouts):
             return None
         for file, layout in zip(self.files, layouts, strict=True):
-            if layout.header != header:
+            if layout.first != first and not self.reading.no_header:
                 raise part_mismatch(side, file.name)
+        header = tuple(self.reading.names(first))
         ranges = [one for layout in layouts for one in layout.ranges]
-        splits = tuple(CsvSplit(one, tuple(header), self.delimiter) for one in ranges)
-        return SplitSide(tuple(header), splits, int(self.size / record_bytes(ranges)))
+        splits = tuple(CsvSplit(one, header, self.reading) for one in ranges)
+        # Without a header the blank lines before the first row lie in the ranges.
+        blank = 0 if self.reading.no_header else layouts[0].blank
+        first_record = 1 if self.reading.no_header else blank + 2
+        return SplitSide(
+            header,
+            splits,
+            int(self.size / record_bytes(ranges)),
+            first_record=first_record,
+            skipped=0 if self.reading.no_header else sum(layout.blank for layout in layouts),
+        )
 
     def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> CsvSource:
         """The same side with every file provably sound; raises what the strict reader finds wrong."""
         files = tuple(self._normalized_file(file, side, workspace, pool) for file in self.files)
-        return replace(self, files=files)
+        return replace(self, files=files, reading=replace(self.reading, encoding=UTF_8))
 
     def _normalized_file(self, file: InputFile, side: str, workspace: Workspace, pool: Executor | None) -> InputFile:
         from driftline.sources.csv_splits import plan_file
 
-        layout = plan_file(file, self.delimiter, _CHECKED_BYTES, pool)
-        check = partial(_is_sound, delimiter=self.delimiter)
-        if layout.header is not None and all((pool.map if pool else map)(check, layout.ranges)):
+        layout = plan_file(file, self.reading, _CHECKED_BYTES, pool)
+        check = partial(_is_sound, delimiter=self.reading.delimiter)
+        if layout.first is not None and all((pool.map if pool else map)(check, layout.ranges)):
             return file
         target = workspace.new_file("rewritten.csv")
         with naming_the_file(file.name), file.open() as stream, open(target, "wb") as out:
-            rewrite_soundly(stream, out, side=side, delimiter=self.delimiter)
+            rewrite_soundly(stream, out, side=side, delimiter=self.reading.delimiter, encoding=self.reading.encoding)
         file.check_unchanged()
+        self._check_not_blank(target, side)
         return InputFile.of(target, file.name)
+
+    def _check_not_blank(self, rewritten: Path, side: str) -> None:
+        """A file of nothing but blank lines is an empty one."""
+        with open(rewritten, "rb") as stream:
+            records = stream_records(stream, side=side, delimiter=self.reading.delimiter, known_encoding=True)
+            if all(map(self.reading.is_blank, records)):
+                raise empty_file(side)
 
     def with_absolute_paths(self) -> CsvSource:
         """The same source for processes in other folders."""

@@ -79,6 +79,9 @@ class JsonLinesSource:
         objects = (row for file in self.files for row in json_rows(file))
         return cells_by_column(islice(objects, rows))
 
+    def text_table(self, side: str) -> None:
+        """Cells are typed."""
+
     def with_absolute_paths(self) -> JsonLinesSource:
         """The same source for processes in other folders."""
         return replace(self, files=tuple(file.with_absolute_path() for file in self.files))

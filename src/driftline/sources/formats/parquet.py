@@ -13,6 +13,7 @@ from driftline.files import naming_the_file
 from driftline.sources.addresses import Address
 from driftline.sources.input_file import InputFile, known_suffix
 from driftline.sources.port import (
+    Counted,
     FileFingerprint,
     Opening,
     ParsedRange,
@@ -75,19 +76,22 @@ class ParquetSource:
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
         """The row groups of all files."""
+        from driftline.sources.json_cells import column_kinds
+
         header: tuple[str, ...] | None = None
         splits: list[RowGroup] = []
         rows = 0
         for file in self.files:
             with opened(file) as found:
-                names, about = tuple(found.schema_arrow.names), found.metadata
+                schema, about = found.schema_arrow, found.metadata
+                names = tuple(schema.names)
                 groups = [about.row_group(number) for number in range(about.num_row_groups)]
             if header is not None and names != header:
                 raise part_mismatch(side, file.name)
             header = names
             rows += about.num_rows
             splits += [RowGroup(file, number, one.total_byte_size, one.num_rows) for number, one in enumerate(groups)]
-        return SplitSide(header or (), splits, rows, typed=True)
+        return SplitSide(header or (), splits, rows, typed=True, kinds=column_kinds(schema))
 
     def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> ParquetSource:
         """As it is."""
@@ -106,6 +110,9 @@ class ParquetSource:
                 file.schema_arrow.empty_table().from_batches([batch] if batch else [], file.schema_arrow)
             )
         return {name: table.column(at).to_pylist() for at, name in enumerate(table.column_names)}
+
+    def text_table(self, side: str) -> None:
+        """Cells are typed."""
 
     def with_absolute_paths(self) -> ParquetSource:
         """The same source for processes in other folders."""
@@ -140,9 +147,9 @@ class RowGroup:
 
         return json_columns(take_records(self._read(), records))
 
-    def count(self) -> int:
+    def count(self) -> Counted:
         """From the footer."""
-        return self.rows
+        return Counted(self.rows, self.rows)
 
     def head(self) -> Any:
         """The first rows; the whole group is read for them."""

@@ -96,6 +96,9 @@ class SqliteSource:
         with closing(_rows(connection, cursor, columns, self.files[0])) as found:
             return cells_by_column(islice(found, rows), columns)
 
+    def text_table(self, side: str) -> None:
+        """Cells are typed."""
+
     def with_absolute_paths(self) -> SqliteSource:
         """The same source for processes in other folders."""
         return replace(self, files=tuple(file.with_absolute_path() for file in self.files))

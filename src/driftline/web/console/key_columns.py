@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from driftline.sources.inputs import open_source
 from driftline.sources.workspace import Workspace
-from driftline.tables.rules import key_cell_is_missing
+from driftline.tables.cells import EXACT
 
 _ROWS = 20_000
 
@@ -52,7 +52,5 @@ def _head(address: str) -> dict[str, list[str | None]]:
     with Workspace() as workspace:
         source = open_source(address, workspace)
         cells, typed = source.sample("A", _ROWS), source.typed
-    return {
-        name: [None if key_cell_is_missing(cell, typed=typed) else cell for cell in column]
-        for name, column in cells.items()
-    }
+    missing = EXACT.missing_forms(typed=typed)
+    return {name: [None if cell in missing else cell for cell in column] for name, column in cells.items()}

@@ -1,4 +1,4 @@
-"""Thresholds that fail a run: `changed > 5%`, `removed >= 100`, `different > 0`.
+"""Thresholds that fail a run: `changed > 5%`, `removed >= 100`, `different > 0`. Diffs and pipelines share them.
 
 >>> limit = parse_threshold("changed > 5%")
 >>> limit.is_exceeded({"changed": 6, "total": 100}), limit.is_exceeded({"changed": 5, "total": 100})
@@ -11,14 +11,15 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 TABLE_COUNTS = ("added", "removed", "changed", "unchanged", "different")
 PAYLOAD_COUNTS = ("different", "errors", "matching")
 INDEX_COUNTS = ("events", "files", "chunks")
 
 _TOTAL = "total"
-_FORM = re.compile(r"\s*([a-z_]+)\s*(>=|<=|==|>|<)\s*([0-9]+(?:\.[0-9]+)?)\s*(%?)\s*")
-_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+_FORM = re.compile(r"\s*([a-z_]+)\s*(>=|<=|==|>|<)\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%?)\s*", re.ASCII)
+_OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "<": operator.lt,
@@ -29,28 +30,29 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A condition on a stage's counts; a percentage is of the rows (pairs, files) that were there before."""
+    """A condition on counts; a percentage is of the rows (pairs, files) that were there before."""
 
     text: str
     count: str
     sign: str
-    limit: float
+    limit: Fraction
     is_share: bool
 
     def is_exceeded(self, counts: Mapping[str, int]) -> bool:
         """Whether the condition holds, so that the run fails."""
         return _OPERATORS[self.sign](self.measured(counts), self.limit)
 
-    def measured(self, counts: Mapping[str, int]) -> float:
-        """The count, or its share in percent."""
+    def measured(self, counts: Mapping[str, int]) -> Fraction:
+        """The count, or its share in percent; exact, so that 1 of 3 is more than 33.33%."""
         value = counts.get(self.count, 0)
         if not self.is_share:
-            return value
-        return 100 * value / counts[_TOTAL] if counts.get(_TOTAL) else (100.0 if value else 0.0)
+            return Fraction(value)
+        total = counts.get(_TOTAL)
+        return Fraction(100 * value, total) if total else Fraction(100 if value else 0)
 
     def describe(self, counts: Mapping[str, int]) -> str:
         """What was measured against what was allowed."""
-        measured = self.measured(counts)
+        measured = float(self.measured(counts))
         shown = f"{measured:.2f}%" if self.is_share else f"{measured:,.0f}"
         return f"{self.text} (measured {shown})"
 
@@ -61,4 +63,4 @@ def parse_threshold(text: str) -> Threshold:
     if match is None:
         raise ValueError(f'{text!r} is not a threshold: write it like "changed > 5%" or "removed >= 100"')
     count, sign, limit, share = match.groups()
-    return Threshold(text.strip(), count, sign, float(limit), bool(share))
+    return Threshold(text.strip(), count, sign, Fraction(limit if limit[-1] != "." else limit[:-1]), bool(share))

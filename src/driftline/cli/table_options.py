@@ -1,0 +1,77 @@
+"""The options of a table diff on the command line, made from the one table of them, and rules files."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from driftline.cli.completion import Words
+from driftline.errors import OptionError
+from driftline.files import naming_the_file
+from driftline.tables.options import OPTIONS, Option, option_names
+
+_SIDES = ("a", "b")
+
+
+def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add every option of a diff, and `--rules`."""
+    rules = click.option("--rules", metavar="FILE", help="Options from a TOML file; those given here replace them.")
+    command = rules(command)
+    for name, option in reversed(OPTIONS.items()):
+        if option.each_side:
+            for side in reversed(_SIDES):
+                text = f"The same for {side.upper()} alone."
+                command = _click_option(f"{name}_{side}", option, flag=None, text=text)(command)
+        command = _click_option(name, option, flag=option.flag, text=option.help)(command)
+    order = click.option("--ignore-column-order", is_flag=True, help="The same as --header-mode sorted.")
+    return order(command)
+
+
+_READING = ("encoding", "delimiter", "no_header", "duplicate_columns", "ragged", "skip_blank_lines")
+
+
+def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how one CSV file is read."""
+    for name in reversed(_READING):
+        option = OPTIONS[name]
+        command = _click_option(name, option, flag=option.flag, text=option.help)(command)
+    return command
+
+
+def _click_option(name: str, option: Option, flag: str | None, text: str) -> Callable[..., Any]:
+    names = [flag or f"--{name.replace('_', '-')}", name]
+    if option.short is not None:
+        names.insert(0, option.short)
+    if option.given == "flag":
+        return click.option(*names, is_flag=True, default=None, help=text)
+    about: dict[str, Any] = {"metavar": option.metavar, "help": text, "multiple": option.given != "text"}
+    if option.words:
+        about["type"] = Words(lambda: option.words)
+    return click.option(*names, **about)
+
+
+def given_options(*, rules: str | None = None, ignore_column_order: bool = False, **given: Any) -> dict[str, Any]:
+    """What was asked for: the rules file's options, each replaced as a whole by what the command line gives."""
+    chosen = {name: value for name, value in given.items() if value is not None and value != ()}
+    if ignore_column_order:
+        chosen.setdefault("header_mode", "sorted")
+    return {**(read_rules(rules) if rules is not None else {}), **chosen}
+
+
+def read_rules(path: str) -> dict[str, Any]:
+    """The options of a rules file."""
+    with naming_the_file(path):
+        text = Path(path).read_bytes()
+    try:
+        content = tomllib.loads(text.decode())
+    except ValueError as error:
+        raise OptionError(f"{path} is not valid TOML: {error}", code="invalid_option") from None
+    unknown = sorted(content.keys() - option_names())
+    if unknown:
+        raise OptionError(f"{path}: unknown option {unknown[0]!r}", code="invalid_option")
+    renamed = {"key": "key_columns", "as": "types"}
+    return {renamed.get(name, name): value for name, value in content.items()}

@@ -1,0 +1,327 @@
+"""What makes two cells equal (tables §4): the canonical form of a cell under a rule, and the verdict on two of them.
+
+This is the only place that decides it. A form is a text: cells are equal when their forms are, and forms sort, by code
+point, as keys do (null, false, true, numbers by value, dates, local times, instants, text). The plain reader asks for
+one cell at a time; `cell_columns` asks the same functions for whole columns.
+
+>>> rule = CellRule(kind="number")
+>>> rule.form("1.50") == rule.form("+15e-1"), rule.form("2") < rule.form("10") < rule.form("ten")
+(True, True)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from typing import Any, Literal
+
+Kind = Literal["text", "number", "date", "datetime", "boolean"]
+Step = Literal["nfc", "blanks", "trim", "case"]
+
+STEPS: tuple[Step, ...] = ("nfc", "blanks", "trim", "case")  # always in this order
+SPACE = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+NULL, FALSE, TRUE, NUMBER, DATE, LOCAL, INSTANT, TEXT = "01234567"  # first letters of forms: the order of kinds
+
+_RUN_OF_SPACE = re.compile(f"[{SPACE}]+")
+_NUMBER = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?)0*([0-9]*))?")
+_LONGEST_EXPONENT = 9
+_EXPONENT_SHIFT = 5 * 10**11  # makes every exponent of a leading digit positive, in 12 digits
+_COMPLEMENT = str.maketrans("0123456789", "9876543210")
+_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_ZONE = r"(Z|[+-][0-9]{2}(?::?[0-9]{2})?)"
+_DATETIME = re.compile(
+    rf"{_DATE.pattern}(?:[T ]([0-9]{{2}}):([0-9]{{2}})(?::([0-9]{{2}})(?:\.([0-9]{{1,9}}))?)?{_ZONE}?)?"
+)
+_BOOLEANS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1"), TRUE),
+    **dict.fromkeys(("false", "f", "no", "n", "0"), FALSE),
+}
+_ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+_SECOND_SHIFT = 10**6  # an offset may move an instant of the first day before it
+_BILLION = 10**9
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far two numbers (absolute, relative), or two times (nanoseconds), may be apart."""
+
+    absolute: float | None = None
+    relative: float | None = None  # a fraction: 0.01 for one percent
+    nanoseconds: int | None = None
+
+    def allows(self, a: float, b: float) -> bool:
+        """The verdict on two finite numbers; each operation is one of IEEE doubles."""
+        distance = abs(a - b)
+        if self.absolute is not None and distance <= self.absolute:
+            return True
+        return self.relative is not None and (distance <= abs(self.relative * a) or distance <= abs(self.relative * b))
+
+
+@dataclass(frozen=True)
+class CellRule:
+    """How the cells of one column are compared; without any setting, as they are."""
+
+    steps: tuple[Step, ...] = ()
+    null_words: tuple[str, ...] = ()
+    kind: Kind | None = None
+    pattern: TimePattern | None = None
+    tolerance: Tolerance | None = None
+
+    mixed: bool = False  # text meets typed values, or typed values are declared to be something
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the form of a cell is the cell."""
+        return not self.mixed and not self.steps and not self.null_words and self.kind in (None, "text")
+
+    def form(self, cell: str) -> str:
+        """The form of a cell of text."""
+        if self.is_exact:
+            return cell
+        text = self._normalized(cell)
+        if text in self._nulls:
+            return NULL
+        read = self._read(text.strip(SPACE)) if self.kind is not None else None
+        return read if read is not None else TEXT + text
+
+    def form_of_json(self, cell: str) -> str:
+        """The form of a typed cell, given as JSON text; numbers and booleans count by their JSON text."""
+        if self.is_exact:
+            return cell
+        if cell == "null":
+            return NULL
+        if cell[0] == '"':
+            return self.form(sortable_text(json.loads(cell)))
+        # Where nothing is declared only text is normalized, and 1 stays another value than 1.0.
+        return _undeclared(cell) if self.kind is None else self.form(cell)
+
+    def equal(self, a: str, b: str) -> bool:
+        """The verdict on two forms."""
+        return a == b or (self.tolerance is not None and self._within(a, b, self.tolerance))
+
+    def _within(self, a: str, b: str, tolerance: Tolerance) -> bool:
+        if a[0] != b[0]:
+            return False
+        if a[0] == NUMBER:
+            left, right = number_of(a), number_of(b)
+            return math.isfinite(left) and math.isfinite(right) and tolerance.allows(left, right)
+        if a[0] in (DATE, LOCAL, INSTANT) and tolerance.nanoseconds is not None:
+            return abs(nanoseconds_of(a) - nanoseconds_of(b)) <= tolerance.nanoseconds
+        return False
+
+    def missing_forms(self, *, typed: bool) -> tuple[str, ...]:
+        """The forms of a key cell that is missing: null or empty text."""
+        if not self.is_exact:
+            return NULL, TEXT
+        return ("null", '""') if typed else ("",)
+
+    @cached_property
+    def _nulls(self) -> frozenset[str]:
+        return frozenset(map(self._normalized, self.null_words))
+
+    def _normalized(self, text: str) -> str:
+        for step in self.steps:
+            if step == "nfc":
+                text = unicodedata.normalize("NFC", text)
+            elif step == "blanks":
+                text = _RUN_OF_SPACE.sub(" ", text).strip(" ")
+            elif step == "trim":
+                text = text.strip(SPACE)
+            else:
+                text = text.casefold()
+        return text
+
+    def _read(self, text: str) -> str | None:
+        if self.pattern is not None:
+            return self.pattern.read(text)
+        if self.kind == "number":
+            return _number_form(text)
+        if self.kind == "date":
+            return _date_form(text)
+        if self.kind == "datetime":
+            return _datetime_form(text)
+        return _BOOLEANS.get(text.translate(_ASCII_LOWER)) if self.kind == "boolean" else None
+
+
+EXACT = CellRule()
+
+
+def sortable_text(text: str) -> str:
+    """Text that has UTF-8; half a character becomes what sorts behind everything that begins like the one before it."""
+    return _SURROGATE.sub(lambda half: f"\ud7ff\U0010ffff{ord(half[0]):x}", text)
+
+
+def _undeclared(cell: str) -> str:
+    if cell in ("true", "false"):
+        return TRUE if cell == "true" else FALSE
+    number = _number_form(cell)
+    return TEXT + "\U0010ffff" + cell if number is None else f"{number}\x00{cell}"
+
+
+def _number_form(text: str) -> str | None:
+    """Sign, place of the leading digit, digits: found on the text, so exact for numbers of any length."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    sign, whole, fraction, bare, exponent_sign, exponent = match.groups()
+    if exponent == "" and text[-1] not in "0":
+        return None  # an "e" without digits behind it
+    if exponent is not None and len(exponent) > _LONGEST_EXPONENT:
+        return None
+    whole, fraction = whole or "", fraction or bare or ""
+    digits = (whole + fraction).lstrip("0")
+    if not digits:
+        return NUMBER + "1"
+    shift = int(exponent or "0") * (-1 if exponent_sign == "-" else 1)
+    leading = len(digits) - len(fraction) + shift
+    digits = digits.rstrip("0")
+    if sign == "-":
+        # Larger ones come first: everything is turned round, and a shorter one comes behind a longer.
+        return f"{NUMBER}0{_EXPONENT_SHIFT - leading:012d}{digits.translate(_COMPLEMENT)}~"
+    return f"{NUMBER}2{_EXPONENT_SHIFT + leading:012d}{digits}"
+
+
+def number_of(form: str) -> float:
+    """The double nearest to a number's form."""
+    sign, place, digits = form[1], form[2:14], form[14:].split("\x00")[0]
+    if sign == "1":
+        return 0.0
+    if sign == "0":
+        return -_nearest(digits[:-1].translate(_COMPLEMENT), _EXPONENT_SHIFT - int(place))
+    return _nearest(digits, int(place) - _EXPONENT_SHIFT)
+
+
+def _nearest(digits: str, leading: int) -> float:
+    return float(f"0.{digits}e{leading}")
+
+
+def _date_form(text: str) -> str | None:
+    match = _DATE.fullmatch(text)
+    days = _days(*match.groups()) if match else None
+    return None if days is None else f"{DATE}{days:07d}"
+
+
+def _datetime_form(text: str) -> str | None:
+    match = _DATETIME.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second, fraction, zone = match.groups()
+    return _time_form(year, month, day, hour, minute, second, fraction, zone)
+
+
+def _time_form(
+    year: str, month: str, day: str, hour: str | None, minute: str | None, second: str | None,
+    fraction: str | None, zone: str | None,
+) -> str | None:  # fmt: skip
+    days = _days(year, month, day)
+    hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
+    offset = _offset(zone)
+    if days is None or offset is None or hours > 23 or minutes > 59 or seconds > 59:
+        return None
+    total = days * 86400 + hours * 3600 + minutes * 60 + seconds - offset + _SECOND_SHIFT
+    return f"{LOCAL if zone is None else INSTANT}{total:013d}{(fraction or '0').ljust(9, '0')}"
+
+
+def _days(year: str, month: str, day: str) -> int | None:
+    try:
+        return date(int(year), int(month), int(day)).toordinal()
+    except ValueError:
+        return None
+
+
+def _offset(zone: str | None) -> int | None:
+    """Seconds east of Greenwich; None for an offset that no clock has."""
+    if zone is None or zone == "Z":
+        return 0
+    hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or "0")
+    if hours > 23 or minutes > 59:
+        return None
+    return (hours * 3600 + minutes * 60) * (-1 if zone[0] == "-" else 1)
+
+
+def seconds_of(form: str) -> tuple[int, int]:
+    """Seconds and nanoseconds of a date's or a time's form, from a common beginning."""
+    if form[0] == DATE:
+        return int(form[1:]) * 86400, 0
+    return int(form[1:14]), int(form[14:])
+
+
+def nanoseconds_of(form: str) -> int:
+    """Nanoseconds of a date's or a time's form."""
+    seconds, nanoseconds = seconds_of(form)
+    return seconds * _BILLION + nanoseconds
+
+
+_DIRECTIVES = {
+    "%Y": "(?P<Y>[0-9]{4})",
+    "%y": "(?P<y>[0-9]{2})",
+    "%m": "(?P<m>[0-9]{1,2})",
+    "%d": "(?P<d>[0-9]{1,2})",
+    "%H": "(?P<H>[0-9]{1,2})",
+    "%M": "(?P<M>[0-9]{1,2})",
+    "%S": "(?P<S>[0-9]{1,2})",
+    "%f": "(?P<f>[0-9]{1,9})",
+    "%z": f"(?P<z>{_ZONE[1:-1]})",
+    "%%": "%",
+}
+_OF_TIME = ("%H", "%M", "%S", "%f", "%z")
+
+
+@dataclass(frozen=True, slots=True)
+class TimePattern:
+    """How dates or times are written: `%d.%m.%Y`."""
+
+    text: str
+    of_dates: bool
+
+    @classmethod
+    def of(cls, text: str, *, of_dates: bool) -> TimePattern:
+        """A checked pattern; `ValueError` says what is wrong with it."""
+        used = re.findall("%.?", text, re.DOTALL)
+        for directive in used:
+            if directive not in _DIRECTIVES:
+                raise ValueError(f'"{directive}" is no directive (known: {" ".join(_DIRECTIVES)})')
+            if directive != "%%" and used.count(directive) > 1:
+                raise ValueError(f'"{directive}" is there twice')
+            if of_dates and directive in _OF_TIME:
+                raise ValueError(f'"{directive}" is no part of a date')
+        if ("%Y" in used) == ("%y" in used) or "%m" not in used or "%d" not in used:
+            raise ValueError("year, month and day are needed, each once")
+        return cls(text, of_dates)
+
+    def read(self, text: str) -> str | None:
+        """The form of a text, or None where it does not fit."""
+        match = _compiled(self.text).fullmatch(text)
+        if match is None:
+            return None
+        found: dict[str, Any] = match.groupdict()
+        year = found.get("Y") or _whole_year(found["y"])
+        if self.of_dates:
+            days = _days(year, found["m"], found["d"])
+            return None if days is None else f"{DATE}{days:07d}"
+        return _time_form(
+            year, found["m"], found["d"], found.get("H"), found.get("M"), found.get("S"), found.get("f"), found.get("z")
+        )
+
+
+def _whole_year(short: str) -> str:
+    return f"{1900 + int(short) if int(short) >= 69 else 2000 + int(short)}"
+
+
+_PATTERNS: dict[str, re.Pattern[str]] = {}
+
+
+def _compiled(text: str) -> re.Pattern[str]:
+    if text not in _PATTERNS:
+        parts = re.split("(%.)", text, flags=re.DOTALL)
+        _PATTERNS[text] = re.compile("".join(_DIRECTIVES.get(part) or re.escape(part) for part in parts))
+    return _PATTERNS[text]

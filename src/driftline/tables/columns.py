@@ -1,0 +1,312 @@
+"""Which columns meet, and under which rule (tables §3): headers, renames, keys, choices, and their errors in order."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+from driftline.errors import OptionError, TableError
+from driftline.tables.cells import CellRule, Kind, TimePattern, Tolerance
+from driftline.tables.options import DiffOptions
+
+_OTHER_DELIMITERS = {";": ";", "\t": "tab", "|": "|", ",": ","}
+_MOST_NAMES = 20
+
+Value = TypeVar("Value")
+DeclaredType = tuple[Kind, TimePattern | None]
+
+
+class Column(NamedTuple):
+    """A column that is compared: its names in A and in B, and how its cells are."""
+
+    a: str
+    b: str
+    rule: CellRule
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared: both headers whole, the compared columns in comparison order, and the keys among them."""
+
+    header_a: tuple[str, ...]
+    header_b: tuple[str, ...]
+    columns: tuple[Column, ...]
+    keys: tuple[Column, ...] = ()
+    added: tuple[str, ...] | None = None  # in common mode: what only B has, and what only A has
+    removed: tuple[str, ...] | None = None
+    renamed: tuple[tuple[str, str], ...] | None = None
+    typed_a: bool = False  # cells are JSON text
+    typed_b: bool = False
+
+    @property
+    def differs(self) -> bool:
+        """Whether the columns themselves are a difference."""
+        return bool(self.added or self.removed)
+
+    @cached_property
+    def others(self) -> tuple[Column, ...]:
+        """The compared columns outside the key."""
+        return tuple(column for column in self.columns if column not in self.keys)
+
+    def typed(self, side: str) -> bool:
+        """Whether the cells of a side are JSON text."""
+        return self.typed_a if side == "A" else self.typed_b
+
+    def names(self, columns: Iterable[Column], side: str) -> list[str]:
+        """What columns are called on a side."""
+        return [column.a if side == "A" else column.b for column in columns]
+
+
+class Sides(NamedTuple):
+    """What is known of both sides beside their headers: whether cells are typed, and the types of typed columns."""
+
+    typed_a: bool = False
+    typed_b: bool = False
+    kinds: Mapping[str, Any] = {}  # by the typed side's own names: how CSV is to be read where it meets them
+
+    @property
+    def mixed(self) -> bool:
+        """Whether text meets typed values."""
+        return self.typed_a != self.typed_b
+
+
+def settle_columns(
+    header_a: Sequence[str], header_b: Sequence[str], options: DiffOptions, sides: Sides | None = None
+) -> Comparison:
+    """Match the columns of two headers, or raise the first error in the ruled order (tables §3.4)."""
+    sides = sides or Sides()
+    _check_unique(header_a, "A")
+    _check_unique(header_b, "B")
+    new_names = _renamed(header_a, header_b, options)
+    _check_match(new_names, header_b, options)
+    names_in_b = dict(zip(header_a, new_names, strict=True))
+    _check_keys(header_a, header_b, names_in_b, options)
+    common = [name for name in header_a if names_in_b[name] in header_b]
+    only_b = [name for name in header_b if name not in new_names]
+    implied = {name: sides.kinds.get(name if sides.typed_a else names_in_b[name], "text") for name in common}
+    settings = _Settings(options, [*header_a, *only_b], implied if sides.mixed else {})
+    ordered = sorted(common) if options.header_mode == "sorted" else common
+    compared = [name for name in ordered if name in options.key_columns or settings.is_chosen(name)]
+    columns = {name: Column(name, names_in_b[name], _rule(name, settings, sides)) for name in compared}
+    in_common_mode = options.header_mode == "common"
+    return Comparison(
+        tuple(header_a),
+        tuple(header_b),
+        tuple(columns.values()),
+        tuple(columns[name] for name in options.key_columns),
+        added=tuple(filter(settings.is_chosen, only_b)) if in_common_mode else None,
+        removed=tuple(n for n in header_a if n not in common and settings.is_chosen(n)) if in_common_mode else None,
+        renamed=tuple(pair for name in header_a for pair in options.rename if pair[0] == name) or None,
+        typed_a=sides.typed_a,
+        typed_b=sides.typed_b,
+    )
+
+
+def column_rules(headers: Sequence[Sequence[str]], options: DiffOptions) -> dict[str, CellRule]:
+    """The rules of the columns that are compared, for tables whose columns meet by name alone."""
+    names = list(dict.fromkeys(name for header in headers for name in header))
+    settings = _Settings(options, names, {})
+    compared = (name for name in names if name in options.key_columns or settings.is_chosen(name))
+    return {name: _rule(name, settings, Sides()) for name in compared}
+
+
+def _rule(name: str, settings: _Settings, sides: Sides) -> CellRule:
+    """The rule of one column; what is declared wins over what the other side's types imply."""
+    is_typed = sides.typed_a or sides.typed_b
+    kind, pattern = settings.types(name) or (None, None)
+    tolerance = settings.tolerance(name, kind)
+    if tolerance is not None and kind is None:
+        kind = "number"
+    return CellRule(
+        steps=settings.normalize(name) or (),
+        null_words=settings.options.null,
+        kind=kind,
+        pattern=pattern,
+        tolerance=tolerance,
+        mixed=is_typed and kind is not None,
+    )
+
+
+class _Settings:
+    """The settings of columns: an exact name beats a wildcard, then the last one given wins."""
+
+    def __init__(self, options: DiffOptions, known: Sequence[str], implied: Mapping[str, Kind]) -> None:
+        self.options = options
+        self._known = known
+        self._implied = implied
+        for option, names in (
+            ("ignore", options.ignore),
+            ("only", options.only),
+            ("normalize", [name for name, _ in options.normalize]),
+            ("as", [name for name, _ in options.types]),
+            ("tolerance", [name for name, _ in options.tolerance]),
+        ):
+            for name in names:
+                self._check_known(name, option)
+        self._check_tolerances()
+
+    def is_chosen(self, name: str) -> bool:
+        """Whether a column outside the key is compared."""
+        if self.options.only and not any(self._covers(pattern, name) for pattern in self.options.only):
+            return False
+        return not any(self._covers(pattern, name) for pattern in self.options.ignore)
+
+    def normalize(self, name: str) -> Any:
+        """The steps for a column."""
+        return self._setting(self.options.normalize, name)
+
+    def types(self, name: str) -> DeclaredType | None:
+        """What a column is declared to hold, or holds on the typed side."""
+        declared = self._setting(self.options.types, name)
+        if declared is None and name in self._implied:
+            return self._implied[name], None
+        return declared
+
+    def tolerance(self, name: str, kind: Kind | None) -> Tolerance | None:
+        """The tolerance of a column that is no key; one that does not fit is passed over."""
+        found = self._setting(self.options.tolerance, name)
+        fits = found is not None and _fits(found, kind)
+        return found if fits and name not in self.options.key_columns else None
+
+    def _setting(self, settings: Sequence[tuple[str, Value]], name: str) -> Value | None:
+        exact = [value for pattern, value in settings if pattern == name]
+        wild = [value for pattern, value in settings if self._covers(pattern, name)]
+        found = exact or wild
+        return found[-1] if found else None
+
+    def _covers(self, pattern: str, name: str) -> bool:
+        if pattern in self._known:
+            return pattern == name
+        return _wildcard(pattern).fullmatch(name) is not None
+
+    def _check_known(self, pattern: str, option: str) -> None:
+        if not any(self._covers(pattern, name) for name in self._known):
+            raise TableError(
+                f"Unknown column {_quoted(pattern)} in {option}{_which_columns(pattern, self._known)}",
+                code="unknown_column",
+                column=pattern,
+            )
+
+    def _check_tolerances(self) -> None:
+        for pattern, tolerance in self.options.tolerance:
+            if pattern in self._known:
+                declared = self.types(pattern)
+                if not _fits(tolerance, declared[0] if declared else None):
+                    raise OptionError(
+                        f"the tolerance of {_quoted(pattern)} does not fit its type "
+                        f"{declared[0] if declared else 'number'}: numbers take a number, dates and times a duration",
+                        code="invalid_option_combination",
+                    )
+
+
+def _fits(tolerance: Tolerance, kind: Kind | None) -> bool:
+    if tolerance.nanoseconds is not None:
+        return kind in ("date", "datetime")
+    return kind in (None, "number")
+
+
+def _wildcard(pattern: str) -> re.Pattern[str]:
+    parts = {"*": ".*", "?": "."}
+    return re.compile("".join(parts.get(letter) or re.escape(letter) for letter in pattern), re.DOTALL)
+
+
+def _renamed(header_a: Sequence[str], header_b: Sequence[str], options: DiffOptions) -> list[str]:
+    """A's columns as B calls them; all renames happen at once."""
+    new_names = dict(options.rename)
+    for old, new in options.rename:
+        for side, name, header in (("A", old, header_a), ("B", new, header_b)):
+            if name not in header:
+                raise TableError(
+                    f"Unknown column {_quoted(name)} in rename: not in {side}{_which_columns(name, header)}",
+                    code="unknown_column",
+                    column=name,
+                    side=side,
+                )
+    header = [new_names.get(name, name) for name in header_a]
+    _check_unique(header, "A")
+    return header
+
+
+def _check_unique(header: Sequence[str], side: str) -> None:
+    seen: set[str] = set()
+    for name in header:
+        if name in seen:
+            raise TableError(
+                f"Duplicate column name in {side}: {_quoted(name)}",
+                code="duplicate_column_name",
+                side=side,
+                column=name,
+            )
+        seen.add(name)
+
+
+def _check_match(header_a: Sequence[str], header_b: Sequence[str], options: DiffOptions) -> None:
+    if options.header_mode == "common":
+        if not set(header_a) & set(header_b):
+            raise TableError(
+                f"Header mismatch (common mode): A has {_listed(header_a)}, B has {_listed(header_b)}; "
+                "no column is in both",
+                code="header_mismatch",
+            )
+        return
+    in_sorted_mode = options.header_mode == "sorted"
+    a, b = (sorted(header_a), sorted(header_b)) if in_sorted_mode else (list(header_a), list(header_b))
+    if a != b:
+        kind = "Header mismatch (sorted mode)" if in_sorted_mode else "Header mismatch"
+        raise TableError(
+            f"{kind}: A has {_listed(a)}, B has {_listed(b)}; {_header_difference(a, b)}", code="header_mismatch"
+        )
+
+
+def _header_difference(a: Sequence[str], b: Sequence[str]) -> str:
+    only_a, only_b = [name for name in a if name not in b], [name for name in b if name not in a]
+    if not only_a and not only_b:
+        return "the same columns in another order: --header-mode sorted takes that"
+    parts = [f"only in {side}: {_listed(names)}" for side, names in (("A", only_a), ("B", only_b)) if names]
+    remedy = "--header-mode common compares the columns that both have"
+    if only_a and only_b:
+        remedy += f", --rename {_shown(only_a[0])}={_shown(only_b[0])} takes one for the other"
+    return f"{', '.join(parts)}; {remedy}"
+
+
+def _check_keys(
+    header_a: Sequence[str], header_b: Sequence[str], names_in_b: Mapping[str, str], options: DiffOptions
+) -> None:
+    for name in options.key_columns:
+        for side, header, own in (("A", header_a, name), ("B", header_b, names_in_b.get(name, name))):
+            if own not in header:
+                raise TableError(
+                    f"Missing key column {_quoted(own)} in {side}{_which_columns(own, header)}",
+                    code="missing_key_column",
+                    side=side,
+                    column=own,
+                )
+
+
+def _which_columns(name: str, header: Sequence[str]) -> str:
+    """What helps whoever named a column that is not there: another delimiter, the nearest name, or all names."""
+    if len(header) == 1:
+        for delimiter, option in _OTHER_DELIMITERS.items():
+            if delimiter in header[0]:
+                return f': its only column is {_quoted(header[0])}; for this delimiter give --delimiter "{option}"'
+    near = get_close_matches(name, header, n=1)
+    hint = f"; did you mean {_quoted(near[0])}?" if near else ""
+    more = f" and {len(header) - _MOST_NAMES} more" if len(header) > _MOST_NAMES else ""
+    return f" (columns: {', '.join(map(_quoted, header[:_MOST_NAMES]))}{more}){hint}"
+
+
+def _shown(name: str) -> str:
+    return name if re.fullmatch(r"[\w.-]+", name) else _quoted(name)
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return json.dumps(list(names), ensure_ascii=False)
