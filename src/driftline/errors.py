@@ -5,6 +5,7 @@
     ├── MissingExtraError       an optional package that is not installed (an ImportError too)
     ├── InputError              what was given cannot be read or is not what it claims to be
     │   ├── TableError          strict parsing and key rules of the table diff
+    │   │   └── PatchConflict           a patch that does not fit the table
     │   ├── PayloadError        payloads, schemas and limits of the payload comparison
     │   ├── IndexRefError       index references, artifacts and registries of index diffs
     │   ├── ChangesetError      changesets and patchsets
@@ -87,6 +88,13 @@ class TableError(InputError):
     """A table breaks the rules of the table diff; the code is the specification's."""
 
     code = "table_error"
+
+
+class PatchConflict(TableError):  # noqa: N818 - the table and the patch disagree, which is an answer
+    """A patch does not fit the table: nothing was written (exit code 1)."""
+
+    code = "patch_conflict"
+    exit_code = 1
 
 
 class PayloadError(InputError):

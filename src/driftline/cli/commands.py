@@ -14,6 +14,8 @@ import click
 # name -> (module:attribute, short help); in the order of the help page
 COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("driftline.cli.diff:diff", "Find what changed between two tables."),
+    "patch": ("driftline.cli.patch:patch", "Apply the events of a diff to a table."),
+    "merge": ("driftline.cli.merge:merge", "Merge two changed versions of a table."),
     "compare": ("driftline.cli.compare:compare", "Decide whether two JSON payloads are equivalent."),
     "compare-batch": ("driftline.cli.compare_batch:compare_batch", "Compare many pairs of payloads, also on Spark."),
     "payloads": ("driftline.cli.payloads:payloads", "Check the schemas that payload comparisons use."),
@@ -23,7 +25,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "index": ("driftline.cli.index:index", "Compare two builds of a code index; keep a registry of diffs."),
     "lake": ("driftline.cli.lake:lake", "Keep row deltas in a lake, fold them, travel in time."),
     "pipeline": ("driftline.cli.pipeline:pipeline", "Run a declared pipeline from snapshots to lake and changesets."),
-    "git": ("driftline.cli.git:git", "Diff and merge databases and tables in Git."),
     "ui": ("driftline.cli.ui:ui", "Look at diffs in a browser: compare, filter, search, download."),
     "doctor": ("driftline.cli.doctor:doctor", "Check this machine and say in words what is wrong."),
     "dev": ("driftline.cli.conformance:dev", "For those who build on driftline: run fixtures."),
