@@ -87,9 +87,8 @@ def scored(told: set[Any], true: set[Any]) -> Score:
     return Score(told & true, told - true, true - told)
 
 
-def judge(before: Mapping[str, str], after: Mapping[str, str], events: list[dict[str, Any]]) -> dict[str, Score]:
+def judge(old: Mapping[Key, Truth], new: Mapping[Key, Truth], events: list[dict[str, Any]]) -> dict[str, Score]:
     """Scores for removed, added, signature and body; what moved or was renamed is gone here and new there."""
-    old, new = definitions(before), definitions(after)
     renamed_files = {event["beforeFile"]: event["afterFile"] for event in events if event["kind"] == "file.renamed"}
     here = {key: (renamed_files.get(key[0], key[0]), key[1]) for key in old}
     chunks = [event for event in events if event["kind"].startswith("chunk.") and event["chunkKind"] in _KINDS]

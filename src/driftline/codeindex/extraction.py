@@ -27,6 +27,7 @@ MAX_CALLEE = 80
 MAX_SIGNATURE = 2000
 
 _SEPARATORS = MARKS + b";,"
+_BRACKET = re.compile(r"[(\[{<>}\])] |[ ,][)\]}>]")
 _OPEN_BLANK = re.compile(r"([(\[{<]) ")
 _CLOSE_BLANK = re.compile(r",? ([)\]}>])")
 _LAST_COMMA = re.compile(r",([)\]])")
@@ -69,7 +70,7 @@ class _Reader:
         self.comments = _spans(captures, "c")
         self.comment_ends = [end for _, end in self.comments]
         self.normal = NormalText.of(source, self._layout(captures))
-        self.newlines = np.flatnonzero(np.frombuffer(source, np.uint8) == 10)
+        self.newlines = np.flatnonzero(np.frombuffer(source, np.uint8) == 10).tolist()
         self.imports = [span for name in ("imp", "import") for span in _spans(captures, name)]
         self.module_calls = self._give_calls(captures)
 
@@ -120,7 +121,8 @@ class _Reader:
 
     def _row(self, item: Definition, ordinal: int) -> dict[str, Any]:
         docstring = self._docstring(item)
-        header = self._header(item)
+        header_spans = self._header_spans(item)
+        header = [self.normal.between(*span) for span in header_spans]
         body, own = self._body(item, docstring)
         first = docstring[1] if docstring else item.body_start
         body_end = item.body.end_byte if item.body is not None else item.end
@@ -138,7 +140,7 @@ class _Reader:
             "signature": self._signature(item),
             "params": self._params(item),
             "sigHash": _hash(b"\0".join(header)),
-            "sigTokens": sum(self.normal.count(*span) for span in self._header_spans(item)),
+            "sigTokens": sum(self.normal.count(*span) for span in header_spans),
             "bodyHash": _hash(body) if item.body is not None else "",
             "ownTokens": own,
             "tokens": self.normal.count(first, end),
@@ -150,14 +152,11 @@ class _Reader:
         }
 
     def _header_spans(self, item: Definition) -> list[Span]:
+        """The signature without the own name, so that a rename of an unchanged definition is exact."""
         start, end = item.named
         if item.start <= start and end <= item.body_start:
             return [(item.start, start), (end, item.body_start)]
         return [(item.start, item.body_start)]
-
-    def _header(self, item: Definition) -> list[bytes]:
-        """The signature as tokens without the own name, so that a rename of an unchanged definition is exact."""
-        return [self.normal.between(*span) for span in self._header_spans(item)]
 
     def _body(self, item: Definition, docstring: Span | None) -> tuple[bytes, int]:
         """The body without members and docstring, and its number of tokens."""
@@ -237,7 +236,7 @@ class _Reader:
         return base64.b64encode(values[:SKETCH_VALUES].astype("<u4").tobytes()).decode(), len(values)
 
     def _line(self, offset: int) -> int:
-        return int(np.searchsorted(self.newlines, offset)) + 1
+        return bisect_left(self.newlines, offset) + 1
 
     def _module_row(self) -> dict[str, Any] | None:
         """What is left of a file without its definitions and imports; None where nothing is."""
@@ -263,13 +262,16 @@ class _Reader:
 def tidy(text: bytes | None) -> str:
     """A piece of source on one line, with the blanks that people write."""
     flat = " ".join(_decoded(text or b"").split())
+    if not _BRACKET.search(flat):
+        return flat
     return _LAST_COMMA.sub(r"\1", _CLOSE_BLANK.sub(r"\1", _OPEN_BLANK.sub(r"\1", flat)))
 
 
 def _docstring_of(body: Any) -> Span | None:
-    first = next((child for child in body.named_children if child.type != "comment"), None)
+    children = (body.named_child(place) for place in range(body.named_child_count))
+    first = next((child for child in children if child.type != "comment"), None)
     if first is not None and first.type == "expression_statement" and first.named_child_count == 1:
-        first = first.named_children[0]
+        first = first.named_child(0)
     return first.byte_range if first is not None and first.type in ("string", "concatenated_string") else None
 
 

@@ -28,6 +28,10 @@ for _byte in b"_" + bytes(range(48, 58)) + bytes(range(65, 91)) + bytes(range(97
 for _byte in b" \t\r\n\v\f\x00\x01\x02\x03\x04":
     _CLASS[_byte] = _SPACE
 
+_OPENING, _CLOSING = np.zeros(256, np.bool_), np.zeros(256, np.bool_)
+_OPENING[list(b"([{,")] = True
+_CLOSING[list(b")]}")] = True
+
 # Marks in the normal text.
 STATEMENT, BLOCK, END, NODE = 1, 2, 3, 4
 MARKS = bytes((STATEMENT, BLOCK, END, NODE))
@@ -35,6 +39,8 @@ _EDGES = bytes((STATEMENT, BLOCK, END)) + b" "
 
 _SIMPLE_STRING = re.compile(rb"([a-zA-Z]{0,2})(\"\"\"|'''|\"|')([^\\\"']*)\2")
 _DOUBLE_QUOTE = 34
+_NOTHING = np.empty(0, np.uint32)
+_FEWEST_TOKENS = 6  # below, there are too few shingles to tell anything
 
 # Weights of bytes in a token and of tokens in a shingle: odd, fixed for ever, for sketches are stored.
 _MAX_WEIGHT = 4096
@@ -64,8 +70,9 @@ class NormalText:
     """The normal text of a file; positions are those of the source."""
 
     text: bytes
-    position: npt.NDArray[np.int32]
-    tokens: npt.NDArray[np.int32]
+    # Read one by one, which views of memory do faster than arrays.
+    position: memoryview
+    tokens: memoryview
     shingles: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
 
     @classmethod
@@ -73,11 +80,12 @@ class NormalText:
         """Bring a file into its normal form."""
         data = np.frombuffer(source, np.uint8).copy()
         in_string = _covered(len(source), layout.strings)
-        keep = ~_covered(len(source), layout.comments) & (in_string | (_CLASS[data] != _SPACE))
+        keep = in_string | (_CLASS[data] != _SPACE)
+        keep &= ~_covered(len(source), layout.comments)
         if layout.equal_quotes:
             _equalize_quotes(source, data, keep, layout)
-        kept = _without_last_commas(data, np.flatnonzero(keep), in_string, layout.kept_commas)
-        return _assembled(data, kept, in_string, layout)
+        _drop_last_commas(data, keep, in_string, layout.kept_commas)
+        return _assembled(data, keep, in_string, layout)
 
     def between(self, start: int, end: int) -> bytes:
         """The normal text of a range of the source.
@@ -88,20 +96,24 @@ class NormalText:
 
     def count(self, start: int, end: int) -> int:
         """How many tokens a range has."""
-        return int(self.tokens[self.position[end]] - self.tokens[self.position[start]])
+        found: int = self.tokens[self.position[end]] - self.tokens[self.position[start]]
+        return found
 
     def shingles_between(self, start: int, end: int) -> npt.NDArray[np.uint32]:
         """The hashes of three tokens in a row in a range, sorted and each once."""
         first, last = self.tokens[self.position[start]], self.tokens[self.position[end]]
-        return np.unique(self.shingles[first : max(first, last - 2)])
+        if last - first < _FEWEST_TOKENS:
+            return _NOTHING
+        values = np.sort(self.shingles[first : last - 2])
+        fresh: npt.NDArray[np.uint32] = values[np.flatnonzero(np.diff(values, prepend=values[0] ^ np.uint32(1)))]
+        return fresh
 
 
 def _covered(length: int, spans: Sequence[Span]) -> Flags:
-    if not spans:
-        return np.zeros(length, np.bool_)
-    edges = np.array(spans, np.int64)
-    steps = np.bincount(edges[:, 0], minlength=length + 1) - np.bincount(edges[:, 1], minlength=length + 1)
-    return np.cumsum(steps[:length]) > 0
+    covered = np.zeros(length, np.bool_)
+    for start, end in spans:
+        covered[start:end] = True
+    return covered
 
 
 def _equalize_quotes(source: bytes, data: Bytes, keep: Flags, layout: Layout) -> None:
@@ -138,36 +150,35 @@ def _join(source: bytes, keep: Flags, strings: Sequence[Span]) -> None:
         keep[right.start() : right.start(3)] = False
 
 
-def _without_last_commas(
-    data: Bytes, kept: npt.NDArray[np.int64], in_string: Flags, means_something: Iterable[int]
-) -> npt.NDArray[np.int64]:
-    shown = np.where(in_string[kept], 0, data[kept])
-    before, after = np.roll(shown, 1), np.roll(shown, -1)
-    closing = np.isin(after, np.frombuffer(b")]}", np.uint8))
-    opening = np.isin(before, np.frombuffer(b"([{,", np.uint8))
-    drop = (shown == ord(",")) & closing & ~opening
-    if len(kept):
-        drop[-1] = False
-    stay = np.fromiter(means_something, np.int64)
-    if len(stay):
-        drop &= ~np.isin(kept, stay)
-    stays: npt.NDArray[np.int64] = kept[~drop]
-    return stays
+def _drop_last_commas(data: Bytes, keep: Flags, in_string: Flags, means_something: Iterable[int]) -> None:
+    """A comma before a closing bracket is layout, unless nothing stands before it or the language needs it."""
+    kept = np.flatnonzero(keep)
+    commas = np.flatnonzero(data[kept] == ord(","))
+    commas = commas[(commas > 0) & (commas < len(kept) - 1)]
+    before, here, after = kept[commas - 1], kept[commas], kept[commas + 1]
+    last = _CLOSING[data[after]] & ~_OPENING[data[before]] & ~in_string[here] & ~in_string[after]
+    needed = [place for place in means_something if keep[place]]
+    keep[here[last]] = False
+    keep[needed] = True
 
 
-def _assembled(data: Bytes, kept: npt.NDArray[np.int64], in_string: Flags, layout: Layout) -> NormalText:
+def _assembled(data: Bytes, keep: Flags, in_string: Flags, layout: Layout) -> NormalText:
+    kept = np.flatnonzero(keep)
     word = _CLASS[data[kept]] == _WORD
     apart = word[:-1] & word[1:] & (np.diff(kept) != 1) & ~(in_string[kept[:-1]] & in_string[kept[1:]])
     keys, marks = _marks(kept[1:][apart], layout)
+    count = np.zeros(len(data) + 1, np.int32)
+    np.cumsum(keep, dtype=np.int32, out=count[1:])
     # A mark at the key 2p stands before the byte p, one at 2p - 1 behind the byte p - 1.
-    places = np.searchsorted(kept, (keys + 1) // 2)
+    places = count[(keys + 1) // 2]
     out = np.insert(data[kept], places, marks)
-    length = len(data)
-    steps = np.bincount(kept + 1, minlength=length + 1) + np.bincount(keys // 2 + 1, minlength=length + 2)[: length + 1]
-    position = np.cumsum(steps).astype(np.int32)
+    steps = np.zeros(len(data) + 2, np.int32)
+    np.add.at(steps, keys // 2 + 1, 1)
+    position = count + np.cumsum(steps[: len(data) + 1], dtype=np.int32)
     starts = _token_starts(out, np.insert(in_string[kept], places, False))
-    tokens = np.concatenate(([0], np.cumsum(starts, dtype=np.int32))).astype(np.int32)
-    return NormalText(out.tobytes(), position, tokens, _shingles(out, np.flatnonzero(starts)))
+    tokens = np.zeros(len(out) + 1, np.int32)
+    np.cumsum(starts, dtype=np.int32, out=tokens[1:])
+    return NormalText(out.tobytes(), position.data, tokens.data, _shingles(out, np.flatnonzero(starts)))
 
 
 def _marks(words: npt.NDArray[np.int64], layout: Layout) -> tuple[npt.NDArray[np.int64], Bytes]:
