@@ -1,4 +1,4 @@
-"""The chunk rows of the files that changed, found without parsing the others (specification 5.4.1)."""
+"""The chunk rows of the files that changed, found without parsing the others (index diffs §5.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunks of one file: their identity, how the two sides are matched and what changed (specification 5.4)."""
+"""Chunks of one file: their identity, how the two sides are matched and what changed (index diffs §5.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events as plain records, ready to be written; their order is part of their meaning (specification 4.2)."""
+"""Events as plain records, ready to be written; their order is part of their meaning (index diffs §5.4)."""
 
 from __future__ import annotations
 

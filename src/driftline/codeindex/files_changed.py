@@ -1,4 +1,4 @@
-"""File-level diff: which files were added, removed, modified or renamed (specification 5.3)."""
+"""File-level diff: which files were added, removed, modified or renamed (index diffs §5.1)."""
 
 from __future__ import annotations
 

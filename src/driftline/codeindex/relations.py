@@ -1,4 +1,4 @@
-"""Edges of chunks and files, and which of them came or went (specification 5.5)."""
+"""Edges of chunks and files, and which of them came or went (index diffs §5.3)."""
 
 from __future__ import annotations
 
