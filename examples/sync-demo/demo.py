@@ -11,50 +11,14 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
-from typing import Any
 
-from driftline.deltas import Clock, RowDelta, extract, merge
+from driftline.client import Store
 from driftline.gateway.auth import sign
-from driftline.gateway.client import GatewayClient
 
 GATEWAY, TABLE = "demo", "todos"
-
-
-class Replica:
-    """A client that works offline: edits become deltas, `sync` ships them and fetches everyone's."""
-
-    def __init__(self, name: str, url: str, token: str) -> None:
-        self.name = name
-        self.clock = Clock()
-        self.deltas: list[RowDelta] = []
-        self.unsent: list[RowDelta] = []
-        self.cursor: str | None = None
-        self.gateway = GatewayClient(url, GATEWAY, name, token=token)
-
-    def rows(self) -> dict[str, dict[str, Any]]:
-        """The replica's state: the merge of all it has seen."""
-        return {key[1]: state.columns for key, state in sorted(merge(self.deltas).items()) if state.live}
-
-    def edit(self, row_id: str, row: dict[str, Any] | None) -> None:
-        """Set some columns of a row, or remove it."""
-        before = self.rows().get(row_id)
-        after = None if row is None else {**(before or {}), **row}
-        delta = extract(before, after, table=TABLE, row_id=row_id, client_id=self.name, hlc=self.clock.now())
-        if delta is not None:
-            self.deltas.append(delta)
-            self.unsent.append(delta)
-
-    def sync(self) -> None:
-        """Push what is unsent, then pull to the end of the log."""
-        if self.unsent:
-            self.gateway.push(self.unsent)
-            self.unsent.clear()
-        for page in self.gateway.pull_all(cursor=self.cursor):
-            self.deltas += page.deltas
-            self.cursor = page.cursor
-            self.clock.recv(page.server_hlc)
 
 
 def main() -> None:
@@ -62,50 +26,55 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         server, url = start_gateway(Path(directory), secret)
         try:
-            play(url, secret)
+            play(Path(directory), url, secret)
         finally:
             server.terminate()
             server.wait()
 
 
-def play(url: str, secret: str) -> None:
-    laptop, phone = (Replica(name, url, token_for(name, secret)) for name in ("laptop", "phone"))
-    laptop.edit("1", {"title": "buy milk", "done": False})
-    laptop.edit("2", {"title": "call Ada", "done": False})
+def play(directory: Path, url: str, secret: str) -> None:
+    laptop, phone = (
+        Store(directory / f"{name}.db", name, url=url, gateway=GATEWAY, token=token_for(name, secret))
+        for name in ("laptop", "phone")
+    )
+    laptop.put(TABLE, "1", {"title": "buy milk", "done": False})
+    laptop.put(TABLE, "2", {"title": "call Ada", "done": False})
     laptop.sync()
     phone.sync()
     show("both in touch", laptop, phone)
 
     # The phone loses its network; both go on.
-    phone.edit("1", {"done": True})
-    phone.edit("3", {"title": "written on the train", "done": False})
-    laptop.edit("1", {"title": "buy oat milk"})
-    laptop.edit("2", None)
+    phone.put(TABLE, "1", {"done": True})
+    phone.put(TABLE, "3", {"title": "written on the train", "done": False})
+    laptop.put(TABLE, "1", {"title": "buy oat milk"})
+    laptop.delete(TABLE, "2")
     laptop.sync()
     show("the phone is cut off", laptop, phone)
 
     phone.sync()
     laptop.sync()
     show("back again", laptop, phone)
-    if laptop.rows() != phone.rows():
-        sys.exit("the replicas differ")
+    if laptop.rows(TABLE) != phone.rows(TABLE):
+        sys.exit("the clients differ")
     print("converged")
+    laptop.close()
+    phone.close()
 
 
-def show(when: str, *replicas: Replica) -> None:
+def show(when: str, *stores: Store) -> None:
     print(f"\n{when}")
-    for replica in replicas:
-        print(f"  {replica.name:<7} {replica.rows()}")
+    for store in stores:
+        print(f"  {store.client_id:<7} {store.rows(TABLE)}")
 
 
 def token_for(name: str, secret: str) -> str:
-    return sign({"sub": name, "gw": GATEWAY, "exp": int(time.time()) + 600}, secret)
+    return sign({"sub": name, "gw": GATEWAY, "exp": int(time.time()) + 3600}, secret)
 
 
-def start_gateway(directory: Path, secret: str) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-m", "driftline", "serve", "--gateway", GATEWAY, "--data", str(directory / "gateway")]
+def start_gateway(directory: Path, secret: str, *options: str) -> tuple[subprocess.Popen[str], str]:
+    serve = [sys.executable, "-m", "driftline", "gateway", "serve", "--gateway", GATEWAY, "--port", "0"]
     server = subprocess.Popen(
-        [*command, "--port", "0"],
+        [*serve, "--data", str(directory / "gateway"), *options],
         env={**os.environ, "DRIFTLINE_JWT_SECRET": secret},
         stderr=subprocess.PIPE,
         text=True,
@@ -115,6 +84,7 @@ def start_gateway(directory: Path, secret: str) -> tuple[subprocess.Popen[str], 
     port = re.search(r'"port": (\d+)', listening)
     if port is None:
         sys.exit(f"the gateway did not start: {listening}")
+    threading.Thread(target=server.stderr.read, daemon=True).start()  # or its log would stop it one day
     return server, f"http://127.0.0.1:{port.group(1)}"
 
 

@@ -20,6 +20,8 @@ EXTRA_OF: dict[str, tuple[str, str]] = {
     "sqlglot": ("sqlite", "changesets from SQL need"),
     "deltalake": ("lake", "the lake needs"),
     "obstore": ("cloud", "files in object stores need"),
+    "adbc_driver_postgresql": ("postgresql", "PostgreSQL tables need"),
+    "adbc_driver_manager": ("postgresql", "PostgreSQL tables need"),
     "starlette": ("serve", "the HTTP services need"),
     "uvicorn": ("serve", "the HTTP services need"),
     "jwt": ("serve", "tokens need"),

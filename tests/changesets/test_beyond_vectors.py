@@ -10,6 +10,7 @@ import apsw
 import pytest
 
 from driftline.changesets import apply, concat, diff, from_cdc
+from driftline.changesets.git_drivers import merge
 from driftline.changesets.schema import database_from_sql
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
@@ -162,3 +163,15 @@ def test_cdc(case):
     assert by_text(told(operation, ()) for operation in found) == by_text(expect["changes"])
     assert bytes(found).hex() == expect["hex"]
     assert found.notes == expect["notes"]
+
+
+@cases("merge")
+def test_merge(case, tmp_path):
+    expect = case["expect"]
+    paths = {}
+    for side in ("base", "ours", "theirs"):
+        statements = case["base"] + ([] if side == "base" else case[side])
+        paths[side] = str(make(tmp_path / f"{side}.db", statements))
+    merged = merge(paths["base"], paths["ours"], paths["theirs"])
+    assert (0 if merged.is_clean else 1, len(merged.conflicts)) == (expect["exit"], expect["conflicts"])
+    assert contents(paths["ours"], case["look"]) == expect["ours_after"]

@@ -21,6 +21,7 @@ from driftline.gateway.lake_store import LakeStore
 from driftline.gateway.push import parse_push, stored_delta
 from driftline.gateway.sqlite_log import SqliteLog
 from driftline.lake import Lake
+from driftline.lake.delta_tables import load
 from driftline.lake.envelopes import envelope_paths, read_envelope
 from gateway.running import GATEWAY, delta, running
 
@@ -162,3 +163,23 @@ def test_a_lake_in_trouble_does_not_stop_pushes(tmp_path: Path) -> None:
         assert (answer.status_code, answer.json()["code"]) == (503, "BACKPRESSURE_ERROR")
         assert client.push(*rows(3, 3)).status_code == 200
         assert len(client.pull_all()[0]) == 6
+
+
+@pytest.mark.parametrize(("options", "is_compacted"), [(("--compact-deltas", "5"), True), (("--no-compact",), False)])
+def test_the_server_compacts_what_has_gathered(tmp_path: Path, options: tuple[str, ...], is_compacted: bool) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    with running(tmp_path, "--flush-seconds", "3600", *options) as server:
+        client, admin = server.client(), server.client(role="admin")
+        assert admin.admin("schema", SCHEMA.to_wire()).status_code == 200
+        client.push(*rows(0, 6))
+        assert admin.admin("flush").status_code == 200
+        if not is_compacted:
+            server.stop()
+            assert load(lake, "todos", "state") is None
+            return
+        deadline = time.monotonic() + 60
+        while "driftline_compactions_total 1\n" not in client.http.get("/metrics").text:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert polars.read_delta(lake.part("todos", "state"))["n"].sort().to_list() == [0, 1, 2, 3, 4, 5]
+        assert server.stop() == 0

@@ -13,7 +13,7 @@ import pytest
 
 from driftline.deltas.clock import make_hlc
 from driftline.errors import ClockDriftError, DriftlineError
-from driftline.gateway.log import Appended, DeltaLog, Entry
+from driftline.gateway.log import Appended, DeltaLog, Entry, Projection, StoredMoment, StoredRow
 from driftline.gateway.sqlite_log import SqliteLog
 
 NOW = 1_700_000_000_000
@@ -197,3 +197,23 @@ def test_several_writers_make_one_dense_order(open_log: OpenLog) -> None:
         seen += [record.seq for record in logs[0].read(seen[-1] if seen else 0, 1000)]
     assert seen == list(range(1, 601))
     assert {record.hlc for record in logs[0].read(0, 1000)} == {n * 1000 + k for n in (1, 2, 3) for k in range(200)}
+
+
+def test_rows_are_replaced_and_their_moments_added(log: DeltaLog, open_log: OpenLog) -> None:
+    start = log.projected()
+    assert (start.seq, start.rules) == (0, 0)
+    key, other = ("todos", "1"), ("todos", "é")
+    moments = tuple(StoredMoment(seq, seq % 2 == 0, f'{{"n":{seq}}}') for seq in range(1, 6))
+    log.store_rows({key: StoredRow(b"one", moments), other: StoredRow(b"two")}, start, Projection(5, 3))
+    assert log.projected() == Projection(5, 3)
+    log.store_rows({key: StoredRow(b"late")}, start, Projection(9, 3))  # somebody else was as quick
+    assert open_log().rows([key, other, ("todos", "2")]) == {key: StoredRow(b"one"), other: StoredRow(b"two")}
+    more = (StoredMoment(7, True, "{}"),)
+    log.store_rows({key: StoredRow(b"three", more)}, Projection(5, 3), Projection(7, 3))
+    assert log.moments(key, 0, 100) == [*moments, *more]
+    assert log.moments(key, 3, 2) == list(moments[3:5])
+    assert log.moments(other, 0, 100) == []
+    assert dict(log.all_rows()) == {key: StoredRow(b"three"), other: StoredRow(b"two")}
+    log.restart_rows({other: StoredRow(b"new", (StoredMoment(0, True, "{}"),))}, Projection(7, 3), Projection(7, 4))
+    assert dict(log.all_rows()) == {other: StoredRow(b"new")}
+    assert (log.moments(key, -1, 9), log.moments(other, -1, 9)) == ([], [StoredMoment(0, True, "{}")])

@@ -147,3 +147,17 @@ def test_a_stream_of_deltas_is_flushed_in_tasks(spark: SparkSession, tmp_path: P
     work = [(each, 0) for each in line_ranges(tmp_path / "d.jsonl", 5000)]
     with pytest.raises(DriftlineError, match=r"d\.jsonl"):
         commit_ingested(plan, ingest_on_spark(spark, plan, work), "file:y")
+
+
+def test_spark_reads_the_state_and_writes_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    chance = random.Random(11)
+    lake = load_lake(tmp_path / "lake", [[random_delta(chance, 30) for _ in range(60)] for _ in range(3)])
+    compact(lake, "todos", rows_per_range=20, target_file_bytes=2000, engine=fold_engine(spark))
+    state = DeltaTable(lake.part("todos", "state"))
+    by_spark = spark.read.parquet(*state.file_uris()).orderBy("_row_id").collect()
+    by_deltalake = state.to_pyarrow_table().sort_by("_row_id").to_pylist()
+    assert [row.asDict() for row in by_spark] == by_deltalake
+    assert len(by_deltalake) > 5
+    assert set(by_deltalake[0]) == {"_row_id", *VALUES}

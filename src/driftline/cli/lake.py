@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +27,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "materialize": ("driftline.cli.lake_read:materialize", "Write the state of a table at any moment."),
     "changes": ("driftline.cli.lake_read:changes", "Write the net change between two moments."),
     "verify": ("driftline.cli.lake_read:verify", "Prove that the snapshot is the replay of all deltas."),
+    "tables": ("driftline.cli.lake_read:tables", "List the tables: rows, columns, what is not folded or waits."),
     "log": ("driftline.cli.lake_read:log", "List the commits of a table."),
     "history": ("driftline.cli.lake_read:history", "List every delta of a row and what it won."),
     "vacuum": ("driftline.cli.lake_write:vacuum", "Remove files that nothing refers to; set a horizon."),
@@ -96,8 +97,21 @@ class Folds:
     @contextmanager
     def of(self, table: str) -> Iterator[dict[str, Any]]:
         """The engine and the tracker for work on a table, as the lake's functions take them."""
-        with _fold_engine(self.lake, table, self.engine, self.master) as run, progress_bar() as tracker:
-            yield {"engine": run, "tracker": tracker}
+        for _, way in self.of_each([table]):
+            yield way
+
+    def of_each(self, tables: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The same for several tables, which share one Spark session where they need one."""
+        with ExitStack() as stack:
+            session: Any = None
+            for table in tables:
+                name = chosen_engine("lake", self.engine, self.master, partial(table_bytes, self.lake, table))
+                if name == "spark" and session is None:
+                    from driftline.spark.runtime.session import open_session
+
+                    session = stack.enter_context(open_session(self.master))
+                with progress_bar() as tracker:
+                    yield table, {"engine": _fold_engine(name, session), "tracker": tracker}
 
 
 def fold_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,16 +139,12 @@ def table_bytes(lake: Lake, table: str) -> int:
     return 0 if deltas_table is None else sum(file.size for file in files_of(deltas_table))
 
 
-@contextmanager
-def _fold_engine(lake: Lake, table: str, engine: str, master: str | None) -> Iterator[Engine]:
-    """The scheduler of folds for this table, with a Spark session around it where one is needed."""
-    from driftline.lake.local_engine import run_locally
+def _fold_engine(name: str, session: Any) -> Engine:
+    """The scheduler of folds: threads of this machine, or a Spark session."""
+    if name == "local":
+        from driftline.lake.local_engine import run_locally
 
-    if chosen_engine("lake", engine, master, lambda: table_bytes(lake, table)) == "local":
-        yield run_locally
-        return
+        return run_locally
     from driftline.spark.lake_folds import fold_engine
-    from driftline.spark.runtime.session import open_session
 
-    with open_session(master) as session:
-        yield fold_engine(session)
+    return fold_engine(session)

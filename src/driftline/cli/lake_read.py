@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
 from driftline.cli.lake import Folds, fold_options, lake_option, open_lake, output_options, table_option
 from driftline.cli.outcome import DIFFERENT, SAME
 from driftline.files import open_output, standard_output
+
+if TYPE_CHECKING:
+    from driftline.lake import TableStatus
 
 
 @click.command(
@@ -161,6 +165,40 @@ def history(table: str, row_id: str, as_json: bool, location: str) -> int:
         )
         click.echo(f"{moment_text(delta.hlc)}  {delta.client_id}  {delta.op}  {values}".rstrip())
     return SAME
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline lake tables
+  driftline lake tables --format json
+
+The current rows of a table are a plain Delta table for every reader, up to what `unfolded` and `waiting` count:
+SELECT * FROM delta_scan('lake/tables/users/state'). `lake compact`, or a gateway by itself, brings it up to date.
+"""
+)
+@click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@lake_option
+def tables(format_name: str, location: str) -> int:
+    """List the tables of a lake and how far their state is."""
+    from driftline.lake import status_of
+
+    lake = open_lake(location)
+    for name in lake.tables():
+        status = status_of(lake, name)
+        click.echo(json.dumps(status.to_dict(), ensure_ascii=False) if format_name == "json" else _status_line(status))
+    return SAME
+
+
+def _status_line(status: TableStatus) -> str:
+    words = [status.table]
+    words.append("never compacted" if status.rows is None else f"{status.rows} rows")
+    words.append("no schema" if status.columns is None else f"columns {', '.join(status.columns)}")
+    counts = (("unfolded", status.unfolded), ("waiting for a schema", status.waiting), ("set aside", status.set_aside))
+    words += [f"{count} {what}" for what, count in counts if count]
+    if status.state_age_seconds:
+        words.append(f"state {status.state_age_seconds} s behind")
+    return "  ".join(words)
 
 
 def _tell_waiting(folds: Folds, table: str) -> None:

@@ -172,9 +172,8 @@ def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) ->
 
     lake = folds.lake
     names = [table] if table else [name for name in lake.tables() if registered(lake, name) is not None]
-    for name in names:
-        with folds.of(name) as way:
-            result = compact_table(lake, name, full=full, target_file_bytes=target_file_mb << 20, **way)
+    for name, way in folds.of_each(names):
+        result = compact_table(lake, name, full=full, target_file_bytes=target_file_mb << 20, **way)
         record = {
             "table": name,
             "new": result.is_new,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +16,7 @@ from driftline.cli.outcome import CANCELLED, ERROR
 
 if TYPE_CHECKING:
     from driftline.pipeline import Pipeline
+    from driftline.pipeline.selection import Selection
 
 _FILE = click.argument("file", metavar="FILE")
 _FORMAT = click.option(
@@ -35,6 +37,33 @@ Examples:
 
 Exit codes of run: 0 done, 1 a fail_if threshold was exceeded, 2 error, 130 cancelled.
 """
+
+
+def _selecting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--select`, `--from`, `--to` and `--retry-failed`, given to the command as `selection`."""
+
+    @wraps(command)
+    def with_selection(
+        file: str, patterns: tuple[str, ...], first: str | None, last: str | None, retry_failed: bool, **given: Any
+    ) -> Any:
+        from driftline.pipeline import load
+        from driftline.pipeline.graph import state_directory
+        from driftline.pipeline.records import RecordStore
+        from driftline.pipeline.selection import Selection, failed_stages
+
+        failed = None
+        if retry_failed:
+            failed = failed_stages(RecordStore(state_directory(load(file))).last_run())
+        return command(file=file, selection=Selection(patterns, first, last, failed), **given)
+
+    for option in (
+        click.option("--retry-failed", is_flag=True, help="Only stages that the last run did not finish."),
+        click.option("--to", "last", metavar="LABEL", help="No snapshots after this day or number."),
+        click.option("--from", "first", metavar="LABEL", help="No snapshots before this day or number."),
+        click.option("--select", "patterns", multiple=True, metavar="STAGE", help="Only these stages, as orders/*."),
+    ):
+        with_selection = option(with_selection)
+    return with_selection
 
 
 @click.group(epilog=_EPILOG)
@@ -62,6 +91,8 @@ Examples:
   driftline pipeline run nightly.toml
   driftline pipeline run nightly.toml --master spark://host:7077
   driftline pipeline run nightly.toml --wait 600 --format json
+  driftline pipeline run nightly.toml --select 'orders/*' --from 2026-03-01 --to 2026-03-07
+  driftline pipeline run nightly.toml --retry-failed
 
 A run does what is not done yet or no longer true, and skips the rest. Run it again after a failure or a kill: it goes
 on where it stopped.
@@ -77,6 +108,7 @@ Exit codes: 0 done, 1 a fail_if threshold was exceeded, 2 error, 130 cancelled.
 @spark_conf
 @click.option("--wait", "wait_seconds", type=click.FloatRange(min=0), default=0.0, metavar="SECONDS",
               help="Wait that long for another run of this pipeline. Default: refuse at once.")  # fmt: skip
+@_selecting
 @click.option("--ignore-thresholds", is_flag=True, help="Go on although a fail_if threshold is exceeded.")
 @click.option("--check-outputs", is_flag=True, help="Read every output again to see whether it is still right.")
 @click.option("--full-refresh", is_flag=True,
@@ -84,6 +116,7 @@ Exit codes: 0 done, 1 a fail_if threshold was exceeded, 2 error, 130 cancelled.
 @_FORMAT
 @click.option("--progress/--no-progress", default=None, help="Draw progress bars. Default: on a terminal.")
 def run(
+    *,
     file: str,
     engine: str | None,
     master: str | None,
@@ -91,6 +124,7 @@ def run(
     ignore_thresholds: bool,
     check_outputs: bool,
     full_refresh: bool,
+    selection: Selection,
     format_name: str,
     progress: bool | None,
 ) -> int:
@@ -112,6 +146,7 @@ def run(
             ignore_thresholds=ignore_thresholds,
             thorough=check_outputs,
             full_refresh=full_refresh,
+            selection=selection,
             on_stage=on_stage,
         )
     write_metrics(declared, record)
@@ -127,29 +162,20 @@ def run(
 
 @pipeline.command(epilog=_PLAN_EPILOG)
 @_FILE
+@_selecting
+@click.option("--full-refresh", is_flag=True, help="As if everything had to be done again.")
 @_FORMAT
-def plan(file: str, format_name: str) -> int:
-    """Show the stages of the pipeline in FILE in their order, and run nothing."""
+def plan(file: str, selection: Selection, full_refresh: bool, format_name: str) -> int:
+    """Say for every stage of the pipeline in FILE whether it would run, and why; run nothing."""
     from driftline.pipeline import load
-    from driftline.pipeline.graph import build
+    from driftline.pipeline.planning import make_plan, plan_lines
 
-    declared = load(file)
-    stages = build(declared)
-    rows = [
-        {
-            "stage": stage.name,
-            "needs": list(stage.needs),
-            "reads": [declared.shown(path) for path in stage.sources],
-            "writes": [declared.shown(path) for path in stage.outputs.values()],
-        }
-        for stage in stages
-    ]
+    planned = make_plan(load(file), selection, full_refresh=full_refresh)
     if format_name == "json":
-        print(json.dumps(rows, ensure_ascii=False, indent=1))
+        print(json.dumps([stage.to_dict() for stage in planned], ensure_ascii=False, indent=1))
         return 0
-    for row in rows:
-        writes = ", ".join(row["writes"]) or ("the lake" if "/deltas" in row["stage"] else "")
-        print(f"{row['stage']}" + (f" -> {writes}" if writes else ""))
+    for line in plan_lines(planned):
+        print(line)
     return 0
 
 

@@ -25,6 +25,7 @@ _COLOURS = {
     "blocked": "red",
     "gated": "yellow",
     "cancelled": "yellow",
+    "skipped": "dim",
 }
 
 

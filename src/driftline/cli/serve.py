@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from driftline.gateway.compaction import CompactionSettings
     from driftline.gateway.settings import GatewaySettings
     from driftline.serving.server import Service
     from driftline.web.compare_service import CompareLimits
@@ -64,6 +65,11 @@ The secret can also stand in DRIFTLINE_JWT_SECRET. Logs are JSON lines on stderr
 @click.option("--flush-mb", default=16.0, show_default=True, help="Flush when so many MiB have gathered.")
 @click.option("--flush-seconds", default=60.0, show_default=True, help="Flush when a delta has waited so long.")
 @click.option("--retention-days", type=float, help="Forget flushed deltas after so many days.  [default: never]")
+@click.option("--compact-deltas", default=50_000, show_default=True, help="Compact a table with so many new deltas.")
+@click.option("--compact-mb", default=64.0, show_default=True, help="Compact a table with so many MiB of them.")
+@click.option("--compact-seconds", default=300.0, show_default=True, help="Compact when one has waited so long.")
+@click.option("--no-compact", is_flag=True, help="Leave compaction to `lake compact`.")
+@click.option("--master", metavar="URL", help="Compact on this Spark master.")
 @click.option("--adopt-lake", is_flag=True, help="Go on with a lake that belongs to another log of this gateway.")
 @click.option("--cors-origin", "cors_origins", multiple=True, help="Allow a browser origin; can be repeated.")
 @click.option(
@@ -95,11 +101,31 @@ def _gateway_settings(
         return None
     if gateway is None or data is None:
         raise click.UsageError("a gateway needs both --gateway ID and --data DIR")
-    rest.update(body_limit=round(body_limit * MIB), flush_bytes=round(flush_mb * MIB))
+    rest.update(body_limit=round(body_limit * MIB), flush_bytes=round(flush_mb * MIB), compaction=_compaction(rest))
     settings = GatewaySettings(gateway=gateway, data=data, workers=workers, **rest)
     check_insecure(settings, host)
     authenticator(settings)  # a missing key is said before the port is taken
     return settings
+
+
+def _compaction(options: dict[str, Any]) -> CompactionSettings | None:
+    """What the options say about compaction; they are taken out."""
+    from driftline.gateway.compaction import CompactionSettings
+
+    names = ("no_compact", "compact_deltas", "compact_mb", "compact_seconds", "master")
+    off, deltas, size, seconds, master = (options.pop(name) for name in names)
+    engine = None if master is None else partial(_spark_folds, master)
+    return None if off else CompactionSettings(deltas, round(size * (1 << 20)), seconds, engine)
+
+
+@contextmanager
+def _spark_folds(master: str) -> Iterator[Any]:
+    """Folds on a Spark master; opened inside the process that compacts."""
+    from driftline.spark.lake_folds import fold_engine
+    from driftline.spark.runtime.session import open_session
+
+    with open_session(master) as session:
+        yield fold_engine(session)
 
 
 @contextmanager

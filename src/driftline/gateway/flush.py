@@ -37,6 +37,7 @@ class FlushReport:
     waiting: int = 0  # no schema takes them
     set_aside: int = 0  # they came below the lake's retention horizon
     notices: list[str] = field(default_factory=list)  # what an operator should know
+    due: list[str] = field(default_factory=list)  # tables that should be compacted
 
     @property
     def deltas(self) -> int:

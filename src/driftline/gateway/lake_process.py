@@ -14,6 +14,7 @@ from driftline.deltas import TableSchema
 from driftline.deltas.clock import physical_ms
 from driftline.errors import GatewayError
 from driftline.gateway.claiming import LakeTie
+from driftline.gateway.compaction import CompactionSettings, due_tables
 from driftline.gateway.configuration import copy_facts, note_registered
 from driftline.gateway.flush import Flusher, FlushReport
 from driftline.gateway.importing import import_foreign
@@ -37,10 +38,19 @@ class LakeWork:
     gateway: str
     run: str
     adopt: bool = False
+    compaction: CompactionSettings | None = None  # None: tables are compacted by hand only
 
     def open_log(self) -> DeltaLog:
         """The gateway's log."""
         return SqliteLog(self.data / LOG_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """How many deltas were taken in, and the tables that should be compacted."""
+
+    imported: int = 0
+    due: tuple[str, ...] = ()
 
 
 class LakeProcess:
@@ -61,9 +71,11 @@ class LakeProcess:
         """Give the lake a table's schema, then the copy."""
         self._process.ask("register", schema)
 
-    def refresh(self) -> int:
-        """Renew the copy of schemas and horizons and take in what others brought; how many deltas that was."""
-        return int(self._process.ask("refresh"))
+    def refresh(self) -> Refreshed:
+        """Renew the copy of schemas and horizons and take in what others brought."""
+        refreshed = self._process.ask("refresh")
+        assert isinstance(refreshed, Refreshed)
+        return refreshed
 
     def close(self) -> None:
         """End the process."""
@@ -98,7 +110,8 @@ def _report(answer: object) -> FlushReport:
 
 def _lake_desk(work: LakeWork) -> tuple[_LakeDesk, Callable[[], None]]:
     log = work.open_log()
-    return _LakeDesk(LakeTie(log, LakeStore(work.lake), work.gateway, work.run, work.adopt)), log.close
+    tie = LakeTie(log, LakeStore(work.lake), work.gateway, work.run, work.adopt)
+    return _LakeDesk(tie, work.compaction), log.close
 
 
 def _snapshot_desk(work: LakeWork) -> tuple[Snapshots, Callable[[], None]]:
@@ -109,8 +122,9 @@ def _snapshot_desk(work: LakeWork) -> tuple[Snapshots, Callable[[], None]]:
 class _LakeDesk:
     """Answers the questions of `LakeProcess`, each by the method of its name."""
 
-    def __init__(self, tie: LakeTie) -> None:
+    def __init__(self, tie: LakeTie, compaction: CompactionSettings | None) -> None:
         self._tie = tie
+        self._compaction = compaction
         self._flusher = Flusher(tie)
 
     def start(self) -> FlushReport:
@@ -119,17 +133,20 @@ class _LakeDesk:
         return report
 
     def flush(self, wait: bool) -> FlushReport:
-        return self._flusher.flush(wait=wait)
+        report = self._flusher.flush(wait=wait)
+        report.due = due_tables(self._tie.store.lake, self._compaction) if report.deltas else []
+        return report
 
     def register(self, schema: TableSchema) -> None:
         self._tie.store.register(schema)
         note_registered(self._tie.log, schema)
 
-    def refresh(self) -> int:
+    def refresh(self) -> Refreshed:
         log = self._tie.log
         with log.flush_lock(wait=False) as alone:
             if not alone:
-                return 0
+                return Refreshed()
             log.change_document(REFRESHED, lambda _: str(physical_ms()).encode())
             copy_facts(log, self._tie.store.facts())
-            return import_foreign(log, self._tie.store)
+            imported = import_foreign(log, self._tie.store)
+            return Refreshed(imported, tuple(due_tables(self._tie.store.lake, self._compaction)))

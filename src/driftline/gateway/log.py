@@ -6,11 +6,12 @@ store for several hosts is one more file that passes the same contract tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from driftline.deltas.merging import RowKey
 from driftline.errors import DriftlineError, GatewayError
 
 OP_CODES = {"INSERT": 0, "UPDATE": 1, "DELETE": 2}
@@ -98,6 +99,31 @@ class Numbers:
     rules: int
 
 
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """How far the rows are folded, and the number of the rules they are watched under."""
+
+    seq: int
+    rules: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMoment:
+    """What filters look at changed with this sequence: whether the row lives, and the values as JSON."""
+
+    seq: int
+    live: bool
+    watched: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """A row's fold as JSON, and the moments to add to those that are stored."""
+
+    fold: bytes
+    moments: tuple[StoredMoment, ...] = ()
+
+
 class DeltaLog(Protocol):
     """Arrival order, append-only, durable before `append` returns.
 
@@ -179,6 +205,26 @@ class DeltaLog(Protocol):
 
     def numbers(self) -> Numbers:
         """The numbers of the configuration, which other processes may have raised."""
+
+    # --- rows, while sync rules are set ---
+
+    def projected(self) -> Projection:
+        """How far the rows are folded."""
+
+    def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
+        """The folds of those rows that have one; their moments are read on their own."""
+
+    def all_rows(self) -> Iterator[tuple[RowKey, StoredRow]]:
+        """Every fold."""
+
+    def moments(self, key: RowKey, after: int, limit: int) -> list[StoredMoment]:
+        """The moments of a row after a sequence, in order."""
+
+    def store_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
+        """Replace folds and add moments in one durable step, unless the rows are not at `before` any more."""
+
+    def restart_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
+        """Like `store_rows`, after every fold and moment was removed."""
 
     # --- upkeep ---
 

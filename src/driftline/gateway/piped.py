@@ -49,9 +49,16 @@ class PipedProcess:
             self._lock.release()
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, after the conversation it may be at."""
         with self._lock:
             self._drop()
+
+    def kill(self) -> None:
+        """End the process in the middle of whatever it does; who waits for an answer hears of it."""
+        process = self._process
+        if process is not None:
+            process.kill()
+        self.close()
 
     def _ask(self, question: tuple[Any, ...], seconds: float | None) -> Any:
         try:

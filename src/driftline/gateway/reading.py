@@ -50,5 +50,10 @@ class LogReader:
         if sight.rules is None:
             return read_page(self.log, start, limit)
         upto = self.index.catch_up(sight.rules, sight.rules_number)
-        view = View(self.index, sight.rules, caller.claims, self.gateway, parameters_of(query))
-        return read_page(self.log, start, limit, view, upto)
+        view = View(
+            self.index, sight.rules, caller.claims, self.gateway, parameters_of(query), rules_number=sight.rules_number
+        )
+        try:
+            return read_page(self.log, start, limit, view, upto)
+        finally:
+            view.close()

@@ -1,32 +1,26 @@
 """The merged state of every row, folded from the log behind the pushes; only kept while sync rules are set.
 
-Beside a row's fold stands the short history of what decides its visibility: whether it lived, and the columns that
-filters look at, each time that changed. With it a page of old records is judged as of their moment.
+Beside a row's fold stand its moments: whether it lived, and the columns that filters look at, each time that changed.
+With them a page of old records is judged as of their time. Moments are only ever added, so that a row with a hundred
+thousand changes costs no more per change than any other.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import apsw
-
 from driftline.deltas.merging import RowFold, RowKey
 from driftline.deltas.row_delta import RowDelta
-from driftline.gateway.log import Record, read_all
+from driftline.gateway.log import DeltaLog, Projection, StoredMoment, StoredRow, read_all
 from driftline.gateway.push import stored_delta
 from driftline.gateway.rules import SyncRules
 
-_STEP = 2000  # records folded in one transaction, so that pushes get their turn
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS rows (
-    name TEXT NOT NULL, row_id TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (name, row_id)
-) WITHOUT ROWID;
-INSERT OR IGNORE INTO counters VALUES ('projected', 0), ('projected_rules', 0);
-"""
+_STEP = 2000  # records folded in one durable step, so that pushes get their turn
+_AT_FIRST, _AT_ONCE = 64, 1000  # moments read at a time: few for most pages, more for whoever reads on
+_REMEMBERED = 50_000  # rows whose story is known up to where a caller stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +29,16 @@ class Moment:
 
     seq: int
     live: bool
-    columns: dict[str, Any]
+    columns: Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class IndexedRow:
-    """A row's fold and its history."""
+class _IndexedRow:
+    """A row's fold, what was visible of it last, and the moments that are new."""
 
     fold: RowFold = field(default_factory=RowFold)
-    history: list[Moment] = field(default_factory=list)
+    shown: tuple[bool, str] | None = None
+    moments: list[StoredMoment] = field(default_factory=list)
 
     def add(self, seq: int, delta: RowDelta, watched: Sequence[str]) -> None:
         """Fold one more delta in."""
@@ -51,96 +46,141 @@ class IndexedRow:
         self.note(seq, watched)
 
     def note(self, seq: int, watched: Sequence[str]) -> None:
-        """Write the present into the history if it differs from the last entry."""
+        """Add a moment if what filters look at has changed."""
         state = self.fold.state()
-        moment = Moment(seq, state.live, {name: state.columns[name] for name in watched if name in state.columns})
-        last = self.history[-1] if self.history else None
-        if last is None or (last.live, last.columns) != (moment.live, moment.columns):
-            self.history.append(moment)
+        values = json.dumps({name: state.columns[name] for name in watched if name in state.columns})
+        if self.shown != (state.live, values):
+            self.shown = (state.live, values)
+            self.moments.append(StoredMoment(seq, state.live, values))
+
+
+@dataclass(slots=True)
+class Story:
+    """What a caller has seen of a row, followed along the log.
+
+    `is_whole`: the row was visible whenever it lived, from its beginning on, so the caller has all its deltas.
+    """
+
+    moments: Iterator[Moment]
+    sees: Callable[[Moment], bool]
+    before: Moment | None = None  # the last moment before the record that is looked at
+    is_whole: bool = True
+    _seen: bool = False
+    _next: Moment | None = None
+
+    def at(self, seq: int) -> Moment | None:
+        """Go on to a record; the moment that holds after it."""
+        if self._next is None:
+            self._next = next(self.moments, None)
+        while self._next is not None and self._next.seq < seq:
+            self._pass(self._next)
+            self._next = next(self.moments, None)
+        return self._next if self._next is not None and self._next.seq == seq else self.before
+
+    def _pass(self, moment: Moment) -> None:
+        if self.sees(moment):
+            self._seen = True
+        elif moment.live or not self._seen:
+            self.is_whole = False
+        self.before = moment
+
+    def bookmark(self) -> tuple[Moment | None, bool, bool]:
+        """Where the story stands, to go on from there with the next page."""
+        return self.before, self.is_whole, self._seen
 
 
 class RowIndex:
     """The rows of a log, caught up on demand."""
 
-    def __init__(self, log: Any) -> None:
+    def __init__(self, log: DeltaLog) -> None:
         self._log = log
-        with log.writing() as db:
-            db.execute(_SCHEMA)
+        self._bookmarks: dict[tuple[int, str, RowKey], tuple[Moment | None, bool, bool]] = {}
 
     def catch_up(self, rules: SyncRules, rules_number: int) -> int:
         """Fold everything that has arrived; the sequence that the index stands at."""
-        if self._log.counter("projected_rules") != rules_number:
-            self._begin_again(rules, rules_number)
-        last: int = self._log.bounds().last
-        while self._log.counter("projected") < last:
-            self._fold_step(rules, last)
-        return last
+        last = self._log.bounds().last
+        while True:
+            done = self._log.projected()
+            if done.rules != rules_number:
+                self._begin_again(rules, rules_number, done)
+            elif done.seq >= last:
+                return last
+            else:
+                self._fold_step(rules, done, last)
 
     def is_whole(self) -> bool:
         """Whether the rows hold everything that the log has forgotten."""
-        return bool(self._log.counter("projected") >= self._log.bounds().pruned)
+        return self._log.projected().seq >= self._log.bounds().pruned
 
-    def row(self, key: RowKey) -> IndexedRow:
-        """A row as of the place the index stands at."""
-        return _load(self._log.reader(), key)
+    def fold(self, key: RowKey) -> RowFold:
+        """A row as of where the index stands."""
+        stored = self._log.rows([key]).get(key)
+        return RowFold() if stored is None else _read(stored).fold
 
-    def _fold_step(self, rules: SyncRules, last: int) -> None:
-        with self._log.writing() as db:
-            done = int(db.execute("SELECT value FROM counters WHERE name = 'projected'").get)
-            upto = min(last, done + _STEP)
-            rows: dict[RowKey, IndexedRow] = {}
-            for record in read_all(self._log, done, upto):
-                _fold_record(db, rows, record, rules)
-            _store(db, rows)
-            db.execute("UPDATE counters SET value = ? WHERE name = 'projected'", (max(done, upto),))
+    def story(self, key: RowKey, seq: int, sees: Callable[[Moment], bool], view: tuple[int, str]) -> Story:
+        """The story of a row for a caller whose next record is at `seq`; `view` names rules and claims."""
+        before, is_whole, seen = self._bookmarks.get((*view, key), (None, True, False))
+        if before is not None and before.seq >= seq:  # the caller stands further back than another page of its
+            before, is_whole, seen = None, True, False
+        after = -1 if before is None else before.seq
+        return Story(self._moments(key, after), sees, before, is_whole, seen)
 
-    def _begin_again(self, rules: SyncRules, rules_number: int) -> None:
-        """New rules watch other columns: fold anew, or start a new history where old deltas were pruned."""
-        with self._log.writing() as db:
-            if self._log.bounds().pruned == 0:
-                db.execute("DELETE FROM rows")
-                db.execute("UPDATE counters SET value = 0 WHERE name = 'projected'")
-            else:
-                for name, row_id in list(db.execute("SELECT name, row_id FROM rows")):
-                    row = _load(db, (name, row_id))
-                    row.history.clear()
-                    row.note(0, rules.columns_of(name))
-                    _store(db, {(name, row_id): row})
-            db.execute("UPDATE counters SET value = ? WHERE name = 'projected_rules'", (rules_number,))
+    def remember(self, key: RowKey, story: Story, view: tuple[int, str]) -> None:
+        """Keep how far a story was followed, so that the next page goes on from there."""
+        if len(self._bookmarks) >= _REMEMBERED:
+            self._bookmarks.clear()
+        self._bookmarks[(*view, key)] = story.bookmark()
+
+    def _moments(self, key: RowKey, after: int) -> Iterator[Moment]:
+        size = _AT_FIRST
+        while True:
+            found = self._log.moments(key, after, size)
+            yield from (Moment(each.seq, each.live, json.loads(each.watched)) for each in found)
+            if len(found) < size:
+                return
+            after, size = found[-1].seq, min(size * 2, _AT_ONCE)
+
+    def _fold_step(self, rules: SyncRules, done: Projection, last: int) -> None:
+        upto = min(last, done.seq + _STEP)
+        deltas = [(record.seq, stored_delta(record.body)) for record in read_all(self._log, done.seq, upto)]
+        stored = self._log.rows(sorted({(delta.table, delta.row_id) for _, delta in deltas}))
+        rows = {key: _read(body) for key, body in stored.items()}
+        for seq, delta in deltas:
+            row = rows.setdefault((delta.table, delta.row_id), _IndexedRow())
+            row.add(seq, delta, rules.columns_of(delta.table))
+        # Another process may have folded the same records: then nothing is stored, and it goes on from there.
+        self._log.store_rows({key: _written(row) for key, row in rows.items()}, done, Projection(upto, done.rules))
+
+    def _begin_again(self, rules: SyncRules, rules_number: int, done: Projection) -> None:
+        """New rules watch other columns: fold anew, or start new stories where old deltas were pruned."""
+        if self._log.bounds().pruned == 0:
+            self._log.restart_rows({}, done, Projection(0, rules_number))
+            return
+        rows = {}
+        for key, stored in self._log.all_rows():
+            row = _IndexedRow(_read(stored).fold)
+            row.note(0, rules.columns_of(key[0]))
+            rows[key] = _written(row)
+        self._log.restart_rows(rows, done, Projection(done.seq, rules_number))
 
 
-def _fold_record(db: apsw.Connection, rows: dict[RowKey, IndexedRow], record: Record, rules: SyncRules) -> None:
-    delta = stored_delta(record.body)
-    key = (delta.table, delta.row_id)
-    if key not in rows:
-        rows[key] = _load(db, key)
-    rows[key].add(record.seq, delta, rules.columns_of(delta.table))
-
-
-def _load(db: apsw.Connection, key: RowKey) -> IndexedRow:
-    body = db.execute("SELECT body FROM rows WHERE name = ? AND row_id = ?", key).get
-    if body is None:
-        return IndexedRow()
-    plain = json.loads(body)
+def _read(stored: StoredRow) -> _IndexedRow:
+    plain = json.loads(stored.fold)
     columns = {name: (_stamp(stamp), value) for name, (stamp, value) in plain["columns"].items()}
-    fold = RowFold(columns, _stamp(plain["written"]), _stamp(plain["deleted"]))
-    return IndexedRow(fold, [Moment(*entry) for entry in plain["history"]])
-
-
-def _store(db: apsw.Connection, rows: dict[RowKey, IndexedRow]) -> None:
-    db.executemany(
-        "INSERT OR REPLACE INTO rows VALUES (?, ?, ?)",
-        ((*key, json.dumps(_plain(row)).encode()) for key, row in rows.items()),
+    shown = plain.get("shown")
+    return _IndexedRow(
+        RowFold(columns, _stamp(plain["written"]), _stamp(plain["deleted"])), None if shown is None else tuple(shown)
     )
 
 
-def _plain(row: IndexedRow) -> dict[str, Any]:
-    return {
+def _written(row: _IndexedRow) -> StoredRow:
+    plain = {
         "columns": {name: (_plain_stamp(stamp), value) for name, (stamp, value) in row.fold.columns.items()},
         "written": _plain_stamp(row.fold.written),
         "deleted": _plain_stamp(row.fold.deleted),
-        "history": [(moment.seq, moment.live, moment.columns) for moment in row.history],
+        "shown": row.shown,
     }
+    return StoredRow(json.dumps(plain).encode(), tuple(row.moments))
 
 
 def _plain_stamp(stamp: Any) -> Any:

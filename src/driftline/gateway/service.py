@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -18,12 +18,13 @@ from driftline.deltas.clock import make_hlc, physical_ms
 from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError, StorageError
 from driftline.gateway import snapshot
 from driftline.gateway.auth import Caller
+from driftline.gateway.compaction import Compactor
 from driftline.gateway.configuration import Configuration, load_configuration
 from driftline.gateway.cursor import naming_snapshot
 from driftline.gateway.feed import Feeds
 from driftline.gateway.flush import FlushReport, FlushTimer
 from driftline.gateway.group_commit import GroupCommit
-from driftline.gateway.lake_process import REFRESHED, LakeProcess, LakeWork, SnapshotProcesses
+from driftline.gateway.lake_process import REFRESHED, LakeProcess, SnapshotProcesses
 from driftline.gateway.log import Appended, DeltaLog, Entry
 from driftline.gateway.pull import Page, limit_of, parameters_of
 from driftline.gateway.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
@@ -58,7 +59,7 @@ class Gateway:
         failures = min(settings.rate_limit, _FAILED_PER_SECOND / settings.workers)
         self._failed = RateLimiter(failures, burst=failures)
         self.metrics = metrics or Metrics(settings.data / "metrics")
-        work = LakeWork(settings.data, settings.lake_location, settings.gateway, settings.run, settings.adopt_lake)
+        work = settings.lake_work()
         self.log = work.open_log()
         _claim(self.log, settings.gateway)
         self.index = RowIndex(self.log)
@@ -66,6 +67,7 @@ class Gateway:
         self.feeds = Feeds(self.reader, self.in_thread, self.server_hlc, self._event_sent)
         self.lake = LakeProcess(work)
         self._snapshots = SnapshotProcesses(work)
+        self._compactor = _compactor(settings, self._compacted)
         self._has_refreshed = False
         self._look_at_lake()
         self.last_seen: OrderedDict[str, int] = OrderedDict()
@@ -236,6 +238,8 @@ class Gateway:
             self._flush_failed(error)
         self.lake.close()
         self._snapshots.close()
+        if self._compactor is not None:
+            self._compactor.close()
         self._threads.shutdown()
         self.log.close()
 
@@ -282,8 +286,18 @@ class Gateway:
             raise GatewayError(error.message, code="SCHEMA_ERROR") from error
 
     def _refreshed(self) -> None:
-        self.metrics.add("driftline_imported_deltas_total", self.lake.refresh())
+        refreshed = self.lake.refresh()
+        self.metrics.add("driftline_imported_deltas_total", refreshed.imported)
+        self._compact(refreshed.due)
         self._has_refreshed = True
+
+    def _compact(self, tables: Sequence[str]) -> None:
+        if self._compactor is not None and tables:
+            self._compactor.take(tables)
+
+    def _compacted(self, table: str) -> None:
+        self.metrics.add("driftline_compactions_total")
+        _logger.info("compacted", extra={"fields": {"table": table}})
 
     def _is_known(self, entry: Entry) -> bool:
         return self.log.has(entry.hlc, entry.delta_id)
@@ -291,6 +305,7 @@ class Gateway:
     def _flushed(self, report: FlushReport) -> None:
         self.metrics.add("driftline_set_back_total", len(report.notices))
         self.metrics.add("driftline_set_aside_deltas_total", report.set_aside)
+        self._compact(report.due)
         for notice in report.notices:
             _logger.warning(notice)
         if report.set_aside:
@@ -336,6 +351,11 @@ class _Upkeep:
             gateway.prune()
         if tick % _REFRESH_TICKS == 1:
             gateway.refresh()
+
+
+def _compactor(settings: GatewaySettings, done: Callable[[str], None]) -> Compactor | None:
+    wanted = settings.compaction
+    return None if wanted is None else Compactor(settings.lake_location, wanted.open_engine, done)
 
 
 def _check_open(configuration: Configuration) -> None:

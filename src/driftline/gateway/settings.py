@@ -12,6 +12,8 @@ from pathlib import Path
 from driftline.deltas.names import check_gateway_id
 from driftline.errors import OptionError
 from driftline.gateway.auth import Authenticator, KeySet, parse_secrets, read_key_set, read_secret_file
+from driftline.gateway.compaction import CompactionSettings
+from driftline.gateway.lake_process import LakeWork
 
 SECRET_VARIABLE = "DRIFTLINE_JWT_SECRET"  # noqa: S105 - the name of a variable
 MIB = 1 << 20
@@ -36,6 +38,7 @@ class GatewaySettings:
     retention_days: float | None = None
     cors_origins: tuple[str, ...] = ()
     adopt_lake: bool = False  # go on with a lake that belongs to another log
+    compaction: CompactionSettings | None = field(default_factory=CompactionSettings)  # None: by hand only
     run: str = field(default_factory=lambda: secrets.token_hex(8))  # names this start, in all its processes
     open_compare: bool = False  # whether comparisons beside the gateway need no token
 
@@ -43,6 +46,10 @@ class GatewaySettings:
         check_gateway_id(self.gateway)
         if self.workers < 1:
             raise OptionError("--workers is at least 1")
+
+    def lake_work(self) -> LakeWork:
+        """What the lake's processes must know."""
+        return LakeWork(self.data, self.lake_location, self.gateway, self.run, self.adopt_lake, self.compaction)
 
     @property
     def lake_location(self) -> str:

@@ -11,7 +11,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import apsw
 
 from driftline.deltas.clock import Clock, check_drift, physical_ms
+from driftline.deltas.merging import RowKey
 from driftline.errors import DriftlineError, GatewayError, InputError
 from driftline.gateway.log import (
     Appended,
@@ -28,7 +29,10 @@ from driftline.gateway.log import (
     Marks,
     Numbered,
     Numbers,
+    Projection,
     Record,
+    StoredMoment,
+    StoredRow,
     Waiting,
     unavailable,
 )
@@ -55,8 +59,15 @@ _COUNTERS = ("clock", "last", "pruned", "horizon", "flushed", "flushing", "confi
 # What format 2 adds to format 1. Records of earlier logs came through pushes, so none of them is foreign.
 _SECOND_FORMAT = """
 ALTER TABLE log ADD COLUMN is_foreign INTEGER NOT NULL DEFAULT 0;
-INSERT INTO counters VALUES ('pruned_arrival', 0);
+INSERT OR IGNORE INTO counters VALUES ('pruned_arrival', 0), ('projected', 0), ('projected_rules', 0);
 INSERT INTO documents VALUES ('was', '[]');
+CREATE TABLE IF NOT EXISTS rows (
+    name TEXT NOT NULL, row_id TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (name, row_id)
+) WITHOUT ROWID;
+CREATE TABLE moments (
+    name TEXT NOT NULL, row_id TEXT NOT NULL, seq INTEGER NOT NULL, live INTEGER NOT NULL, watched TEXT NOT NULL,
+    PRIMARY KEY (name, row_id, seq)
+) WITHOUT ROWID;
 """
 _COUNTER_OF: dict[Numbered, str] = {"config": "config", "rules": "rules_number"}
 
@@ -268,6 +279,60 @@ class SqliteLog:
         counters = self._counters()
         return Numbers(counters["config"], counters["rules_number"])
 
+    # --- rows -----------------------------------------------------------------------------------------------------
+
+    def projected(self) -> Projection:
+        """How far the rows are folded."""
+        counters = self._counters()
+        return Projection(counters["projected"], counters["projected_rules"])
+
+    def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
+        """The folds of those rows that have one."""
+        found: dict[RowKey, StoredRow] = {}
+        with _explained(self._path):
+            for key in keys:
+                body = self.reader().execute("SELECT body FROM rows WHERE name = ? AND row_id = ?", key).get
+                if body is not None:
+                    found[key] = StoredRow(bytes(body))
+        return found
+
+    def all_rows(self) -> Iterator[tuple[RowKey, StoredRow]]:
+        """Every fold."""
+        with _explained(self._path):
+            for name, row_id, body in self.reader().execute("SELECT name, row_id, body FROM rows"):
+                yield (name, row_id), StoredRow(bytes(body))
+
+    def moments(self, key: RowKey, after: int, limit: int) -> list[StoredMoment]:
+        """The moments of a row after a sequence, in order."""
+        query = """SELECT seq, live, watched FROM moments WHERE name = ? AND row_id = ? AND seq > ?
+            ORDER BY seq LIMIT ?"""
+        with _explained(self._path):
+            rows = self.reader().execute(query, (*key, after, limit))
+            return [StoredMoment(seq, bool(live), watched) for seq, live, watched in rows]
+
+    def store_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
+        """Replace folds and add moments, unless another process was as quick."""
+        self._store_rows(rows, before, after, anew=False)
+
+    def restart_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
+        """Like `store_rows`, after every fold and moment was removed."""
+        self._store_rows(rows, before, after, anew=True)
+
+    def _store_rows(
+        self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection, *, anew: bool
+    ) -> None:
+        with self.writing() as db:
+            counters = _read_counters(db)
+            if (counters["projected"], counters["projected_rules"]) != (before.seq, before.rules):
+                return
+            if anew:
+                db.execute("DELETE FROM rows; DELETE FROM moments")
+            folds = ((*key, row.fold) for key, row in rows.items())
+            db.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", folds)
+            db.executemany("INSERT INTO moments VALUES (?, ?, ?, ?, ?)", _moment_rows(rows))
+            counters["projected"], counters["projected_rules"] = after.seq, after.rules
+            _write_counters(db, counters, ("projected", "projected_rules"))
+
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
     def upkeep(self) -> None:
@@ -359,6 +424,7 @@ class SqliteLog:
                 db.execute("INSERT INTO documents VALUES ('unnamed_in_lake', '1')")
             if version < FORMAT_VERSION:
                 db.execute(_SECOND_FORMAT)
+                _take_histories_out(db)
                 db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
     def _wake(self) -> None:
@@ -414,6 +480,22 @@ def _select(db: apsw.Connection, where: str, values: tuple[int, ...], limit: int
     query = f"SELECT seq, hlc, arrival, body, is_foreign FROM log WHERE {where} ORDER BY seq LIMIT ?"  # noqa: S608
     rows = db.execute(query, (*values, limit))
     return [Record(seq, hlc, arrival, body, bool(foreign)) for seq, hlc, arrival, body, foreign in rows]
+
+
+def _moment_rows(rows: Mapping[RowKey, StoredRow]) -> Iterator[tuple[Any, ...]]:
+    for key, row in rows.items():
+        yield from ((*key, each.seq, each.live, each.watched) for each in row.moments)
+
+
+def _take_histories_out(db: apsw.Connection) -> None:
+    """Format 1 kept a row's moments inside its fold."""
+    for name, row_id, body in list(db.execute("SELECT name, row_id, body FROM rows")):
+        plain = json.loads(body)
+        history = [StoredMoment(seq, live, json.dumps(columns)) for seq, live, columns in plain.pop("history")]
+        shown = (history[-1].live, history[-1].watched) if history else None
+        row = StoredRow(json.dumps({**plain, "shown": shown}).encode(), tuple(history))
+        db.execute("UPDATE rows SET body = ? WHERE name = ? AND row_id = ?", (row.fold, name, row_id))
+        db.executemany("INSERT INTO moments VALUES (?, ?, ?, ?, ?)", _moment_rows({(name, row_id): row}))
 
 
 def _document(db: apsw.Connection, name: str) -> bytes | None:

@@ -11,22 +11,23 @@ that DELETE knows nothing of it and would show the delta.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import msgspec
 
 from driftline.deltas import ColumnDelta, RowDelta
-from driftline.deltas.merging import RowKey, stamp_of
+from driftline.deltas.merging import RowFold, RowKey, stamp_of
 from driftline.deltas.row_delta import Op
 from driftline.gateway.log import Record
 from driftline.gateway.push import WireDelta, stored_delta, wire_delta
-from driftline.gateway.row_index import IndexedRow, Moment, RowIndex
+from driftline.gateway.row_index import Moment, RowIndex, Story
 from driftline.gateway.rules import SyncRules
 
 
-@dataclass(slots=True)
+@dataclass
 class View:
     """One caller's sight of the rows, for the length of a request."""
 
@@ -35,48 +36,61 @@ class View:
     claims: Mapping[str, Any]
     gateway: str
     parameters: Mapping[str, str] = field(default_factory=dict)
-    _rows: dict[RowKey, IndexedRow] = field(default_factory=dict)
+    rules_number: int = 0
+    _folds: dict[RowKey, RowFold] = field(default_factory=dict)
+    _stories: dict[RowKey, Story] = field(default_factory=dict)
 
     def sent_for(self, record: Record) -> list[bytes]:
-        """The deltas that tell this caller about a record; none when the row is not its business."""
+        """The deltas that tell this caller about a record; none when the row is not its business.
+
+        Records are asked for in the order of the log.
+        """
         delta = wire_delta(record.body)
-        row = self._row((delta.table, delta.rowId))
-        earlier = [moment for moment in row.history if moment.seq < record.seq]
-        after = next((moment for moment in reversed(row.history) if moment.seq <= record.seq), None)
-        was_visible = bool(earlier) and self._sees(delta.table, earlier[-1])
-        is_visible = after is not None and self._sees(delta.table, after)
-        if self._has_whole_story(delta.table, earlier):
-            if delta.op != "DELETE" and _is_covered(record, row):
+        story = self._story((delta.table, delta.rowId), record.seq)
+        after = story.at(record.seq)
+        was_visible = story.before is not None and story.sees(story.before)
+        is_visible = after is not None and story.sees(after)
+        if story.is_whole:
+            if delta.op != "DELETE" and self._is_covered(delta, record):
                 return []
             died = after is not None and not after.live
-            if is_visible or (died and delta.op == "DELETE" and earlier):
+            if is_visible or (died and delta.op == "DELETE" and story.before is not None):
                 return [record.body]
             return [self._tombstone(delta, record)] if was_visible else []
         if is_visible:
-            return self._merged(delta, record, row, entering=not was_visible)
+            return self._merged(delta, record, entering=not was_visible)
         return [self._tombstone(delta, record)] if was_visible else []
 
-    def _row(self, key: RowKey) -> IndexedRow:
-        if key not in self._rows:
-            self._rows[key] = self.index.row(key)
-        return self._rows[key]
+    def close(self) -> None:
+        """Keep how far rows were followed, for the next page of this caller."""
+        for key, story in self._stories.items():
+            self.index.remember(key, story, self._name)
+
+    @cached_property
+    def _name(self) -> tuple[int, str]:
+        return self.rules_number, self.rules.view_digest(self.claims, self.parameters)
+
+    def _story(self, key: RowKey, seq: int) -> Story:
+        story = self._stories.get(key)
+        if story is None:
+            story = self._stories[key] = self.index.story(key, seq, partial(self._sees, key[0]), self._name)
+        return story
+
+    def _fold(self, key: RowKey) -> RowFold:
+        if key not in self._folds:
+            self._folds[key] = self.index.fold(key)
+        return self._folds[key]
+
+    def _is_covered(self, delta: WireDelta, record: Record) -> bool:
+        deleted = self._fold((delta.table, delta.rowId)).deleted
+        return deleted is not None and stamp_of(stored_delta(record.body)) < deleted
 
     def _sees(self, table: str, moment: Moment) -> bool:
         return moment.live and self.rules.sees(table, moment.columns, self.claims, self.parameters)
 
-    def _has_whole_story(self, table: str, earlier: Iterable[Moment]) -> bool:
-        """Whether the row was visible whenever it lived, from its beginning on."""
-        seen = False
-        for moment in earlier:
-            if self._sees(table, moment):
-                seen = True
-            elif moment.live or not seen:
-                return False
-        return True
-
-    def _merged(self, delta: WireDelta, record: Record, row: IndexedRow, *, entering: bool) -> list[bytes]:
-        present = row.fold.state()
-        if not self._sees(delta.table, row.history[-1]):
+    def _merged(self, delta: WireDelta, record: Record, *, entering: bool) -> list[bytes]:
+        present = self._fold((delta.table, delta.rowId)).state()
+        if not self._sees(delta.table, Moment(record.seq, present.live, present.columns)):
             return []  # a later record takes the row away again
         if entering or delta.op == "DELETE":
             whole = [ColumnDelta(name, value) for name, value in present.columns.items()]
@@ -102,7 +116,3 @@ class View:
             hlc=hlc,
         )
         return msgspec.json.encode(made.to_wire())
-
-
-def _is_covered(record: Record, row: IndexedRow) -> bool:
-    return row.fold.deleted is not None and stamp_of(stored_delta(record.body)) < row.fold.deleted

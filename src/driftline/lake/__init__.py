@@ -1,5 +1,6 @@
 """Stores deltas: Delta tables, flush, snapshots, replay."""
 
+from driftline.lake.backlog import Backlog, CompactionPolicy, TableStatus, backlog_of, compact_due, status_of
 from driftline.lake.changing import ChangeCounts, changes
 from driftline.lake.compacting import CompactionResult, compact
 from driftline.lake.flushing import FlushResult, flush, flush_envelopes
@@ -14,15 +15,20 @@ from driftline.lake.vacuuming import vacuum
 from driftline.lake.verifying import Verification, verify
 
 __all__ = [
+    "Backlog",
     "ChangeCounts",
+    "CompactionPolicy",
     "CompactionResult",
     "FlushResult",
     "HistoryEntry",
     "Lake",
     "LogEntry",
+    "TableStatus",
     "Verification",
+    "backlog_of",
     "changes",
     "compact",
+    "compact_due",
     "flush",
     "flush_envelopes",
     "lake_log",
@@ -33,6 +39,7 @@ __all__ = [
     "replay",
     "row_history",
     "set_horizon",
+    "status_of",
     "vacuum",
     "verify",
 ]

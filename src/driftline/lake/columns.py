@@ -95,6 +95,15 @@ def base_file_schema(columns: Sequence[ColumnSchema]) -> Any:
     )
 
 
+def state_file_schema(columns: Sequence[ColumnSchema]) -> Any:
+    """State files: the rows of a base file for readers who know nothing of driftline, names as they are.
+
+    Without Delta's column mapping, which readers refuse or get wrong: those that we know take any name as it is.
+    """
+    fields = [pa.field(column.name, _ARROW_TYPES[column.type]) for column in columns]
+    return pa.schema([pa.field(ROW_ID, pa.string(), nullable=False), *fields])
+
+
 def deletes_file_schema() -> Any:
     """Equality deletes: dead rows with the stamp of their greatest DELETE."""
     return pa.schema([pa.field(ROW_ID, pa.string(), nullable=False), pa.field("_deleted", STAMP, nullable=False)])

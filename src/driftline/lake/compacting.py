@@ -1,7 +1,8 @@
 """Compaction: previous base, pinned deletes and new deltas become a new snapshot.
 
-Stages: plan, fold (files with attempt-unique names), commit `deletes`, commit `base` with the pins. A kill before
-the last commit leaves files that nobody refers to; the next run starts from the pins again.
+Stages: plan, fold (files with attempt-unique names), commit `deletes`, commit `base` with the pins, commit `state`. A
+kill before the commit of `base` leaves files that nobody refers to; the next run starts from the pins again. One before
+the commit of `state` leaves that behind `base`, which the next run mends.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from driftline.lake.planning import TARGET_FILE_BYTES, FoldPlan, plan_fold
 from driftline.lake.ranges import ROWS_PER_RANGE
 from driftline.lake.small_files import merge_small_files
 from driftline.lake.snapshots import FOLDED_DELTAS, FOLDED_GENERATION, GREATEST_HLC, PINNED_DELETES, pins_of
+from driftline.lake.state_table import follow_base, write_state_file
 from driftline.progress import Tracker
 
 _COMPRESSED_SHARE = 0.5  # of the bytes in memory, about what a base file takes on disk
@@ -87,8 +89,11 @@ class WriteSnapshot:
         files = []
         for number, start in enumerate(range(0, rows.num_rows, size)):
             name = f"part-{index:05d}-{number:03d}-{attempt_token()}.parquet"
-            file = write_file(plan.lake, relative(plan.table, part), name, rows.slice(start, size))
+            piece = rows.slice(start, size)
+            file = write_file(plan.lake, relative(plan.table, part), name, piece)
             files.append([file.path, file.size, file.rows, file.min_row_id, file.max_row_id])
+            if part == "base":
+                write_state_file(plan.lake, plan.table, name, piece, plan.columns)
         return files
 
 
@@ -121,6 +126,7 @@ def compact(
         at_stage("planned")
         if not full and _is_up_to_date(plan):
             version = plan.snapshot.base_version if plan.snapshot else None
+            follow_base(lake, table)
             return CompactionResult(table, False, plan.deltas_version, version)
         job = WriteSnapshot(target_file_bytes, every_range=_columns_changed(plan))
         changes = collect_changes(plan, engine(plan, job, tracker))
@@ -130,6 +136,8 @@ def compact(
         outcome = _commit_base(plan, changes, deletes_version)
         if outcome is not None:
             at_stage("base committed")
+            follow_base(lake, table)
+            at_stage("state committed")
             if outcome.is_new:
                 merge_small_files(lake, table)
             return outcome

@@ -69,6 +69,7 @@ def files_of(delta_table: Any) -> list[DataFile]:
             row.get(f"max.{ROW_ID}"),
             row.get(f"min.{HLC}"),
             row.get(f"max.{HLC}"),
+            row["modification_time"],
         )
         for row in rows
     ]

@@ -19,7 +19,7 @@ from driftline.lake.registry import every_column, schema_of
 from driftline.lake.replay import replay_order
 from driftline.lake.rows import decode_deltas
 
-_PARTS: tuple[Part, ...] = ("deltas", "deletes", "base", "archive")
+_PARTS: tuple[Part, ...] = ("deltas", "deletes", "base", "state", "archive")
 _STATISTICS_LIMIT = 64
 
 

@@ -3,6 +3,7 @@
     tables/{table}/deltas/{date}/{gateway}/{minHlc}-{maxHlc}-{attempt}.parquet    every delta, a Delta table
     tables/{table}/base/…          one row per live row id, a Delta table
     tables/{table}/deletes/…       equality deletes, a Delta table
+    tables/{table}/state/…         the rows of base with plain columns, for everybody, a Delta table
     tables/{table}/envelopes/…     deltas that no schema takes yet, as JSON
     tables/{table}/set-aside/…     deltas that came below the retention horizon, as JSON
     tables/{table}/archive/…       where replay starts once a retention horizon is set, a Delta table
@@ -28,7 +29,7 @@ import pyarrow.fs as pa_fs
 from driftline.deltas.names import check_gateway_id, check_table_name
 from driftline.errors import LakeError
 
-Part = Literal["deltas", "base", "deletes", "archive"]
+Part = Literal["deltas", "base", "deletes", "archive", "state"]
 
 _MERGED = "m"  # attempt tokens are hexadecimal
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

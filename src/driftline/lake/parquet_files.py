@@ -34,6 +34,7 @@ class DataFile:
     max_row_id: str | None = None
     min_hlc: int | None = None
     max_hlc: int | None = None
+    committed_ms: int = 0
 
     def stats(self) -> str:
         """The statistics as the Delta log holds them."""

@@ -73,14 +73,6 @@ class FoldPlan:
         return "archive" if self.snapshot is None else "base"
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    lake: Lake
-    table: str
-    deltas_table: Any
-    base_pins: Pins | None
-
-
 def plan_fold(
     lake: Lake,
     table: str,
@@ -105,8 +97,8 @@ def plan_fold(
     horizon = horizon_of(load(lake, table, "deltas"))
     latest = as_of if snapshot_as_of is None else snapshot_as_of
     check_horizon(table, latest, horizon)
-    snapshot = None if full else _usable_snapshot(lake, table, latest, schema.columns, deltas_table)
-    new = _new_files(_Reading(lake, table, deltas_table, base_pins), snapshot)
+    snapshot = None if full else usable_snapshot(lake, table, latest, schema.columns, deltas_table)
+    new = new_files(lake, table, deltas_table, base_pins, snapshot)
     if new is None:  # the log no longer tells what is new: fold in full
         snapshot, new = None, files_of(deltas_table)
     deltas = tuple(sorted((file for file in new if _matters(file, as_of, horizon)), key=lambda file: file.path))
@@ -172,9 +164,10 @@ def _with_ranges(plan: FoldPlan, rows_per_range: int, target_file_bytes: int) ->
     return replace(plan, ranges=ranges)
 
 
-def _usable_snapshot(
+def usable_snapshot(
     lake: Lake, table: str, as_of: int | None, columns: Sequence[ColumnSchema], deltas_table: Any
 ) -> Snapshot | None:
+    """The newest snapshot that can stand for the deltas it folds, as of an hlc."""
     snapshot = newest_snapshot(lake, table) if as_of is None else snapshot_as_of(lake, table, as_of)
     if snapshot is None or snapshot.deltas_version > deltas_table.version():
         return None
@@ -183,17 +176,19 @@ def _usable_snapshot(
     return snapshot if snapshot.covers(columns, lake, table) else None
 
 
-def _new_files(plan_for: _Reading, snapshot: Snapshot | None) -> list[DataFile] | None:
+def new_files(
+    lake: Lake, table: str, deltas_table: Any, base_pins: Pins | None, snapshot: Snapshot | None
+) -> list[DataFile] | None:
     """The delta files that a snapshot does not fold, or None where its version of deltas is no longer known."""
-    files = files_of(plan_for.deltas_table)
+    files = files_of(deltas_table)
     if snapshot is None:
         return files
-    then = load(plan_for.lake, plan_for.table, "deltas", snapshot.deltas_version)
+    then = load(lake, table, "deltas", snapshot.deltas_version)
     if then is None:
         return None
     folded = {file.path for file in files_of(then)}
     # Merged files hold what the newest snapshot had folded; for an older one they are read again, which does no harm.
-    is_newest = snapshot.pins == plan_for.base_pins
+    is_newest = snapshot.pins == base_pins
     return [file for file in files if file.path not in folded and not (is_newest and is_merged(file.path))]
 
 

@@ -25,7 +25,7 @@ def vacuum(lake: Lake, table: str, *, hours: int = DEFAULT_HOURS, dry_run: bool 
     """
     lake.table_name(table)
     base_versions, deletes_versions = _kept_versions(lake, table, hours)
-    kept: dict[Part, list[int]] = {"base": base_versions, "deletes": deletes_versions, "deltas": [], "archive": []}
+    kept: dict[Part, list[int]] = {"base": base_versions, "deletes": deletes_versions, "archive": [], "state": []}
     kept["deltas"] = sorted(last_versions(lake, table).values())  # earlier generations stay readable
     gone: list[str] = []
     for part, versions in kept.items():

@@ -70,9 +70,10 @@ def describe(pipeline: Pipeline, role: str, place: Path) -> list[OutputFile]:
     return found
 
 
-def are_there(pipeline: Pipeline, outputs: Iterable[OutputFile], *, thorough: bool = False) -> bool:
-    """Whether committed files are still what they were; bytes are read only where times differ, or on demand."""
-    return all(_is_there(pipeline.place(output.path), output, thorough) for output in outputs)
+def missing_output(pipeline: Pipeline, outputs: Iterable[OutputFile], *, thorough: bool = False) -> str | None:
+    """The first committed file that is not what it was; bytes are read only where times differ, or on demand."""
+    lost = (output.path for output in outputs if not _is_there(pipeline.place(output.path), output, thorough))
+    return next(lost, None)
 
 
 def sweep(places: Iterable[Path]) -> None:

@@ -32,6 +32,7 @@ class StageRun:
     counts: Mapping[str, int] | None = None
     problem: str | None = None
     record: StageRecord | None = None
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

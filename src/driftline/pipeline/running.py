@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from driftline.errors import Cancelled, DriftlineError, LockedError
 from driftline.files import exclusive_lock, explain_os_error, naming_the_file
@@ -15,12 +17,23 @@ from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.engine import RunEngine
 from driftline.pipeline.fingerprints import FileFingerprint, FingerprintCache, files_below
 from driftline.pipeline.graph import build, state_directory
-from driftline.pipeline.outputs import Outputs, are_there, sweep, sweep_state
+from driftline.pipeline.outputs import Outputs, missing_output, sweep, sweep_state
 from driftline.pipeline.records import RecordStore, RunRecord, StageRun, new_run_id, timestamp, versions
-from driftline.pipeline.stages import Stage, StageContext, StageRecord
+from driftline.pipeline.selection import Selection
+from driftline.pipeline.stages import Result, Stage, StageContext, StageRecord, changed_basis
 from driftline.progress import Tracker
 
 StageListener = Callable[[StageRun], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is known of a stage before it runs: its record, what it rests on, and why it has to run, if it has to."""
+
+    known: StageRecord | None
+    key: str
+    basis: Mapping[str, Any]
+    why: str | None
 
 
 class PipelineRun:
@@ -36,6 +49,7 @@ class PipelineRun:
         ignore_thresholds: bool = False,
         thorough: bool = False,
         full_refresh: bool = False,
+        selection: Selection | None = None,
         on_stage: StageListener = lambda done: None,
     ) -> None:
         self.pipeline = pipeline
@@ -50,6 +64,7 @@ class PipelineRun:
         self._ignore_thresholds = ignore_thresholds
         self._thorough = thorough
         self._full_refresh = full_refresh
+        self.selection = selection or Selection()
         self._on_stage = on_stage
 
     def run(self) -> None:
@@ -101,9 +116,12 @@ class PipelineRun:
     def _hindrance(self, stage: Stage) -> StageRun | None:
         """Why a stage cannot run: what it needs is not there."""
         results = {self.runs[need].result: need for need in stage.needs}
-        for result in ("cancelled", "failed", "blocked", "gated"):
+        for result in ("cancelled", "failed", "blocked", "gated", "skipped"):
             if result in results:
-                become = "blocked" if result == "failed" else result
+                become: Result = "blocked" if result == "failed" else result
+                if result == "skipped" and self.selection.takes(stage):
+                    words = f"needs {results[result]}, which is not selected and not fresh"
+                    return StageRun(stage.name, "blocked", problem=words)
                 return StageRun(stage.name, become, problem=f"needs {results[result]}")
         if any(self._is_over(need) for need in stage.needs):
             return StageRun(stage.name, "gated", problem="a threshold was exceeded")
@@ -129,25 +147,24 @@ class PipelineRun:
         started = time.monotonic()
         try:
             self.tracker.check()
-            record, kept = self._done_or_kept(stage)
+            return self._done_or_kept(stage)
         except Cancelled:
             return StageRun(stage.name, "cancelled", time.monotonic() - started)
         except Exception as error:  # noqa: BLE001 - whatever fails, the other stages go on
             if self.tracker.cancelled:  # an engine that was ended in the middle of its work
                 return StageRun(stage.name, "cancelled", time.monotonic() - started)
             return StageRun(stage.name, "failed", time.monotonic() - started, problem=_words(error, stage))
-        seconds = time.monotonic() - started
-        return StageRun(stage.name, "kept" if kept else "done", seconds, record.counts, record=record)
 
-    def _done_or_kept(self, stage: Stage) -> tuple[StageRecord, bool]:
+    def _done_or_kept(self, stage: Stage) -> StageRun:
         started = time.monotonic()
         tracker = self.tracker.branch(stage.name)
         context = self._context(stage, tracker)
-        needs = [context.needed[name].digest for name in stage.needs]
-        key = stage.key([context.fingerprint_of(path) for path in stage.sources], needs)
-        known = self.store.stage(stage.name)
-        if not self._full_refresh and known and known.key == key and self._is_fresh(stage, context, known):
-            return known, True
+        verdict = self._look(stage, context)
+        if verdict.why is None:
+            assert verdict.known is not None
+            return StageRun(stage.name, "kept", time.monotonic() - started, verdict.known.counts, record=verdict.known)
+        if not self.selection.takes(stage):
+            return StageRun(stage.name, "skipped", problem=f"not selected ({verdict.why})")
         self.store.forget_stage(stage.name)
         try:
             outcome = stage.action(context)
@@ -160,13 +177,49 @@ class PipelineRun:
         inputs = tuple(entry.to_record() for path in stage.sources for entry in context.sources[path])
         seconds = round(time.monotonic() - started, 3)
         record = StageRecord(
-            stage.name, key, dict(outcome.counts), dict(outcome.facts), inputs, outputs, seconds, timestamp()
+            stage.name,
+            verdict.key,
+            dict(outcome.counts),
+            dict(outcome.facts),
+            inputs,
+            outputs,
+            seconds,
+            timestamp(),
+            verdict.basis,
         )
         self.store.keep_stage(record)
-        return record, False
+        return StageRun(stage.name, "done", time.monotonic() - started, record.counts, record=record, why=verdict.why)
 
-    def _is_fresh(self, stage: Stage, context: StageContext, known: StageRecord) -> bool:
-        return are_there(self.pipeline, known.outputs, thorough=self._thorough) and stage.is_fresh(context, known.facts)
+    def look(self, stage: Stage) -> Verdict:
+        """Whether a stage would have to run, and why; the stages that it needs have been looked at."""
+        return self._look(stage, self._context(stage, self.tracker.branch(stage.name)))
+
+    def _look(self, stage: Stage, context: StageContext) -> Verdict:
+        sources = {self.pipeline.shown(path): context.fingerprint_of(path) for path in stage.sources}
+        basis = stage.basis(sources, {name: context.needed[name].digest for name in stage.needs})
+        known = self.store.stage(stage.name)
+        return Verdict(known, stage.key(basis), basis, self._why(stage, context, known, basis))
+
+    def _why(
+        self, stage: Stage, context: StageContext, known: StageRecord | None, basis: Mapping[str, Any]
+    ) -> str | None:
+        """Why a stage has to run; None where what is there still holds."""
+        if known is None:
+            return "it has not been done"
+        if self._full_refresh and self.selection.takes(stage):
+            return "everything is to be done again"
+        if known.key != stage.key(basis):
+            return changed_basis(known.basis, basis)
+        lost = missing_output(self.pipeline, known.outputs, thorough=self._thorough)
+        if lost is not None:
+            return f"{lost} is missing or was changed"
+        return (
+            None if stage.is_fresh(context, known.facts) else "the lake or registry no longer holds what it left there"
+        )
+
+    def bytes_of(self, stage: Stage) -> int:
+        """How much a stage reads."""
+        return _bytes_of(set(stage.sources))
 
     def _context(self, stage: Stage, tracker: Tracker) -> StageContext:
         sources = {path: self._fingerprints_of(path, tracker) for path in stage.sources}
@@ -190,6 +243,7 @@ def run_pipeline(
     ignore_thresholds: bool = False,
     thorough: bool = False,
     full_refresh: bool = False,
+    selection: Selection | None = None,
     on_stage: StageListener = lambda done: None,
 ) -> RunRecord:
     """Run a pipeline to its end and keep the record; a run of the same pipeline that is under way is waited for."""
@@ -203,8 +257,10 @@ def run_pipeline(
             ignore_thresholds=ignore_thresholds,
             thorough=thorough,
             full_refresh=full_refresh,
+            selection=selection,
             on_stage=on_stage,
         )
+        run.selection.check(run.stages, full_refresh=full_refresh)
         run.run()
         record = RunRecord(
             new_run_id(),

@@ -112,6 +112,14 @@ def _day(text: str) -> date | None:
         return None
 
 
+def label_order(label: str) -> tuple[int, str] | None:
+    """Where a snapshot of this label stands among others; None for what is no snapshot's label."""
+    if label.isdecimal() and _day(label) is None:
+        return int(label), ""
+    day = _day(label)
+    return None if day is None else (0, day.isoformat())
+
+
 def _order(snapshot: Snapshot) -> tuple[int, str]:
     return (int(snapshot.label), "") if snapshot.label.isdecimal() else (0, snapshot.label)
 

@@ -22,8 +22,8 @@ CACHE_VERSION = (
 )
 
 # done: it ran; kept: done before and still true; failed: it raised; blocked: it needs one that failed;
-# gated: a threshold before it was exceeded; cancelled: the run was stopped before it
-Result = Literal["done", "kept", "failed", "blocked", "gated", "cancelled"]
+# gated: a threshold before it was exceeded; cancelled: the run was stopped before it; skipped: not selected, not fresh
+Result = Literal["done", "kept", "failed", "blocked", "gated", "cancelled", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +68,47 @@ class Stage:
         """The table, payload set or index it belongs to."""
         return self.name.partition("/")[0]
 
-    def key(self, sources: list[str], needs: list[str]) -> str:
-        """Equal keys, equal results: a hash of what is read, what is declared and what the needed stages made."""
-        parts = {
+    @property
+    def label(self) -> str:
+        """The snapshot it belongs to, or what follows them as a whole."""
+        return self.name.split("/")[1]
+
+    @property
+    def step(self) -> str:
+        """What it does."""
+        return self.name.rpartition("/")[2]
+
+    def basis(self, sources: Mapping[str, str], needs: Mapping[str, str]) -> dict[str, Any]:
+        """What its result follows from: what is read, what is declared, and what the needed stages made."""
+        return {
             "version": CACHE_VERSION,
-            "stage": self.name,
             "options": dict(self.options),
-            "sources": sources,
+            "sources": dict(sources),
             "extra_inputs": dict(self.extra_inputs()),
-            "needs": needs,
+            "needs": dict(needs),
             "outputs": sorted(self.outputs),
         }
+
+    def key(self, basis: Mapping[str, Any]) -> str:
+        """Equal keys, equal results: a hash of the basis; where sources lie does not matter."""
+        parts = {**basis, "stage": self.name}
+        parts["sources"], parts["needs"] = list(basis["sources"].values()), list(basis["needs"].values())
         return sha256_hex(canonical_json(parts))
+
+
+def changed_basis(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs between two bases, in words."""
+    if before.get("version") != now["version"]:
+        return "this version of driftline gives other results"
+    found = [f"{name} changed" for name in _differing(before.get("sources", {}), now["sources"])]
+    found += [f"option {name!r} changed" for name in _differing(before.get("options", {}), now["options"])]
+    found += [f"{name} gave another result" for name in _differing(before.get("needs", {}), now["needs"])]
+    found += [f"{name} changed" for name in _differing(before.get("extra_inputs", {}), now["extra_inputs"])]
+    return ", ".join(found) or "another output is declared"
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return [name for name in {**before, **now} if before.get(name) != now.get(name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +134,7 @@ class StageRecord:
     outputs: tuple[OutputFile, ...]
     seconds: float
     finished_at: str
+    basis: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:

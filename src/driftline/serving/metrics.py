@@ -28,6 +28,7 @@ _PLAIN = {
     "driftline_flush_errors_total": "Flushes that failed and will be tried again.",
     "driftline_set_back_total": "Times that the log, or the lake, was found set back.",
     "driftline_set_aside_deltas_total": "Deltas below the lake's horizon, kept aside.",
+    "driftline_compactions_total": "Tables folded into a new snapshot.",
     "driftline_snapshot_pages_total": "Pages of snapshots sent to clients.",
     "driftline_imported_deltas_total": "Deltas taken in from the lake.",
 }

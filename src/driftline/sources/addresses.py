@@ -21,14 +21,14 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # Counts only at the end, before digits or an ISO time with its zone.
 _VERSION = re.compile(r"(.+)@(\d+|\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2}))\Z")
 _PREFIXES = ("delta", "iceberg", "spark")
-_KNOWN_SCHEMES = (*SCHEMES, "file")
+_KNOWN_SCHEMES = (*SCHEMES, "file", "postgresql")
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
     """What was named: its text, and the parts that formats look at.
 
-    `kind` is the word before a `:` that names a format (`delta:…`), else "".
+    `kind` is the word before a `:` that names a format (`delta:…`) or a database (`postgresql`), else "".
     """
 
     text: str
@@ -48,6 +48,9 @@ def parse_address(text: str) -> Address:
     scheme = _SCHEME.match(text)
     if scheme is not None and scheme[1] not in _KNOWN_SCHEMES:
         raise unsupported(text, scheme[1])
+    if scheme is not None and scheme[1] == "postgresql":
+        location, _, table = text.partition(_TABLE_MARK)
+        return Address(text, location, table or None, "postgresql")
     versioned = _VERSION.match(text)
     if versioned is not None and is_delta_folder(versioned[1]):
         return Address(text, _local(versioned[1]), kind="delta", version=versioned[2])
@@ -66,11 +69,10 @@ def unsupported(text: str, scheme: str) -> InputError:
     """The error for an address that nobody serves."""
     remedy = {
         "hdfs": "copy the files to a path or an object store that this machine sees",
-        "postgresql": "export the table, or hand it over as a Spark or Arrow object",
         "mysql": "export the table, or hand it over as a Spark or Arrow object",
         "iceberg": "name its files, or read it with Spark and use driftline.spark.diff",
         "spark": "read it with spark.table(…) and use driftline.spark.diff",
-    }.get(scheme, "use a path, s3://, gs://, abfs://, file://, delta:LOCATION or FILE.db::TABLE")
+    }.get(scheme, "use a path, s3://, gs://, abfs://, file://, delta:LOCATION, postgresql://…::TABLE or FILE.db::TABLE")
     return InputError(f"{text}: addresses of {scheme} are not served: {remedy}", code="unsupported_address", path=text)
 
 

@@ -49,6 +49,12 @@ def cells_by_column(rows: Iterable[Mapping[str, Any]], declared: Sequence[str] =
     return {name: [json_text(row.get(name)) for row in found] for name in names}
 
 
+def compact_json(column: pa.ChunkedArray) -> pa.Array:
+    """A column of JSON texts in the compact form of cells."""
+    texts = ("null" if text is None else json_text(json.loads(text)) for text in column.to_pylist())
+    return pa.array(list(texts), pa.large_string())
+
+
 def column_kinds(schema: pa.Schema) -> dict[str, str]:
     """What the columns of a schema hold, where text that meets them is to be read as more than text."""
     return {field.name: kind for field in schema if (kind := _kind_of(field.type)) is not None}

@@ -86,11 +86,25 @@ def spool_rows(
     return SplitSide(tuple(header), splits, sum(one.rows for one in splits), typed=True, kinds=known)
 
 
+def spool_tables(tables: Iterable[pa.Table], header: Sequence[str], workspace: Workspace) -> SplitSide:
+    """Copy tables of JSON text into batches."""
+    splits = [
+        SpooledBatch(_write_table(table, workspace), table.nbytes, table.num_rows, tuple(header))
+        for table in tables
+        if table.num_rows
+    ]
+    return SplitSide(tuple(header), splits, sum(one.rows for one in splits), typed=True)
+
+
 def _write(batch: list[Row], workspace: Workspace) -> tuple[str, int]:
     texts = cells_by_column(batch)
     arrays = [pa.array(column, pa.large_string()) for column in texts.values()]
     table = pa.Table.from_arrays(arrays, list(texts))
+    return _write_table(table, workspace), table.nbytes
+
+
+def _write_table(table: pa.Table, workspace: Workspace) -> str:
     target = workspace.new_file("batch.arrow")
     with naming_the_file(target), pa.ipc.new_file(str(target), table.schema) as out:
         out.write_table(table)
-    return str(target), table.nbytes
+    return str(target)

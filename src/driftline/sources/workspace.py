@@ -6,8 +6,16 @@ import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from driftline.files import naming_the_file
+
+
+class Closeable(Protocol):
+    """Whatever wants to be closed."""
+
+    def close(self) -> None:
+        """Let go of it."""
 
 
 class Workspace:
@@ -17,6 +25,7 @@ class Workspace:
         self._parent = parent
         self._folder: Path | None = None
         self._made = 0
+        self._open: list[Closeable] = []
 
     def __enter__(self) -> Workspace:
         return self
@@ -39,8 +48,14 @@ class Workspace:
         self._made += 1
         return self.folder / f"{self._made:05d}-{name}"
 
+    def keep_open(self, thing: Closeable) -> None:
+        """Keep a connection for as long as the work lasts."""
+        self._open.append(thing)
+
     def close(self) -> None:
-        """Remove the folder."""
+        """Close what was kept open, and remove the folder."""
+        while self._open:
+            self._open.pop().close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from driftline.errors import TableError
-from driftline.spark.comparable import comparable
+from driftline.spark.comparable import comparable, is_comparable
 from driftline.tables.columns import Comparison, settle_columns
 from driftline.tables.options import DiffOptions, check_options
 
@@ -42,6 +42,7 @@ class _Shape(NamedTuple):
     names: list[str]
     kinds: list[t.DataType]
     options: DiffOptions
+    ordered: bool
     settled: Comparison
 
     @property
@@ -63,8 +64,12 @@ def diff(
     header_mode: str = "strict",
     emit_unchanged: bool = False,
     ignore_row_order: bool = False,
+    ordered: bool = True,
 ) -> DataFrameDiff:
-    """Compare two DataFrames; they are read more than once, so cache what is dear to compute."""
+    """Compare two DataFrames; they are read more than once, so cache what is dear to compute.
+
+    Without `ordered` the events come in no order, which spares a sort of all of them.
+    """
     options = check_options(
         mode=mode,
         key_columns=key,
@@ -73,9 +78,9 @@ def diff(
         ignore_row_order=ignore_row_order,
     )
     settled = settle_columns(a.columns, b.columns, options)
-    shape = _Shape(a.columns, [field.dataType for field in a.schema.fields], options, settled)
-    rows_a, rows_b = _positioned(a, a.columns), _positioned(b, a.columns)
-    _check_types(shape, rows_b.schema)
+    shape = _Shape(a.columns, [field.dataType for field in a.schema.fields], options, ordered, settled)
+    _check_types(shape, b.schema)
+    rows_a, rows_b = _positioned(a, shape), _positioned(b, shape)
     if options.ignore_row_order:
         return _diff_multisets(rows_a, rows_b, shape)
     if options.mode == "positional":
@@ -84,14 +89,22 @@ def diff(
     return _diff_pairs(_keyed(rows_a, "a", shape), _keyed(rows_b, "b", shape), shape)
 
 
-def _positioned(frame: DataFrame, names: list[str]) -> DataFrame:
-    """The columns in A's order, named by position."""
-    own = frame.toDF(*(f"c{names.index(name)}" for name in frame.columns))
-    return own.select(*(f"c{number}" for number in range(len(names))))
+def _positioned(frame: DataFrame, shape: _Shape) -> DataFrame:
+    """The columns in A's order, named by position, and beside them the comparable form of those that need one.
+
+    From here on expressions are written as SQL over such names: one call for a table of any width, where a call for
+    each column took a minute for hundreds of them.
+    """
+    own = frame.toDF(*(f"c{shape.names.index(name)}" for name in frame.columns))
+    kinds = {field.name: field.dataType for field in own.schema.fields}
+    plain = [f"c{p}" for p in _all(shape)]
+    extra = [comparable(f.col(c), kinds[c]).alias(f"k{c[1:]}") for c in plain if not is_comparable(kinds[c])]
+    return own.select(*plain, *extra)
 
 
 def _check_types(shape: _Shape, other: t.StructType) -> None:
-    for name, kind, field in zip(shape.names, shape.kinds, other.fields, strict=True):
+    for name, kind in zip(shape.names, shape.kinds, strict=True):
+        field = other[name]
         if kind.simpleString() != field.dataType.simpleString():
             raise TableError(
                 f"Type mismatch in column {json.dumps(name, ensure_ascii=False)}: {kind.simpleString()} in A, "
@@ -101,83 +114,86 @@ def _check_types(shape: _Shape, other: t.StructType) -> None:
             )
 
 
-def _row(shape: _Shape) -> Column:
-    return f.struct(*(f"c{number}" for number in range(len(shape.names))))
+def _cell(position: int, shape: _Shape) -> str:
+    """The column that a cell is compared by."""
+    return f"{'c' if is_comparable(shape.kinds[position]) else 'k'}{position}"
 
 
-def _comparable_cells(positions: list[int], shape: _Shape) -> Column:
+def _struct(cells: Iterable[str]) -> str:
     # A struct, because its null fields are equal to each other, unlike null columns in a join.
-    return f.struct(*(comparable(f.col(f"c{p}"), shape.kinds[p]).alias(f"k{p}") for p in positions))
+    return f"struct({', '.join(cells)})"
+
+
+def _place(positions: list[int], shape: _Shape) -> Column:
+    return f.expr(_struct(f"{_cell(p, shape)} AS k{p}" for p in positions)).alias("place")
 
 
 def _keyed(rows: DataFrame, side: str, shape: _Shape) -> DataFrame:
-    return rows.select(_comparable_cells(shape.key_positions, shape).alias("place"), _row(shape).alias(side))
+    return rows.select(_place(shape.key_positions, shape), f.struct("*").alias(side))
 
 
 def _numbered(rows: DataFrame, side: str) -> DataFrame:
-    shape = f.struct(*rows.columns)
-    return rows.zipWithIndex("place").select((f.col("place") + _FIRST_ROW).alias("place"), shape.alias(side))
+    row = f.struct(*rows.columns).alias(side)
+    return rows.zipWithIndex("place").select((f.col("place") + _FIRST_ROW).alias("place"), row)
 
 
 def _diff_pairs(a: DataFrame, b: DataFrame, shape: _Shape) -> DataFrameDiff:
     """Rows that meet in the same place, by key or by position."""
-    # Two structs, because a chain of one comparison a column grows deeper than the JVM's stack.
-    same = _side_cells("a", shape).eqNullSafe(_side_cells("b", shape))
+    sides = [_struct(f"{side}.{_cell(p, shape)} AS k{p}" for p in shape.compared) for side in "ab"]
     kind = (
-        f.when(f.col("a").isNull(), "added")
-        .when(f.col("b").isNull(), "removed")
-        .when(same, "unchanged")
-        .otherwise("changed")
+        f"CASE WHEN a IS NULL THEN 'added' WHEN b IS NULL THEN 'removed' WHEN {sides[0]} <=> {sides[1]} "
+        "THEN 'unchanged' ELSE 'changed' END"
     )
-    paired = a.join(b, "place", "full_outer").withColumn("type", kind)
+    paired = a.join(b, "place", "full_outer").withColumn("type", f.expr(kind))
     shown = paired if shape.options.emit_unchanged else paired.where("type <> 'unchanged'")
     changed = f.col("type") == "changed"
+    placed = shown.withColumn("row", f.coalesce("a", "b"))
     place = (
         f.col("place").alias("row_index")
         if shape.options.mode == "positional"
-        else _named(f.coalesce("a", "b"), shape.key_positions, shape).alias("key")
+        else _named("row", shape.key_positions, shape).alias("key")
     )
-    events = shown.orderBy("place").select(
+    ordered = placed.orderBy("place") if shape.ordered else placed
+    events = ordered.select(
         "type",
         place,
-        f.when(~changed, _named(f.coalesce("a", "b"), _all(shape), shape)).alias("row"),
+        f.when(~changed, _named("row", _all(shape), shape)).alias("row"),
         f.when(changed, _changed_names(shape)).alias("changed"),
-        f.when(changed, _named(f.col("a"), _all(shape), shape)).alias("before"),
-        f.when(changed, _named(f.col("b"), _all(shape), shape)).alias("after"),
+        f.when(changed, _named("a", _all(shape), shape)).alias("before"),
+        f.when(changed, _named("b", _all(shape), shape)).alias("after"),
         f.when(changed, _delta(shape)).alias("delta"),
     )
     return DataFrameDiff(events, _stats(paired.select("type", f.lit(1).alias("rows"))))
 
 
-def _side_cells(side: str, shape: _Shape) -> Column:
-    return f.struct(*(comparable(f.col(f"{side}.c{p}"), shape.kinds[p]).alias(f"k{p}") for p in shape.compared))
-
-
-def _cell_differs(position: int, shape: _Shape) -> Column:
-    cells = (comparable(f.col(f"{side}.c{position}"), shape.kinds[position]) for side in "ab")
-    before, after = cells
-    return ~before.eqNullSafe(after)
+def _differs(position: int, shape: _Shape) -> str:
+    cell = _cell(position, shape)
+    return f"NOT (a.{cell} <=> b.{cell})"
 
 
 def _changed_names(shape: _Shape) -> Column:
-    names = (f.when(_cell_differs(p, shape), f.lit(shape.names[p])) for p in shape.compared)
-    return f.array_compact(f.array(*names))
+    numbers = (f"CASE WHEN {_differs(p, shape)} THEN {n} END" for n, p in enumerate(shape.compared))
+    names = f.array(*(f.lit(shape.names[p]) for p in shape.compared))
+    return f.transform(f.expr(f"array_compact(array({', '.join(numbers)}))"), lambda number: names[number])
 
 
 def _delta(shape: _Shape) -> Column:
     """A struct with a member for every column, null where it did not change."""
-    return f.struct(
-        *(
-            f.when(
-                _cell_differs(p, shape), f.struct(f.col(f"a.c{p}").alias("from"), f.col(f"b.c{p}").alias("to"))
-            ).alias(shape.names[p])
-            for p in shape.compared
-        )
+    parts = (
+        f"CASE WHEN {_differs(p, shape)} THEN named_struct('from', a.c{p}, 'to', b.c{p}) END AS d{p}"
+        for p in shape.compared
     )
+    kinds = [
+        t.StructField(shape.names[p], t.StructType().add("from", shape.kinds[p]).add("to", shape.kinds[p]))
+        for p in shape.compared
+    ]
+    return f.expr(_struct(parts)).cast(t.StructType(kinds))
 
 
-def _named(row: Column, positions: list[int], shape: _Shape) -> Column:
-    return f.struct(*(row[f"c{position}"].alias(shape.names[position]) for position in positions))
+def _named(row: str, positions: list[int], shape: _Shape) -> Column:
+    """Some cells of a row as a struct with the user's names, which are never part of an expression's text."""
+    kind = t.StructType([t.StructField(shape.names[p], shape.kinds[p]) for p in positions])
+    return f.expr(_struct(f"{row}.c{p} AS c{p}" for p in positions)).cast(kind)
 
 
 def _all(shape: _Shape) -> list[int]:
@@ -206,14 +222,13 @@ def _diff_multisets(a: DataFrame, b: DataFrame, shape: _Shape) -> DataFrameDiff:
     ).select("place", "row", "kind.type", "kind.rows")
     surplus = kinds.where("type <> 'unchanged' and rows > 0")
     repeated = surplus.select("place", "type", "row", f.explode(f.expr("sequence(1, rows)")).alias("nth"))
-    events = repeated.orderBy("place", f.col("type").desc()).select(
-        "type", _named(f.col("row"), _all(shape), shape).alias("row")
-    )
+    ordered = repeated.orderBy("place", f.col("type").desc()) if shape.ordered else repeated
+    events = ordered.select("type", _named("row", _all(shape), shape).alias("row"))
     return DataFrameDiff(events, _stats(kinds.select("type", "rows")))
 
 
 def _counted(rows: DataFrame, side: str, shape: _Shape) -> DataFrame:
-    placed = rows.select(_comparable_cells(shape.compared, shape).alias("place"), _row(shape).alias("row"))
+    placed = rows.select(_place(shape.compared, shape), f.struct("*").alias("row"))
     return placed.groupBy("place").agg(f.first("row").alias(side), f.count("*").alias(f"rows_{side}"))
 
 
@@ -249,7 +264,7 @@ def _key_cells(rows: DataFrame, side: str, shape: _Shape) -> DataFrame:
     return rows.select(
         f.lit(side).alias("side"),
         f.coalesce(*missing).alias("missing"),
-        _comparable_cells(shape.key_positions, shape).alias("place"),
+        _place(shape.key_positions, shape),
         f.to_json(named, {"ignoreNullFields": "false"}).alias("text"),
     )
 

@@ -10,6 +10,7 @@ from driftline.sources.formats.delta import DeltaFormat
 from driftline.sources.formats.hive import HiveFormat
 from driftline.sources.formats.jsonl import JsonLinesFormat
 from driftline.sources.formats.parquet import ParquetFormat
+from driftline.sources.formats.postgresql import PostgresFormat
 from driftline.sources.formats.sqlite import SqliteFormat
 from driftline.sources.port import Format
 
@@ -17,6 +18,7 @@ from driftline.sources.port import Format
 FORMATS: tuple[Format, ...] = (
     DeltaFormat(),
     HiveFormat(),
+    PostgresFormat(),
     SqliteFormat(),
     ParquetFormat(),
     JsonLinesFormat(),

@@ -8,6 +8,8 @@ nulls for renamed columns without a word.)
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -47,10 +49,11 @@ class DeltaFormat:
 
     def open(self, address: Address, opening: Opening) -> DataFileSource:
         """The table as of its version."""
-        table = _table_at(address)
-        _check_protocol(table, address.text)
-        schema, physical = _columns(table)
-        data = _data_files(table, address, physical)
+        with _explained(address):
+            table = _table_at(address)
+            _check_protocol(table, address.text)
+            schema, physical = _columns(table)
+            data = _data_files(table, address, physical)
         identity = f"delta:{table.metadata().id}@{table.version()}"  # versions never change
         return DataFileSource(data, schema, physical, self.name, ordered=False, identity=identity)
 
@@ -69,18 +72,31 @@ def _table_at(address: Address) -> DeltaTable:
             if at.timestamp() * 1000 < first:  # deltalake would give the oldest version without a word
                 raise _no_such_version(address)
             table.load_as_version(at)
+    except TableNotFoundError:
+        raise
+    except (DeltaError, OSError, ValueError) as error:
+        if address.version:
+            raise _no_such_version(address) from error
+        raise
+    return table
+
+
+@contextmanager
+def _explained(address: Address) -> Iterator[None]:
+    """What `deltalake` complains about in one clear line; a damaged log may show anywhere."""
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    try:
+        yield
     except TableNotFoundError as error:
         raise InputError(
             f"{address.path} is no Delta table: there is no log", code="not_found", path=address.path
         ) from error
-    except (DeltaError, OSError, ValueError) as error:
-        if address.version:
-            raise _no_such_version(address) from error
-        first_line = str(error).splitlines()[0]
+    except (DeltaError, OSError, ValueError, KeyError) as error:
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
             f"{address.path} cannot be read as a Delta table: {first_line}", code="invalid_delta", path=address.path
         ) from error
-    return table
 
 
 def _no_such_version(address: Address) -> InputError:

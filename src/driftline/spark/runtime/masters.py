@@ -1,7 +1,7 @@
 """What the address of a Spark master means, and whether anybody answers there.
 
 Spark itself waits long and says little: 99 s for a master that is not there, for ever on a YARN without settings. So
-the address is tried before Spark is started (sources §6.3).
+the address is tried before Spark is started (sources §7.3).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def unreachable(master: str, reason: str) -> EngineError:
     """The error for a master that does not answer."""
     kind = "Spark Connect server" if is_connect(master) else "Spark master"
     return EngineError(
-        f"no {kind} answers at {master}: {reason}: check the address and that it runs, "
+        f"no {kind} answers at {master.removeprefix('sc://')}: {reason}: check the address and that it runs, "
         f"or use --master '{LOCAL_MASTER}' (this machine) or --engine local",
         code="spark_unreachable",
         master=master,
@@ -154,7 +154,7 @@ def _refusal(address: Address) -> str | None:
         with socket.create_connection(address, _ANSWER_SECONDS):
             return None
     except OSError as error:
-        return (error.strerror or str(error)).lower()
+        return error.strerror or str(error)
 
 
 def _yarn_addresses() -> list[Address]:

@@ -1,0 +1,204 @@
+"""Databases and tables in a real Git repository."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+from driftline.cli.main import driftline as command
+from driftline.cli.outcome import run
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+USERS = "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT, age INTEGER)"
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """An empty repository in which `driftline` is the one of this environment."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    for name, value in (("AUTHOR", "a"), ("COMMITTER", "c")):
+        monkeypatch.setenv(f"GIT_{name}_NAME", value)
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", f"{value}@example.org")
+    (tmp_path / "home").mkdir()
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    git("init", "-q", "-b", "main")
+    return folder
+
+
+def git(*arguments, code=0):
+    done = subprocess.run(["git", *arguments], capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def driftline(*arguments, code=0):
+    assert run(command, list(arguments)) == code
+
+
+def run_sql(*statements, path="app.db"):
+    connection = apsw.Connection(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+def rows(path="app.db"):
+    return apsw.Connection(path).execute("SELECT * FROM users ORDER BY id").fetchall()
+
+
+def commit(message):
+    git("add", "-A")
+    git("commit", "-q", "-m", message)
+
+
+def branches(base, ours, theirs):
+    """A repository with a base, a change on main and another on the branch `theirs`."""
+    run_sql(*base)
+    commit("base")
+    git("checkout", "-q", "-b", "theirs")
+    run_sql(*theirs)
+    commit("theirs")
+    git("checkout", "-q", "main")
+    run_sql(*ours)
+    commit("ours")
+
+
+def test_diffs_name_rows(repository, capfd):
+    driftline("git", "install")
+    shown = capfd.readouterr().out
+    assert "diff.driftline.command = driftline git diff" in shown
+    assert "merge.driftline.driver = driftline git merge %O %A %B %P" in shown
+    assert (repository / ".gitattributes").read_text() == "*.db diff=driftline merge=driftline\n"
+    driftline("git", "install")
+    assert (repository / ".gitattributes").read_text() == "*.db diff=driftline merge=driftline\n"
+    run_sql(USERS, "INSERT INTO users VALUES (1, 'Alice', 30), (2, 'Bob', 41)")
+    commit("first")
+    run_sql(
+        "UPDATE users SET name = 'Alicia' WHERE id = 1", "DELETE FROM users WHERE id = 2", "CREATE VIEW w AS SELECT 1"
+    )
+    assert git("diff").splitlines() == [
+        "--- a/app.db",
+        "+++ b/app.db",
+        "table users (2 changes)",
+        "     id*  name                age",
+        "  ~  1    'Alice' → 'Alicia'",
+        "  -  2    'Bob'               41",
+        "! view w: differs; changes of rows do not touch it",
+    ]
+    commit("second")
+    assert "+  1    'Alice'" in git("log", "-p", "--ext-diff", "--reverse", "--", "app.db")
+    (repository / "app.db").unlink()
+    assert "-  1    'Alicia'" in git("diff")
+    (repository / "app.db").write_bytes(b"no database")
+    assert "! one version is a database, the other is not" in git("diff")
+
+
+def test_text_of_a_database(repository, capfd):
+    driftline("git", "install", "--textconv", "--pattern", "*.sqlite")
+    run_sql(USERS, "INSERT INTO users VALUES (2, 'b', 1), (1, CAST(x'ff' AS TEXT), 2)", path="a.sqlite")
+    capfd.readouterr()
+    driftline("git", "textconv", "a.sqlite")
+    assert capfd.readouterr().out.splitlines() == [
+        f"{USERS};",
+        """INSERT INTO "users" ("id", "name", "age") VALUES (1, CAST(x'ff' AS TEXT), 2);""",
+        """INSERT INTO "users" ("id", "name", "age") VALUES (2, 'b', 1);""",
+    ]
+    commit("first")
+    run_sql("UPDATE users SET age = 5 WHERE id = 2", path="a.sqlite")
+    assert '+INSERT INTO "users" ("id", "name", "age") VALUES (2, \'b\', 5);' in git("diff")
+
+
+BASE = (USERS, "INSERT INTO users VALUES (1, 'Alice', 30), (2, 'Bob', 41), (3, 'Carol', 5)")
+
+
+def test_a_merge_of_different_columns_and_rows(repository):
+    driftline("git", "install")
+    branches(
+        BASE,
+        ["UPDATE users SET age = 31 WHERE id = 1", "INSERT INTO users VALUES (4, 'Dora', 9)"],
+        ["UPDATE users SET name = 'Alicia' WHERE id = 1", "DELETE FROM users WHERE id = 3"],
+    )
+    git("merge", "-q", "theirs", "-m", "merged")
+    assert rows() == [(1, "Alicia", 31), (2, "Bob", 41), (4, "Dora", 9)]
+    assert sorted(path.name for path in repository.iterdir()) == [".git", ".gitattributes", "app.db"]
+
+
+def test_a_conflict_keeps_ours_and_is_listed(repository):
+    driftline("git", "install")
+    branches(
+        BASE,
+        ["UPDATE users SET name = 'O' WHERE id = 2"],
+        ["UPDATE users SET name = 'T' WHERE id = 2", "UPDATE users SET age = 1 WHERE id = 1"],
+    )
+    shown = git("merge", "theirs", code=1)
+    assert "app.db: ours was kept: DATA conflict at update of users (id=2)" in shown
+    assert "CONFLICT (content)" in shown
+    assert rows() == [(1, "Alice", 1), (2, "O", 41), (3, "Carol", 5)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "words"),
+    [
+        ("UPDATE users SET age = 1", "CREATE TABLE other (x)", "other: only the new database has it"),
+        ("UPDATE users SET age = 1", "ALTER TABLE users ADD COLUMN z", "users: other columns"),
+        ("ALTER TABLE users ADD COLUMN z", "UPDATE users SET age = 1", "the file has 3 columns, the database 4"),
+        ("UPDATE users SET age = 1", "CREATE INDEX i ON users (age)", "index i: theirs changed it"),
+        ("UPDATE users SET age = 1", "PRAGMA user_version = 7", "PRAGMA user_version: theirs changed it from 0 to 7"),
+        ("CREATE TABLE p (o REFERENCES users); INSERT INTO p VALUES (3)", "DELETE FROM users", "FOREIGN_KEY conflict"),
+    ],
+)
+def test_what_cannot_be_merged_leaves_ours(tmp_path, monkeypatch, capfd, ours, theirs, words):
+    monkeypatch.chdir(tmp_path)
+    for name, more in (("base", ()), ("ours", (ours,)), ("theirs", (theirs,))):
+        run_sql(*BASE, *more, path=name)
+    before = (tmp_path / "ours").read_bytes()
+    driftline("git", "merge", "base", "ours", "theirs", "app.db", code=1)
+    shown = capfd.readouterr().err
+    assert "app.db: cannot be merged, ours was kept: " in shown
+    assert words in shown
+    assert (tmp_path / "ours").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "ours", "theirs"]
+
+
+def test_both_added_it(repository):
+    driftline("git", "install")
+    (repository / "readme").write_text("x")
+    commit("base")
+    git("checkout", "-q", "-b", "theirs")
+    run_sql(USERS, "INSERT INTO users VALUES (1, 'a', 1), (2, 'b', 2)")
+    commit("theirs")
+    git("checkout", "-q", "main")
+    run_sql(USERS, "INSERT INTO users VALUES (1, 'a', 1), (3, 'c', 3)")
+    commit("ours")
+    git("merge", "-q", "theirs", "-m", "merged")
+    assert rows() == [(1, "a", 1), (2, "b", 2), (3, "c", 3)]
+
+
+def test_tables_are_compared_as_tables(repository):
+    driftline("git", "install", "--pattern", "*.csv")
+    (repository / "t.csv").write_text("id,v\n1,a\n2,b\n")
+    commit("first")
+    (repository / "t.csv").write_text("id,v\n1,a\n2,c\n")
+    shown = git("diff")
+    assert "+++ b/t.csv" in shown
+    assert "| b | c |" in shown or "b" in shown
+
+
+def test_global_settings(repository, tmp_path, capfd):
+    driftline("git", "install", "--global")
+    assert git("config", "--global", "diff.driftline.command").strip() == "driftline git diff"
+    assert (tmp_path / "home" / ".config" / "git" / "attributes").read_text() == "*.db diff=driftline merge=driftline\n"
+    os.chdir(tmp_path)
+    driftline("git", "install", code=2)
+    assert "not a git repository" in capfd.readouterr().err
