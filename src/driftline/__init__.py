@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from driftline.version import __version__
 
 if TYPE_CHECKING:
+    from driftline.payloads import assert_equivalent as assert_equivalent
     from driftline.payloads import compare as compare
     from driftline.tables.api import diff as diff
 
 # Names that are loaded when they are first used, so that `import driftline` stays quick.
 _LAZY: dict[str, str] = {
+    "assert_equivalent": "driftline.payloads",
     "compare": "driftline.payloads",
     "diff": "driftline.tables.api",
 }

@@ -70,7 +70,7 @@ def test_every_path_selects_its_node(old, new, schema):
 
 def normalised(plan, old, new):
     """Both sides as the rules leave them, with default-filled members and raw nulls still to be found."""
-    from driftline.payloads.ignores import prune
+    from driftline.payloads.path_rules import prune
 
     compiler = plan._compiler
     run = Run(plan.config, compiler.root, (old, new), Deadline(60, "the test"))

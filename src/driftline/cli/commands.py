@@ -17,8 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "patch": ("driftline.cli.patch:patch", "Apply the events of a diff to a table."),
     "merge": ("driftline.cli.merge:merge", "Merge two changed versions of a table."),
     "compare": ("driftline.cli.compare:compare", "Decide whether two JSON payloads are equivalent."),
-    "compare-batch": ("driftline.cli.compare_batch:compare_batch", "Compare many pairs of payloads, also on Spark."),
-    "payloads": ("driftline.cli.payloads:payloads", "Check the schemas that payload comparisons use."),
+    "payloads": ("driftline.cli.payloads:payloads", "Compare payloads: batches, captures, suggested rules."),
     "changeset": ("driftline.cli.changeset:changeset", "Read, combine, apply and make SQLite changesets."),
     "serve": ("driftline.cli.serve:serve", "Serve payload comparisons and row deltas over HTTP."),
     "gateway": ("driftline.cli.gateway:gateway", "Sync row deltas: serve a gateway, push, pull, make tokens."),
@@ -42,6 +41,7 @@ class Alias:
 
 # Older names, also of commands inside groups; none of them is shown in help pages.
 ALIASES: dict[str, Alias] = {
+    "compare-batch": Alias("payloads batch", for_good=True),
     "conformance": Alias("dev conformance", for_good=True),
     "push": Alias("gateway push"),
     "pull": Alias("gateway pull"),

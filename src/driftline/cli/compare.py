@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftline.cli.outcome import DIFFERENT, SAME
+from driftline.cli.payload_options import flags_of, mask_options, masker_of, path_options, schema_options
 
 if TYPE_CHECKING:
     from driftline.errors import PayloadError
@@ -17,13 +18,16 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Examples:
+  driftline compare old.json new.json
+  driftline compare old.json new.json --ignore '$..id' --key '$.items=sku' --tolerance '$..price=0.01'
   driftline compare old.json new.json --schema api.yaml
   driftline compare old.json new.json --schema api.yaml --root Invoice --format text
   driftline compare old.json - --schema api.yaml --config engine.yaml < new.json
   driftline compare old.json new.json --schema api.yaml --format junit -o report.xml
 
 OLD and NEW are JSON files (plain, .gz or .zst), or - for standard input. SCHEMA is an OpenAPI 3 schema or document,
-YAML or JSON, with x-migration-* extensions.
+YAML or JSON, with x-migration-* extensions. PATH is a JSONPath of names, *, .. and indexes (--ignore also takes
+filters); what it says wins over the schema.
 
 Exit codes: 0 match, 1 mismatch, 2 error. Where time or depth ended a comparison, the output is the error response
 with what was found until then.
@@ -33,9 +37,10 @@ with what was found until then.
 @click.command(epilog=_EPILOG)
 @click.argument("old")
 @click.argument("new")
-@click.option("--schema", required=True, metavar="FILE", help="The schema with its x-migration-* rules.")
-@click.option("--root", metavar="NAME", help="The root schema: a component's name or a JSON Pointer.")
-@click.option("--config", metavar="FILE", help="Limits and switches of the engine, YAML or JSON.")
+@click.option("--schema", metavar="FILE", help="The schema with its x-migration-* rules.  [default: all is strict]")
+@schema_options
+@path_options
+@mask_options
 @click.option(
     "--format",
     "format_name",
@@ -46,23 +51,42 @@ with what was found until then.
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 def compare(
-    old: str, new: str, schema: str, root: str | None, config: str | None, format_name: str, output: str | None
+    old: str,
+    new: str,
+    schema: str | None,
+    root: str | None,
+    config: str | None,
+    masked: tuple[str, ...],
+    mask_key_file: str | None,
+    format_name: str,
+    output: str | None,
+    **flags: Any,
 ) -> int:
     """Decide whether the payload NEW is equivalent to OLD."""
     from driftline.errors import PayloadError
+    from driftline.payloads import Report
     from driftline.payloads import compile as compile_schema
 
     if old == new == "-":
         raise click.UsageError("only one of OLD and NEW can be standard input")
     name = f"{_shown(old)} {_shown(new)}"
+    inputs = [path for path in (old, new, schema, config) if path is not None]
+    masker = masker_of(masked, mask_key_file)
+    source: Any = Path(schema) if schema is not None else {}
+    plan = compile_schema(source, read_config(config), root, flags=flags_of(**flags))
+    if masker is not None:
+        masker.with_aliases(plan.renames)
     try:
-        plan = compile_schema(Path(schema), read_config(config), root)
         report = plan.compare(_read(old), _read(new))
     except PayloadError as error:
-        if error.context.get("partial_result") is not None:
-            _write(_rendered_error(error, format_name, name, output), output, old, new, schema)
+        partial = error.context.get("partial_result")
+        if partial is not None:
+            if masker is not None:
+                error.context["partial_result"] = masker.report(Report.of(partial)).to_dict()
+            _write(_rendered_error(error, format_name, name, output), output, *inputs)
         raise
-    _write(_rendered(report, format_name, name, output), output, old, new, schema)
+    shown = masker.report(report) if masker is not None else report
+    _write(_rendered(shown, format_name, name, output), output, *inputs)
     return SAME if report.is_match else DIFFERENT
 
 

@@ -1,4 +1,4 @@
-"""`driftline payloads`: work on the schemas of payload comparisons."""
+"""`driftline payloads`: everything about comparing payloads; `lint` looks at their schemas."""
 
 from __future__ import annotations
 
@@ -7,12 +7,22 @@ from pathlib import Path
 
 import click
 
+from driftline.cli.commands import LazyGroup
 from driftline.cli.outcome import DIFFERENT, SAME
 
+_COMMANDS = {
+    "compare": ("driftline.cli.compare:compare", "Decide whether two JSON payloads are equivalent."),
+    "batch": ("driftline.cli.payloads_batch:batch", "Compare many pairs of payloads, also on Spark."),
+    "pairs": ("driftline.cli.payloads_pairs:pairs", "Make pairs of captured traffic (HAR, GoReplay)."),
+    "suggest": ("driftline.cli.payloads_suggest:suggest", "Suggest rules that explain observed differences."),
+    "infer": ("driftline.cli.payloads_pairs:infer", "Write a schema that fits samples."),
+    "lint": ("driftline.cli.payloads:lint", "Find rules that cannot work or never apply."),
+}
 
-@click.group()
+
+@click.group(cls=LazyGroup, lazy=_COMMANDS)
 def payloads() -> None:
-    """Check the schemas that payload comparisons use."""
+    """Compare API payloads: pairs, batches, captures, and the rules between two versions."""
 
 
 _LINT_EPILOG = """\b
@@ -24,7 +34,7 @@ Exit codes: 0 nothing to mend, 1 findings, 2 error.
 """
 
 
-@payloads.command(epilog=_LINT_EPILOG)
+@click.command(epilog=_LINT_EPILOG)
 @click.argument("schema")
 @click.option("--root", metavar="NAME", help="The root schema: a component's name or a JSON Pointer.")
 @click.option(

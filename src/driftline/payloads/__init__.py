@@ -6,9 +6,20 @@
 True
 """
 
-from driftline.payloads.comparison import PayloadPlan, compare, compile, error_response  # noqa: A004
+from driftline.payloads.comparison import PayloadPlan, assert_equivalent, compare, compile, error_response  # noqa: A004
 from driftline.payloads.config import EngineConfig
 from driftline.payloads.lint import Finding, lint
 from driftline.payloads.report import Entry, Report
 
-__all__ = ["EngineConfig", "Entry", "Finding", "PayloadPlan", "Report", "compare", "compile", "error_response", "lint"]
+__all__ = [
+    "EngineConfig",
+    "Entry",
+    "Finding",
+    "PayloadPlan",
+    "Report",
+    "assert_equivalent",
+    "compare",
+    "compile",
+    "error_response",
+    "lint",
+]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from driftline.payloads.keyed_arrays import keyed_items
-from driftline.payloads.match_tests import quick_types
+from driftline.payloads.leaves import fast_types
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
@@ -64,27 +64,27 @@ def _is_removed(item: NodePlan, side: int) -> bool:
 def strict_items(plan: NodePlan) -> Items:
     """Index by index; different lengths give one entry and the common prefix is compared."""
     item = plan.item()
-    quick = quick_types(item)
-    has_prefix = bool(plan.node.prefix_items)
+    quick = fast_types(item)
+    has_prefix = bool(plan.node.prefix_items) or plan.states[OLD].waits_for_indexes
 
     def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:
         if len(old) != len(new):
             _compare_lengths(plan, old, new, run, path)
         same = 0
-        sure_match = None
+        fast_match = None
         is_deep = run.depth >= run.quick_depth
         for index, (left, right) in enumerate(zip(old, new, strict=False)):
             if not index % STEPS_BETWEEN_CLOCK_LOOKS:
                 run.check_deadline()
-                sure_match = None if is_deep else item.sure_match
+                fast_match = None if is_deep else item.fast_match
             if has_prefix:
                 plan.item(index).compare(left, right, run, (path, index))
                 continue
             kind = type(left)
             if kind in quick and left == right and kind is type(right):
                 same += 1
-            elif sure_match is not None and kind is dict is type(right):
-                found = sure_match(left, right)
+            elif fast_match is not None and kind is dict is type(right):
+                found = fast_match(left, right)
                 if found >= 0:
                     same += found
                 else:

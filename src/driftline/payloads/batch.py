@@ -41,9 +41,12 @@ class Scheduler(Protocol):
 
 
 def run_batch(
-    job: BatchJob, output: str | os.PathLike[str], scheduler: Scheduler, tracker: Tracker | None = None
+    job: BatchJob,
+    output: str | os.PathLike[str],
+    scheduler: Scheduler,
+    tracker: Tracker | None = None,
 ) -> BatchTotals:
-    """Compare all pairs and write reports (JSONL, Parquet), aggregate, coverage and summary (JSON), and a page."""
+    """Compare all pairs and write reports (JSONL, Parquet), aggregate, coverage and summary (JSON), and pages."""
     tracker = tracker or silent()
     target = Path(output)
     with naming_the_file(target):

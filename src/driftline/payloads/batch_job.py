@@ -12,6 +12,8 @@ from driftline.errors import InputError, PayloadError
 from driftline.files import compression_of, naming_the_file
 from driftline.payloads.comparison import PayloadPlan
 from driftline.payloads.comparison import compile as compile_schema
+from driftline.payloads.path_rules import PathRule
+from driftline.payloads.schema_files import Bundle
 
 SPLIT_BYTES = 64 << 20
 
@@ -37,17 +39,22 @@ class BatchJob:
     """Everything a task needs to know."""
 
     sources: tuple[Source, ...]
-    schemas: Mapping[str | None, bytes]
+    schemas: Mapping[str | None, bytes | Bundle]
     config: Mapping[str, Any] = field(default_factory=dict)
     root: str | None = None
     id_name: str = "id"
+    flags: tuple[PathRule, ...] = ()
+    masked: tuple[str, ...] = ()
+    mask_key: bytes | None = None  # one for all tasks of a run
+    headers: tuple[str, ...] | None = None  # None: records hold payloads; else whole answers, with these headers
+    schema_names: Mapping[str | None, str] = field(default_factory=dict)
 
     def plan(self, endpoint: str | None) -> PayloadPlan:
         """The plan of an endpoint; None is the schema for all others."""
         schema = self.schemas.get(endpoint, self.schemas.get(None))
         if schema is None:
             raise PayloadError(f"no schema for the endpoint {endpoint!r}", details={"reason": "unknown endpoint"})
-        return compile_schema(schema, self.config, self.root)
+        return compile_schema(schema, self.config, self.root, flags=self.flags, is_record=self.headers is not None)
 
     @property
     def size(self) -> int:

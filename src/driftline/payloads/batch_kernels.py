@@ -11,6 +11,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby, islice, zip_longest
 from typing import Any, BinaryIO, NamedTuple
 
@@ -23,6 +24,7 @@ from driftline.payloads.batch_records import Record, SortKey, line_record, read_
 from driftline.payloads.batch_table import ReportTable
 from driftline.payloads.batch_totals import BatchTotals
 from driftline.payloads.comparison import PayloadPlan, error_response
+from driftline.payloads.masking import Masker
 from driftline.payloads.payload_text import parse_json, read_payload
 from driftline.payloads.report import Entry, Report, encode
 from driftline.payloads.rule_usage import RulePlace, is_met, rule_places
@@ -71,6 +73,18 @@ def sample_keys(job: BatchJob, split: Split) -> list[SortKey]:
         lines = (line for line in read_lines(split) if not line.isspace())
         records = (line_record(split.source.role, line, job.id_name) for line in lines)
     return [sort_key(record) for record in islice(records, SAMPLED_RECORDS)]
+
+
+def records_of(job: BatchJob, split: Split) -> Iterator[Record]:
+    """The records of a split with their lines in it."""
+    role, id_name = split.source.role, job.id_name
+    if split.source.is_parquet:
+        rows: Iterator[Record] = read_rows(split, id_name)
+    else:
+        rows = (line_record(role, line, id_name) for line in read_lines(split) if not line.isspace())
+    for number, record in enumerate(rows, 1):
+        record.line = number
+        yield record
 
 
 def scatter(job: BatchJob, split: Split, bounds: list[SortKey], folder: str) -> Scattered:
@@ -167,7 +181,7 @@ def _joined(records: list[Record]) -> Iterator[Record]:
             yield Record("joined", first.id, endpoint, *sides, line=first.line)
 
 
-@dataclass(slots=True)
+@dataclass
 class _RangeWork:
     """Compares pairs one by one and adds them up."""
 
@@ -176,15 +190,26 @@ class _RangeWork:
     _unmet: dict[str | None, list[RulePlace]] = field(default_factory=dict)
     _plans: dict[str | None, PayloadPlan] = field(default_factory=dict)
 
+    @cached_property
+    def _masker(self) -> Masker | None:
+        return Masker(self.job.masked, self.job.mask_key) if self.job.masked else None
+
     def do(self, pair: Record, out: BinaryIO, table: ReportTable) -> None:
+        key = sort_key(pair)
         try:
             report = self._report(pair)
+            if self._masker is not None:
+                plan = self._plans.get(pair.endpoint)
+                report = self._masker.with_aliases(plan.renames if plan is not None else {}).report(report)
+                pair.id = self._masker.identity(pair.id, self.job.id_name)
         except PayloadError as error:
-            self.totals.add_failure(pair, error.code, error.message)
+            if self._masker is not None:
+                self._mask_error(pair, error)
+            self.totals.add_failure(pair, key, error.code, error.message)
             body = encode({"id": pair.id, "endpoint": pair.endpoint, "line": pair.line, **_answer(error)})
             table.add(pair, None, error.code, body)
         else:
-            self.totals.add_report(pair.endpoint, sort_key(pair), pair.id, report)
+            self.totals.add_report(pair.endpoint, key, pair.id, report)
             content = report.to_dict(execution=False)
             body = encode({"id": pair.id, "endpoint": pair.endpoint, "report": content})
             table.add(pair, report, None, body)
@@ -198,8 +223,19 @@ class _RangeWork:
             return _lonely(pair)
         plan = self._plans.get(pair.endpoint) or self._plans.setdefault(pair.endpoint, self.job.plan(pair.endpoint))
         old, new = read_payload(bytes(pair.old), OLD, plan.config), read_payload(bytes(pair.new), NEW, plan.config)
-        self._note_met(pair, old, new)
+        if self.job.headers is None:
+            self._note_met(pair, old, new)
+        else:
+            old, new = (answer_of(value, self.job.headers, side) for value, side in ((old, "old"), (new, "new")))
+            self._note_met(pair, old["body"], new["body"])
         return plan.compare_values(old, new)
+
+    def _mask_error(self, pair: Record, error: PayloadError) -> None:
+        assert self._masker is not None
+        pair.id = self._masker.identity(pair.id, self.job.id_name)
+        partial = error.context.get("partial_result")
+        if partial is not None:
+            error.context["partial_result"] = self._masker.report(Report.of(partial)).to_dict()
 
     def _note_met(self, pair: Record, old: Any, new: Any) -> None:
         """Look for rules that were not met before."""
@@ -214,6 +250,16 @@ class _RangeWork:
             self.totals.met[schema or "", place.pointer] = (sort_key(pair), pair.id)
         if met:
             self._unmet[schema] = [place for place in unmet if place not in met]
+
+
+def answer_of(value: Any, headers: tuple[str, ...], side: str) -> dict[str, Any]:
+    """What is compared of a whole answer: status, the headers that were asked for, and the body."""
+    if not isinstance(value, dict) or "status" not in value:
+        raise PayloadError(f"{side} is no whole answer: it needs status, headers and body", details={"side": side})
+    given = value.get("headers") or {}
+    known = {str(name).lower(): item for name, item in given.items()} if isinstance(given, dict) else {}
+    chosen = {name: known[name] for name in headers if name in known}
+    return {"status": value["status"], "headers": chosen, "body": value.get("body")}
 
 
 def _answer(error: PayloadError) -> dict[str, Any]:

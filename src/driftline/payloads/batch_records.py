@@ -38,6 +38,8 @@ class _Pair(msgspec.Struct):
     new: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     id: Any = None
     endpoint: str | None = None
+    missing: str | None = None  # the side that a capture does not have
+    error: str | None = None  # why a capture could not be read
 
 
 class _RawPair(msgspec.Struct):
@@ -112,6 +114,12 @@ def _odd_line_record(role: Role, line: bytes, id_name: str) -> Record:
 
 def _pair_record(pair: _Pair) -> Record:
     old, new = pair.old, pair.new
+    if pair.error is not None:
+        return _checked(Record("pairs", _usable_id(pair.id), pair.endpoint, problem=pair.error))
+    if pair.missing == "new" and not isinstance(old, msgspec.UnsetType):
+        return _checked(Record("joined", _usable_id(pair.id), pair.endpoint, old))
+    if pair.missing == "old" and not isinstance(new, msgspec.UnsetType):
+        return _checked(Record("joined", _usable_id(pair.id), pair.endpoint, None, new))
     if isinstance(old, msgspec.UnsetType) or isinstance(new, msgspec.UnsetType):
         return _checked(Record("pairs", _usable_id(pair.id), pair.endpoint, problem="the line needs old and new"))
     return _checked(Record("pairs", _usable_id(pair.id), pair.endpoint, old, new))

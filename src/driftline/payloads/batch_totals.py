@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from driftline.payloads.batch_records import Record, SortKey, sort_key
+from driftline.payloads.batch_records import Record, SortKey
+from driftline.payloads.ci_reports import BatchResult
+from driftline.payloads.gate import fails
 from driftline.payloads.report import Entry, Report
+from driftline.thresholds import Threshold
 
 SAMPLE_SIZE = 5
 MOST_FAILURES = 1000  # reports.jsonl has all of them
@@ -76,6 +79,8 @@ class BatchTotals:
     matched: int = 0
     mismatched: int = 0
     failed: int = 0
+    missing: int = 0
+    endpoints: dict[str, dict[str, int]] = field(default_factory=dict)
     failures: list[tuple[SortKey, dict[str, Any]]] = field(default_factory=list)
     groups: dict[GroupKey, Group] = field(default_factory=dict)
     met: dict[tuple[str, str], tuple[SortKey, Any]] = field(default_factory=dict)
@@ -88,8 +93,16 @@ class BatchTotals:
             self.matched += 1
         else:
             self.mismatched += 1
+        self._count(name, "matched" if report.is_match else "different")
+        if report.diffs and report.diffs[0]["type"] == "MISSING_PARTNER":
+            self.missing += 1
+            self._count(name, "missing")
         if report.diffs or report.warnings:
             self._add_entries(name, key, identity, report)
+
+    def _count(self, endpoint: str, what: str) -> None:
+        counts = self.endpoints.setdefault(endpoint, dict.fromkeys(("matched", "different", "failed", "missing"), 0))
+        counts[what] += 1
 
     def _add_entries(self, name: str, key: SortKey, identity: Any, report: Report) -> None:
         by_group: dict[GroupKey, list[Entry]] = {}
@@ -103,12 +116,13 @@ class BatchTotals:
                 group = self.groups[place] = Group()
             group.add(key, identity, entries)
 
-    def add_failure(self, pair: Record, code: str, message: str) -> None:
+    def add_failure(self, pair: Record, key: SortKey, code: str, message: str) -> None:
         """Count one pair that could not be compared; the first ones are remembered."""
         self.failed += 1
+        self._count(pair.endpoint or "", "failed")
         if len(self.failures) < MOST_FAILURES:
             row = {"id": pair.id, "endpoint": pair.endpoint, "line": pair.line, "code": code, "message": message}
-            self.failures.append((sort_key(pair), row))
+            self.failures.append((key, row))
 
     def merge(self, other: BatchTotals) -> None:
         """Add another part."""
@@ -118,6 +132,10 @@ class BatchTotals:
         self.matched += other.matched
         self.mismatched += other.mismatched
         self.failed += other.failed
+        self.missing += other.missing
+        for name, counts in other.endpoints.items():
+            for what, count in counts.items():
+                self.endpoints.setdefault(name, dict.fromkeys(counts, 0))[what] += count
         for place, group in other.groups.items():
             self.groups.setdefault(place, Group()).merge(group)
         for rule, seen in other.met.items():
@@ -148,6 +166,26 @@ class BatchTotals:
             "sample": [sample for _, sample in group.samples],
         }
 
+    def counts(self) -> dict[str, int]:
+        """What conditions on a batch can name."""
+        return {
+            "pairs": self.matched + self.mismatched + self.failed,
+            "matched": self.matched,
+            "different": self.mismatched,
+            "failed": self.failed,
+            "missing": self.missing,
+        }
+
+    def reasons(self, conditions: list[Threshold]) -> list[str]:
+        """Why the batch fails; without conditions every difference and every failed pair is a reason."""
+        if conditions:
+            return fails(self.counts(), conditions)
+        return fails(self.counts(), []) if self.counts()["pairs"] else []
+
+    def result(self) -> BatchResult:
+        """The batch as writers for CI see it."""
+        return BatchResult(self.summary(), self.aggregate(), [row for _, row in self.failures])
+
     def summary(self) -> dict[str, Any]:
         """The batch in a few numbers."""
         return {
@@ -155,5 +193,7 @@ class BatchTotals:
             "matched": self.matched,
             "mismatched": self.mismatched,
             "failed": self.failed,
+            "missing": self.missing,
             "by_endpoint": {name: count for name, count in sorted(self.compared.items()) if name},
+            "endpoints": dict(sorted(self.endpoints.items())),
         }

@@ -30,7 +30,7 @@ def to_int(value: Any) -> int:
     """An integer, truncated toward zero; numeric text goes through decimals."""
     if isinstance(value, int):
         return int(value)
-    number = _decimal(value)
+    number = numeric_value(value)
     if number.adjusted() > _MAX_DIGITS:
         raise CastError("too large for an integer")
     return int(number)
@@ -39,7 +39,7 @@ def to_int(value: Any) -> int:
 def to_float(value: Any) -> float:
     """A double; what does not fit into one cannot be cast."""
     try:
-        number = float(value) if isinstance(value, int) else float(_decimal(value))
+        number = float(value) if isinstance(value, int) else float(numeric_value(value))
     except OverflowError:
         raise CastError("too large for a float") from None
     if not math.isfinite(number):
@@ -83,8 +83,9 @@ CASTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _decimal(value: Any) -> Decimal:
-    if isinstance(value, bool):
+def numeric_value(value: Any) -> Decimal:
+    """The decimal of a number or of numeric text; raises `CastError`."""
+    if isinstance(value, int):  # booleans too
         return Decimal(int(value))
     if isinstance(value, float) and math.isfinite(value):
         return decimal_of(value)

@@ -7,27 +7,37 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from driftline.errors import DriftlineError, PayloadError
+from driftline.files import open_bytes
 from driftline.payloads.compiler import Compiler
 from driftline.payloads.config import EngineConfig
 from driftline.payloads.deadline import Deadline
-from driftline.payloads.ignores import prune
+from driftline.payloads.path_rules import (
+    PathRule,
+    ignore_flag,
+    is_met,
+    key_flag,
+    prune,
+    tolerance_flag,
+    unordered_flag,
+)
 from driftline.payloads.paths import render
 from driftline.payloads.payload_text import read_payload
 from driftline.payloads.report import Report, encode
 from driftline.payloads.run import NOT_QUICK, Run, StopComparisonError
 from driftline.payloads.schema_files import Bundle, FileReader, Folder, opened
 from driftline.payloads.schema_nodes import SchemaDocument, open_document
-from driftline.payloads.schema_root import find_root, reachable
+from driftline.payloads.schema_root import find_root, reachable, record_root
 from driftline.payloads.schema_text import load_schema
 from driftline.payloads.stack_room import room_on_the_stack
 from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
@@ -56,6 +66,11 @@ class PayloadPlan:
         self._compiler = compiler
         self.config = compiler.config
         self._log_level = _LEVELS[compiler.config.log_level]
+
+    @property
+    def renames(self) -> dict[str, tuple[str, ...]]:
+        """Old names -> the names that aliases give them, wherever they stand."""
+        return self._compiler.renames
 
     def compare(self, old: Any, new: Any) -> Report:
         """Compare one pair: JSON text, bytes or parsed values; raises `PayloadError`."""
@@ -114,6 +129,9 @@ class PayloadPlan:
             _prune(run, compiler)
         compiler.root.compare(*run.roots, run, None)
         run.check_deadline()
+        for flag in compiler.flags:
+            if not is_met(flag, *run.roots):
+                run.warn_once(flag, None, f"{flag.text} met nothing in either payload", flag.text)
         for text in run.deadline.given_up:
             # Patterns of fields say so where they stand; those of names and paths have no field.
             run.warn_once(text, None, f"The pattern {text} took too long; what it was tried on counts as no match")
@@ -189,7 +207,7 @@ def _prune(run: Run, compiler: Compiler) -> None:
         for path, value, place in removed:
             old, new, _rule = places.get(place, (MISSING, MISSING, ""))
             pair = (value, new) if side == OLD else (old, value)
-            places[place] = (*pair, f"x-migration-global-ignores: {path.text}")
+            places[place] = (*pair, path.rule)
     for place, (old, new, rule) in places.items():
         run.ignored += union_leaf_count(old, new)
         if run.trace is not None:
@@ -222,11 +240,14 @@ def compile(  # noqa: A001 - the public name
     config: EngineConfig | Mapping[str, Any] | None = None,
     root: str | None = None,
     *,
+    flags: tuple[PathRule, ...] = (),
+    is_record: bool = False,
     seconds: float = COMPILE_SECONDS,
 ) -> PayloadPlan:
     """The plan of a schema (YAML or JSON text, bytes, a `Path`, or an object); cached by content.
 
-    Compiling has a time limit of its own, `seconds`: it is done once, the time of a comparison is spent on each pair.
+    `flags` are rules of paths that win over the schema's. Compiling has a time limit of its own, `seconds`: it is done
+    once, the time of a comparison is spent on each pair.
 
     >>> plan = compile("type: object")
     >>> plan.compare("{}", "{}").is_match
@@ -234,7 +255,7 @@ def compile(  # noqa: A001 - the public name
     """
     settings = EngineConfig.of(config)
     content, files = opened(schema)
-    key = (_content_key(content), files if isinstance(files, Folder) else id(files), settings, root)
+    key = (_content_key(content), files if isinstance(files, Folder) else id(files), settings, root, flags, is_record)
     with _lock:
         known = _plans.get(key)
         if known is not None:
@@ -243,7 +264,8 @@ def compile(  # noqa: A001 - the public name
         return known.plan
     with Deadline(seconds, "compiling the schema", name="the limit for a schema").held():
         document = SchemaDocument(load_schema(content), files)
-        plan = PayloadPlan(Compiler(document, find_root(document, root), settings))
+        start = find_root(document, root)
+        plan = PayloadPlan(Compiler(document, record_root(start) if is_record else start, settings, flags))
     LOGGER.info("compiled a schema")
     _remember(key, _Known(plan, files, document.read_files, _size(content)))
     return plan
@@ -286,12 +308,59 @@ def _content_key(schema: Any) -> Any:
 def compare(
     old: Any,
     new: Any,
-    schema: Any,
+    schema: Any = None,
     config: EngineConfig | Mapping[str, Any] | None = None,
     root: str | None = None,
+    *,
+    ignore: Iterable[str] = (),
+    unordered: Iterable[str] = (),
+    key: Mapping[str, str | Iterable[str]] | None = None,
+    tolerance: Mapping[str, float | str] | None = None,
 ) -> Report:
-    """Decide whether two payloads are functionally equivalent under a schema."""
-    return compile(schema, config, root).compare(old, new)
+    """Decide whether two payloads are functionally equivalent: JSON text, bytes, a `Path`, or parsed values.
+
+    Without a schema everything is strict, but for what the paths say, which also win over a schema's rules.
+
+    >>> compare({"id": 1, "p": 2.5}, {"id": 9, "p": 2.51}, ignore=["$..id"], tolerance={"$.p": 0.1}).is_match
+    True
+    """
+    flags = path_flags(ignore, unordered, key or {}, tolerance or {})
+    plan = compile({} if schema is None else schema, config, root, flags=flags)
+    return plan.compare(_content(old), _content(new))
+
+
+def assert_equivalent(old: Any, new: Any, schema: Any = None, **options: Any) -> None:
+    """Raise an `AssertionError` that lists the differences, if there are any; takes what `compare` takes.
+
+    >>> assert_equivalent([1, 2], [2, 1], unordered=["$"])
+    """
+    __tracebackhide__ = True  # pytest shows the caller
+    report = compare(old, new, schema, **options)
+    if not report.is_match:
+        raise AssertionError(str(report))
+
+
+def path_flags(
+    ignore: Iterable[str],
+    unordered: Iterable[str],
+    key: Mapping[str, str | Iterable[str]],
+    tolerance: Mapping[str, float | str],
+) -> tuple[PathRule, ...]:
+    """The rules of paths that a call names."""
+    keys = (f"{path}={fields if isinstance(fields, str) else ','.join(fields)}" for path, fields in key.items())
+    return (
+        *map(ignore_flag, ignore),
+        *map(unordered_flag, unordered),
+        *map(key_flag, keys),
+        *(tolerance_flag(f"{path}={limit}") for path, limit in tolerance.items()),
+    )
+
+
+def _content(payload: Any) -> Any:
+    if not isinstance(payload, os.PathLike):
+        return payload
+    with open_bytes(payload) as stream:
+        return stream.read()
 
 
 def error_response(error: PayloadError) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from driftline.payloads.choices import Seen, choice_comparer, choose
 from driftline.payloads.conditions import Condition, parse_condition
 from driftline.payloads.config import EngineConfig
 from driftline.payloads.deadline import current
-from driftline.payloads.ignores import start_state
-from driftline.payloads.leaves import leaf_comparer, quick_leaf
+from driftline.payloads.leaves import leaf_comparer
 from driftline.payloads.objects import object_comparer
+from driftline.payloads.path_rules import PathRule, start_state
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, Context, Extensions, NodePlan, Variant
-from driftline.payloads.rules import Problem, read_rules
+from driftline.payloads.rules import FieldRules, Problem, read_rules
 from driftline.payloads.run import Run
+from driftline.payloads.scalars.meaning import STRICT, Meaning
 from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Extension, Fragment, Fragments, SchemaDocument
 from driftline.payloads.schema_root import check_references, count_leaves, document_extensions, reachable
 from driftline.payloads.type_checks import admits, expectation
@@ -27,31 +28,36 @@ from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
 MAX_PLANS = 100_000
 
 _PLAIN = Variant()
+_BARE = (STRICT, Meaning(FieldRules(), empty_as_null=True))
 _WHEN = f"{EXTENSION_PREFIX}when"
 
 
 class Compiler:
     """Owns the plans of one schema and configuration."""
 
-    def __init__(self, document: SchemaDocument, root: Fragment, config: EngineConfig) -> None:
+    def __init__(
+        self, document: SchemaDocument, root: Fragment, config: EngineConfig, flags: tuple[PathRule, ...] = ()
+    ) -> None:
         self.document = document
+        self.flags = flags
         self.config = config
         self.checks_types = config.strict_schema_validation or config.trace_rule_application
         self.inherited_sets: dict[tuple[tuple[str, str], ...], Extensions] = {(): {}}
         self._plans: dict[Any, NodePlan] = {}
-        self.softness: dict[NodePlan, bool] = {}
-        self.soft_members: dict[NodePlan, int] = {}
+        self.pairwise: dict[NodePlan, bool] = {}
+        self.pairwise_members: dict[NodePlan, int] = {}
         self._defaulted: dict[int, tuple[str, ...]] = {}
         self._root = root
         self._nodes = reachable(document, root)
         check_references(document)
         # Set anywhere, both flags may meet: then an empty string can be a missing member.
         self.drops_empty_strings = self._is_set("empty-string-as-null") and self._is_set("allow-null-as-missing")
+        self.warns_of_values = any(self._is_set(name) for name in ("cast", "datetime-format", "datetime-tolerance"))
         self.tracks_owners = any("@" in str(node.extensions.get(_WHEN)) for node in self._nodes)
         state, self.located, self.problems = self._ignores()
         settings = read_rules(self._document_settings())
-        flags = (settings.null_as_missing is True, settings.empty_as_null is True)
-        self.root = self.plan((root,), Context((), *flags, (state, state)))
+        switches = (settings.null_as_missing is True, settings.empty_as_null is True)
+        self.root = self.plan((root,), Context((), *switches, (state, state)))
 
     def _document_settings(self) -> dict[str, Extension]:
         settings = document_extensions(self.document, self._root)
@@ -59,6 +65,8 @@ class Compiler:
 
     def _is_set(self, name: str) -> bool:
         full = EXTENSION_PREFIX + name
+        if any(name == given for flag in self.flags for given, _ in flag.extensions):
+            return True
         return full in self._document_settings() or any(full in node.extensions for node in self._nodes)
 
     def _ignores(self) -> tuple[Any, Any, list[Problem]]:
@@ -67,7 +75,7 @@ class Compiler:
         given = [node.extensions[name] for node in self._nodes if name in node.extensions]
         given += [value for key, value in self._document_settings().items() if key == name]
         texts = tuple(text for extension in given for text in read_rules({name: extension}).global_ignores)
-        state, located, bad = start_state(texts)
+        state, located, bad = start_state(texts, self.flags)
         pointer = given[0].pointer if given else ""
         problems = [
             Problem(name, f"{name}: {path.text} is not a JSONPath ({path.reason}); it is not used", pointer)
@@ -86,6 +94,12 @@ class Compiler:
                 raise self.document.error(f"the rules unfold into more than {MAX_PLANS:,} cases", fragments[0].pointer)
             plan = self._plans[key] = NodePlan(self, fragments, context, variant)
         return plan
+
+    def meaning(self, rules: FieldRules, empty_as_null: bool) -> Meaning:
+        """What rules mean for scalars; fields without any share one."""
+        if not rules.texts:
+            return _BARE[empty_as_null]
+        return Meaning(rules, empty_as_null=empty_as_null)
 
     def remember(self, extensions: Extensions) -> tuple[tuple[str, str], ...]:
         """A hashable name for a set of inherited extensions."""
@@ -146,7 +160,7 @@ class Compiler:
             else:
                 leaf(old, new, run, path)
 
-        return quick_leaf(plan, compare), lambda old, new, run, path: objects[0](old, new, run, path)
+        return compare, lambda old, new, run, path: objects[0](old, new, run, path)
 
     def _lazily(self, plan: NodePlan, build: Callable[[NodePlan], Compare], kind: type) -> list[Compare]:
         """A place for a comparer that is compiled when a payload first needs it."""
@@ -181,6 +195,17 @@ class Compiler:
         """Compare two objects or two arrays that did not come as such."""
         build = object_comparer if type(old) is dict else array_comparer
         self._guarded(plan, build(plan), type(old))(old, new, run, path)
+
+    @cached_property
+    def renames(self) -> dict[str, tuple[str, ...]]:
+        """Old names -> the names that aliases give them, wherever they stand."""
+        found: dict[str, dict[str, None]] = {}
+        for node in self._nodes:
+            for name, fragments in node.properties.items():
+                alias = self.document.node(fragments).extensions.get(f"{EXTENSION_PREFIX}alias")
+                if alias is not None and isinstance(alias.value, str):
+                    found.setdefault(alias.value, {})[name] = None
+        return {old: tuple(names) for old, names in found.items()}
 
     @cached_property
     def fields_in_schema(self) -> int:

@@ -23,6 +23,8 @@ _UNITS = {
     "d": 86400 * _SECOND,
     "w": 7 * 86400 * _SECOND,
 }
+# Counts from 1970, in nanoseconds of one unit.
+EPOCH_UNITS = {"epoch": _SECOND, "epoch-ms": _SECOND // 1000}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)")
 _DURATION = re.compile(f"(?:{_PART.pattern})+")
 _ISO = re.compile(

@@ -9,8 +9,8 @@ from driftline.payloads.keys import KeyPath
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
+from driftline.payloads.scalars.parts import scalar_token
 from driftline.payloads.surplus import tell_unpaired
-from driftline.payloads.tokens import scalar_token
 from driftline.payloads.unordered_arrays import Unpaired, compare_unordered
 from driftline.payloads.values import MISSING, NEW, OLD, SIDE_NAMES
 from driftline.payloads.views import is_raw_member, lookup
@@ -53,14 +53,14 @@ def keyed_items(plan: NodePlan) -> Items:
         lost: Unpaired = []
         tally = 0
         is_deep = run.depth >= run.quick_depth
-        sure_match = None
+        fast_match = None
         for index, (token, left) in enumerate(before.by_key.items()):
             if not index % STEPS_BETWEEN_CLOCK_LOOKS:
                 run.check_deadline()
-                sure_match = None if is_deep else item.sure_match
+                fast_match = None if is_deep else item.fast_match
             right = partners.get(token, MISSING)
-            if sure_match is not None and type(left) is dict is type(right):
-                matched = sure_match(left, right)
+            if fast_match is not None and type(left) is dict is type(right):
+                matched = fast_match(left, right)
                 if matched >= 0:
                     tally += matched
                     continue

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from driftline.payloads.match_tests import Constants, leaf_test, quick_types
+from driftline.payloads.leaves import fast_types, leaf_test
 from driftline.payloads.paths import Path
-from driftline.payloads.plan import Compare, NodePlan, SureMatch
+from driftline.payloads.plan import Compare, FastMatch, NodePlan
 from driftline.payloads.run import CLOCK_MASK, IGNORED_LEAF, NESTED_LEVELS, Run
+from driftline.payloads.scalars.parts import Constants
 from driftline.payloads.values import NEW, OLD, union_leaf_count
 
 # Compares what a generated function left open: the names it looked at, and those of them it could not settle.
@@ -57,7 +58,7 @@ _LEAF = """
 _NESTED = """
     left = old.get({old_name})
     right = new.get({name})
-    if type(left) is dict is type(right) and (below := {sure_match}(left, right)) >= 0:
+    if type(left) is dict is type(right) and (below := {fast_match}(left, right)) >= 0:
         tally += below - 1
     else:
         open_names += ({name},)
@@ -73,8 +74,8 @@ _IGNORED = """
         absent += 1
 """
 
-_SURE_MATCH = """
-def sure_match(old, new):
+_FAST_MATCH = """
+def fast_match(old, new):
     settled = tally = 0
 {members}
     if settled == len(old) == len(new):
@@ -83,7 +84,7 @@ def sure_match(old, new):
         return {others}(old, new, settled, tally)
     return -1
 """
-_SURE_LEAF = """
+_FAST_LEAF = """
     left = old.get({old_name})
     right = new.get({name})
     if {test}:
@@ -91,16 +92,16 @@ _SURE_LEAF = """
     elif {is_required} or left is not None or right is not None:
         return -1
 """
-_SURE_NESTED = """
+_FAST_NESTED = """
     left = old.get({old_name})
     right = new.get({name})
-    if type(left) is dict is type(right) and (below := {sure_match}(left, right)) >= 0:
+    if type(left) is dict is type(right) and (below := {fast_match}(left, right)) >= 0:
         settled += 1
         tally += below - 1
     elif {is_required} or left is not None or right is not None:
         return -1
 """
-_SURE_IGNORED = """
+_FAST_IGNORED = """
     if {name} in new and {old_name} in old:
         left = old[{old_name}]
         right = new[{name}]
@@ -154,7 +155,7 @@ def _all_there(plan: NodePlan, blocks: dict[str, str], constants: Constants) -> 
 
 def _members(plan: NodePlan) -> Iterator[_Member]:
     old_names = {name: raw for raw, name in plan.aliases.items()}
-    names = dict.fromkeys([*plan.node.properties, *sorted(plan.states[OLD].names)])
+    names = dict.fromkeys([*plan.node.properties, *plan.states[OLD].members])
     for name in list(names)[:MAX_MEMBERS]:
         yield _Member(name, old_names.get(name, name), plan.member(name))
 
@@ -163,14 +164,14 @@ def _block(member: _Member, constants: Constants) -> str | None:
     names = {"name": constants.name_of(member.name), "old_name": constants.name_of(member.old_name)}
     if is_ignored(member.plan):
         return _IGNORED.format(one=IGNORED_LEAF, **names)
-    nested = sure_match(member.plan, NESTED_LEVELS)
+    nested = fast_match(member.plan, NESTED_LEVELS)
     if nested is not None:
-        return _NESTED.format(sure_match=constants.add(nested), **names)
+        return _NESTED.format(fast_match=constants.add(nested), **names)
     test = leaf_test(member.plan, constants)
     return None if test is None else _LEAF.format(test=test, **names)
 
 
-def sure_match(plan: NodePlan, levels: int) -> SureMatch | None:
+def fast_match(plan: NodePlan, levels: int) -> FastMatch | None:
     """A function that tallies two objects which surely match, else says -1; None where it never could."""
     if levels == 0 or not _is_plain_object(plan):
         return None
@@ -179,30 +180,30 @@ def sure_match(plan: NodePlan, levels: int) -> SureMatch | None:
     if not members or required - {member.name for member in members}:
         return None
     constants = Constants(union_leaf_count=union_leaf_count)
-    blocks = [_sure_block(member, required, levels, constants) for member in members]
+    blocks = [_fast_block(member, required, levels, constants) for member in members]
     others = _other_members(plan, frozenset(member.name for member in members))
-    source = _SURE_MATCH.format(members="".join(blocks), others=constants.add(others))
-    matcher: SureMatch = constants.function(source, "sure_match")
+    source = _FAST_MATCH.format(members="".join(blocks), others=constants.add(others))
+    matcher: FastMatch = constants.function(source, "fast_match")
     return matcher if any(blocks) else None
 
 
-def _sure_block(member: _Member, required: frozenset[str], levels: int, constants: Constants) -> str:
+def _fast_block(member: _Member, required: frozenset[str], levels: int, constants: Constants) -> str:
     """The lines for one member; without any it is not counted, and an object that has it does not surely match."""
     names = {"name": constants.name_of(member.name), "old_name": constants.name_of(member.old_name)}
     is_required = member.name in required
     if is_ignored(member.plan):
-        return _SURE_IGNORED.format(one=IGNORED_LEAF, **names)
-    nested = sure_match(member.plan, levels - 1)
+        return _FAST_IGNORED.format(one=IGNORED_LEAF, **names)
+    nested = fast_match(member.plan, levels - 1)
     if nested is not None:
-        return _SURE_NESTED.format(sure_match=constants.add(nested), is_required=is_required, **names)
+        return _FAST_NESTED.format(fast_match=constants.add(nested), is_required=is_required, **names)
     test = leaf_test(member.plan, constants)
-    return "" if test is None else _SURE_LEAF.format(test=test, is_required=is_required, **names)
+    return "" if test is None else _FAST_LEAF.format(test=test, is_required=is_required, **names)
 
 
 def _other_members(plan: NodePlan, known: frozenset[str]) -> Callable[[dict[str, Any], dict[str, Any], int, int], int]:
     """Goes on with members that the schema does not name."""
     other = plan.other_member() if not plan.aliases else None
-    types = quick_types(other) - {type(None)} if other is not None else frozenset()
+    types = fast_types(other) - {type(None)} if other is not None else frozenset()
     keeps_empty = not plan.compiler.drops_empty_strings
 
     def tally_others(old: dict[str, Any], new: dict[str, Any], settled: int, tally: int) -> int:

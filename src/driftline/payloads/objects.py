@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from driftline.payloads.match_tests import quick_types
+from driftline.payloads.leaves import fast_types
 from driftline.payloads.object_code import (
     Rest,
+    fast_match,
     has_plain_names,
     is_ignored,
     object_code,
     renames_plainly,
-    sure_match,
 )
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, NodePlan
@@ -31,7 +31,7 @@ _NO_NAMES: frozenset[str] = frozenset()
 
 def object_comparer(plan: NodePlan) -> Compare:
     """Compares two objects member by member."""
-    quick = {name: quick_types(plan.member(name)) for name in _known_names(plan)}
+    quick = {name: fast_types(plan.member(name)) for name in _known_names(plan)}
     if plan.compiler.located or plan.states[OLD] is not plan.states[NEW] or not renames_plainly(plan):
         return _renamed(plan, quick)
     rest = _rest(plan, quick)
@@ -50,7 +50,7 @@ def _warming_up(plan: NodePlan, loop: Compare, rest: Rest) -> Compare:
             seen += 1
             if seen > OBJECTS_BEFORE_CODE:
                 chosen = object_code(plan, rest, loop)
-                plan.sure_match = sure_match(plan, NESTED_LEVELS + 1)
+                plan.fast_match = fast_match(plan, NESTED_LEVELS + 1)
                 if plan.compare_objects is compare:
                     plan.compare_objects = chosen
         chosen(old, new, run, path)
@@ -59,7 +59,7 @@ def _warming_up(plan: NodePlan, loop: Compare, rest: Rest) -> Compare:
 
 
 def _known_names(plan: NodePlan) -> set[str]:
-    return {*plan.node.properties, *plan.states[OLD].names, *plan.states[NEW].names}
+    return {*plan.node.properties, *plan.states[OLD].members, *plan.states[NEW].members}
 
 
 def _looping(plan: NodePlan, rest: Rest, with_both_names: Compare) -> Compare:
@@ -86,7 +86,7 @@ def _rest(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Rest:
     """Compares all members but those that are known and not open."""
     plans = {name: plan.member(name) for name in quick}
     unnamed = plan.other_member()
-    others = quick_types(unnamed) if unnamed is not None else _NO_TYPES
+    others = fast_types(unnamed) if unnamed is not None else _NO_TYPES
     types_of, plan_of = quick.get, plans.get
     direct_of = {name: child if _needs_no_pairing(child) else None for name, child in plans.items()}.get
     other = unnamed if unnamed is not None and _needs_no_pairing(unnamed) else None

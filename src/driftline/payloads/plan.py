@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from driftline.payloads.ignores import IgnoreState
+from driftline.payloads.path_rules import PathState
 from driftline.payloads.paths import Path
 from driftline.payloads.patterns import PatternTimeoutError, SafePattern
 from driftline.payloads.rules import EXTENSIONS, BadValueError, FieldRules, Problem, read_rules
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Compare = Callable[[Any, Any, Run, Path], None]
 # A tally of the leaves of two objects that surely match, or -1.
-SureMatch = Callable[[dict[str, Any], dict[str, Any]], int]
+FastMatch = Callable[[dict[str, Any], dict[str, Any]], int]
 Extensions = Mapping[str, Extension]
 
 _WHEN = EXTENSION_PREFIX + "when"
@@ -40,7 +40,7 @@ class Context(NamedTuple):
     inherited: tuple[tuple[str, str], ...]
     null_as_missing: bool
     empty_as_null: bool
-    states: tuple[IgnoreState, IgnoreState]
+    states: tuple[PathState, PathState]
 
 
 class Variant(NamedTuple):
@@ -54,9 +54,30 @@ class NodePlan:
     """A schema node in its context; `compare` is built at its first use."""
 
     __slots__ = (
-        "_by_name", "_children", "_decided", "_patterns", "aliases", "choices", "compare", "compare_objects",
-        "compiler", "condition", "context", "empty_as_null", "fragments", "inherited", "node", "null_as_missing",
-        "raw_members", "removed_by", "rules", "states", "sure_match", "tokenizers", "variant",
+        "_by_name",
+        "_children",
+        "_decided",
+        "_patterns",
+        "aliases",
+        "choices",
+        "compare",
+        "compare_objects",
+        "compiler",
+        "condition",
+        "context",
+        "empty_as_null",
+        "fast_match",
+        "fragments",
+        "inherited",
+        "meaning",
+        "node",
+        "null_as_missing",
+        "raw_members",
+        "removed_by",
+        "rules",
+        "states",
+        "tokenizers",
+        "variant",
     )  # fmt: skip
 
     def __init__(self, compiler: Compiler, fragments: Fragments, context: Context, variant: Variant) -> None:
@@ -72,6 +93,7 @@ class NodePlan:
         self.rules, self.condition = self._rules(extensions)
         self.null_as_missing = _first(self.rules.null_as_missing, context.null_as_missing)
         self.empty_as_null = _first(self.rules.empty_as_null, context.empty_as_null)
+        self.meaning = compiler.meaning(self.rules, self.empty_as_null)
         self.inherited = self._handed_down(extensions)
         self.aliases = self._aliases()
         self._children: dict[Any, NodePlan] = {}
@@ -82,13 +104,18 @@ class NodePlan:
         self.tokenizers: dict[tuple[int, bool], Any] = {}
         self.compare: Compare = self._first_compare
         self.compare_objects: Compare = self._first_compare
-        self.sure_match: SureMatch | None = None  # there once the node has met some objects
+        self.fast_match: FastMatch | None = None  # there once the node has met some objects
 
     def _first_compare(self, old: Any, new: Any, run: Run, path: Path) -> None:
         self.compare, self.compare_objects = self.compiler.comparers(self)
         self.compare(old, new, run, path)
 
     def _extensions(self) -> Extensions:
+        flags = {**self.states[OLD].extensions, **self.states[NEW].extensions}
+        found = self._schema_extensions()
+        return {**found, **flags} if flags else found
+
+    def _schema_extensions(self) -> Extensions:
         own = self.node.extensions
         if self.variant.decided is False:  # the field's rules fall away
             return {name: value for name, value in own.items() if name in _GLOBAL_RULES - {_INHERIT}}
@@ -172,15 +199,17 @@ class NodePlan:
 
     def item(self, index: int | None = None) -> NodePlan:
         """The plan of an array item; `index` matters where the schema names leading items."""
-        position = index if index is not None and index < len(self.node.prefix_items) else None
+        has_prefix = index is not None and index < len(self.node.prefix_items)
+        is_named = index is not None and index in self.states[OLD].names
+        position = index if has_prefix or is_named else None
         plan = self._children.get(position)
         if plan is None:
-            fragments = self.node.items if position is None else self.node.prefix_items[position]
-            states = (self.states[OLD].step(None), self.states[NEW].step(None))
+            fragments = self.node.prefix_items[position] if has_prefix and position is not None else self.node.items
+            states = (self.states[OLD].step(position), self.states[NEW].step(position))
             plan = self._children[position] = self.compiler.plan(fragments, self._below(states))
         return plan
 
-    def _below(self, states: tuple[IgnoreState, IgnoreState]) -> Context:
+    def _below(self, states: tuple[PathState, PathState]) -> Context:
         return Context(self.inherited, self.null_as_missing, self.empty_as_null, states)
 
     def _member_key(self, name: str) -> Any:

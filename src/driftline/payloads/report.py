@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from driftline.payloads.values import WrittenNumber
+from driftline.payloads.values import WrittenNumber, spelled
 
 
 class Entry(dict[str, Any]):
@@ -29,7 +30,7 @@ class Entry(dict[str, Any]):
             raise AttributeError(f"the entry has no {name!r}") from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """The outcome of one comparison; `is_match` is None where it was cut short."""
 
@@ -63,9 +64,47 @@ class Report:
             content["trace"] = self.trace
         return content
 
+    def __str__(self) -> str:
+        """The verdict and what differs, a line or two each.
+
+        >>> print(Report(False, {}, [Entry(path="$.a", type="VALUE_MISMATCH", severity="ERROR", message="1 != 2")], []))
+        mismatch: 1 difference, 0 warnings
+          $.a VALUE_MISMATCH: 1 != 2
+        """
+        verdict = {True: "match", False: "mismatch", None: "cut short"}[self.is_match]
+        counts = f"{_count(len(self.diffs), 'difference')}, {_count(len(self.warnings), 'warning')}"
+        shown = [*self.diffs, *self.warnings][:_SHOWN]
+        lines = [f"  {entry['path']} {entry['type']}: {entry['message']}" for entry in shown]
+        left = len(self.diffs) + len(self.warnings) - len(shown)
+        return "\n".join([f"{verdict}: {counts}", *lines, *([f"  … and {left} more"] if left else [])])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """The report as a table, for notebooks."""
+        head = html.escape(str(self).split("\n", 1)[0])
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(entry)) + "</tr>"
+            for entry in [*self.diffs, *self.warnings][:_SHOWN]
+        )
+        names = "".join(f"<th>{name}</th>" for name in ("path", "type", "old", "new", "why"))
+        return f"<p><b>{head}</b></p>" + (f"<table><tr>{names}</tr>{rows}</table>" if rows else "")
+
     def to_json(self, *, execution: bool = True) -> bytes:
         """The report as compact JSON."""
         return encode(self.to_dict(execution=execution))
+
+
+_SHOWN = 20  # entries in a repr
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _cells(entry: Entry) -> tuple[str, ...]:
+    sides = (spelled(entry[name]) if name in entry else "" for name in ("old_value", "new_value"))
+    return (entry["path"], entry["type"], *sides, entry["message"])
 
 
 def encode(value: Any) -> bytes:

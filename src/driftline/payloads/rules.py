@@ -1,4 +1,4 @@
-"""The 23 `x-migration-*` extensions: what they are called, what values they take, and the rules of one field.
+"""The 24 `x-migration-*` extensions: what they are called, what values they take, and the rules of one field.
 
 A value that makes no sense is a problem, not an exception: the comparison warns and treats the field strictly.
 
@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from driftline.payloads.casts import CASTS, to_string
-from driftline.payloads.datetimes import Parser, parse_duration, parser_for
+from driftline.payloads.datetimes import EPOCH_UNITS, Parser, parse_duration, parser_for
 from driftline.payloads.keys import KeyPath, SortField, parse_keys, parse_order
 from driftline.payloads.patterns import PatternError, SafePattern
 from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Extension
@@ -46,7 +46,8 @@ class FieldRules:
     trim: bool = False
     cast: str | None = None
     pattern: SafePattern | None = None
-    parse_time: Parser | None = None
+    time_format: TimeFormat | None = None
+    scale: Decimal | None = None
     tolerance: int | None = None
     default: Any = MISSING
     enum_map: Mapping[str, Any] | None = None
@@ -65,14 +66,19 @@ class FieldRules:
     problems: tuple[Problem, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def parse_time(self) -> tuple[Parser, Parser] | None:
+        """How texts of Old and of New are read as points in time."""
+        return self.time_format.parse if self.time_format is not None else None
+
+    @property
+    def epoch(self) -> tuple[int | None, int | None]:
+        """The nanoseconds of one unit on the sides that count from 1970."""
+        return self.time_format.epoch if self.time_format is not None else (None, None)
+
     def text(self, name: str) -> str | None:
         """`x-migration-precision: 0.01`, as reports name a rule; None where the rule is not given."""
         return self.texts.get(EXTENSION_PREFIX + name)
-
-    @property
-    def has_value_rules(self) -> bool:
-        """Whether scalars need more than plain equality."""
-        return any(getattr(self, name) != _DEFAULTS[name] for name in _VALUE_FIELDS)
 
 
 class BadValueError(ValueError):
@@ -126,11 +132,31 @@ def _pattern(value: Any) -> SafePattern:
         raise BadValueError(f"must be a regular expression ({error})") from None
 
 
-def _time_format(value: Any) -> Parser:
-    parser = parser_for(value) if isinstance(value, str) else None
-    if parser is None:
-        raise BadValueError("must be ISO8601 or a strptime format")
-    return parser
+class TimeFormat(NamedTuple):
+    """How each side writes points in time: a parser of texts, and the unit of a count from 1970."""
+
+    parse: tuple[Parser, Parser]
+    epoch: tuple[int | None, int | None] = (None, None)
+
+
+def _time_format(value: Any) -> TimeFormat:
+    sides = (value.get("old"), value.get("new")) if isinstance(value, dict) and len(value) == 2 else (value, value)
+    units = [EPOCH_UNITS.get(side) if isinstance(side, str) else None for side in sides]
+    # A count becomes ISO text before it is read (scalars/epoch.py).
+    parsers = [
+        parser_for("ISO8601" if unit is not None else side) if isinstance(side, str) else None
+        for side, unit in zip(sides, units, strict=True)
+    ]
+    old, new = parsers
+    if old is None or new is None:
+        raise BadValueError("must be ISO8601, epoch, epoch-ms or a strptime format, or one for old and one for new")
+    return TimeFormat((old, new), (units[0], units[1]))
+
+
+def _scale(value: Any) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value == 0:
+        raise BadValueError("must be a number other than 0")
+    return decimal_of(value)
 
 
 def _duration(value: Any) -> int:
@@ -186,7 +212,8 @@ EXTENSIONS: dict[str, ExtensionKind] = {
         "trim-whitespace": ExtensionKind("trim", _flag, "string", True),
         "cast": ExtensionKind("cast", _one_of(*CASTS), "field", True),
         "pattern": ExtensionKind("pattern", _pattern, "string", True),
-        "datetime-format": ExtensionKind("parse_time", _time_format, "string", True),
+        "scale": ExtensionKind("scale", _scale, "number", True),
+        "datetime-format": ExtensionKind("time_format", _time_format, "string", True),
         "datetime-tolerance": ExtensionKind("tolerance", _duration, "string", True),
         "default": ExtensionKind("default", _anything, "field"),
         "enum-map": ExtensionKind("enum_map", _enum_map, "field", True),
@@ -247,8 +274,8 @@ def _completed(rules: FieldRules, extensions: Mapping[str, Extension]) -> FieldR
     """Rules that imply or need one another."""
     if rules.strategy == "lenient":
         rules = replace(rules, trim=True, case_insensitive=True)
-    if rules.tolerance is not None and rules.parse_time is None:
-        rules = replace(rules, parse_time=parser_for("ISO8601"))
+    if rules.tolerance is not None and rules.time_format is None:
+        rules = replace(rules, time_format=_time_format("ISO8601"))
     if rules.pattern is not None and rules.case_insensitive:
         rules = replace(rules, pattern=SafePattern(rules.pattern.text, ignore_case=True))
     if rules.array_mode == "keyed" and not rules.array_key:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from driftline.files import naming_the_file
 
@@ -78,6 +78,12 @@ def split_pointer(pointer: str) -> tuple[str, str]:
 def joined_pointer(name: str, inner: str) -> str:
     """The pointer into a file."""
     return f"{name}#{inner}" if name else inner
+
+
+def joined_reference(pointer: str) -> str:
+    """The `$ref` that leads to a pointer from the schema itself."""
+    name, inner = split_pointer(pointer)
+    return f"{quote(name)}#{quote(inner)}"
 
 
 def file_of_reference(reference: str, base: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from driftline.errors import PayloadError
+from driftline.payloads.schema_files import joined_reference
 from driftline.payloads.schema_nodes import (
     EXTENSION_PREFIX,
     Fragment,
@@ -125,6 +126,12 @@ def _body_schema(document: SchemaDocument, body: Fragment | None) -> Fragment | 
     kinds = list(content.schema) if isinstance(content.schema, dict) else []
     chosen = next((kind for kind in kinds if "json" in kind.lower()), kinds[0] if kinds else None)
     return None if chosen is None else _member(document, _member(document, content, chosen), "schema")
+
+
+def record_root(body: Fragment) -> Fragment:
+    """The schema of a whole answer: its status and headers are strict, its body has the schema."""
+    members = {"status": {}, "headers": {}, "body": {"$ref": joined_reference(body.pointer)}}
+    return Fragment({"type": "object", "properties": members}, "/(record)")
 
 
 def document_extensions(document: SchemaDocument, root: Fragment) -> dict[str, Any]:

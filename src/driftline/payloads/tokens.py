@@ -10,25 +10,17 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from driftline.payloads.patterns import PatternTimeoutError
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import Run
-from driftline.payloads.values import MISSING, OLD, WrittenNumber, decimal_of
-from driftline.payloads.views import arranged, is_absent, members, scalar_or_raw
+from driftline.payloads.scalars.parts import scalar_token
+from driftline.payloads.values import MISSING, OLD
+from driftline.payloads.views import arranged, is_absent, members
 
 Tokenizer = Callable[[Any, Run], Any]
 
 _ANYTHING = ("anything",)
-_A_NUMBER = ("number",)
 # Values that are their own token: Python tells them apart by type, but for booleans and numbers.
 _PLAIN: frozenset[type] = frozenset({str, int, float, type(None), type(MISSING)})
-
-
-def scalar_token(value: Any) -> Any:
-    """A token that tells JSON types apart: 1 and 1.0 are equal, 1 and true are not."""
-    if type(value) is bool:
-        return ("boolean", value)
-    return decimal_of(value) if isinstance(value, WrittenNumber) else value
 
 
 def raw_token(value: Any) -> Any:
@@ -54,7 +46,7 @@ def _made(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
         return (lambda value, run: _ANYTHING) if coarse else (lambda value, run: raw_token(value))
     if plan.rules.strategy == "exists":
         return lambda value, run: _ANYTHING
-    leaf = _leaf_tokenizer(plan, side, coarse)
+    leaf = plan.meaning.tokens(side, coarse=coarse)
     array = _array_tokenizer(plan, side, coarse)
     object_: Tokenizer | None = None
 
@@ -77,7 +69,7 @@ def _object_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
         for name in plan.node.properties
         if not _is_gone(plan.member(name), side)
     ]
-    gone = [name for name in plan.states[side].names if _is_gone(plan.member(name), side)]
+    gone = [name for name in plan.states[side].members if _is_gone(plan.member(name), side)]
     known = {*plan.node.properties, *(plan.aliases if side == OLD else ()), *gone}
 
     def token(value: dict[str, Any], run: Run) -> Any:
@@ -98,7 +90,7 @@ def _object_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
 def _column(plan: NodePlan, side: int, coarse: bool) -> tuple[frozenset[type], Tokenizer]:
     """The types of members that are their own tokens, and the tokenizer for the others."""
     inner, default = tokenizer(plan, side, coarse=coarse), plan.rules.default
-    is_plain = not (plan.rules.has_value_rules or plan.condition or plan.choices or plan.empty_as_null)
+    is_plain = plan.meaning.is_plain and not (plan.rules.strategy == "exists" or plan.condition or plan.choices)
     nothing = {type(None)} if plan.null_as_missing else set()
     if default is MISSING and not nothing:
         return (_PLAIN if is_plain else frozenset({type(MISSING)})), inner
@@ -160,82 +152,36 @@ def _array_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
     return token
 
 
-def _leaf_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Callable[[Any], Any]:
-    rules = plan.rules
-    has_tolerance = coarse and rules.precision is not None
-    if rules.enum_map is None and rules.cast is None and not plan.empty_as_null:
-        if not rules.has_value_rules:
-            return scalar_token
-        if rules.pattern is None and rules.parse_time is None:
-            return _plain_leaf_tokenizer(rules.trim, rules.case_insensitive, has_tolerance)
-
-    def token(value: Any) -> Any:
-        value = scalar_or_raw(plan, value, side)
-        if isinstance(value, str):
-            return _text_token(plan, value, coarse)
-        if has_tolerance and isinstance(value, int | float) and type(value) is not bool:
-            return _A_NUMBER
-        return scalar_token(value)
-
-    return token
-
-
-def _plain_leaf_tokenizer(trims: bool, folds: bool, has_tolerance: bool) -> Callable[[Any], Any]:
-    """The quick form for fields with nothing but trimming, folding and a precision."""
-
-    def token(value: Any) -> Any:
-        kind = type(value)
-        if kind is str:
-            text = value.strip() if trims else value
-            return text.lower() if folds else text
-        return _A_NUMBER if has_tolerance and (kind is float or kind is int) else scalar_token(value)
-
-    return token
-
-
-def _text_token(plan: NodePlan, text: str, coarse: bool) -> Any:
-    rules = plan.rules
-    if rules.trim:
-        text = text.strip()
-    if rules.pattern is not None:
-        if coarse:
-            return ("string",)
-        try:
-            return ("pattern",) if rules.pattern.match(text) else text
-        except PatternTimeoutError:
-            return text
-    if rules.parse_time is not None:
-        if coarse:
-            return ("string",)
-        moment = rules.parse_time(text)
-        return text if moment is None else ("moment", moment.nanoseconds)
-    return text.lower() if rules.case_insensitive else text
-
-
-def is_soft(plan: NodePlan) -> bool:
+def needs_pairwise(plan: NodePlan) -> bool:
     """Whether values with different full tokens can be equal here: a tolerance, a condition or a choice decides."""
-    known = plan.compiler.softness.get(plan)
+    known = plan.compiler.pairwise.get(plan)
     if known is None:
-        plan.compiler.softness[plan] = False  # a recursive schema asks for itself: the others decide
-        known = plan.compiler.softness[plan] = _is_soft(plan)
+        plan.compiler.pairwise[plan] = False  # a recursive schema asks for itself: the others decide
+        known = plan.compiler.pairwise[plan] = _needs_pairwise(plan)
     return known
 
 
-def _is_soft(plan: NodePlan) -> bool:
+def _needs_pairwise(plan: NodePlan) -> bool:
     rules, node = plan.rules, plan.node
     if plan.condition is not None or plan.choices:
         return True
-    if rules.precision is not None or rules.pattern is not None or rules.parse_time is not None:
+    if plan.meaning.needs_pairwise:
         return True
     if rules.ignore_extra or rules.ignore_missing or rules.subset or node.patterns or node.additional:
         return True
-    children = [plan.member(name) for name in node.properties]
-    return any(map(is_soft, children)) or (bool(node.items) and is_soft(plan.item())) or bool(node.prefix_items)
+    children = [plan.member(name) for name in (*node.properties, *plan.states[OLD].members)]
+    if plan.states[OLD].has_rules and (other := plan.other_member()) is not None:
+        children.append(other)
+    if node.items or plan.states[OLD].has_rules:
+        children.append(plan.item())
+    return bool(node.prefix_items) or any(map(needs_pairwise, children))
 
 
-def soft_members(plan: NodePlan) -> int:
+def pairwise_members(plan: NodePlan) -> int:
     """How many members of an object are soft."""
-    known = plan.compiler.soft_members.get(plan)
+    known = plan.compiler.pairwise_members.get(plan)
     if known is None:
-        known = plan.compiler.soft_members[plan] = sum(is_soft(plan.member(name)) for name in plan.node.properties)
+        known = plan.compiler.pairwise_members[plan] = sum(
+            needs_pairwise(plan.member(name)) for name in {*plan.node.properties, *plan.states[OLD].members}
+        )
     return known

@@ -1,43 +1,47 @@
-"""Unordered arrays: a multiset first, then tolerances, then the likest objects of the rest.
+"""Unordered arrays: what matches is paired, then the likest objects of the rest (payloads §5.3).
 
-Cost is bounded: equal arrays take one pass; in the rest an item is only tried against a few candidates that share
-its coarse token or its rarest fields.
+Items match when they are equal under their rules. Without tolerances equal tokens find them in one pass; with
+tolerances `pairing` does. Of the rest an item is only tried against a few candidates that share its rarest fields.
 """
 
 from __future__ import annotations
 
 import gc
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
-from driftline.payloads.match_tests import quick_types
+from driftline.payloads.fast_pairs import FastPairs, Numbered, fast_pairs
+from driftline.payloads.leaves import fast_types, warn_unreadable
+from driftline.payloads.object_code import fast_match
+from driftline.payloads.pairing import Group, Pairer
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import NodePlan
-from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run, StopComparisonError
-from driftline.payloads.sure_pairs import Numbered, SurePairs, sure_pairs
+from driftline.payloads.run import NESTED_LEVELS, STEPS_BETWEEN_CLOCK_LOOKS, Run, StopComparisonError
 from driftline.payloads.surplus import tell_unpaired
-from driftline.payloads.tokens import Tokenizer, is_soft, soft_members, tokenizer
+from driftline.payloads.tokens import Tokenizer, needs_pairwise, pairwise_members, tokenizer
 from driftline.payloads.values import NEW, OLD
 from driftline.payloads.views import members, settled
 
 Items = Callable[[list[Any], list[Any], Run, Path], None]
 Unpaired = list[tuple[Path, Any]]
+Pairing = dict[int, int]
+Step = Callable[[NodePlan, Numbered, Numbered, list[int], list[int], Run, Pairing], None]
 
 COLLECTOR_FROM_ITEMS = 2_000
 QUICK_FROM_ITEMS = 16
 _ONLY_TEXT = {str}
-MAX_TRIALS = 16  # candidates of equal coarse token that one item is compared with
+_NUMBERS = frozenset({int, float})
 MAX_POSTINGS = 32  # a field value shared by more items than this does not tell them apart
 
 
 def unordered_items(plan: NodePlan) -> Items:
     """Compares two arrays as multisets."""
 
-    takes_texts = str in quick_types(plan.item())
-    needs_equality = not plan.item().rules.has_value_rules
+    takes_texts = str in fast_types(plan.item())
+    needs_equality = plan.item().meaning.is_plain
     settle_quickly = _quick_part(plan.item())
 
     def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:
@@ -59,8 +63,8 @@ def _quick_part(item: NodePlan) -> Callable[[list[Any], list[Any], Run], tuple[N
     """What is left of two arrays after the quick part, which is worth its preparation in longer arrays only."""
 
     @cache
-    def prepared() -> SurePairs | None:
-        return sure_pairs(item)
+    def prepared() -> FastPairs | None:
+        return fast_pairs(item)
 
     def settle(old: list[Any], new: list[Any], run: Run) -> tuple[Numbered, Numbered]:
         is_deep = run.depth >= run.quick_depth
@@ -93,8 +97,11 @@ def compare_unordered(plan: NodePlan, old: Numbered, new: Numbered, run: Run, pa
     """Pair and compare the items in Old's order; what is left of either side, as far as it is not told yet."""
     item = plan.item()
     with _without_collector(len(old) + len(new)):
-        partners = _pair(item, old, new, run)
+        partners = _pair(plan, old, new, run, path)
     lost: Unpaired = []
+    taken = set(partners.values())
+    if item.compiler.warns_of_values:
+        _warn_of_unpaired(item, old, new, partners, run, path)
     for position, (index, left) in enumerate(old):
         partner = partners.get(position)
         if partner is not None:
@@ -106,8 +113,18 @@ def compare_unordered(plan: NodePlan, old: Numbered, new: Numbered, run: Run, pa
         else:
             # Not allowed: told at once, between the differences of its neighbours.
             tell_unpaired(plan.rules, OLD, [((path, index), left)], run, path)
-    taken = set(partners.values())
     return lost, [((path, index), right) for position, (index, right) in enumerate(new) if position not in taken]
+
+
+def _warn_of_unpaired(item: NodePlan, old: Numbered, new: Numbered, partners: Pairing, run: Run, path: Path) -> None:
+    """Values that no cast or format can take keep an item from its partner: that is said, as it is of paired ones."""
+    for position, (index, left) in enumerate(old):
+        if position not in partners:
+            warn_unreadable(item, left, OLD, run, (path, index))
+    taken = set(partners.values())
+    for position, (index, right) in enumerate(new):
+        if position not in taken:
+            warn_unreadable(item, right, NEW, run, (path, index))
 
 
 @contextmanager
@@ -123,22 +140,21 @@ def _without_collector(items: int) -> Iterator[None]:
             gc.enable()
 
 
-def _pair(item: NodePlan, old: Numbered, new: Numbered, run: Run) -> dict[int, int]:
+def _pair(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path: Path) -> Pairing:
     """Positions in Old -> positions in New."""
-    partners: dict[int, int] = {}
-    lefts, rights = list(range(len(old))), list(range(len(new)))
-    steps = (_pair_tolerant if is_soft(item) else _pair_equal, _pair_alike)
+    item = plan.item()
+    partners: Pairing = {}
+    steps: tuple[Step, ...] = (_pair_equal, _pair_alike)
+    if needs_pairwise(item):
+        partners = _pair_tolerant(plan, old, new, run, path)
     for step in steps:
+        taken = set(partners.values())
+        lefts = [position for position in range(len(old)) if position not in partners]
+        rights = [position for position in range(len(new)) if position not in taken]
         if not lefts or not rights:
             break
         step(item, old, new, lefts, rights, run, partners)
-        taken = set(partners.values())
-        lefts = [position for position in lefts if position not in partners]
-        rights = [position for position in rights if position not in taken]
     return partners
-
-
-Pairing = dict[int, int]
 
 
 def _pair_equal(
@@ -155,40 +171,34 @@ def _pair_equal(
             partners[position] = same.pop()
 
 
-def _by_token(token: Tokenizer, items: Numbered, positions: list[int], run: Run) -> dict[Any, list[int]]:
+def _by_token(token: Tokenizer, items: Numbered, positions: Sequence[int], run: Run) -> dict[Any, list[int]]:
     found: dict[Any, list[int]] = {}
     for position in positions:
-        if not position % STEPS_BETWEEN_CLOCK_LOOKS:
-            run.check_deadline()
+        _check_now_and_then(position, run)
         found.setdefault(token(items[position][1], run), []).append(position)
     return found
 
 
-def _pair_tolerant(
-    item: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, partners: Pairing
-) -> None:
-    """Items of equal coarse tokens: the exactly equal ones first, then those whose difference a rule may allow."""
-    doubtful = None if item.condition or item.choices else 2 * soft_members(item)
-    waiting = _by_token(tokenizer(item, NEW, coarse=True), new, rights, run)
-    groups = _by_token(tokenizer(item, OLD, coarse=True), old, lefts, run)
-    for coarse, group in groups.items():
-        candidates = waiting.get(coarse)
-        if not candidates:
+def _pair_tolerant(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path: Path) -> Pairing:
+    """The most matching pairs among items of equal coarse tokens."""
+    item = plan.item()
+    waiting = _by_token(tokenizer(item, NEW, coarse=True), new, range(len(new)), run)
+    groups = _by_token(tokenizer(item, OLD, coarse=True), old, range(len(old)), run)
+    matches = _matcher(item, old, new, run)
+    pairer = Pairer(item, [value for _, value in old], [value for _, value in new], matches, run)
+    doubtful = None if item.condition or item.choices else 2 * pairwise_members(item)
+    for coarse, lefts in groups.items():
+        rights = waiting.get(coarse)
+        if not rights:
             continue
-        if len(group) == len(candidates) == 1 and _is_surely_alike(old[group[0]][1], doubtful):
-            partners[group[0]] = candidates[0]
-            continue
-        _pair_equal(item, old, new, group, candidates, run, partners)
-        taken = set(partners.values()) if len(group) > 1 or group[0] in partners else set()
-        rest = sorted(
-            (position for position in group if position not in partners),
-            key=lambda position: _magnitude(old[position][1]),
-        )
-        free = sorted(
-            (position for position in candidates if position not in taken),
-            key=lambda position: _magnitude(new[position][1]),
-        )
-        _sweep(item, old, new, rest, free, run, partners)
+        if len(lefts) == len(rights) == 1 and _is_surely_alike(old[lefts[0]][1], doubtful):
+            pairer.partners[lefts[0]] = rights[0]
+        else:
+            pairer.pair(Group(lefts, rights))
+    if not pairer.is_exact:
+        message = "Too many items may match one another to try them all; they were paired along one field"
+        run.warn("RULE_ERROR", path, message, plan.rules.text("array-mode"))
+    return pairer.partners
 
 
 def _is_surely_alike(value: Any, doubtful: int | None) -> bool:
@@ -196,36 +206,20 @@ def _is_surely_alike(value: Any, doubtful: int | None) -> bool:
     return type(value) is dict and doubtful is not None and doubtful < len(value)
 
 
-def _sweep(
-    item: NodePlan, old: Numbered, new: Numbered, group: list[int], candidates: list[int], run: Run, partners: Pairing
-) -> None:
-    """Both lists are sorted by size, so that a partner is near the front of what is left."""
-    free = deque(candidates)
-    for position in group:
-        run.check_deadline()
-        trials = min(MAX_TRIALS, len(free))
-        for offset in range(trials):
-            if _is_equal(item, old[position][1], new[free[offset]][1], run):
-                partners[position] = free[offset]
-                del free[offset]
-                break
-        else:
-            # What was tried and is smaller cannot match the larger ones that follow either.
-            for _ in range(trials):
-                if _magnitude(new[free[0]][1]) >= _magnitude(old[position][1]):
-                    break
-                free.popleft()
+def _matcher(item: NodePlan, old: Numbered, new: Numbered, run: Run) -> Callable[[int, int], bool]:
+    fast = fast_match(item, NESTED_LEVELS + 1) if run.depth < run.quick_depth else None
+    agree = item.meaning.agree if item.condition is None and not item.choices and not item.rules.problems else None
 
+    def matches(position: int, other: int) -> bool:
+        left, right = old[position][1], new[other][1]
+        if type(left) is dict is type(right):
+            if fast is not None and fast(left, right) >= 0:
+                return True
+        elif agree is not None and type(left) in _NUMBERS and type(right) in _NUMBERS and agree(left, right):
+            return True
+        return _is_equal(item, left, right, run)
 
-def _magnitude(value: Any) -> tuple[Any, ...]:
-    """Sorts items of one coarse group by their numbers and texts, in the order of their member names."""
-    if isinstance(value, dict):
-        return tuple(part for name in sorted(value) for part in _magnitude(value[name]))
-    if isinstance(value, list):
-        return tuple(part for item in value[:8] for part in _magnitude(item))
-    if isinstance(value, int | float):
-        return ((1, value, ""),)
-    return ((2, 0, value),) if isinstance(value, str) else ((0, 0, ""),)
+    return matches
 
 
 def _is_equal(item: NodePlan, left: Any, right: Any, run: Run) -> bool:

@@ -29,6 +29,7 @@ _KINDS: Final[dict[type, str]] = {
 CONTAINERS: Final = frozenset({dict, list})
 _PLAIN_NUMBERS: Final = frozenset({int, float})
 _MESSAGE_LIMIT = 200
+_INTEGER_DIGITS = 300
 # Wide enough for every number that can be parsed; the default context would round at 28 digits.
 _EXACT = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
@@ -99,6 +100,20 @@ def exact_difference(old: Any, new: Any) -> Decimal:
     Decimal('0.01')
     """
     return _EXACT.abs(_EXACT.subtract(decimal_of(old), decimal_of(new)))
+
+
+def exact_product(number: Any, factor: Decimal) -> Any:
+    """A number times a decimal, as an integer or a double where that is exact.
+
+    >>> exact_product(12.34, Decimal(100)), exact_product(5, Decimal("0.1"))
+    (1234, 0.5)
+    """
+    product = _EXACT.multiply(decimal_of(number), factor)
+    if product.adjusted() < _INTEGER_DIGITS and product == product.to_integral_value(context=_EXACT):
+        return int(product)
+    as_double = float(product)
+    exact = abs(as_double) < float("inf") and decimal_of(as_double) == product
+    return as_double if exact else WrittenNumber(str(product))
 
 
 def same_number(old: Any, new: Any) -> bool:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from driftline.payloads.casts import CASTS, CastError, to_string
 from driftline.payloads.keys import KeyPath, SortField
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import Run
+from driftline.payloads.scalars.texts import EMPTY_STRING_AS_NULL
 from driftline.payloads.values import MISSING, OLD, decimal_of, kind_of
 
 _RANKS = {"null": 0, "boolean": 1, "number": 2, "string": 3, "array": 4, "object": 5}
@@ -113,30 +113,9 @@ def settled(plan: NodePlan, value: Any, side: int, run: Run) -> NodePlan:
     return plan.compiler.choose(plan, [(value, side)], run) if plan.choices else plan
 
 
-def scalar(plan: NodePlan, value: Any, side: int) -> Any:
-    """A scalar after empty-string-as-null, the enum map (on Old's side) and the cast; raises `CastError`."""
-    if plan.empty_as_null and value == "":
-        value = None
-    if side == OLD and plan.rules.enum_map is not None:
-        value = mapped(plan.rules.enum_map, value)
-    return value if plan.rules.cast is None else CASTS[plan.rules.cast](value)
-
-
 def scalar_or_raw(plan: NodePlan, value: Any, side: int) -> Any:
-    """`scalar`, or the raw value where the cast fails."""
-    try:
-        return scalar(plan, value, side)
-    except CastError:
-        return value
-
-
-def mapped(enum_map: Any, value: Any) -> Any:
-    """The new value of an old enum value; numbers and booleans are looked up by their JSON spelling."""
-    if isinstance(value, str):
-        return enum_map.get(value, value)
-    if isinstance(value, dict | list):
-        return value
-    return enum_map.get(to_string(value), value)
+    """A scalar as it is compared, but for trimming and folding; the raw value where a cast fails."""
+    return plan.meaning.prepared_or_raw(value, side)
 
 
 def arranged(plan: NodePlan, value: list[Any], side: int, run: Run) -> list[Any]:
@@ -182,7 +161,8 @@ def _is_raw_member(plan: NodePlan, name: str) -> bool:
         return False
     member = plan.member(name)
     rules = member.rules
-    is_touched = rules.enum_map is not None or rules.cast or rules.default is not MISSING or rules.strategy == "ignore"
+    has_steps = any(step is not EMPTY_STRING_AS_NULL for step in member.meaning.steps)
+    is_touched = has_steps or rules.default is not MISSING or rules.strategy == "ignore"
     return not (is_touched or member.condition or member.choices or any(state.removed_by for state in member.states))
 
 
@@ -193,6 +173,15 @@ def _sort_key(value: Any, is_descending: bool) -> tuple[Any, ...]:
     if rank == 2:
         return (rank, decimal_of(value) if not isinstance(value, int) else value)
     return (rank, value if rank in (1, 3) else repr(value))
+
+
+def lookup_raw(plan: NodePlan, value: Any, path: KeyPath, side: int, run: Run) -> Any:
+    """The value at a path of New's names inside an item, before its own rules, or `MISSING`."""
+    for name in path:
+        value, plan = member(plan, value, name, side, run)
+        if value is MISSING:
+            return MISSING
+    return value
 
 
 def lookup(plan: NodePlan, value: Any, path: KeyPath, side: int, run: Run) -> Any:
@@ -208,6 +197,7 @@ def materialise(plan: NodePlan, value: Any, side: int, run: Run) -> Any:
     """A normalised copy of a whole value, for conditions that ask more than single members."""
     if plan.states[side].removed_by is not None or (plan.condition is None and plan.rules.strategy == "ignore"):
         return None
+    run.check_deadline()
     plan = settled(plan, value, side, run)
     if type(value) is dict:
         return {name: materialise(child, item, side, run) for name, item, child in members(plan, value, side, run)}

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from driftline.payloads.match_tests import quick_types
-from driftline.payloads.object_code import sure_match
-from driftline.payloads.plan import NodePlan, SureMatch
+from driftline.payloads.leaves import fast_types
+from driftline.payloads.object_code import fast_match
+from driftline.payloads.plan import FastMatch, NodePlan
 from driftline.payloads.run import NESTED_LEVELS, STEPS_BETWEEN_CLOCK_LOOKS, Run
 from driftline.payloads.values import MISSING
 
@@ -22,11 +22,11 @@ Numbered = list[tuple[int, Any]]  # items with their index in the array
 _MAX_NAMES = 8
 
 
-class SurePairs(NamedTuple):
+class FastPairs(NamedTuple):
     """The functions for the items of one array: the values that tell them apart, and the match itself."""
 
     identity: Callable[[Any], Any]
-    match: SureMatch
+    match: FastMatch
 
     def settle(self, old: list[Any], new: list[Any], run: Run) -> tuple[Numbered, Numbered]:
         """Count the items that surely match; what is left of both sides."""
@@ -71,17 +71,17 @@ def _numbered_unique(identities: list[Any]) -> Iterator[tuple[int, Any]]:
     return ((index, value) for index, value in enumerate(identities) if counts[value] == 1)
 
 
-def sure_pairs(item: NodePlan) -> SurePairs | None:
+def fast_pairs(item: NodePlan) -> FastPairs | None:
     """The quick part for arrays of these items; None where it cannot be said beforehand what must be equal."""
-    match = sure_match(item, NESTED_LEVELS + 1)
+    match = fast_match(item, NESTED_LEVELS + 1)
     if match is None or item.aliases:
         return None
     names = [name for name in item.node.properties if _must_be_equal(item.member(name))]
-    return SurePairs(itemgetter(*names[:_MAX_NAMES]), match) if names else None
+    return FastPairs(itemgetter(*names[:_MAX_NAMES]), match) if names else None
 
 
 def _must_be_equal(plan: NodePlan) -> bool:
     """Whether matching items have equal raw values here, given that they have any."""
     rules = plan.rules
-    is_touched = rules.has_value_rules or rules.default is not MISSING or plan.empty_as_null
-    return bool(quick_types(plan)) and not is_touched and not plan.node.properties and not plan.node.items
+    is_touched = not plan.meaning.is_plain or rules.strategy == "exists" or rules.default is not MISSING
+    return bool(fast_types(plan)) and not is_touched and not plan.node.properties and not plan.node.items

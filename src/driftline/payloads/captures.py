@@ -1,0 +1,309 @@
+"""Captured traffic as pairs: HAR files of browsers and proxies, and GoReplay's files (payloads §9).
+
+Requests are the same when method, path, query (in any order) and body (JSON in any order) are; host, scheme and
+fragment do not matter, for Old and New live at different addresses. Equal requests pair in order of arrival.
+
+>>> request_key("get", "http://new/a?a=2&b=1") == request_key("GET", "https://old/a?b=1&a=2")
+True
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import hashlib
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from driftline.errors import InputError, PayloadError
+from driftline.files import open_bytes
+from driftline.payloads.config import EngineConfig
+from driftline.payloads.payload_text import parse_json
+from driftline.payloads.report import encode
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_GOR_END = "\n🐵🙈🙉\n".encode()
+_OLD_RESPONSE, _NEW_RESPONSE = "2", "3"
+# Parts of a path that name one thing: numbers, UUIDs and long hexadecimal words.
+_NAMES_ONE = re.compile(r"[0-9]+|[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|[0-9a-f]{16,}")
+
+RequestKey = tuple[str, str, tuple[tuple[str, str], ...], str]
+
+
+class CaptureError(ValueError):
+    """A message that cannot be read; the others still can."""
+
+
+@dataclass(slots=True)
+class Response:
+    """One answer: what is compared of it."""
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: Any = None
+
+
+class Exchange(NamedTuple):
+    """A request and its answer, or why the answer cannot be read."""
+
+    key: RequestKey
+    response: Response | None
+    problem: str | None = None
+    arrival: str = ""  # GoReplay's own name for a request, which tells equal ones apart
+
+    @property
+    def endpoint(self) -> str:
+        """Method and path, with placeholders for parts that name one thing."""
+        parts = ["{id}" if _NAMES_ONE.fullmatch(part) else part for part in self.key[1].split("/")]
+        return f"{self.key[0]} {'/'.join(parts)}"
+
+
+def request_key(method: str, url: str, body: str | bytes = b"") -> RequestKey:
+    """What makes two requests the same."""
+    address = urlsplit(url)
+    query = tuple(sorted(parse_qsl(address.query, keep_blank_values=True)))
+    data = body.encode() if isinstance(body, str) else body
+    return (method.upper(), address.path or "/", query, _digest(data))
+
+
+def _digest(data: bytes) -> str:
+    if not data:
+        return ""
+    with suppress(ValueError, RecursionError):  # else it is not JSON, and the bytes themselves count
+        data = json.dumps(json.loads(data), sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(data).hexdigest()
+
+
+def decoded_body(data: bytes, headers: dict[str, str], limit: int) -> Any:
+    """The JSON value of a body (an array for NDJSON), or digest and length of one that is not JSON."""
+    if not data:
+        return None
+    data = _decompressed(data, headers.get("content-encoding", ""), limit)
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if "ndjson" in kind or "jsonlines" in kind or kind == "application/jsonl":
+        return [parse_json(line, "a line of the body") for line in data.splitlines() if line.strip()]
+    if kind.endswith(("/json", "+json")) or (not kind and data.lstrip()[:1] in (b"{", b"[")):
+        return parse_json(data, "the body")
+    return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+
+
+def _decompressed(data: bytes, encodings: str, limit: int) -> bytes:
+    for encoding in reversed([name.strip().lower() for name in encodings.split(",") if name.strip()]):
+        if encoding in ("gzip", "x-gzip"):
+            data = _read_limited(lambda data=data: gzip.GzipFile(fileobj=io.BytesIO(data)), limit)
+        elif encoding == "deflate":
+            data = _inflated(data, limit)
+        elif encoding != "identity":
+            raise CaptureError(f"the encoding {encoding!r} is not known")
+    if len(data) > limit:
+        raise CaptureError(f"the body has more than {limit:,} bytes")
+    return data
+
+
+def _read_limited(opened: Any, limit: int) -> bytes:
+    try:
+        with opened() as stream:
+            data: bytes = stream.read(limit + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CaptureError(f"the body is damaged: {error}") from None
+    if len(data) > limit:
+        raise CaptureError(f"the body has more than {limit:,} bytes")
+    return data
+
+
+def _inflated(data: bytes, limit: int) -> bytes:
+    """`deflate` is zlib by the book, and raw in the wild."""
+    for bits in (zlib.MAX_WBITS, -zlib.MAX_WBITS):
+        try:
+            return zlib.decompressobj(bits).decompress(data, limit + 1)
+        except zlib.error:
+            continue
+    raise CaptureError("the body is damaged: not deflate")
+
+
+def _response(status: int, headers: dict[str, str], data: bytes, limit: int) -> Response:
+    return Response(status, headers, decoded_body(data, headers, limit))
+
+
+def _tried(key: RequestKey, make: Any, arrival: str = "") -> Exchange:
+    try:
+        return Exchange(key, make(), None, arrival)
+    except (CaptureError, PayloadError) as error:
+        return Exchange(key, None, str(error), arrival)
+
+
+# -- HAR ----------------------------------------------------------------------------------------------------------
+
+
+def read_har(path: Path, limit: int) -> Iterator[Exchange]:
+    """The exchanges of a HAR file, in order of arrival."""
+    with open_bytes(path) as stream:
+        content = parse_json(stream.read(), path.name)
+    entries = content.get("log", {}).get("entries") if isinstance(content, dict) else None
+    if not isinstance(entries, list):
+        raise InputError(f"{path} is not a HAR file: log.entries is missing", code="invalid_input", path=str(path))
+    for number, entry in enumerate(entries):
+        try:
+            request, response = entry["request"], entry["response"]
+            posted = (request.get("postData") or {}).get("text") or ""
+            key = request_key(request["method"], request["url"], posted)
+            status, headers = int(response["status"]), _har_headers(response)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            message = f"{path}: entry {number} lacks {error}"
+            raise InputError(message, code="invalid_input", path=str(path)) from None
+        yield _tried(key, lambda s=status, h=headers, r=response: _response(s, h, _har_body(r, h), limit))
+
+
+def _har_headers(response: dict[str, Any]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for header in response.get("headers") or []:
+        name = str(header["name"]).lower()
+        headers[name] = f"{headers[name]}, {header['value']}" if name in headers else str(header["value"])
+    kind = (response.get("content") or {}).get("mimeType")
+    if kind:
+        headers.setdefault("content-type", str(kind))
+    return headers
+
+
+def _har_body(response: dict[str, Any], headers: dict[str, str]) -> bytes:
+    content = response.get("content") or {}
+    text = content.get("text") or ""
+    if content.get("encoding") == "base64":
+        try:
+            data = base64.b64decode(text, validate=False)
+        except (binascii.Error, ValueError) as error:
+            raise CaptureError(f"the body is not base64: {error}") from None
+    else:
+        data = text.encode("utf-8", "surrogatepass")
+    if not data.startswith(_GZIP_MAGIC):
+        headers.pop("content-encoding", None)  # a HAR holds bodies decoded
+    return data
+
+
+# -- GoReplay -----------------------------------------------------------------------------------------------------
+
+
+def read_gor(path: Path, limit: int) -> tuple[list[Exchange], list[Exchange]]:
+    """The exchanges of Old and of New in a GoReplay file: requests (1), original (2) and replayed answers (3)."""
+    with open_bytes(path) as stream:
+        records = stream.read().split(_GOR_END)
+    requests: dict[str, RequestKey] = {}
+    sides: dict[str, dict[str, Exchange]] = {_OLD_RESPONSE: {}, _NEW_RESPONSE: {}}
+    for record in records:
+        if not record.strip():
+            continue
+        head, _, message = record.lstrip(b"\n").partition(b"\n")
+        words = head.decode("latin-1").split()
+        if len(words) < 2 or words[0] not in ("1", "2", "3"):
+            raise InputError(f"{path} is not a GoReplay file: {head[:40]!r}", code="invalid_input", path=str(path))
+        if words[0] == "1":
+            requests[words[1]] = _gor_request(message)
+        else:
+            key = requests.get(words[1], ("", words[1], (), ""))
+            sides[words[0]][words[1]] = _tried(key, lambda m=message: _gor_response(m, limit), words[1])
+    return list(sides[_OLD_RESPONSE].values()), list(sides[_NEW_RESPONSE].values())
+
+
+def _gor_request(message: bytes) -> RequestKey:
+    start, headers, body = _http_message(message)
+    words = start.split()
+    with suppress(CaptureError):  # a damaged body still tells requests apart
+        body = _unchunked(body, headers)
+    return request_key(words[0] if words else "", words[1] if len(words) > 1 else "/", body)
+
+
+def _gor_response(message: bytes, limit: int) -> Response:
+    start, headers, body = _http_message(message)
+    words = start.split()
+    if len(words) < 2 or not words[1].isdigit():
+        raise CaptureError(f"the answer begins with {start[:40]!r}")
+    return _response(int(words[1]), headers, _unchunked(body, headers), limit)
+
+
+def _http_message(message: bytes) -> tuple[str, dict[str, str], bytes]:
+    head, _, body = message.partition(b"\r\n\r\n")
+    start, *lines = head.decode("latin-1").split("\r\n")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        name = name.strip().lower()
+        headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
+    return start, headers, body
+
+
+def _unchunked(body: bytes, headers: dict[str, str]) -> bytes:
+    if "chunked" not in headers.get("transfer-encoding", "").lower():
+        length = headers.get("content-length", "")
+        return body[: int(length)] if length.isdigit() else body
+    pieces, rest = [], body
+    while rest:
+        size, separator, rest = rest.partition(b"\r\n")
+        try:
+            count = int(size.split(b";")[0] or b"x", 16)
+        except ValueError:
+            raise CaptureError("the chunks of the body are damaged") from None
+        if not separator or count == 0:
+            break
+        if len(rest) < count:
+            raise CaptureError("the chunks of the body are cut short")
+        pieces.append(rest[:count])
+        rest = rest[count:].removeprefix(b"\r\n")
+    return b"".join(pieces)
+
+
+# -- pairs --------------------------------------------------------------------------------------------------------
+
+
+def capture_pairs(paths: Iterable[Path], limit: int | None = None) -> Iterator[dict[str, Any]]:
+    """The records of one GoReplay file, or of a HAR file of Old and one of New, in order of arrival."""
+    most = EngineConfig().max_payload_bytes if limit is None else limit
+    given = list(paths)
+    if len(given) == 1:
+        old, new = read_gor(given[0], most)
+    else:
+        old, new = (list(read_har(path, most)) for path in given)
+    waiting: dict[tuple[RequestKey, str], list[Exchange]] = {}
+    for exchange in reversed(new):
+        waiting.setdefault((exchange.key, exchange.arrival), []).append(exchange)
+    seen: dict[str, int] = {}
+    for exchange in old:
+        partners = waiting.get((exchange.key, exchange.arrival))
+        yield _record(exchange, partners.pop() if partners else None, seen)
+    left = {id(exchange) for partners in waiting.values() for exchange in partners}
+    for exchange in new:
+        if id(exchange) in left:
+            yield _record(None, exchange, seen)
+
+
+def _record(old: Exchange | None, new: Exchange | None, seen: dict[str, int]) -> dict[str, Any]:
+    first = old or new
+    assert first is not None
+    method, path, query, body = first.key
+    name = f"{method} {path}" + (f"?{'&'.join(f'{key}={value}' for key, value in query)}" if query else "")
+    name += f" {body[:8]}" if body else ""
+    seen[name] = seen.get(name, 0) + 1
+    record: dict[str, Any] = {"id": name if seen[name] == 1 else f"{name} #{seen[name]}", "endpoint": first.endpoint}
+    problems = [one.problem for one in (old, new) if one is not None and one.problem is not None]
+    if problems:
+        return {**record, "error": "; ".join(problems)}
+    for side, exchange in (("old", old), ("new", new)):
+        if exchange is None or exchange.response is None:
+            record["missing"] = side
+        else:
+            answer = exchange.response
+            record[side] = {"status": answer.status, "headers": answer.headers, "body": answer.body}
+    return record
+
+
+def record_line(record: dict[str, Any]) -> bytes:
+    """A record as a line of JSON."""
+    return encode(record) + b"\n"

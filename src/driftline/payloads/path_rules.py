@@ -1,0 +1,268 @@
+"""Rules that paths name: `x-migration-global-ignores`, and the flags of a call (payloads §3.3, §8).
+
+Paths made of names, wildcards and `..` (and, for flags, indexes) move along with the walk as a small automaton; ignored
+paths of other kinds (slices, filters) are looked up in each payload before it.
+
+>>> state = start_state(("$..updatedAt",))[0]
+>>> state.step("a").step("updatedAt").removed_by
+'x-migration-global-ignores: $..updatedAt'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from jsonpath.segments import JSONPathRecursiveDescentSegment
+from jsonpath.selectors import IndexSelector, NameSelector, WildcardSelector
+
+from driftline.errors import PayloadError
+from driftline.payloads.datetimes import parse_duration
+from driftline.payloads.jsonpaths import BadPathError, find, parse_path
+from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Extension
+
+_ANY = None
+Key = str | int | None  # a member's name, an item's index, or an item wherever it stands
+
+
+class _Step(NamedTuple):
+    is_descendant: bool
+    names: tuple[Key, ...]
+
+    def takes(self, name: Key) -> bool:
+        return _ANY in self.names or (name is not None and name in self.names)
+
+
+class _Query(NamedTuple):
+    text: str
+    steps: tuple[_Step, ...]
+    rule: str  # as reports name it
+    extensions: Mapping[str, Extension] | None  # None: what it selects is ignored
+
+
+@dataclass(frozen=True, slots=True)
+class PathRule:
+    """A flag of a call: what the path selects is ignored, or gets extensions that win over the schema's."""
+
+    flag: str
+    path: str
+    extensions: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The flag as reports name it."""
+        values = "".join(f"={_shown(value)}" for name, value in self.extensions if name != "array-mode")
+        return f"{self.flag} {self.path}{values}"
+
+
+def _shown(value: Any) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def ignore_flag(path: str) -> PathRule:
+    """`--ignore PATH`."""
+    return PathRule("--ignore", path)
+
+
+def unordered_flag(path: str) -> PathRule:
+    """`--unordered PATH`."""
+    return PathRule("--unordered", path, (("array-mode", "unordered"),))
+
+
+def key_flag(text: str) -> PathRule:
+    """`--key PATH=FIELD[,FIELD]`."""
+    path, fields = _split(text, "--key", "FIELD[,FIELD]")
+    names = tuple(field.strip() for field in fields.split(","))
+    if not all(names):
+        raise bad_flag("--key", text, "needs PATH=FIELD[,FIELD]")
+    return PathRule("--key", path, (("array-mode", "keyed"), ("array-key", names)))
+
+
+def tolerance_flag(text: str) -> PathRule:
+    """`--tolerance PATH=NUMBER` or `PATH=DURATION`."""
+    path, given = _split(text, "--tolerance", "NUMBER or PATH=DURATION")
+    try:
+        number = float(given)
+    except ValueError:
+        if parse_duration(given) is None:
+            raise bad_flag("--tolerance", text, "needs a number or a duration such as 5s after the last =") from None
+        return PathRule("--tolerance", path, (("datetime-tolerance", given),))
+    if not 0 <= number < float("inf"):
+        raise bad_flag("--tolerance", text, "needs a number that is not negative")
+    return PathRule("--tolerance", path, (("precision", number),))
+
+
+def _split(text: str, flag: str, wanted: str) -> tuple[str, str]:
+    path, separator, value = text.rpartition("=")
+    if not separator or not value.strip():
+        raise bad_flag(flag, text, f"needs PATH={wanted}")
+    return path, value.strip()
+
+
+def bad_flag(flag: str, text: str, reason: str) -> PayloadError:
+    """A flag that cannot be used."""
+    return PayloadError(f"{flag} {text}: {reason}", details={"reason": reason, "flag": flag, "value": text})
+
+
+class PathState:
+    """Which paths are how far matched at one place of a payload; states are shared and remembered."""
+
+    __slots__ = ("_known", "_positions", "_queries", "extensions", "has_rules", "names", "removed_by", "removes_others")
+
+    def __init__(self, queries: tuple[_Query, ...], positions: frozenset[tuple[int, int]], known: dict[Any, Any]):
+        self._queries = queries
+        self._positions = positions
+        self._known = known
+        waiting = [(queries[query], at) for query, at in sorted(positions) if at < len(queries[query].steps)]
+        done = [queries[query] for query, at in sorted(positions) if at == len(queries[query].steps)]
+        self.removed_by = next((query.rule for query in done if query.extensions is None), None)
+        self.extensions = {name: rule for query in done for name, rule in (query.extensions or {}).items()}
+        self.has_rules = any(query.extensions is not None for query, _ in waiting)
+        self.names = frozenset(
+            name for query, at in waiting for name in query.steps[at].names if name is not _ANY
+        )  # fmt: skip
+        self.removes_others = any(
+            query.extensions is None and at + 1 == len(query.steps) and _ANY in query.steps[at].names
+            for query, at in waiting
+        )
+
+    @property
+    def members(self) -> list[str]:
+        """The member names that a path waits for."""
+        return sorted(name for name in self.names if isinstance(name, str))
+
+    @property
+    def waits_for_indexes(self) -> bool:
+        """Whether a path tells items apart by their index."""
+        return any(isinstance(name, int) for name in self.names)
+
+    def step(self, name: Key) -> PathState:
+        """The state of a member or of an array item."""
+        if not self._positions:
+            return self
+        key = (self._positions, name if name in self.names else _ANY)
+        state: PathState | None = self._known.get(key)
+        if state is None:
+            state = self._known[key] = self._moved(name)
+        return state
+
+    def _moved(self, name: Key) -> PathState:
+        positions: set[tuple[int, int]] = set()
+        for query, at in self._positions:
+            steps = self._queries[query].steps
+            if at < len(steps):
+                if steps[at].is_descendant:
+                    positions.add((query, at))
+                if steps[at].takes(name):
+                    positions.add((query, at + 1))
+        frozen = frozenset(positions)
+        if frozen not in self._known:
+            self._known[frozen] = PathState(self._queries, frozen, self._known)
+        found: PathState = self._known[frozen]
+        return found
+
+
+class LocatedPath(NamedTuple):
+    """An ignored path that is looked up in the whole payload."""
+
+    text: str
+    query: Any
+    rule: str
+
+
+class BadPath(NamedTuple):
+    """A text that is not a JSONPath."""
+
+    text: str
+    reason: str
+
+
+def start_state(
+    ignores: tuple[str, ...], flags: tuple[PathRule, ...] = ()
+) -> tuple[PathState, list[LocatedPath], list[BadPath]]:
+    """The state at the root, the paths to look up beforehand, and the texts that are no paths.
+
+    A flag that is no path is refused: its user is there to mend it.
+    """
+    queries: list[_Query] = []
+    located: list[LocatedPath] = []
+    bad: list[BadPath] = []
+    for text in dict.fromkeys(ignores):
+        try:
+            _add_ignore(text, f"{EXTENSION_PREFIX}global-ignores: {text}", queries, located)
+        except BadPathError as error:
+            bad.append(BadPath(text, str(error)))
+    for flag in flags:
+        try:
+            if flag.extensions:
+                queries.append(_rule_query(flag))
+            else:
+                _add_ignore(flag.path, flag.text, queries, located)
+        except BadPathError as error:
+            raise bad_flag(flag.flag, flag.path, f"not a JSONPath ({error})") from None
+    positions = frozenset((number, 0) for number in range(len(queries)))
+    return PathState(tuple(queries), positions, {}), located, bad
+
+
+def _add_ignore(text: str, rule: str, queries: list[_Query], located: list[LocatedPath]) -> None:
+    query = parse_path(text)
+    steps = _simple_steps(query)
+    if steps is None or any(isinstance(name, int) for step in steps for name in step.names):
+        located.append(LocatedPath(text, query, rule))
+    else:
+        queries.append(_Query(text, steps, rule, None))
+
+
+def _rule_query(flag: PathRule) -> _Query:
+    steps = _simple_steps(parse_path(flag.path))
+    if steps is None:
+        raise bad_flag(flag.flag, flag.path, "only names, *, .. and indexes can be used here")
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in flag.extensions}
+    extensions = {EXTENSION_PREFIX + name: Extension(value, flag.text) for name, value in values.items()}
+    return _Query(flag.path, steps, flag.text, extensions)
+
+
+def _simple_steps(query: Any) -> tuple[_Step, ...] | None:
+    steps: list[_Step] = []
+    for segment in query.segments:
+        names: list[Key] = []
+        for selector in segment.selectors:
+            if type(selector) is NameSelector:
+                names.append(selector.name)
+            elif type(selector) is WildcardSelector:
+                names.append(_ANY)
+            elif type(selector) is IndexSelector and selector.index >= 0:
+                names.append(selector.index)
+            else:
+                return None
+        steps.append(_Step(isinstance(segment, JSONPathRecursiveDescentSegment), tuple(names)))
+    return tuple(steps)
+
+
+def is_met(flag: PathRule, *payloads: Any) -> bool:
+    """Whether the path of a flag selects anything."""
+    query = parse_path(flag.path)
+    return any(True for payload in payloads for _ in find(query, payload))
+
+
+def prune(payload: Any, paths: list[LocatedPath]) -> tuple[dict[int, Any], list[tuple[LocatedPath, Any, str]]]:
+    """Replacements (by `id`) for the containers that lose members, and what was removed from where."""
+    drops: dict[int, tuple[Any, set[Any]]] = {}
+    removed: list[tuple[LocatedPath, Any, str]] = []
+    for path in paths:
+        for match in find(path.query, payload):
+            if match.parent is None:
+                continue
+            container, key = match.parent.obj, match.parts[-1]
+            gone = drops.setdefault(id(container), (container, set()))[1]
+            if key not in gone:
+                gone.add(key)
+                removed.append((path, match.obj, match.path))
+    return {place: _without(container, gone) for place, (container, gone) in drops.items()}, removed
+
+
+def _without(container: Any, gone: set[Any]) -> Any:
+    if isinstance(container, dict):
+        return {name: value for name, value in container.items() if name not in gone}
+    return [value for index, value in enumerate(container) if index not in gone]

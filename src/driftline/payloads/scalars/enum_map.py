@@ -1,0 +1,23 @@
+"""`x-migration-enum-map`: Old's words in New's vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from driftline.payloads.casts import to_string
+from driftline.payloads.scalars.parts import Step
+
+
+def enum_map(words: Mapping[str, Any]) -> Step:
+    """The step on Old's side."""
+    return Step(lambda value: mapped(words, value), None, ("{c}.get({x}, {x})", "{x}"), words)
+
+
+def mapped(words: Mapping[str, Any], value: Any) -> Any:
+    """The new value of an old enum value; numbers and booleans are looked up by their JSON spelling."""
+    if isinstance(value, str):
+        return words.get(value, value)
+    if isinstance(value, dict | list):
+        return value
+    return words.get(to_string(value), value)

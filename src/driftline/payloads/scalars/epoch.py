@@ -1,0 +1,36 @@
+"""`x-migration-datetime-format: epoch` (or `epoch-ms`): a number since 1970 becomes the date and time that it means."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from driftline.payloads.casts import CastError, numeric_value
+from driftline.payloads.scalars.parts import Change, Step
+
+_START = datetime(1970, 1, 1)
+
+
+def epoch(old: int | None, new: int | None) -> Step:
+    """The step for the sides that count; a unit of None leaves a side alone."""
+    change_old = _change(old) if old is not None else None
+    change_new = change_old if new == old else _change(new) if new is not None else None
+    return Step(change_old, change_new, changes_type=True)
+
+
+def _change(unit: int) -> Change:
+    def change(value: Any) -> Any:
+        if value is None:
+            return value
+        try:
+            return _iso(int(numeric_value(value) * unit))
+        except (OverflowError, ArithmeticError):
+            raise CastError("too large for a date") from None
+
+    return change
+
+
+def _iso(nanoseconds: int) -> str:
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    moment = (_START + timedelta(seconds=seconds)).isoformat()
+    return f"{moment}.{rest:09d}Z" if rest else f"{moment}Z"

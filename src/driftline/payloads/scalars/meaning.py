@@ -1,0 +1,262 @@
+"""All rules of a field together: what a scalar is compared as, and how (payloads §4).
+
+The order is: empty string as null, enum map, cast, epoch, scale; then, for texts, trimming and folding; then the end
+for the JSON type: pattern, points in time or equality for texts, precision or equality for numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from driftline.payloads.casts import CastError
+from driftline.payloads.rules import FieldRules
+from driftline.payloads.scalars.cast import cast
+from driftline.payloads.scalars.datetimes import points_in_time, sided
+from driftline.payloads.scalars.enum_map import enum_map
+from driftline.payloads.scalars.epoch import epoch
+from driftline.payloads.scalars.equality import equality, number_equality
+from driftline.payloads.scalars.parts import Change, Constants, End, Step, Verdict, scalar_token
+from driftline.payloads.scalars.pattern import pattern
+from driftline.payloads.scalars.precision import precision
+from driftline.payloads.scalars.scale import scale
+from driftline.payloads.scalars.texts import EMPTY_STRING_AS_NULL, FOLD, TRIM
+from driftline.payloads.values import NEW, OLD, kind_of
+
+# The rules that an entry about unequal values names, the most telling first.
+_EQUALITY_RULES = ("enum-map", "cast", "scale", "strategy", "case-insensitive", "trim-whitespace")
+# Cheap tests for the sets of types that schemas name most.
+_SAME_TYPES: dict[frozenset[type], str] = {
+    frozenset({str}): "type(left) is str and left == right",
+    frozenset({int}): "type(left) is int is type(right) and left == right",
+    frozenset({bool}): "left is right and type(left) is bool",
+    frozenset({int, float}): "(type(left) is float is type(right) or type(left) is int is type(right))"
+    " and left == right",
+}
+_TWO_TEXTS = "type(left) is str is type(right) and left and right"
+
+
+class Meaning:
+    """What the rules of a field mean for scalars; made once for each plan."""
+
+    __slots__ = ("changes_type", "ends", "has_steps", "has_texts", "sides", "steps", "texts")
+
+    def __init__(self, rules: FieldRules, *, empty_as_null: bool = False) -> None:
+        self.steps = _steps(rules, empty_as_null)
+        self.texts = _texts(rules)
+        self.ends = _ends(rules)
+        self.has_steps, self.has_texts = bool(self.steps), bool(self.texts)
+        self.changes_type = any(step.changes_type for step in self.steps)
+        new = dict(self.ends)
+        if (
+            rules.parse_time is not None
+            and rules.pattern is None
+            and rules.parse_time[NEW] is not rules.parse_time[OLD]
+        ):
+            new["string"] = sided(self.ends["string"], rules.parse_time[NEW])
+        self.sides = (self.ends, new)
+
+    def prepared(self, value: Any, side: int) -> Any:
+        """A value after the steps of its side; raises `CastError`."""
+        for step in self.steps:
+            change = step.old if side == OLD else step.new
+            if change is not None:
+                value = change(value)
+        return value
+
+    def prepared_or_raw(self, value: Any, side: int) -> Any:
+        """The same, or the raw value where a step fails."""
+        try:
+            return self.prepared(value, side)
+        except CastError:
+            return value
+
+    def trimmed(self, text: str) -> str:
+        """A text after the steps for texts, which are the same on both sides."""
+        for step in self.texts:
+            assert step.old is not None
+            text = step.old(text)
+        return text
+
+    def comparable(self, value: Any, side: int) -> Any:
+        """What the end gets: prepared, and trimmed where it is a text; raises `CastError`."""
+        value = self.prepared(value, side)
+        return self.trimmed(value) if self.has_texts and isinstance(value, str) else value
+
+    def verdict(self, left: Any, right: Any, old: Any, new: Any) -> Verdict | None:
+        """What there is to say about two prepared scalars of one JSON type."""
+        if self.has_texts and isinstance(left, str):
+            left, right = self.trimmed(left), self.trimmed(right)
+        return self.ends[kind_of(left)].verdict(left, right, old, new)
+
+    @property
+    def needs_pairwise(self) -> bool:
+        """Whether values with different tokens can match."""
+        return any(end.is_tolerant for end in self.ends.values())
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether scalars need nothing but equality."""
+        ends = self.ends.values()
+        return not (self.steps or self.texts or self.needs_pairwise) and all(end.is_reflexive for end in ends)
+
+    @property
+    def keeps_equal(self) -> bool:
+        """Whether identical values match without a word, so that nobody needs to ask."""
+        return all(step.is_symmetric for step in self.steps) and all(end.is_reflexive for end in self.ends.values())
+
+    def tokens(self, side: int, *, coarse: bool) -> Change:
+        """The function that gives the token of a raw scalar."""
+        if self.is_plain:
+            return scalar_token
+        ends, has_texts, has_steps = self.sides[side], self.has_texts, self.has_steps
+
+        def token(value: Any) -> Any:
+            if has_steps:
+                value = self.prepared_or_raw(value, side)
+            if has_texts and isinstance(value, str):
+                value = self.trimmed(value)
+            end = ends.get(kind_of(value))
+            if end is None:
+                return scalar_token(value)
+            return end.coarse(value) if coarse and end.coarse is not None else end.token(value)
+
+        return token
+
+    def axis(self, side: int) -> Callable[[Any], float | None]:
+        """The function that gives the place of a raw scalar on the axis of its tolerance, where it has one."""
+        ends = self.sides[side]
+
+        def axis(value: Any) -> float | None:
+            try:
+                value = self.comparable(value, side)
+            except CastError:
+                return None
+            end = ends.get(kind_of(value))
+            return None if end is None or end.axis is None else end.axis(value)
+
+        return axis
+
+    @property
+    def width(self) -> float:
+        """How far apart on the axis matching values can be."""
+        return max(end.width for end in self.ends.values())
+
+    def problem(self, value: Any, side: int) -> str | None:
+        """What is wrong with one value, whatever its partner is."""
+        try:
+            value = self.comparable(value, side)
+        except CastError as error:
+            return f"The cast failed ({error}); the raw values are compared"
+        end = self.sides[side].get(kind_of(value))
+        found = end.problem(value) if end is not None and end.problem is not None else None
+        return f"{('Old', 'New')[side]} {found}" if found is not None else None
+
+    def agree(self, left: Any, right: Any) -> bool:
+        """Whether two raw scalars match without a word to say."""
+        try:
+            before, after = self.comparable(left, OLD), self.comparable(right, NEW)
+        except CastError:
+            return False
+        end = self.ends.get(kind_of(before)) if kind_of(before) == kind_of(after) else None
+        return end is not None and end.verdict(before, after, left, right) is None
+
+    def test(self, types: frozenset[type], constants: Constants, *, keeps_empty: bool) -> str | None:
+        """A Python expression over `left` and `right` that is true only where two scalars of these types surely match.
+
+        A false test decides nothing: the comparison does. So a test may leave out whatever is rare.
+        """
+        if any(step.code is None for step in self.steps):
+            return self._called_test(types, constants, keeps_empty)
+        tests = [
+            self._number_test(types, constants),
+            self._same_test(types, keeps_empty),
+            self._text_test(types, constants),
+        ]
+        given = [f"({test})" for test in tests if test is not None]
+        return " or ".join(given).replace("{types}", constants.add(types)) if given else None
+
+    def _called_test(self, types: frozenset[type], constants: Constants, keeps_empty: bool) -> str | None:
+        if not all(end.is_reflexive for end in self.ends.values()):
+            return None  # a pattern that may be slow: asked once, by the comparison
+        there = "left is not None and right is not None"
+        empty = "" if keeps_empty else " and left != '' and right != ''"
+        fitting = (
+            ""
+            if self.changes_type
+            else " and type(left) in {types} and type(right) in {types}".replace("{types}", constants.add(types))
+        )
+        return f"{there}{empty}{fitting} and {constants.add(self.agree)}(left, right)"
+
+    def _number_test(self, types: frozenset[type], constants: Constants) -> str | None:
+        end = self.ends["number"]
+        if not end.is_tolerant or float not in types or end.code is None:
+            return None
+        code = end.code(constants)
+        return None if code is None else code.format(l="left", r="right")
+
+    def _same_test(self, types: frozenset[type], keeps_empty: bool) -> str | None:
+        if not types or not self.keeps_equal:
+            return None
+        test = _SAME_TYPES.get(types, "type(left) in {types} and type(left) is type(right) and left == right")
+        # Where an empty string can be a missing member, it is for the comparison to say.
+        if str not in types or keeps_empty:
+            return test
+        return f"{test} and left" if types == {str} else f"{test} and left != ''"
+
+    def _text_test(self, types: frozenset[type], constants: Constants) -> str | None:
+        end = self.ends["string"]
+        is_plain = not self.has_texts and self.keeps_equal and not end.is_tolerant
+        if str not in types or is_plain or end.code is None:
+            return None
+        decided = end.code(constants)
+        if decided is None:
+            return None
+        left, right = "left", "right"
+        for step in (*self.steps, *self.texts):
+            assert step.code is not None
+            held = constants.add(step.needs) if step.needs is not None else ""
+            left, right = step.code[OLD].format(x=left, c=held), step.code[NEW].format(x=right, c=held)
+        if len(self.steps) + len(self.texts) > 1 and any(step.needs is not None for step in self.steps):
+            return None  # a mapped value need not be a text any more
+        return f"{_TWO_TEXTS} and {decided.format(l=left, r=right)}"
+
+
+def _steps(rules: FieldRules, empty_as_null: bool) -> list[Step]:
+    found: list[Step] = []
+    if empty_as_null:
+        found.append(EMPTY_STRING_AS_NULL)
+    if rules.enum_map is not None:
+        found.append(enum_map(rules.enum_map))
+    if rules.cast is not None:
+        found.append(cast(rules.cast))
+    if rules.epoch != (None, None):
+        found.append(epoch(*rules.epoch))
+    if rules.scale is not None:
+        found.append(scale(rules.scale))
+    return found
+
+
+def _texts(rules: FieldRules) -> list[Step]:
+    found = [TRIM] if rules.trim else []
+    # A pattern has a flag for it, and points in time have no case.
+    return [*found, FOLD] if rules.case_insensitive and not rules.pattern and not rules.parse_time else found
+
+
+def _ends(rules: FieldRules) -> dict[str, End]:
+    rule = next((given for name in _EQUALITY_RULES if (given := rules.text(name)) is not None), None)
+    same = equality(rule)
+    text: End = same
+    number = number_equality(rule, rules.text("datetime-format") or rules.text("datetime-tolerance"))
+    if rules.pattern is not None:
+        text = pattern(rules.pattern, rules.text("pattern"))
+    elif rules.parse_time is not None:
+        tolerance_rule = rules.text("datetime-tolerance")
+        format_rule = rules.text("datetime-format") or tolerance_rule
+        text = points_in_time(*rules.parse_time, rules.tolerance, format_rule, tolerance_rule)
+    if rules.precision is not None:
+        number = precision(rules.precision, rules.text("precision"))
+    return {"string": text, "number": number, "boolean": same, "null": same}
+
+
+STRICT = Meaning(FieldRules())

@@ -1,0 +1,42 @@
+"""`x-migration-precision`: numbers that are at most so far apart match, by the decimals that were written."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from driftline.payloads.scalars.parts import Constants, End, Verdict, scalar_token
+from driftline.payloads.values import exact_difference, plain_decimal
+
+_A_NUMBER = ("number",)
+
+
+def precision(limit: Decimal, rule: str | None) -> End:
+    """Numbers within a distance."""
+    near = float(limit)
+
+    def verdict(left: Any, right: Any, old: Any, new: Any) -> Verdict | None:
+        # Away from the edge doubles decide; their error is below a few units in the last place.
+        if type(left) is float is type(right) and abs(left - right) + (abs(left) + abs(right)) * 1e-15 < near:
+            return None
+        difference = exact_difference(left, right)
+        if difference <= limit:
+            return None
+        shown, allowed = plain_decimal(difference), plain_decimal(limit)
+        message = f"Value difference ({shown}) exceeds precision tolerance ({allowed})"
+        return Verdict("PRECISION_EXCEEDED", message, rule)
+
+    def code(constants: Constants) -> str:
+        # Up to this size the error of doubles is far below the rest of the precision.
+        low, high, least, far = map(constants.add, (-0.99 * near, 0.99 * near, -1e12 * near, 1e12 * near))
+        return f"type({{l}}) is float is type({{r}}) and {low} < {{l}} - {{r}} < {high} and {least} < {{l}} < {far}"
+
+    return End(verdict, scalar_token, lambda value: _A_NUMBER, as_float, near, code)
+
+
+def as_float(number: Any) -> float:
+    """A number for sorting; what is too large for a double is as large as one can be."""
+    try:
+        return max(min(float(number), 1e308), -1e308)
+    except OverflowError:
+        return 1e308 if number > 0 else -1e308

@@ -1,0 +1,25 @@
+"""Small changes of text: the empty string as null, blanks at the ends, upper and lower case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from driftline.payloads.scalars.parts import Step
+
+
+def _null_if_empty(value: Any) -> Any:
+    return None if isinstance(value, str) and value == "" else value
+
+
+def _trimmed(text: str) -> str:
+    return text.strip()
+
+
+def _folded(text: str) -> str:
+    return text.lower()
+
+
+# The first takes any value, the others take text.
+EMPTY_STRING_AS_NULL = Step(_null_if_empty, _null_if_empty, ("{x}", "{x}"))
+TRIM = Step(_trimmed, _trimmed, ("{x}.strip()", "{x}.strip()"))
+FOLD = Step(_folded, _folded, ("{x}.lower()", "{x}.lower()"))

@@ -1,0 +1,293 @@
+"""What could explain that a scalar differs, the tightest explanation first (payloads §11.4)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from driftline.payloads.casts import CASTS, CastError
+from driftline.payloads.datetimes import EPOCH_UNITS, Instant, parse_iso
+from driftline.payloads.scalars.epoch import epoch
+from driftline.payloads.suggesting.evidence import SHARE, Pair, most, nice_limit, number, same, token
+from driftline.payloads.values import kind_of
+
+_MAX_WORDS = 30
+_ENUM_SIGHTINGS = 3
+_SCALES = tuple(map(Decimal, ("100", "1000", "60", "3600", "0.01", "0.001")))
+_TIME_LIMITS = ((1, "1s"), (2, "2s"), (5, "5s"), (10, "10s"), (30, "30s"), (60, "1m"), (300, "5m"))
+_SECOND = 1_000_000_000
+
+
+class Hypothesis(NamedTuple):
+    """A rule that may explain differences; `can_be_sure` is False where a person has to look in any case."""
+
+    rule: dict[str, Any]
+    explains: Callable[[Any, Any], bool]
+    can_be_sure: bool
+    why: str
+    rare_is_fine: bool = False
+
+
+def hypotheses(differing: list[Pair], both: list[Pair]) -> Iterator[Hypothesis]:
+    """What could explain the differing pairs of a field; `both` are all pairs that have it."""
+    enough = SHARE * len(differing)
+    yield from _empty(differing, enough)
+    values = [pair for pair in differing if pair[0] is not None and pair[1] is not None]
+    if not values:
+        return
+    crossed = [pair for pair in values if kind_of(pair[0]) != kind_of(pair[1])]
+    is_crossed = len(crossed) >= enough
+    if is_crossed:
+        yield from _casts(values)
+        yield from _epochs()
+    texts = [pair for pair in values if isinstance(pair[0], str) and isinstance(pair[1], str)]
+    are_texts = len(texts) >= enough
+    if are_texts:
+        yield Hypothesis({"trim-whitespace": True}, _trimmed_alike, True, "blanks at the ends")
+        moments = [(parse_iso(old), parse_iso(new)) for old, new in texts]
+        read = [(old, new) for old, new in moments if old is not None and new is not None]
+        if len(read) >= SHARE * len(texts):
+            yield from _times(read)
+            return
+    yield from _enum_map(both)
+    if are_texts:
+        sure = not _case_matters(both)
+        yield Hypothesis({"case-insensitive": True}, _folded_alike, sure, "upper and lower case")
+    yield from _numbers(values, enough, is_crossed)
+
+
+def _empty(differing: list[Pair], enough: float) -> Iterator[Hypothesis]:
+    if sum(_both_empty(*pair) for pair in differing) >= enough:
+        yield Hypothesis({"empty-string-as-null": True}, _both_empty, False, "empty text and null")
+
+
+def _both_empty(old: Any, new: Any) -> bool:
+    return (old is None or old == "") and (new is None or new == "")
+
+
+def _casts(values: list[Pair]) -> Iterator[Hypothesis]:
+    words = {token(value) for pair in values for value in pair}
+    for name in ("string", "float", "boolean"):
+        # Booleans have few spellings; many words cast to two by chance.
+        if name != "boolean" or len(words) <= 6:
+            yield Hypothesis({"cast": name}, _cast_alike(CASTS[name]), True, "the same value in another JSON type")
+
+
+def _cast_alike(cast: Callable[[Any], Any]) -> Callable[[Any, Any], bool]:
+    def explains(old: Any, new: Any) -> bool:
+        try:
+            return old is not None and new is not None and same(cast(old), cast(new))
+        except CastError:
+            return False
+
+    return explains
+
+
+def _epochs() -> Iterator[Hypothesis]:
+    for name, unit in EPOCH_UNITS.items():
+        for old, new in ((name, "ISO8601"), ("ISO8601", name)):
+            step = epoch(unit if old == name else None, unit if new == name else None)
+            rule = {"datetime-format": {"old": old, "new": new}}
+            yield Hypothesis(rule, _same_moment(step.old, step.new), True, "the same moment as a count and as text")
+
+
+def _same_moment(change_old: Any, change_new: Any) -> Callable[[Any, Any], bool]:
+    def explains(old: Any, new: Any) -> bool:
+        try:
+            sides = change_old(old) if change_old else old, change_new(new) if change_new else new
+        except CastError:
+            return False
+        read = [parse_iso(side) if isinstance(side, str) else None for side in sides]
+        return read[0] is not None and read[1] is not None and read[0].nanoseconds == read[1].nanoseconds
+
+    return explains
+
+
+def _trimmed_alike(old: Any, new: Any) -> bool:
+    return isinstance(old, str) and isinstance(new, str) and old.strip() == new.strip()
+
+
+def _folded_alike(old: Any, new: Any) -> bool:
+    return isinstance(old, str) and isinstance(new, str) and old.lower() == new.lower()
+
+
+def _case_matters(both: list[Pair]) -> bool:
+    """Whether case tells values apart in Old."""
+    words = {old for old, _ in both if isinstance(old, str)}
+    return len({word.lower() for word in words}) < len(words)
+
+
+def _times(moments: list[tuple[Instant, Instant]]) -> Iterator[Hypothesis]:
+    spans = sorted(abs(old.nanoseconds - new.nanoseconds) for old, new in moments)
+    is_mixed = any(old.is_aware != new.is_aware for old, new in moments)
+    note = "; one side has no zone" if is_mixed else ""
+    if most(spans) == 0:
+        why = "the same moment in another zone or spelling" + note
+        yield Hypothesis({"datetime-format": "ISO8601"}, _within_time(0), not is_mixed, why)
+        return
+    for seconds, name in _TIME_LIMITS:
+        if most(spans) <= seconds * _SECOND:
+            rule = {"datetime-format": "ISO8601", "datetime-tolerance": name}
+            sure = seconds <= 10 and not is_mixed
+            yield Hypothesis(rule, _within_time(seconds * _SECOND), sure, f"at most {name} apart{note}")
+            return
+
+
+def _within_time(limit: int) -> Callable[[Any, Any], bool]:
+    def explains(old: Any, new: Any) -> bool:
+        left = parse_iso(old) if isinstance(old, str) else None
+        right = parse_iso(new) if isinstance(new, str) else None
+        return left is not None and right is not None and abs(left.nanoseconds - right.nanoseconds) <= limit
+
+    return explains
+
+
+def _enum_map(both: list[Pair]) -> Iterator[Hypothesis]:
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    values: dict[str, Any] = {}
+    for old, new in both:
+        if old is None or isinstance(old, float):
+            continue
+        values[token(new)] = new
+        seen[_word(old)][token(new)] += 1
+    if not 1 <= len(seen) <= _MAX_WORDS or len(seen) * 4 > len(both):
+        return
+    chosen = {word: counts.most_common(1)[0] for word, counts in seen.items()}
+    if sum(count for _, count in chosen.values()) < SHARE * len(both):
+        return
+    mapping = {
+        word: values[new] for word, (new, count) in chosen.items()
+        if count >= _ENUM_SIGHTINGS and _word(values[new]) != word
+    }  # fmt: skip
+    if not mapping:
+        return
+    merges = len({new for new, _ in chosen.values()}) < len(chosen)
+    # A word of Old that means another one in New: a flip, or a swap.
+    turns = bool({_word(new) for new in mapping.values()} & seen.keys())
+    notes = [
+        note
+        for note, holds in (
+            ("several old values become one", merges),
+            ("values change places within one vocabulary", turns),
+            ("only one value was seen", len(seen) < 2),
+        )
+        if holds
+    ]
+    why = "; ".join([f"{len(mapping)} values, each with one counterpart", *notes])
+    yield Hypothesis(
+        {"enum-map": mapping},
+        lambda old, new: same(mapping.get(_word(old), old), new),
+        not notes,
+        why,
+        rare_is_fine=True,
+    )
+
+
+def _mapped_alike(mapping: dict[str, Any]) -> Callable[[Any, Any], bool]:
+    return lambda old, new: same(mapping.get(_word(old), old), new)
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else token(value)
+
+
+def _numbers(values: list[Pair], enough: float, is_crossed: bool) -> Iterator[Hypothesis]:
+    plain = all(kind_of(old) == "number" == kind_of(new) for old, new in values)
+    if not plain and not is_crossed:
+        return
+    read = [(number(old), number(new)) for old, new in values]
+    found = [(old, new) for old, new in read if old is not None and new is not None]
+    if len(found) < enough:
+        return
+    extra = {} if plain else {"cast": "float"}
+    yield from _scale(found, extra)
+    yield from _rounding(found, extra)
+    yield from _spread(found, extra)
+
+
+def _scale(found: list[tuple[Decimal, Decimal]], extra: dict[str, Any]) -> Iterator[Hypothesis]:
+    ratios = Counter((new / old).normalize() for old, new in found if old)
+    if not ratios or len({old for old, _ in found}) < 5:
+        return
+    factor, count = ratios.most_common(1)[0]
+    if count >= SHARE * sum(ratios.values()) and factor in _SCALES:
+        value = int(factor) if factor >= 1 else float(factor)
+        why = f"New is Old times {value}"
+        yield Hypothesis({**extra, "scale": value}, _related(lambda old, new: old * factor == new), False, why)
+
+
+def _rounding(found: list[tuple[Decimal, Decimal]], extra: dict[str, Any]) -> Iterator[Hypothesis]:
+    for places in range(7):
+        unit = Decimal(1).scaleb(-places)
+        half = unit / 2
+        if sum(abs(new - old) <= half and new == round(new, places) for old, new in found) >= SHARE * len(found):
+            large = sum(abs(new - old) > abs(old) / 1000 for old, new in found) > 0.2 * len(found)
+            sure = places > 0 and not (large and places < 2)
+            rule = {**extra, "precision": float(half)}
+            why = f"New is rounded to {places} decimals"
+            yield Hypothesis(rule, _related(_within(half)), sure, why)
+            return
+
+
+def _spread(found: list[tuple[Decimal, Decimal]], extra: dict[str, Any]) -> Iterator[Hypothesis]:
+    distances = sorted(abs(new - old) for old, new in found)
+    limit = nice_limit(most(distances))
+    size = sorted(abs(old) for old, _ in found)[len(found) // 2] or Decimal(1)
+    if limit > size / 20:
+        return
+    up = sum(new > old for old, new in found)
+    is_sided = min(up, len(found) - up) < 0.1 * len(found)
+    beyond = [distance for distance in distances if distance > limit]
+    # What lies beyond must be far away, or the spread has no edge.
+    sure = limit <= size / 1000 and not is_sided and (not beyond or min(beyond) > 4 * limit)
+    why = f"at most {limit} apart" + ("; always to the same side" if is_sided else "")
+    rule = {**extra, "precision": float(limit)}
+    yield Hypothesis(rule, _related(_within(limit)), sure, why)
+
+
+def _within(limit: Decimal) -> Callable[[Decimal, Decimal], bool]:
+    return lambda old, new: abs(new - old) <= limit
+
+
+def _related(test: Callable[[Decimal, Decimal], bool]) -> Callable[[Any, Any], bool]:
+    def explains(old: Any, new: Any) -> bool:
+        left, right = number(old), number(new)
+        return left is not None and right is not None and test(left, right)
+
+    return explains
+
+
+_UUID = r"^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$"
+_CHARSETS = ("[0-9]", "[0-9a-f]", "[0-9A-F]", "[A-Za-z0-9]", "[A-Za-z0-9_-]", "[A-Za-z0-9_.:+-]")
+
+
+def shape_of(values: list[Any]) -> str | None:
+    """A pattern that all texts share; None where they have no shape in common.
+
+    >>> shape_of(["req_12", "req_9"])
+    '^req_[0-9]{1,2}$'
+    """
+    if not values or not all(isinstance(value, str) and value for value in values):
+        return None
+    if all(re.match(_UUID, value) for value in values):
+        return _UUID
+    prefix = re.match(r"(?:[A-Za-z]+[_:-])?", _common_prefix(values))
+    start = prefix.group() if prefix is not None else ""
+    rest = [value[len(start) :] for value in values]
+    shortest, longest = min(map(len, rest)), max(map(len, rest))
+    if shortest == 0:
+        return None
+    for charset in _CHARSETS:
+        if all(re.fullmatch(f"{charset}+", value) for value in rest):
+            count = f"{{{shortest}}}" if shortest == longest else f"{{{shortest},{longest}}}"
+            return f"^{re.escape(start)}{charset}{count}$"
+    return None
+
+
+def _common_prefix(values: list[str]) -> str:
+    first, last = min(values), max(values)
+    size = next((at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
+    return first[:size]

@@ -1,0 +1,147 @@
+"""Captured traffic becomes pairs: HAR files, GoReplay files, whole answers in batches."""
+
+import base64
+import gzip
+import json
+import zlib
+from pathlib import Path
+
+import pytest
+
+from driftline.cli.main import driftline
+from driftline.cli.outcome import run
+from driftline.errors import InputError
+from driftline.payloads.captures import capture_pairs, request_key
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload-beyond.json").read_text())
+CASES = [case for case in VECTORS if case["area"] == "capture"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
+def test_vectors(case):
+    assert (request_key(*case["a"]) == request_key(*case["b"])) == case["expect"]["same"]
+
+
+def entry(method, url, body, *, status=200, kind="application/json", posted=None, encoding=None, headers=()):
+    content = {"text": body, "mimeType": kind} | ({"encoding": encoding} if encoding else {})
+    request = {"method": method, "url": url} | ({"postData": {"text": posted}} if posted else {})
+    listed = [{"name": name, "value": value} for name, value in headers]
+    return {"request": request, "response": {"status": status, "headers": listed, "content": content}}
+
+
+def har(path, *entries):
+    path.write_text(json.dumps({"log": {"entries": list(entries)}}))
+    return path
+
+
+def test_har_files_pair_in_order_of_arrival(tmp_path):
+    old = har(
+        tmp_path / "old.har",
+        entry("GET", "https://old/a?x=1&y=2", '{"n": 1}'),
+        entry("GET", "https://old/a?x=1&y=2", '{"n": 2}'),
+        entry("POST", "https://old/users/17", '{"ok": true}', posted='{"a": 1, "b": 2}'),
+        entry("GET", "https://old/gone", "{}"),
+    )
+    new = har(
+        tmp_path / "new.har",
+        entry("POST", "http://new/users/17", '{"ok": true}', posted='{"b":2,"a":1}', status=201),
+        entry("GET", "http://new/a?y=2&x=1", '{"n": 1}'),
+        entry("GET", "http://new/a?y=2&x=1", '{"n": 3}'),
+        entry("GET", "http://new/fresh", "{}"),
+    )
+    found = list(capture_pairs([old, new]))
+    assert [record["id"].split(" ")[:2] for record in found] == [
+        ["GET", "/a?x=1&y=2"], ["GET", "/a?x=1&y=2"], ["POST", "/users/17"], ["GET", "/gone"], ["GET", "/fresh"],
+    ]  # fmt: skip
+    assert [record["endpoint"] for record in found[2:]] == ["POST /users/{id}", "GET /gone", "GET /fresh"]
+    assert (found[1]["old"]["body"], found[1]["new"]["body"]) == ({"n": 2}, {"n": 3})
+    assert [record.get("missing") for record in found] == [None, None, None, "new", "old"]
+    assert len({record["id"] for record in found}) == 5
+
+
+def test_bodies_are_decoded(tmp_path):
+    packed = base64.b64encode(gzip.compress(b'{"n": 1}')).decode()
+    plain = base64.b64encode(b'{"n": 2}').decode()
+    path = har(
+        tmp_path / "x.har",
+        entry("GET", "/1", packed, encoding="base64", headers=[("Content-Encoding", "gzip")]),
+        entry("GET", "/2", plain, encoding="base64", headers=[("Content-Encoding", "gzip")]),
+        entry("GET", "/3", '{"a": 1}\n{"a": 2}\n', kind="application/x-ndjson"),
+        entry("GET", "/4", "hello", kind="text/plain"),
+        entry("GET", "/5", '{"a": 1', kind="application/problem+json"),
+        entry("GET", "/6", packed, encoding="base64", headers=[("Content-Encoding", "br")]),
+    )
+    found = [record.get("old", {}).get("body") or record.get("error") for record in capture_pairs([path, path])]
+    assert found[:3] == [{"n": 1}, {"n": 2}, [{"a": 1}, {"a": 2}]]
+    assert found[3]["bytes"] == 5
+    assert "is not valid JSON" in found[4]
+    assert "encoding 'br' is not known" in found[5]
+
+
+def test_a_body_that_grows_beyond_the_limit_is_an_error_row(tmp_path):
+    packed = base64.b64encode(gzip.compress(b" " * 5_000_000)).decode()
+    path = har(
+        tmp_path / "x.har", entry("GET", "/1", packed, encoding="base64", headers=[("content-encoding", "gzip")])
+    )
+    (record,) = capture_pairs([path, path], limit=1_000_000)
+    assert "more than 1,000,000 bytes" in record["error"]
+
+
+def gor(kind, name, message):
+    return f"{kind} {name} 1700000000000000000 0\n".encode() + message + "\n🐵🙈🙉\n".encode()
+
+
+def http(start, body, **headers):
+    lines = [start, *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items())]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def test_goreplay_files(tmp_path):
+    packed = zlib.compress(b'{"n": 2}')
+    chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed)
+    data = b"".join(
+        [
+            gor(1, "aa", http("GET /a HTTP/1.1", b"", Host="x")),
+            gor(1, "bb", http("GET /a HTTP/1.1", b"", Host="x")),
+            gor(2, "aa", http("HTTP/1.1 200 OK", b'{"n": 1}', Content_Type="application/json")),
+            gor(2, "bb", http("HTTP/1.1 200 OK", chunked, Content_Type="application/json",
+                              Content_Encoding="deflate", Transfer_Encoding="chunked")),
+            gor(3, "bb", http("HTTP/1.1 500 Oops", b'{"n": 2}', Content_Type="application/json")),
+        ]
+    )  # fmt: skip
+    path = tmp_path / "x.gor"
+    path.write_bytes(data)
+    first, second = capture_pairs([path])
+    assert (first["missing"], first["old"]["body"]) == ("new", {"n": 1})
+    assert (second["old"]["body"], second["new"]["status"]) == ({"n": 2}, 500)
+
+
+@pytest.mark.parametrize("content", [b"{}", b"[1]", b'{"log": {"entries": [{}]}}'])
+def test_what_is_no_capture_is_refused(tmp_path, content):
+    (tmp_path / "x.har").write_bytes(content)
+    with pytest.raises(InputError):
+        list(capture_pairs([tmp_path / "x.har"] * 2))
+    (tmp_path / "x.gor").write_bytes(content)
+    with pytest.raises(InputError):
+        list(capture_pairs([tmp_path / "x.gor"]))
+
+
+def test_from_captures_to_a_gate(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept = [("Content-Type", "application/json"), ("Date", "now")]
+    har(tmp_path / "old.har", *(entry("GET", f"/a/{n}", json.dumps({"n": n, "t": 1}), headers=kept) for n in range(9)))
+    later = [("Content-Type", "application/json"), ("Date", "later")]
+    har(
+        tmp_path / "new.har",
+        *(entry("GET", f"/a/{n}", json.dumps({"n": n, "t": 2}), headers=later) for n in range(8)),
+        entry("GET", "/a/8", json.dumps({"n": 8, "t": 3}), headers=later, status=404),
+    )
+    assert run(driftline, ["payloads", "pairs", "old.har", "new.har", "-o", "pairs.jsonl"]) == 0
+    batch = ["payloads", "batch", "pairs.jsonl", "--records", "full", "-o", "out", "--ignore", "$.body.t"]
+    assert run(driftline, [*batch, "--header", "Content-Type"]) == 1
+    (row,) = json.loads((tmp_path / "out" / "aggregate.json").read_text())
+    assert (row["path"], row["endpoint"], row["pairs"]) == ("$.status", "GET /a/{id}", 1)
+    assert run(driftline, [*batch, "--fail-if", "different > 20%"]) == 0
+    assert run(driftline, [*batch, "--fail-if", "different > 1"]) == 0
+    assert run(driftline, [*batch, "--fail-if", "different >= 1", "--fail-if", "failed > 0"]) == 1
+    assert run(driftline, [*batch, "--header", "date"]) == 1
