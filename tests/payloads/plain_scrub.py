@@ -1,4 +1,4 @@
-"""The scrub of §4.2 in its plainest form: whole copies of a payload, straight from the schema's text.
+"""The steps of payloads §3.2 in their plainest form: whole copies of a payload, straight from the schema's text.
 
 It shares no code with the engine; only the JSONPath library is the same. It knows `properties`, `items`, an
 `additionalProperties` schema, and the rules of the scrub.

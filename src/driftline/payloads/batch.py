@@ -113,7 +113,9 @@ def _write_output(job: BatchJob, target: Path, results: list[RangeResult]) -> Ba
     summary, aggregate, coverage = totals.summary(), totals.aggregate(), _coverage(job, totals)
     write_atomically(target / "aggregate.json", _pretty(aggregate))
     write_atomically(target / "coverage.json", _pretty(coverage))
-    write_atomically(target / "report.html", b"".join(batch_page(summary, aggregate, coverage)))
+    write_atomically(
+        target / "report.html", b"".join(batch_page(summary, aggregate, coverage, [row for _, row in totals.failures]))
+    )
     write_atomically(target / "summary.json", _pretty(summary))
     return totals
 

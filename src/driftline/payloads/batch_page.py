@@ -19,16 +19,23 @@ class _Page:
     """What the template shows."""
 
     counts: Sequence[tuple[str, str, int]]
+    endpoints: Sequence[tuple[str, dict[str, int]]]
+    failures: Sequence[dict[str, Any]]
     groups: Sequence[dict[str, Any]]
     kinds: Sequence[str]
     unused: Sequence[tuple[str, str, str]]
 
 
 def batch_page(
-    summary: dict[str, Any], aggregate: Sequence[dict[str, Any]], coverage: Sequence[dict[str, Any]]
+    summary: dict[str, Any],
+    aggregate: Sequence[dict[str, Any]],
+    coverage: Sequence[dict[str, Any]],
+    failures: Sequence[dict[str, Any]] = (),
 ) -> Iterator[bytes]:
-    """The page, made of what summary.json, aggregate.json and coverage.json say."""
-    groups = [_group(row) for row in aggregate[:MOST_LISTED]]
+    """The page, made of what summary.json, aggregate.json and coverage.json say, and of the pairs that failed."""
+    # The most frequent first, whatever their endpoint.
+    frequent = sorted(aggregate, key=lambda row: (row["severity"] != "ERROR", -row["pairs"]))
+    groups = [_group(row) for row in frequent[:MOST_LISTED]]
     page = _Page(
         [
             ("pairs", "pairs", summary["pairs"]),
@@ -36,6 +43,8 @@ def batch_page(
             ("removed", "differ", summary["mismatched"]),
             ("changed", "could not be compared", summary["failed"]),
         ],
+        list(summary.get("endpoints", {}).items()) if any(summary.get("endpoints", {})) else [],
+        [{**row, "id": _shown(row["id"])} for row in failures],
         groups,
         [kind for kind in _KINDS.values() if any(group["kind"] == kind for group in groups)],
         [(row["endpoint"] or "", row["pointer"], row["rule"]) for row in coverage if not row["used"]],
@@ -54,6 +63,7 @@ def _group(row: dict[str, Any]) -> dict[str, Any]:
         "share": f"{row['rate']:.2%}",
         "first": _shown(row["first_id"]),
         "last": _shown(row["last_id"]),
+        "flag": f"--ignore '{row['path']}'" if "'" not in row["path"] else None,
         "samples": [_sample(sample) for sample in row["sample"]],
     }
 

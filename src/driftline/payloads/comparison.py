@@ -186,7 +186,7 @@ class PayloadPlan:
 
     def _log_details(self, run: Run, is_match: bool | None, summary: dict[str, int]) -> None:
         for entry in run.warnings:
-            if entry.type == "RULE_ERROR":  # §6.1: a rule error is logged, and the field falls back to strict
+            if entry.type == "RULE_ERROR":  # logged too: whoever runs a service sees it (payloads §3.1)
                 self._log(logging.WARNING, "%s: %s", entry.path, entry.message)
         for entry in run.trace or ():
             self._log(logging.DEBUG, "%s %s: %s", entry.path, entry.rule, entry.outcome)
@@ -364,7 +364,7 @@ def _content(payload: Any) -> Any:
 
 
 def error_response(error: PayloadError) -> dict[str, Any]:
-    """The error response of §6.2."""
+    """The error response (payloads §6.2)."""
     return {
         "success": False,
         "error": {"code": error.code, "message": error.message, "details": error.context.get("details", {})},

@@ -20,7 +20,7 @@ BYTES_PER_MB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """The engine configuration of §2.2 of the specification."""
+    """Limits and switches of a comparison (payloads §7)."""
 
     max_depth: int = 100
     max_payload_size_mb: float = 50

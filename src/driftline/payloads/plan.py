@@ -28,7 +28,7 @@ Extensions = Mapping[str, Extension]
 
 _WHEN = EXTENSION_PREFIX + "when"
 _INHERIT = EXTENSION_PREFIX + "inherit-rules"
-# What only makes sense on the field that carries it is not handed down (3.3.4).
+# What only makes sense on the field that carries it is not handed down (payloads §3.4).
 _PERSONAL = frozenset({EXTENSION_PREFIX + "alias", EXTENSION_PREFIX + "default", _WHEN})
 _GLOBAL_RULES = frozenset(name for name, kind in EXTENSIONS.items() if kind.scope == "global")
 _ARRAY_RULES = frozenset(name for name, kind in EXTENSIONS.items() if kind.scope == "array")

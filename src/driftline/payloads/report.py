@@ -53,7 +53,7 @@ class Report:
         return cls(**{**content, **entries})
 
     def to_dict(self, *, execution: bool = True) -> dict[str, Any]:
-        """The report of §5.1; without `execution` it is the same for the same input."""
+        """The report as data (payloads §6.1); without `execution` it is the same for the same input."""
         content: dict[str, Any] = {"is_match": self.is_match}
         if execution:
             content["execution"] = self.execution

@@ -1,4 +1,4 @@
-"""The files that a schema's references may name: those in the folder of the schema, and nowhere else (payloads §9.3).
+"""The files that a schema's references may name: those in the folder of the schema, and nowhere else (payloads §2.3).
 
 A pointer into another file is written `name#/pointer`, with the name relative to the folder; pointers into the schema
 itself begin with `/` or are empty.

@@ -207,7 +207,7 @@ class SchemaDocument:
         types = _narrowed(types, self._types(schema, pointer))
         self._fold_own(schema, pointer, node, is_part=len(chain) > 1)
         if schema.get("nullable") is True:
-            # Real documents write it beside $ref, allOf and the like, and mean that null is allowed (payloads §8).
+            # Real documents write it beside $ref, allOf and the like, and mean that null is allowed (payloads §2.4).
             node.is_nullable = True
             types = None if types is None else types | {"null"}
             for choice in node.choices[known_choices:]:

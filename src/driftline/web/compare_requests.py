@@ -23,7 +23,7 @@ from driftline.payloads.report import encode
 
 
 class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """The input contract of §2.1, with `root`."""
+    """One comparison (payloads §1.1), with `root`."""
 
     old_json: msgspec.Raw
     new_json: msgspec.Raw
