@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,25 @@ def test_the_client_survives_a_restart_of_the_gateway(tmp_path: Path) -> None:
         assert patient.pull().deltas == [made]
     finally:
         started[0].kill()
+
+
+def test_a_snapshot_to_begin_with(tmp_path: Path) -> None:
+    with running(tmp_path / "data", "--retention-days", "0.000001", "--rate-limit", "0") as server:
+        client = server.client()
+        where = ("--url", server.url, "--gateway", GATEWAY, "--cursor-file", str(tmp_path / "cursor"))
+        client.push(delta(row="1", op="INSERT", title="A"))
+        server.client("ops", role="admin").admin("flush")
+        deadline = time.monotonic() + 60
+        while client.pull(since="0").status_code == 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        refused = driftline("gateway", "pull", *where, DRIFTLINE_TOKEN=token())
+        assert (refused.returncode, "--snapshot" in refused.stderr) == (2, True)
+        rows = driftline("gateway", "pull", *where, "--snapshot", DRIFTLINE_TOKEN=token())
+        assert json.loads(rows.stdout)["columns"] == {"title": "A"}
+        late = delta(row="2")
+        client.push(late)
+        assert json.loads(driftline("gateway", "pull", *where, DRIFTLINE_TOKEN=token()).stdout) == late
 
 
 def test_the_demo_converges() -> None:

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from driftline.cli.commands import LazyGroup
-from driftline.errors import DeltaError, OptionError
+from driftline.errors import DeltaError, GatewayError, OptionError
 
 if TYPE_CHECKING:
     from driftline.deltas import RowDelta
@@ -76,33 +76,54 @@ def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
 Examples:
   driftline gateway pull --gateway main --token-file token.txt > deltas.jsonl
   driftline gateway pull --gateway main --token-file token.txt --cursor-file cursor.txt -o new.jsonl
+  driftline gateway pull --gateway main --token-file token.txt --cursor-file cursor.txt --snapshot > rows.jsonl
 """
 )
 @_gateway_options
 @click.option("--since", default="0", show_default=True, help="Only deltas with a greater hlc.")
 @click.option("--cursor-file", type=click.Path(path_type=Path), help="Go on where the last pull with it ended.")
 @click.option("--refetch", is_flag=True, help="Forget the cursor and fetch everything.")
+@click.option("--snapshot", is_flag=True, help="Fetch the state of all rows; the cursor goes on behind it.")
 @click.option("--limit", default=5000, show_default=True, type=click.IntRange(1, 10_000), help="Deltas of a page.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of stdout.")
-def pull(since: str, cursor_file: Path | None, refetch: bool, limit: int, output: Path | None, **options: Any) -> None:
+def pull(output: Path | None, cursor_file: Path | None, **wanted: Any) -> None:
     """Fetch row deltas from a gateway as JSON lines, in order of arrival.
 
-    With --cursor-file each delta is fetched once, also those that arrive late.
+    With --cursor-file each delta is fetched once, also those that arrive late. A gateway that has forgotten old deltas
+    has a snapshot to begin with: lines with the columns of each row and their stamps.
     """
-    from driftline.deltas.wire import hlc_from_wire
     from driftline.files import open_output, write_atomically
 
+    cursor = None
+    with open_output(output) as out:
+        for rows, reached in _pages(cursor_file, **wanted):
+            lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows)
+            out.write("".join(f"{line}\n" for line in lines).encode())
+            cursor = reached
+    if cursor_file is not None and cursor is not None:
+        write_atomically(cursor_file, f"{cursor}\n".encode())
+
+
+def _pages(
+    cursor_file: Path | None, *, since: str, refetch: bool, snapshot: bool, limit: int, **options: Any
+) -> Iterator[tuple[list[Any], str]]:
+    """The lines of each page, and the cursor after it."""
+    from driftline.deltas.wire import hlc_from_wire
+
     client = _client(**options)
+    if snapshot:
+        yield from ((page.rows, page.cursor) for page in client.snapshot(limit=limit))
+        return
     cursor = None
     if cursor_file is not None and cursor_file.exists() and not refetch:
         cursor = cursor_file.read_text("ascii", "replace").strip()
-    with open_output(output) as out:
+    try:
         for page in client.pull_all(cursor=cursor, since=hlc_from_wire(since, "--since"), limit=limit):
-            lines = (json.dumps(delta.to_wire(), ensure_ascii=False, separators=(",", ":")) for delta in page.deltas)
-            out.write("".join(f"{line}\n" for line in lines).encode())
-            cursor = page.cursor
-    if cursor_file is not None and cursor is not None:
-        write_atomically(cursor_file, f"{cursor}\n".encode())
+            yield [delta.to_wire() for delta in page.deltas], page.cursor
+    except GatewayError as error:
+        if error.code == "MUST_REFETCH":
+            raise GatewayError(f"{error.message} with --snapshot", code=error.code, reason=error.reason) from error
+        raise
 
 
 def _client(url: str, gateway: str, client_id: str | None, token_file: Path | None, patience: float) -> GatewayClient:

@@ -58,8 +58,14 @@ def _paths(gateway: str) -> dict[str, Any]:
             )
         },
         "/sync/{gw}/pull": {
-            "get": _operation("Pull deltas in arrival order", "PullAnswer", (400, 410), [own, *_pull_parameters()])
+            "get": _operation(
+                "Pull deltas in arrival order; with wait=N, where there are none, as soon as there are (at most 30 s)",
+                "PullAnswer",
+                (400, 410),
+                [own, *_pull_parameters()],
+            )
         },
+        "/sync/{gw}/feed": {"get": _feed_operation(own)},
         "/sync/{gw}/snapshot": {"get": _snapshot_operation(own)},
         "/admin/flush/{gw}": {"post": _operation("Flush the log to the lake", "Flushed", (), [own])},
         "/admin/schema/{gw}": {
@@ -84,6 +90,14 @@ def _operation(
     if body is not None:
         operation["requestBody"] = {"required": True, "content": _json_of(body)}
     operation["responses"] = _responses(answer, (*errors, *_GENERAL))
+    return operation
+
+
+def _feed_operation(own: dict[str, Any]) -> dict[str, Any]:
+    parameters = [each for each in _pull_parameters() if each["name"] in ("clientId", "since", "cursor")]
+    operation = _operation("Deltas as they arrive, as server-sent events", "Document", (400, 410), [own, *parameters])
+    content = {"text/event-stream": {"schema": {"type": "string"}}}
+    operation["responses"]["200"] = {"description": "events until one side ends them", "content": content}
     return operation
 
 
