@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,7 @@ def run(arguments: list[str]) -> None:
 def tell_the_story() -> None:
     """A small cut of `examples/retail`: compare, load, compact, time travel, SQLite."""
     story = [sys.executable, "examples/retail/story.py", "--rows", str(SHOP_ROWS), "--dir", str(SHOP)]
+    shutil.rmtree(ROOT / SHOP, ignore_errors=True)  # each demo tells the story from its beginning
     sys.stdout.flush()
     done = subprocess.run(story, cwd=ROOT, check=False)
     if done.returncode:
