@@ -132,7 +132,7 @@ def test_extraction_in_tasks_makes_the_same_deltas(spark: SparkSession, tmp_path
 
 
 def test_a_stream_of_deltas_is_flushed_in_tasks(spark: SparkSession, tmp_path: Path) -> None:
-    deltas = [delta("UPDATE", f"r{n % 7}", n, title=f"é{n}") for n in range(200)]
+    deltas = [delta("UPDATE", f"r{n % 7}", n + 1, title=f"é{n}") for n in range(200)]
     lines = [json.dumps(each.to_wire()) for each in deltas]
     (tmp_path / "d.jsonl").write_text("\n".join(lines))
     lake = Lake(str(tmp_path / "lake"))

@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from driftline.spark.dataframe_diff import DataFrameDiff as DataFrameDiff
     from driftline.spark.dataframe_diff import diff as diff
+    from driftline.spark.dataframes import compare_payloads as compare_payloads
+    from driftline.spark.dataframes import merge_rows as merge_rows
+    from driftline.spark.dataframes import row_deltas as row_deltas
 
 # Loaded when they are first used, so that this package can be imported without Spark.
-_LAZY = {"DataFrameDiff": "driftline.spark.dataframe_diff", "diff": "driftline.spark.dataframe_diff"}
+_LAZY = {
+    "DataFrameDiff": "driftline.spark.dataframe_diff",
+    "compare_payloads": "driftline.spark.dataframes",
+    "diff": "driftline.spark.dataframe_diff",
+    "merge_rows": "driftline.spark.dataframes",
+    "row_deltas": "driftline.spark.dataframes",
+}
 
 __all__ = list(_LAZY)
 

@@ -1,0 +1,166 @@
+"""driftline's work on the columns of DataFrames, lazily, in the caller's own session (classic or Connect).
+
+    rows = merge_rows(driftline.spark.diff(before, after, key=["id"]))
+    reports = compare_payloads(frame, "old", "new", schema)
+    deltas = row_deltas(driftline.spark.diff(before, after, key=["id"]), table="users", client_id="nightly", start=hlc)
+
+Each is the function of the same meaning for one machine, run in tasks. driftline itself is shipped to the executors
+of the session; the packages it needs must be there.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as f
+
+from driftline.deltas.clock import MAX_HLC
+from driftline.errors import OptionError, PayloadError
+from driftline.spark.runtime.masters import is_local
+from driftline.spark.runtime.shipping import ship_driftline
+from driftline.spark.runtime.workers import settle_worker
+from driftline.spark.watching import is_connect_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from driftline.spark.dataframe_diff import DataFrameDiff
+
+Batches = Iterator[pa.RecordBatch]
+
+_shipped: set[int] = set()
+
+
+def merge_rows(changes: DataFrameDiff) -> DataFrame:
+    """A row for each event of a keyed diff, ready for MERGE: `op` and the columns of the table.
+
+    `op` is insert, update or delete. An update has the new values, a delete the old ones.
+    """
+    events = changes.events
+    if "key" not in events.columns:
+        raise OptionError("MERGE matches rows by key: diff with key=[…]", code="needs_key")
+    names = events.schema["row"].dataType.fieldNames()  # type: ignore[attr-defined]
+    op = "CASE type WHEN 'added' THEN 'insert' WHEN 'removed' THEN 'delete' ELSE 'update' END"
+    rows = events.where("type <> 'unchanged'").select(f.expr(op).alias("op"), f.coalesce("after", "row").alias("row"))
+    return rows.select("op", *(f.col("row")[name].alias(name) for name in names))
+
+
+def compare_payloads(
+    frame: DataFrame,
+    old: str,
+    new: str,
+    schema: Any,
+    *,
+    config: Mapping[str, Any] | None = None,
+    root: str | None = None,
+) -> DataFrame:
+    """The frame with `is_match` and `report` (JSON) for the payloads in two columns of JSON text.
+
+    A pair that cannot be compared has neither, and `error` says why. The schema is compiled here once, so that a
+    mistake in it is raised now.
+    """
+    from driftline.payloads import compile as compile_schema
+
+    compile_schema(schema, config, root)
+    _ship(frame.sparkSession)
+    extended = f"{_ddl(frame)}, is_match boolean, report string, error string"
+    return frame.mapInArrow(_payload_task(old, new, schema, dict(config or {}), root), extended)
+
+
+def row_deltas(changes: DataFrameDiff, *, table: str, client_id: str, start: int) -> DataFrame:
+    """The row deltas of a diff, as `driftline.deltas.from_events` makes them: timestamp and JSON text of each.
+
+    `start` is the timestamp of the first event; those of the others follow it in the order of the events.
+    """
+    if not 0 <= start <= MAX_HLC:
+        raise OptionError(f"start is a timestamp from 0 to 2^63 - 1, not {start}", code="invalid_hlc")
+    _ship(changes.events.sparkSession)
+    numbered = changes.events.where("type <> 'unchanged'").zipWithIndex("event_number")
+    return numbered.mapInArrow(_delta_task(table, client_id, start), "hlc long, delta string")
+
+
+def _payload_task(
+    old: str, new: str, schema: Any, config: dict[str, Any], root: str | None
+) -> Callable[[Batches], Batches]:
+    def run(batches: Batches) -> Batches:
+        from driftline.payloads import compile as compile_schema
+
+        settle_worker()
+        plan = compile_schema(schema, config, root)
+        for batch in batches:
+            pairs = zip(batch.column(old).to_pylist(), batch.column(new).to_pylist(), strict=True)
+            found = [_compared(plan, *pair) for pair in pairs]
+            matches, reports, errors = zip(*found, strict=True) if found else ((), (), ())
+            columns = [*batch.columns, pa.array(matches, pa.bool_()), pa.array(reports, pa.string())]
+            names = [*batch.schema.names, "is_match", "report", "error"]
+            yield pa.RecordBatch.from_arrays([*columns, pa.array(errors, pa.string())], names=names)
+
+    return run
+
+
+def _compared(plan: Any, old: str | None, new: str | None) -> tuple[bool | None, str | None, str | None]:
+    try:
+        report = plan.compare((old or "null").encode(), (new or "null").encode())
+    except PayloadError as error:
+        return None, None, f"{error.code}: {error.message}"
+    return report.is_match, report.to_json(execution=False).decode(), None
+
+
+def _delta_task(table: str, client_id: str, start: int) -> Callable[[Batches], Batches]:
+    def run(batches: Batches) -> Batches:
+        from driftline.deltas.from_events import from_events
+
+        settle_worker()
+        for batch in batches:
+            moments: list[int] = []
+            texts: list[str] = []
+            for event, number in zip(_events(batch), batch.column("event_number").to_pylist(), strict=True):
+                for delta in from_events([event], table=table, client_id=client_id, start=start + number):
+                    moments.append(delta.hlc)
+                    texts.append(json.dumps(delta.to_wire(), ensure_ascii=False, separators=(",", ":")))
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(moments, pa.int64()), pa.array(texts, pa.string())], names=["hlc", "delta"]
+            )
+
+    return run
+
+
+def _events(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """The events of a batch with the values that a table diff of typed cells writes."""
+    names = [name for name in ("key", "row", "before", "after") if name in batch.schema.names]
+    parts = {name: _json_rows(batch.column(name)) for name in names}
+    numbers = batch.column("row_index").to_pylist() if "row_index" in batch.schema.names else None
+    for at, kind in enumerate(batch.column("type").to_pylist()):
+        event = {"type": kind, **{name: rows[at] for name, rows in parts.items() if rows[at] is not None}}
+        yield event if numbers is None else {**event, "row_index": numbers[at]}
+
+
+def _json_rows(column: pa.StructArray) -> list[dict[str, Any] | None]:
+    from driftline.sources.json_cells import json_columns
+
+    names = [field.name for field in column.type]
+    cells = json_columns(pa.Table.from_arrays(column.flatten(), [str(at) for at in range(len(names))]))
+    rows = zip(*(cells.column(at).to_pylist() for at in range(len(names))), strict=True)
+    return [
+        {name: json.loads(text) for name, text in zip(names, row, strict=True)} if there else None
+        for row, there in zip(rows, column.is_valid().to_pylist(), strict=True)
+    ]
+
+
+def _ddl(frame: DataFrame) -> str:
+    return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in frame.dtypes)
+
+
+def _ship(session: SparkSession) -> None:
+    """Make driftline importable in the session's tasks, once; the tasks of this very machine see it already."""
+    is_here = not is_connect_session(session) and is_local(session.conf.get("spark.master") or "")
+    if is_here or id(session) in _shipped:
+        return
+    with tempfile.TemporaryDirectory(prefix="driftline-ship-") as folder:
+        ship_driftline(session, Path(folder))
+    _shipped.add(id(session))
