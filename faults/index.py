@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -24,7 +25,8 @@ _FORMS = ("json", "jsonl", "jsonl.zst", "sharded")
 
 def run(seed: int, rounds: int) -> Iterator[Tally]:
     """The kinds of damage, one after the other."""
-    for number, kind in enumerate((_artifacts, _cut_shards, _stored_diffs, _lists, _locks, _commands)):
+    kinds = (_artifacts, _cut_shards, _stored_diffs, _lists, _locks, _commands, _builds, _sources)
+    for number, kind in enumerate(kinds):
         tally = Tally(kind.__name__.strip("_").replace("_", " "))
         with tempfile.TemporaryDirectory() as folder:
             kind(tally, Path(folder), random.Random(f"{seed}-{number}"), rounds)
@@ -118,6 +120,73 @@ def _commands(tally: Tally, folder: Path, dice: random.Random, rounds: int) -> N
         answer = json.loads(outcome.stdout) if outcome.stdout else {}
         if (outcome.code, answer.get("ok")) not in ((0, True), (2, False)):
             tally.loss(f"round {number}: exit {outcome.code}, {outcome.stdout[:100]!r}")
+
+
+def _builds(tally: Tally, folder: Path, dice: random.Random, rounds: int) -> None:
+    """A file of a git build damaged: an error, or the true diff; building with force heals it."""
+    repository = _repository(folder / "repo", _SOURCE, _SOURCE.replace(b"+ 1", b"+ 2"))
+    cache = folder / "cache"
+    truth = _events(codeindex.diff("git:v1", "git:v2", cache, repo=repository))
+    whole = {path: path.read_bytes() for path in _files(cache)}
+    for number in range(rounds):
+        victim = dice.choice(sorted(whole))
+        victim.unlink()  # builds share files by links: damage this one only
+        victim.write_bytes(mutate(whole[victim], dice))
+        what = f"round {number}, {victim.relative_to(cache)}"
+        found = attempt(tally, partial(_git_diff, repository, cache), DriftlineError, what)
+        if found is not None and found != truth and not _is_plain_data(victim):
+            tally.loss(what)
+        for path, data in whole.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            path.write_bytes(data)
+
+
+def _is_plain_data(path: Path) -> bool:
+    """Files without a checksum of their own, whose damage may leave another valid file."""
+    return path.suffix == ".json"
+
+
+def _git_diff(repository: Path, cache: Path) -> list[Any]:
+    return _events(codeindex.diff("git:v1", "git:v2", cache, repo=repository))
+
+
+_SOURCE = b"""import os
+
+class A(B):
+    x = {"a": [1, 2,], 'b': f"{os}"}
+    @property
+    def f(self, a: int = 1, *b, **c) -> None:
+        # why
+        if a:
+            return g(a + 1)
+        return ("x" "y")
+"""
+
+
+def _sources(tally: Tally, folder: Path, dice: random.Random, rounds: int) -> None:
+    """Damaged source in every language: rows of what is left, the same each time."""
+    from driftline.codeindex.extraction import extract
+    from driftline.codeindex.languages import LANGUAGES
+
+    for number in range(rounds):
+        source = mutate(_SOURCE * dice.randint(1, 3), dice)
+        for language in LANGUAGES:
+            rows = attempt(tally, partial(extract, language, source), DriftlineError, f"round {number}, {language}")
+            if rows is not None and rows != extract(language, source):
+                tally.loss(f"round {number}, {language}: not the same twice")
+
+
+def _repository(folder: Path, *versions: bytes) -> Path:
+    folder.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", "-b", "main", str(folder)], check=True)
+    lines = []
+    for number, content in enumerate(versions, 1):
+        lines.append(f"commit refs/heads/main\ncommitter t <t@example.org> {number} +0000\ndata 1\nx\n".encode())
+        lines.append(f"M 100644 inline a.py\ndata {len(content)}\n".encode() + content + b"\n")
+        lines.append(f"reset refs/tags/v{number}\nfrom refs/heads/main\n".encode())
+    subprocess.run(["git", "-C", str(folder), "fast-import", "--quiet"], input=b"".join(lines), check=True)
+    return folder
 
 
 def _make_cache(root: Path, form: str) -> Path:

@@ -123,8 +123,8 @@ def _parts(language: Language, kind: str, node: Node) -> tuple[str, Node, Node |
     if body is None and kind == "value":
         declarator = node.child_by_field_name("declarator")
         body = declarator.child_by_field_name("value") if declarator is not None else _last_value(node)
-    if language.name == "bash" and kind == "function" and body is None:
-        body = node.named_children[-1]
+    if node.type == "macro_definition":
+        body = node.children[2] if node.child_count > 2 else None
     if kind != "value" or body is None:
         return kind, node, body
     inner = body.child_by_field_name("body")

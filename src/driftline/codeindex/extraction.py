@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from driftline.codeindex.definitions import Captures, Definition, Span, definitions
-from driftline.codeindex.imports import imported_names
+from driftline.codeindex.imports import imported_names, loading_calls
 from driftline.codeindex.languages import ENTRY_LANGUAGES, LANGUAGES, Language, loaded
 from driftline.codeindex.normal_text import MARKS, Layout, NormalText
 from driftline.codeindex.publicity import mark_public
@@ -26,6 +26,7 @@ MIN_SHINGLES = 4
 MAX_CALLEE = 80
 MAX_SIGNATURE = 2000
 
+_OPEN_NODES = frozenset(("table", "table_array_element", "section", "macro_definition"))
 _SEPARATORS = MARKS + b";,"
 _BRACKET = re.compile(r"[(\[{<>}\])] |[ ,][)\]}>]")
 _OPEN_BLANK = re.compile(r"([(\[{<]) ")
@@ -72,6 +73,7 @@ class _Reader:
         self.normal = NormalText.of(source, self._layout(captures))
         self.newlines = np.flatnonzero(np.frombuffer(source, np.uint8) == 10).tolist()
         self.imports = [span for name in ("imp", "import") for span in _spans(captures, name)]
+        self.imports += loading_calls(source, captures)
         self.module_calls = self._give_calls(captures)
 
     def _layout(self, captures: Captures) -> Layout:
@@ -171,7 +173,7 @@ class _Reader:
 
     def _is_open(self, item: Definition) -> bool:
         """Whether the body goes on behind its first node, as in a TOML table or under a heading."""
-        return self.language.name in ("toml", "markdown")
+        return item.node.type in _OPEN_NODES
 
     def _docstring(self, item: Definition) -> Span | None:
         if not self.language.docstrings or item.kind not in ("function", "class") or item.body is None:

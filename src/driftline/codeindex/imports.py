@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from driftline.codeindex.definitions import Captures
+from driftline.codeindex.definitions import Captures, Span
 from driftline.codeindex.languages import Language
 
 _FROM = re.compile(r"from\s+(\S+)\s+import\s+(.*)", re.DOTALL)
 _SOURCE = re.compile(r"""(?:from\s*)?(['"])(.+?)\1\s*(?:with\s*\{.*\})?;?\s*$""", re.DOTALL)
+_LOAD = re.compile(rb"(?:require|require_relative|load|source|[.])[\s(]+([^\s()]+)")
 _SCRIPTS = frozenset(("javascript", "typescript", "tsx"))
 
 
@@ -16,7 +18,21 @@ def imported_names(language: Language, source: bytes, captures: Captures) -> lis
     """The imports, sorted and each once."""
     nodes = [*captures.get("imp", ()), *captures.get("reexport", ())]
     texts = [source[slice(*node.byte_range)].decode("utf-8", "backslashreplace") for node in nodes]
-    return sorted({name for text in texts for name in _names(language.name, text)})
+    loaded = [found[1].decode("utf-8", "backslashreplace").strip("\"'") for _, found in _loads(source, captures)]
+    return sorted({*loaded, *(name for text in texts for name in _names(language.name, text))})
+
+
+def loading_calls(source: bytes, captures: Captures) -> list[Span]:
+    """Where calls are that only import."""
+    return [span for span, _ in _loads(source, captures)]
+
+
+def _loads(source: bytes, captures: Captures) -> Iterator[tuple[Span, re.Match[bytes]]]:
+    # Not by a predicate in the query: those fail on names that are not UTF-8.
+    for node in captures.get("load", ()):
+        found = _LOAD.match(source, *node.byte_range)
+        if found is not None:
+            yield node.byte_range, found
 
 
 def _names(language: str, text: str) -> list[str]:

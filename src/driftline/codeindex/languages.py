@@ -11,6 +11,7 @@
 | `@k` | a last comma that means something |
 | `@j` | literals that stand side by side and mean one |
 | `@call @imp @import` | called names, imported names, and statements that only import |
+| `@load` | calls that import if the called name is `require`, `load` or `source` |
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ _SCRIPT_QUERY = """
     (program (_) @s) (statement_block (_) @s) (class_body (_) @s) (switch_case (_) @s)
     (call_expression function: (_) @call) (new_expression constructor: (_) @call)
     (import_statement) @imp (export_statement source: (_)) @reexport
-    (call_expression function: (identifier) @_r arguments: (arguments . (string) @imp) (#eq? @_r "require"))
+    (call_expression function: (identifier) arguments: (arguments . (string))) @load
 """
 _JAVASCRIPT = Language(
     "javascript",
@@ -268,7 +269,7 @@ _RUBY = Language(
     (comment) @c (string) @t (regex) @t (heredoc_body) @t
     (body_statement (_) @s) (program (_) @s) (then (_) @s) (else (_) @s) (do (_) @s)
     (call method: (_) @call)
-    (call method: (identifier) @_r arguments: (argument_list . (string) @imp) (#match? @_r "^(require|load)"))
+    (call method: (identifier) arguments: (argument_list . (string))) @load
     """,
     file_names=("Rakefile", "Gemfile"),
 )
@@ -285,7 +286,7 @@ _BASH = Language(
     (program (_) @s) (compound_statement (_) @s) (do_group (_) @s) (if_statement (_) @s) (elif_clause (_) @s)
     (else_clause (_) @s) (case_item (_) @s) (subshell (_) @s)
     (command name: (_) @call)
-    (command name: (command_name) @_r argument: (_) @imp (#match? @_r "^([.]|source)$"))
+    (command name: (command_name) argument: (_)) @load
     """,
     wrappers=frozenset(("declaration_command",)),
 )
