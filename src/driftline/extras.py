@@ -21,6 +21,7 @@ EXTRA_OF: dict[str, tuple[str, str]] = {
     "deltalake": ("lake", "the lake needs"),
     "obstore": ("cloud", "files in object stores need"),
     "adbc_driver_postgresql": ("postgresql", "PostgreSQL tables need"),
+    "psycopg": ("postgresql", "a log on PostgreSQL needs"),
     "adbc_driver_manager": ("postgresql", "PostgreSQL tables need"),
     "starlette": ("serve", "the HTTP services need"),
     "uvicorn": ("serve", "the HTTP services need"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,21 +16,34 @@ from driftline.deltas.clock import make_hlc
 from driftline.errors import ClockDriftError, DriftlineError
 from driftline.gateway.log import Appended, DeltaLog, Entry, Projection, StoredMoment, StoredRow
 from driftline.gateway.sqlite_log import SqliteLog
+from postgres_server import postgres_server
 
 NOW = 1_700_000_000_000
 OpenLog = Callable[[], DeltaLog]
 
 
-@pytest.fixture(params=["sqlite"])
-def open_log(request: Any, tmp_path: Path) -> Iterator[OpenLog]:
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    with postgres_server() as address:
+        yield address
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenLog]:
     """Opens the same log again and again, as several processes would."""
     opened: list[DeltaLog] = []
+    if request.param == "sqlite":
+        made: OpenLog = partial(SqliteLog, tmp_path / "log.sqlite", wall=lambda: NOW)
+    else:
+        postgres_log = pytest.importorskip("driftline.gateway.postgres_log", reason="needs psycopg")
+        gateway = f"gw-{secrets.token_hex(4)}"  # one database serves many gateways
+        made = partial(postgres_log.PostgresLog, request.getfixturevalue("database"), gateway, wall=lambda: NOW)
 
-    def open_sqlite() -> DeltaLog:
-        opened.append(SqliteLog(tmp_path / "log.sqlite", wall=lambda: NOW))
+    def open_one() -> DeltaLog:
+        opened.append(made())
         return opened[-1]
 
-    yield open_sqlite
+    yield open_one
     for log in opened:
         log.close()
 

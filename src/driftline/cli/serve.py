@@ -38,6 +38,7 @@ The secret can also stand in DRIFTLINE_JWT_SECRET. Logs are JSON lines on stderr
 @click.option("--payload-limit", default=50.0, show_default=True, help="MiB of each payload to compare.")
 @click.option("--max-in-flight", default=64, show_default=True, help="Comparisons under way before others get 503.")
 @click.option("--open-compare", is_flag=True, help="Comparing beside a gateway needs no token.")
+@click.option("--log", metavar="URL", help="Keep the log in PostgreSQL, for several hosts.  [default: a file in DATA]")
 @click.option("--lake", metavar="DIR|URL", help="Where deltas are flushed to.  [default: DATA/lake]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8787, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")

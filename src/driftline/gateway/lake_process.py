@@ -39,10 +39,15 @@ class LakeWork:
     run: str
     adopt: bool = False
     compaction: CompactionSettings | None = None  # None: tables are compacted by hand only
+    log: str | None = None  # the address of a database; None: a file in the data directory
 
     def open_log(self) -> DeltaLog:
         """The gateway's log."""
-        return SqliteLog(self.data / LOG_FILE)
+        if self.log is None:
+            return SqliteLog(self.data / LOG_FILE)
+        from driftline.gateway.postgres_log import PostgresLog
+
+        return PostgresLog(self.log, self.gateway)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ class GatewaySettings:
     gateway: str
     data: Path
     lake: str | None = None  # a directory or object-store URL; by default `lake` inside the data directory
+    log: str | None = None  # the address of a PostgreSQL database; by default a file in the data directory
     secret_file: Path | None = None
     key_set_file: Path | None = None
     insecure: bool = False
@@ -46,10 +47,14 @@ class GatewaySettings:
         check_gateway_id(self.gateway)
         if self.workers < 1:
             raise OptionError("--workers is at least 1")
+        if self.log is not None and not self.log.startswith(("postgresql://", "postgres://")):
+            raise OptionError("--log is the address of a PostgreSQL database: postgresql://user@host/database")
 
     def lake_work(self) -> LakeWork:
         """What the lake's processes must know."""
-        return LakeWork(self.data, self.lake_location, self.gateway, self.run, self.adopt_lake, self.compaction)
+        return LakeWork(
+            self.data, self.lake_location, self.gateway, self.run, self.adopt_lake, self.compaction, self.log
+        )
 
     @property
     def lake_location(self) -> str:

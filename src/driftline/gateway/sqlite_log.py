@@ -13,14 +13,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import apsw
 
 from driftline.deltas.clock import Clock, check_drift, physical_ms
 from driftline.deltas.merging import RowKey
-from driftline.errors import DriftlineError, GatewayError, InputError
+from driftline.errors import DriftlineError, InputError
+from driftline.gateway.appending import check_horizon, first_reached, fresh_positions, new_tables, unknown_entries
 from driftline.gateway.log import (
     Appended,
     Bounds,
@@ -36,39 +37,13 @@ from driftline.gateway.log import (
     Waiting,
     unavailable,
 )
-
-FORMAT_VERSION = 2
+from driftline.gateway.sqlite_schema import moment_rows, prepare
 
 _SPAN_BITS = 12  # 4096 records share one "greatest hlc", so that `since` skips what is older
 _BUSY_MS = 10_000
 _CHECKPOINT_BYTES = 8 << 20
 _POLL_SECONDS = 0.1  # how late another process's commit is seen by whoever waits
 _COUNTED = 1_000_000  # deltas whose size is added up; more than that is more than enough to flush
-_SCHEMA = """
-CREATE TABLE log (
-    seq INTEGER PRIMARY KEY, hlc INTEGER NOT NULL, arrival INTEGER NOT NULL, op INTEGER NOT NULL,
-    delta_id BLOB NOT NULL, body BLOB NOT NULL
-);
-CREATE UNIQUE INDEX log_identity ON log (hlc, delta_id, op);
-CREATE TABLE spans (span INTEGER PRIMARY KEY, max_hlc INTEGER NOT NULL);
-CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE documents (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE tables (folded TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
-"""
-_COUNTERS = ("clock", "last", "pruned", "horizon", "flushed", "flushing", "config", "rules_number")
-# What format 2 adds to format 1. Records of earlier logs came through pushes, so none of them is foreign.
-_SECOND_FORMAT = """
-ALTER TABLE log ADD COLUMN is_foreign INTEGER NOT NULL DEFAULT 0;
-INSERT OR IGNORE INTO counters VALUES ('pruned_arrival', 0), ('projected', 0), ('projected_rules', 0);
-INSERT INTO documents VALUES ('was', '[]');
-CREATE TABLE IF NOT EXISTS rows (
-    name TEXT NOT NULL, row_id TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (name, row_id)
-) WITHOUT ROWID;
-CREATE TABLE moments (
-    name TEXT NOT NULL, row_id TEXT NOT NULL, seq INTEGER NOT NULL, live INTEGER NOT NULL, watched TEXT NOT NULL,
-    PRIMARY KEY (name, row_id, seq)
-) WITHOUT ROWID;
-"""
 _COUNTER_OF: dict[Numbered, str] = {"config": "config", "rules": "rules_number"}
 
 
@@ -124,11 +99,9 @@ class SqliteLog:
         check_drift(newest, self._wall())  # else it would carry the clock away, and every client's with it
         with self.writing() as db:
             counters = _read_counters(db)
-            fresh = [entry for entry in batch if _known_op(db, entry) is None and entry.hlc > counters["horizon"]]
-            fresh = list({(entry.delta_id, entry.op): entry for entry in fresh}.values())
+            fresh = unknown_entries(batch, partial(_known_op, db), counters["horizon"])
             clock = Clock(self._wall, last=max(counters["clock"], newest))
-            new_tables = _new_tables(db, fresh)
-            db.executemany("INSERT INTO tables VALUES (?, ?)", [(name.casefold(), name) for name in new_tables])
+            db.executemany("INSERT INTO tables VALUES (?, ?)", new_tables(fresh, partial(_known_table, db)).items())
             self._take(db, clock, counters, fresh, is_foreign=True)
             counters["clock"] = clock.last
             _write_counters(db, counters, ("clock", "last"))
@@ -187,13 +160,7 @@ class SqliteLog:
 
     def first_arrival_from(self, hlc: int) -> int:
         """The sequence of the first record that arrived at `hlc` or later; one past the end if none did."""
-        low, high = self.counter("pruned") + 1, self.counter("last") + 1
-        while low < high:  # arrivals rise with the sequence
-            middle = (low + high) // 2
-            with _explained(self._path):
-                arrival = self.reader().execute("SELECT arrival FROM log WHERE seq = ?", (middle,)).get
-            low, high = (low, middle) if arrival >= hlc else (middle + 1, high)
-        return low
+        return first_reached(self.counter("pruned") + 1, self.counter("last") + 1, self.arrival_at, hlc)
 
     def table_names(self) -> list[str]:
         """The tables that deltas have spoken of."""
@@ -329,7 +296,7 @@ class SqliteLog:
                 db.execute("DELETE FROM rows; DELETE FROM moments")
             folds = ((*key, row.fold) for key, row in rows.items())
             db.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", folds)
-            db.executemany("INSERT INTO moments VALUES (?, ?, ?, ?, ?)", _moment_rows(rows))
+            db.executemany("INSERT INTO moments VALUES (?, ?, ?, ?, ?)", moment_rows(rows))
             counters["projected"], counters["projected_rules"] = after.seq, after.rules
             _write_counters(db, counters, ("projected", "projected_rules"))
 
@@ -409,23 +376,7 @@ class SqliteLog:
         self._writer.execute("PRAGMA page_size = 8192")
         self._writer.execute("PRAGMA journal_mode = WAL")
         with self.writing() as db:
-            version = db.execute("PRAGMA user_version").get
-            if version > FORMAT_VERSION:
-                raise InputError(
-                    f"{self._path.name} has log format {version}; formats up to {FORMAT_VERSION} are understood: "
-                    "open it with the driftline that wrote it, or a newer one"
-                )
-            if version == 0:
-                db.execute(_SCHEMA)
-                db.executemany("INSERT INTO counters VALUES (?, 0)", [(name,) for name in _COUNTERS])
-                db.execute("INSERT INTO documents VALUES ('log_id', ?)", (secrets.token_hex(8).encode(),))
-            if version == 1:
-                # The lake knows a log of that format by its gateway's name alone.
-                db.execute("INSERT INTO documents VALUES ('unnamed_in_lake', '1')")
-            if version < FORMAT_VERSION:
-                db.execute(_SECOND_FORMAT)
-                _take_histories_out(db)
-                db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+            prepare(db, self._path.name)
 
     def _wake(self) -> None:
         with self._committed:
@@ -435,13 +386,13 @@ class SqliteLog:
         self, db: apsw.Connection, clock: Clock, counters: dict[str, int], batch: Sequence[Entry]
     ) -> Appended | DriftlineError:
         try:
-            fresh = _fresh_positions(db, batch)
-            _check_horizon(batch, fresh, counters["horizon"])
-            new_tables = _new_tables(db, batch)
+            fresh = fresh_positions(batch, partial(_known_op, db))
+            check_horizon(batch, fresh, counters["horizon"])
+            tables = new_tables(batch, partial(_known_table, db))
             server_hlc = clock.recv(max(entry.hlc for entry in batch)) if batch else clock.now()
         except DriftlineError as error:
             return error
-        db.executemany("INSERT INTO tables VALUES (?, ?)", [(name.casefold(), name) for name in new_tables])
+        db.executemany("INSERT INTO tables VALUES (?, ?)", tables.items())
         self._take(db, clock, counters, [batch[position] for position in fresh])
         return Appended(server_hlc, fresh)
 
@@ -482,22 +433,6 @@ def _select(db: apsw.Connection, where: str, values: tuple[int, ...], limit: int
     return [Record(seq, hlc, arrival, body, bool(foreign)) for seq, hlc, arrival, body, foreign in rows]
 
 
-def _moment_rows(rows: Mapping[RowKey, StoredRow]) -> Iterator[tuple[Any, ...]]:
-    for key, row in rows.items():
-        yield from ((*key, each.seq, each.live, each.watched) for each in row.moments)
-
-
-def _take_histories_out(db: apsw.Connection) -> None:
-    """Format 1 kept a row's moments inside its fold."""
-    for name, row_id, body in list(db.execute("SELECT name, row_id, body FROM rows")):
-        plain = json.loads(body)
-        history = [StoredMoment(seq, live, json.dumps(columns)) for seq, live, columns in plain.pop("history")]
-        shown = (history[-1].live, history[-1].watched) if history else None
-        row = StoredRow(json.dumps({**plain, "shown": shown}).encode(), tuple(history))
-        db.execute("UPDATE rows SET body = ? WHERE name = ? AND row_id = ?", (row.fold, name, row_id))
-        db.executemany("INSERT INTO moments VALUES (?, ?, ?, ?, ?)", _moment_rows({(name, row_id): row}))
-
-
 def _document(db: apsw.Connection, name: str) -> bytes | None:
     body = db.execute("SELECT body FROM documents WHERE name = ?", (name,)).get
     return None if body is None else body.encode() if isinstance(body, str) else bytes(body)
@@ -520,43 +455,9 @@ def _known_op(db: apsw.Connection, entry: Entry) -> int | None:
     return found
 
 
-def _fresh_positions(db: apsw.Connection, batch: Sequence[Entry]) -> list[int]:
-    """Positions of entries that are not known yet; a known id with another operation refuses the batch."""
-    fresh: list[int] = []
-    in_batch: dict[bytes, int] = {}
-    for position, entry in enumerate(batch):
-        known: Any = in_batch.get(entry.delta_id)
-        if known is None:
-            known = _known_op(db, entry)
-        if known is None:
-            fresh.append(position)
-            in_batch[entry.delta_id] = entry.op
-        elif known != entry.op:
-            raise GatewayError(f"deltas[{position}]: its id is known with another op", index=position)
-    return fresh
-
-
-def _check_horizon(batch: Sequence[Entry], fresh: Sequence[int], horizon: int) -> None:
-    for position in fresh:
-        if horizon and batch[position].hlc <= horizon:
-            raise GatewayError(
-                f"deltas[{position}]: older than what this gateway still remembers (hlc up to {horizon})",
-                code="TOO_OLD",
-                index=position,
-            )
-
-
-def _new_tables(db: apsw.Connection, batch: Sequence[Entry]) -> list[str]:
-    """Tables seen for the first time; names are unique ignoring case, because they become directories."""
-    found: dict[str, str] = {}
-    for name in sorted({entry.table for entry in batch}):
-        folded = name.casefold()
-        known = db.execute("SELECT name FROM tables WHERE folded = ?", (folded,)).get or found.get(folded)
-        if known is None:
-            found[folded] = name
-        elif known != name:
-            raise GatewayError(f"table {name!r} differs from {known!r} only in case")
-    return list(found.values())
+def _known_table(db: apsw.Connection, folded: str) -> str | None:
+    found: str | None = db.execute("SELECT name FROM tables WHERE folded = ?", (folded,)).get
+    return found
 
 
 def _insert(

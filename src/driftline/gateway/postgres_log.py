@@ -1,0 +1,514 @@
+"""The log on PostgreSQL, for gateways on several hosts: one head row gives the arrival order (gateway §10).
+
+Whoever writes locks the head row until its commit is visible. So sequences become visible in their order, and whoever
+sees one sees all below it; a bare sequence of the database would let a reader step over a commit that is still on its
+way. The tables are shared by all gateways of a database.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from driftline.deltas.clock import Clock, check_drift, physical_ms
+from driftline.deltas.merging import RowKey
+from driftline.errors import DriftlineError, InputError
+from driftline.gateway import postgres_sql
+from driftline.gateway.appending import check_horizon, first_reached, fresh_positions, new_tables, unknown_entries
+from driftline.gateway.log import (
+    Appended,
+    Bounds,
+    Entry,
+    Identity,
+    Marks,
+    Numbered,
+    Numbers,
+    Projection,
+    Record,
+    StoredMoment,
+    StoredRow,
+    Waiting,
+    unavailable,
+)
+
+_CHANNEL = "driftline"
+_POLL_SECONDS = 1.0  # a notification can be lost with its connection
+_COUNTED = 1_000_000
+_CREATE_LOCK = 7_283_001  # two servers that start at once create the tables one after the other
+
+
+class PostgresLog:
+    """A `DeltaLog` in a database that several processes and hosts share."""
+
+    def __init__(self, address: str, gateway: str, *, wall: Callable[[], int] | None = None) -> None:
+        self._address = address
+        self._gateway = gateway
+        self._wall = wall or physical_ms
+        self._write_lock = threading.Lock()
+        self._writer: psycopg.Connection[Any] | None = None
+        self._readers = threading.local()
+        self._opened: list[psycopg.Connection[Any]] = []
+        self._committed = threading.Condition()
+        self._listener: threading.Thread | None = None
+        self._closing = False
+        with self.writing() as db:
+            db.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
+            db.execute(postgres_sql.SCHEMA)
+            self._check_fingerprint(db)
+
+    # --- records --------------------------------------------------------------------------------------------------
+
+    def identity(self) -> Identity:
+        """What names this log."""
+        return _identity(self._head())
+
+    def renew_identity(self) -> Identity:
+        """Take a new random id because the log was set back; no range is under way then."""
+        with self.writing() as db:
+            return self._renew(db)
+
+    def append(self, batches: Sequence[Sequence[Entry]]) -> list[Appended | DriftlineError]:
+        """Take whole batches or nothing of them, in one transaction."""
+        with self.writing() as db:
+            head = self._locked_head(db)
+            clock = Clock(self._wall, last=head["clock"])
+            known = self._known_ops(db, [entry for batch in batches for entry in batch])
+            tables = self._tables(db)
+            results: list[Appended | DriftlineError] = []
+            taken: list[tuple[int, Entry]] = []
+            for batch in batches:
+                results.append(self._judge(batch, head, clock, known, tables, taken))
+            self._write(db, head, clock, taken, is_foreign=False)
+        self._wake()
+        return results
+
+    def import_foreign(self, batch: Sequence[Entry]) -> int:
+        """Take deltas that the lake has and this log has not; how many were new."""
+        if not batch:
+            return 0
+        newest = max(entry.hlc for entry in batch)
+        check_drift(newest, self._wall())
+        with self.writing() as db:
+            head = self._locked_head(db)
+            known = self._known_ops(db, batch)
+            fresh = unknown_entries(batch, lambda entry: known.get((entry.hlc, entry.delta_id)), head["horizon"])
+            clock = Clock(self._wall, last=max(head["clock"], newest))
+            new_tables(fresh, self._tables(db).get)  # refuses a name that differs from a known one only in case
+            arrivals = clock.take(len(fresh) * 2)[::2]
+            self._write(db, head, clock, list(zip(arrivals, fresh, strict=True)), is_foreign=True)
+        self._wake()
+        return len(fresh)
+
+    def read(self, after: int, limit: int, *, upto: int | None = None, since_hlc: int = -1) -> list[Record]:
+        """The records after a sequence in order, those with a greater hlc than `since_hlc`."""
+        query = """SELECT seq, hlc, arrival, body, is_foreign FROM driftline_log
+            WHERE gateway = %s AND seq > %s AND seq <= %s AND hlc > %s ORDER BY seq LIMIT %s"""
+        last = (1 << 62) if upto is None else upto
+        with self._reading() as db:
+            rows = db.execute(query, (self._gateway, after, last, since_hlc, limit), binary=True)
+            return [Record(*row) for row in rows]
+
+    def arrival_at(self, seq: int) -> int | None:
+        """The arrival of the record with this sequence (0 for 0), None where it is not known any more."""
+        if seq == 0:
+            return 0
+        found = self._one("SELECT arrival FROM driftline_log WHERE gateway = %s AND seq = %s", self._gateway, seq)
+        if found is None:
+            head = self._head()
+            return head["pruned_arrival"] or None if seq == head["pruned"] else None
+        return int(found)
+
+    def has(self, hlc: int, delta_id: bytes) -> bool:
+        """Whether a delta is known."""
+        query = "SELECT 1 FROM driftline_log WHERE gateway = %s AND hlc = %s AND delta_id = %s"
+        return self._one(query, self._gateway, hlc, delta_id) is not None
+
+    def bounds(self) -> Bounds:
+        """How far the log reaches."""
+        head = self._head()
+        return Bounds(head["pruned"], head["last"], head["horizon"])
+
+    def prune(self, upto: int) -> int:
+        """Forget records up to a sequence; deltas as old as those are refused from then on."""
+        with self.writing() as db:
+            head = self._locked_head(db)
+            gone = min(upto, head["last"])
+            newest = db.execute(
+                "SELECT max(hlc) FROM driftline_log WHERE gateway = %s AND seq <= %s", (self._gateway, upto)
+            ).fetchone()
+            if newest is None or newest["max"] is None:
+                return 0
+            arrival = db.execute(
+                "SELECT arrival FROM driftline_log WHERE gateway = %s AND seq = %s", (self._gateway, gone)
+            ).fetchone()
+            removed = db.execute("DELETE FROM driftline_log WHERE gateway = %s AND seq <= %s", (self._gateway, upto))
+            self._set(
+                db,
+                pruned=max(head["pruned"], gone),
+                pruned_arrival=0 if arrival is None else arrival["arrival"],
+                horizon=max(head["horizon"], newest["max"]),
+            )
+            return removed.rowcount
+
+    def forget_below(self, hlc: int) -> None:
+        """Say that deltas with timestamps up to `hlc` were never here."""
+        self._raise("horizon", hlc)
+
+    def first_arrival_from(self, hlc: int) -> int:
+        """The sequence of the first record that arrived at `hlc` or later; one past the end if none did."""
+        bounds = self.bounds()
+        return first_reached(bounds.pruned + 1, bounds.last + 1, self.arrival_at, hlc)
+
+    def table_names(self) -> list[str]:
+        """The tables that deltas have spoken of."""
+        with self._reading() as db:
+            return sorted(self._tables(db).values())
+
+    def clock(self) -> int:
+        """The newest timestamp that the log has given or seen."""
+        return int(self._head()["clock"])
+
+    def wait_past(self, seq: int, seconds: float) -> int:
+        """Wait until the log reaches past a sequence, or for so long; the newest sequence then."""
+        self._listen()
+        deadline = time.monotonic() + seconds
+        while True:
+            last = int(self._head()["last"])
+            left = deadline - time.monotonic()
+            if last > seq or left <= 0:
+                return last
+            with self._committed:
+                self._committed.wait(min(left, _POLL_SECONDS))
+
+    # --- the way to the lake --------------------------------------------------------------------------------------
+
+    def marks(self) -> Marks:
+        """How far the lake has the log."""
+        head = self._head()
+        return Marks(head["flushed"], head["flushing"])
+
+    def waiting(self) -> Waiting:
+        """What is not in the lake yet."""
+        query = """SELECT min(arrival), sum(length(body)) FROM (
+            SELECT arrival, body FROM driftline_log WHERE gateway = %s AND seq > %s ORDER BY seq LIMIT %s) tail"""
+        with self._reading() as db:
+            row = db.execute(query, (self._gateway, self._head()["flushed"], _COUNTED)).fetchone()
+        oldest, size = row or (None, None)
+        return Waiting(int(size or 0), None if oldest is None else oldest >> 16)
+
+    def note_flushing(self, target: int) -> None:
+        """Note durably that the range up to `target` is on its way."""
+        self._raise("flushing", target)
+
+    def note_flushed(self, target: int) -> None:
+        """Note durably that the lake has everything up to `target`."""
+        self._raise("flushed", target)
+
+    def flush_again(self, after: int) -> None:
+        """Note durably that the lake has nothing after this sequence any more."""
+        with self.writing() as db:
+            head = self._locked_head(db)
+            self._set(db, flushed=min(head["flushed"], after), flushing=min(head["flushing"], after))
+
+    @contextmanager
+    def flush_lock(self, *, wait: bool) -> Iterator[bool]:
+        """Only one process of all hosts flushes at a time; the lock goes with the connection."""
+        name = f"driftline:flush:{self._gateway}"
+        with _explained(), self._connect() as connection:
+            function = "pg_advisory_lock" if wait else "pg_try_advisory_lock"
+            row = connection.execute(f"SELECT {function}(hashtextextended(%s, 0))", (name,)).fetchone()
+            yield wait or bool(row and row[0])
+
+    # --- configuration --------------------------------------------------------------------------------------------
+
+    def document(self, name: str) -> bytes | None:
+        """A named document, or None."""
+        query = "SELECT body FROM driftline_documents WHERE gateway = %s AND name = %s"
+        body = self._one(query, self._gateway, name)
+        return None if body is None else bytes(body)
+
+    def change_document(self, name: str, change: Callable[[bytes | None], bytes | None], *bumped: Numbered) -> None:
+        """Rewrite or remove (None) a document and raise numbers, in one transaction."""
+        with self.writing() as db:
+            head = self._locked_head(db)
+            place = (self._gateway, name)
+            row = db.execute("SELECT body FROM driftline_documents WHERE gateway = %s AND name = %s", place).fetchone()
+            before = None if row is None else bytes(row["body"])
+            body = change(before)
+            if body == before and not bumped:
+                return
+            db.execute("DELETE FROM driftline_documents WHERE gateway = %s AND name = %s", place)
+            if body is not None:
+                db.execute("INSERT INTO driftline_documents VALUES (%s, %s, %s)", (*place, body))
+            self._set(db, **{each: head[each] + 1 for each in bumped})
+
+    def numbers(self) -> Numbers:
+        """The numbers of the configuration."""
+        head = self._head()
+        return Numbers(head["config"], head["rules"])
+
+    # --- rows -----------------------------------------------------------------------------------------------------
+
+    def projected(self) -> Projection:
+        """How far the rows are folded."""
+        head = self._head()
+        return Projection(head["projected"], head["projected_rules"])
+
+    def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
+        """The folds of those rows that have one."""
+        if not keys:
+            return {}
+        query = """SELECT r.tbl, r.row_id, r.fold FROM driftline_rows r
+            JOIN unnest(%s::text[], %s::text[]) AS given (tbl, row_id) ON r.tbl = given.tbl AND r.row_id = given.row_id
+            WHERE r.gateway = %s"""
+        tables, row_ids = zip(*keys, strict=True)
+        with self._reading() as db:
+            found = db.execute(query, (list(tables), list(row_ids), self._gateway), binary=True)
+            return {(table, row_id): StoredRow(bytes(fold)) for table, row_id, fold in found}
+
+    def all_rows(self) -> Iterator[tuple[RowKey, StoredRow]]:
+        """Every fold."""
+        with self._reading() as db:
+            rows = db.execute("SELECT tbl, row_id, fold FROM driftline_rows WHERE gateway = %s", (self._gateway,))
+            for table, row_id, fold in rows:
+                yield (table, row_id), StoredRow(bytes(fold))
+
+    def moments(self, key: RowKey, after: int, limit: int) -> list[StoredMoment]:
+        """The moments of a row after a sequence, in order."""
+        query = """SELECT seq, live, watched FROM driftline_moments
+            WHERE gateway = %s AND tbl = %s AND row_id = %s AND seq > %s ORDER BY seq LIMIT %s"""
+        with self._reading() as db:
+            return [StoredMoment(*row) for row in db.execute(query, (self._gateway, *key, after, limit))]
+
+    def store_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
+        """Replace folds and add moments, unless another process was as quick."""
+        self._store_rows(rows, before, after, anew=False)
+
+    def restart_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
+        """Like `store_rows`, after every fold and moment was removed."""
+        self._store_rows(rows, before, after, anew=True)
+
+    # --- upkeep ---------------------------------------------------------------------------------------------------
+
+    def upkeep(self) -> None:
+        """Nothing: the database looks after itself."""
+
+    def size(self) -> int:
+        """Nothing waits for upkeep."""
+        return 0
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._closing = True
+        self._wake()
+        with self._write_lock:
+            for connection in self._opened:
+                with contextlib.suppress(psycopg.Error):
+                    connection.close()
+        if self._listener is not None:
+            self._listener.join(5)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def writing(self) -> Iterator[psycopg.Connection[Any]]:
+        """A durable transaction; it is undone when the block raises."""
+        with self._write_lock, _explained():
+            if self._writer is None or self._writer.closed or self._writer.broken:
+                self._writer = self._connect(row_factory=dict_row)
+            with self._writer.transaction():
+                yield self._writer
+
+    @contextmanager
+    def _reading(self) -> Iterator[psycopg.Connection[Any]]:
+        with _explained():
+            connection: psycopg.Connection[Any] | None = getattr(self._readers, "connection", None)
+            if connection is None or connection.closed or connection.broken:
+                connection = self._readers.connection = self._connect()
+            yield connection
+
+    def _connect(self, **options: Any) -> psycopg.Connection[Any]:
+        connection: psycopg.Connection[Any] = psycopg.connect(
+            self._address, autocommit=True, options="-c synchronous_commit=on", **options
+        )
+        self._opened = [each for each in self._opened if not each.closed]
+        self._opened.append(connection)
+        return connection
+
+    def _one(self, query: str, *values: Any) -> Any:
+        with self._reading() as db:
+            row = db.execute(query, values).fetchone()
+        return None if row is None else row[0]
+
+    def _head(self) -> dict[str, Any]:
+        with self._reading() as db, db.cursor(row_factory=dict_row) as cursor:
+            head = cursor.execute("SELECT * FROM driftline_head WHERE gateway = %s", (self._gateway,)).fetchone()
+        if head is None:
+            raise InputError(f"the database has no log of gateway {self._gateway!r} any more", code="corrupt_log")
+        return head
+
+    def _locked_head(self, db: psycopg.Connection[Any]) -> dict[str, Any]:
+        query = "SELECT * FROM driftline_head WHERE gateway = %s FOR UPDATE"
+        head = db.execute(query, (self._gateway,)).fetchone()
+        if head is None:
+            raise InputError(f"the database has no log of gateway {self._gateway!r} any more", code="corrupt_log")
+        return dict(head)
+
+    def _check_fingerprint(self, db: psycopg.Connection[Any]) -> None:
+        found = db.execute(postgres_sql.FINGERPRINT).fetchone()
+        fingerprint = "" if found is None else found["concat_ws"]
+        db.execute(
+            "INSERT INTO driftline_head (gateway, log_id, fingerprint) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+            (self._gateway, secrets.token_hex(8), fingerprint),
+        )
+        if self._locked_head(db)["fingerprint"] != fingerprint:
+            self._renew(db)
+            self._set(db, fingerprint=fingerprint)
+
+    def _renew(self, db: psycopg.Connection[Any]) -> Identity:
+        head = self._locked_head(db)
+        renewed = Identity(secrets.token_hex(8), (head["log_id"], *head["was"]))
+        self._set(db, log_id=renewed.log_id, was=list(renewed.was), flushing=head["flushed"])
+        return renewed
+
+    def _judge(
+        self,
+        batch: Sequence[Entry],
+        head: dict[str, Any],
+        clock: Clock,
+        known: dict[tuple[int, bytes], int],
+        tables: dict[str, str],
+        taken: list[tuple[int, Entry]],
+    ) -> Appended | DriftlineError:
+        try:
+            fresh = fresh_positions(batch, lambda entry: known.get((entry.hlc, entry.delta_id)))
+            check_horizon(batch, fresh, head["horizon"])
+            found = new_tables(batch, tables.get)
+            server_hlc = clock.recv(max(entry.hlc for entry in batch)) if batch else clock.now()
+        except DriftlineError as error:
+            return error
+        tables.update(found)
+        entries = [batch[position] for position in fresh]
+        known.update({(entry.hlc, entry.delta_id): entry.op for entry in entries})
+        taken += zip(clock.take(len(entries) * 2)[::2], entries, strict=True)
+        return Appended(server_hlc, fresh)
+
+    def _write(
+        self,
+        db: psycopg.Connection[Any],
+        head: dict[str, Any],
+        clock: Clock,
+        taken: Sequence[tuple[int, Entry]],
+        *,
+        is_foreign: bool,
+    ) -> None:
+        last = head["last"] + len(taken)
+        if taken:
+            columns = (
+                list(range(head["last"] + 1, last + 1)),
+                [entry.hlc for _, entry in taken],
+                [arrival for arrival, _ in taken],
+                [entry.op for _, entry in taken],
+                [entry.delta_id for _, entry in taken],
+                [entry.body for _, entry in taken],
+            )
+            db.execute(postgres_sql.INSERT, (self._gateway, is_foreign, *columns))
+            self._add_tables(db, {entry.table.casefold(): entry.table for _, entry in taken})
+            db.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, self._gateway))
+        self._set(db, clock=clock.last, last=last)
+
+    def _known_ops(self, db: psycopg.Connection[Any], entries: Sequence[Entry]) -> dict[tuple[int, bytes], int]:
+        if not entries:
+            return {}
+        given = ([entry.hlc for entry in entries], [entry.delta_id for entry in entries], self._gateway)
+        return {(row["hlc"], bytes(row["delta_id"])): row["op"] for row in db.execute(postgres_sql.KNOWN, given)}
+
+    def _tables(self, db: psycopg.Connection[Any]) -> dict[str, str]:
+        with db.cursor(row_factory=dict_row) as cursor:
+            rows = cursor.execute("SELECT folded, name FROM driftline_tables WHERE gateway = %s", (self._gateway,))
+            return {row["folded"]: row["name"] for row in rows}
+
+    def _add_tables(self, db: psycopg.Connection[Any], tables: Mapping[str, str]) -> None:
+        for folded, name in tables.items():
+            db.execute(
+                "INSERT INTO driftline_tables VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", (self._gateway, folded, name)
+            )
+
+    def _store_rows(
+        self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection, *, anew: bool
+    ) -> None:
+        with self.writing() as db:
+            head = self._locked_head(db)
+            if (head["projected"], head["projected_rules"]) != (before.seq, before.rules):
+                return
+            if anew:
+                for table in ("driftline_rows", "driftline_moments"):
+                    db.execute(f"DELETE FROM {table} WHERE gateway = %s", (self._gateway,))  # noqa: S608 - constants
+            folds = [(self._gateway, *key, row.fold) for key, row in rows.items()]
+            moments = [
+                (self._gateway, *key, each.seq, each.live, each.watched)
+                for key, row in rows.items()
+                for each in row.moments
+            ]
+            with db.cursor() as cursor:
+                cursor.executemany(
+                    "INSERT INTO driftline_rows VALUES (%s, %s, %s, %s)"
+                    " ON CONFLICT (gateway, tbl, row_id) DO UPDATE SET fold = excluded.fold",
+                    folds,
+                )
+                cursor.executemany("INSERT INTO driftline_moments VALUES (%s, %s, %s, %s, %s, %s)", moments)
+            self._set(db, projected=after.seq, projected_rules=after.rules)
+
+    def _raise(self, name: str, value: int) -> None:
+        query = f"UPDATE driftline_head SET {name} = greatest({name}, %s) WHERE gateway = %s"  # noqa: S608 - constants
+        with self.writing() as db:
+            db.execute(query, (value, self._gateway))
+
+    def _set(self, db: psycopg.Connection[Any], **values: Any) -> None:
+        if values:
+            assignments = ", ".join(f"{name} = %s" for name in values)
+            query = f"UPDATE driftline_head SET {assignments} WHERE gateway = %s"  # noqa: S608 - constants
+            db.execute(query, (*values.values(), self._gateway))
+
+    def _wake(self) -> None:
+        with self._committed:
+            self._committed.notify_all()
+
+    def _listen(self) -> None:
+        if self._listener is None:
+            self._listener = threading.Thread(target=self._hear, name="log-listener", daemon=True)
+            self._listener.start()
+
+    def _hear(self) -> None:
+        """Wake whoever waits when another process commits; a lost connection is opened again."""
+        while not self._closing:
+            try:
+                with self._connect() as connection:
+                    connection.execute(f"LISTEN {_CHANNEL}")
+                    while not self._closing:
+                        for _ in connection.notifies(timeout=_POLL_SECONDS):
+                            self._wake()
+            except psycopg.Error:
+                time.sleep(_POLL_SECONDS)
+
+
+def _identity(head: Mapping[str, Any]) -> Identity:
+    return Identity(head["log_id"], tuple(head["was"]))
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """The database's troubles as the gateway's: nothing was acknowledged, the client may try again."""
+    try:
+        yield
+    except psycopg.Error as error:
+        words = (str(error).splitlines() or [type(error).__name__])[0]
+        raise unavailable(f"the log cannot be used just now ({words})", type(error).__name__) from error
