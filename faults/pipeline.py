@@ -41,7 +41,7 @@ def run(seed: int, rounds: int) -> Iterator[Tally]:
     yield _histories("random histories with kills, local", seed, rounds)
     yield _histories("random histories with kills, Spark", seed, max(1, rounds // 25), "local[2]")
     yield _damage("damaged stage and run records", seed, rounds, "stages/*.json", "runs/*.json", "fingerprints.json")
-    yield _damage("damaged events and locks in the state", seed, rounds // 2, "events/*/*.jsonl", "lock")
+    yield _damage("damaged events and locks in the state", seed, rounds // 2, "../../out/*.jsonl", "lock")
     yield _damage("damaged logs of the lake", seed, rounds // 2, "../../lake/tables/t/deltas/_delta_log/*.json")
     yield _full_disk(seed, rounds // 4)
 
@@ -100,8 +100,8 @@ def _damage(name: str, seed: int, count: int, *patterns: str) -> Tally:
 
 def _damaged_run(tally: Tally, folder: Path, pattern: str, dice: random.Random, right: dict[str, bytes]) -> None:
     state = folder / ".driftline/p"
-    victims = sorted(state.glob(pattern)) or [state / pattern]
-    victim = dice.choice(victims)
+    # A finished run has no lock: there the damage is done to what a killed one would have left.
+    victim = dice.choice(sorted(state.glob(pattern)) or [state / "lock"])
     before = victim.read_bytes() if victim.exists() else b'{"pid": 1, "host": "elsewhere"}'
     victim.write_bytes(mutate(before, dice))
     what = f"{victim.name} of {pattern}, seed state {victim.read_bytes()[:60]!r}"

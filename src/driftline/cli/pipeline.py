@@ -129,7 +129,7 @@ def run(
     progress: bool | None,
 ) -> int:
     """Run the pipeline in FILE."""
-    from driftline.cli.pipeline_views import explain, show_run, stage_board
+    from driftline.cli.pipeline_views import explain, show_run, stage_board, tell_notes
     from driftline.pipeline import load, run_pipeline
     from driftline.pipeline.finishing import call_hooks
     from driftline.pipeline.graph import build
@@ -154,6 +154,7 @@ def run(
         print(json.dumps(record.to_dict(), ensure_ascii=False, indent=1))
     else:
         show_run(record)
+    tell_notes(record)
     explain(declared, record)
     for problem in call_hooks(declared, record):
         click.echo(f"warning: {problem}", err=True)

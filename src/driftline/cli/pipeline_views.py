@@ -165,6 +165,13 @@ def counts_text(counts: Mapping[str, int]) -> str:
     return f"{words} of {counts['total']:,}" if counts.get("total") else words
 
 
+def tell_notes(record: RunRecord) -> None:
+    """What the stages want to be read: columns that came or went, generations that began."""
+    for stage in record.stages:
+        for note in stage.notes:
+            stderr_console().print(f"note: {stage.stage}: {note}", markup=False, highlight=False)
+
+
 def explain(declared: Pipeline, record: RunRecord) -> None:
     """What went wrong and how to go on, on stderr; on a terminal also where the results are."""
     console = stderr_console()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from driftline.deltas.schema import ColumnType
@@ -20,25 +20,25 @@ Types = Mapping[str, ColumnType]
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "t"}), frozenset({"false", "0", "no", "f"})
 
 
-def typed_row(row: Mapping[str, Any], types: Types) -> Row:
-    """The row with its declared columns converted; an empty cell of such a column is null."""
-    return {name: _typed(name, value, types.get(name)) for name, value in row.items()} if types else dict(row)
+def typed_row(row: Mapping[str, Any], types: Types, nulls: Collection[str] = ()) -> Row:
+    """The row with its declared columns converted; an empty cell of such a column is null, and `nulls` always are."""
+    return {name: None if name in nulls else _typed(name, value, types.get(name)) for name, value in row.items()}
 
 
-def typed_event(event: Mapping[str, Any], types: Types) -> dict[str, Any]:
+def typed_event(event: Mapping[str, Any], types: Types, nulls: Collection[str] = ()) -> dict[str, Any]:
     """A data event of a table diff whose rows hold typed values."""
-    if not types:
+    if not types and not nulls:
         return dict(event)
     typed = dict(event)
     for part in ("row", "before", "after"):
         if part in event:
-            typed[part] = typed_row(event[part], types)
+            typed[part] = typed_row(event[part], types, nulls)
     return typed
 
 
 def typed_events(events: Iterable[Mapping[str, Any]], types: Types) -> Iterator[dict[str, Any]]:
     """The data events of a table diff with typed rows; schema and stats are left out."""
-    return (typed_event(event, types) for event in events if event["type"] not in ("schema", "stats"))
+    return (typed_event(event, types) for event in events if event["type"] not in ("schema", "stats", "column_stats", "unchanged"))
 
 
 def _typed(name: str, value: Any, kind: ColumnType | None) -> Any:

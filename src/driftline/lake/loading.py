@@ -91,6 +91,7 @@ class LoadJob:
     is_text: bool
     schedulers: Schedulers = field(default_factory=Schedulers)
     tracker: Tracker = field(default_factory=silent)
+    nulls: tuple[str, ...] = ()  # columns that the snapshot lacks: null, whatever its cells say
     columns: tuple[str, ...] | None = None  # only these go in; all of the snapshot's where none are named
 
     def content(self, fingerprint: str) -> str:
@@ -232,7 +233,7 @@ def _ingest(job: LoadJob, events: Path, first: int) -> tuple[list[DataFile], int
 
 
 def _ingest_plan(job: LoadJob, first: int, *, same_moment: bool = False) -> IngestPlan:
-    reading = partial(typed_event, types=dict(job.types)) if job.types else None
+    reading = partial(typed_event, types=dict(job.types), nulls=job.nulls) if job.types or job.nulls else None
     schema = registered(job.lake, job.table)
     assert schema is not None
     how = Extraction(job.table, job.client_id, first, schema, reading, same_moment)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from driftline.deltas.schema import ColumnType
+from driftline.pipeline.shapes import SchemaPolicy
 from driftline.thresholds import Threshold
 
 
@@ -35,6 +36,7 @@ class TableFlow:
     ignore_row_order: bool = False
     delimiter: str | None = None
     columns: Mapping[str, ColumnType] = field(default_factory=dict)
+    schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
     fail_if: tuple[Threshold, ...] = ()
     events: str | None = None
     events_format: str = "jsonl"

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from driftline.errors import TableError
+from driftline.pipeline.shapes import header_of, reshaped, shapes_of
 from driftline.pipeline.snapshots import Snapshot
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
 from driftline.tables.engines import DiffJob, find_engine
+from driftline.tables.options import DiffOptions
 from driftline.tables.stats import Stats
 
 
@@ -35,6 +40,7 @@ def diff_stages(plan: TablePlan) -> Iterator[Stage]:
                 "before": before.label,
             },
             gate=flow.fail_if,
+            extra_inputs=partial(plan.shape_inputs, before, after),
             after=earlier,
         )
         earlier = (plan.name(after.label, "diff"),)
@@ -42,7 +48,8 @@ def diff_stages(plan: TablePlan) -> Iterator[Stage]:
 
 def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, context: StageContext) -> Outcome:
     events = context.outputs.path("events")
-    stats = compare(plan, before.given, after.given, context, events)
+    with scratch_folder(context) as folder, _explaining_headers(plan, before, after):
+        stats = compare(plan, *_sides(plan, before, after, folder), context, events)
     if "formatted" in context.stage.outputs:
         from driftline.sinks.formats import write_events
 
@@ -56,16 +63,52 @@ def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, context: StageCont
             "unchanged": stats.unchanged,
             "different": stats.added + stats.removed + stats.changed,
             "total": stats.compared + stats.removed,
-        }
+        },
+        notes=shape.notes() if (shape := plan.shape(after)) else (),
     )
 
 
-def compare(plan: TablePlan, before: str, after: str, context: StageContext, events: Path) -> Stats:
+def _sides(plan: TablePlan, before: Snapshot, after: Snapshot, folder: Path) -> tuple[str, str]:
+    """Both snapshots with the columns of the later one."""
+    reading = plan.diff_options().reading("B")
+    old, new = plan.shape(before), plan.shape(after)
+    if old is not None and new is not None:
+        return (
+            reshaped(before.given, reading, old.widened(new.columns), folder, "before"),
+            reshaped(after.given, reading, new, folder, "after"),
+        )
+    return before.given, after.given
+
+
+@contextmanager
+def _explaining_headers(plan: TablePlan, before: Snapshot, after: Snapshot) -> Iterator[None]:
+    """Where columns may not change, the words say which did, and what may be declared."""
+    try:
+        yield
+    except TableError as error:
+        if error.code == "header_mismatch":
+            headers = [header_of(each.given, plan.diff_options().reading("B")) for each in (before, after)]
+            shapes_of([before.label, after.label], headers, plan.flow.schema_policy)
+        raise
+
+
+@contextmanager
+def scratch_folder(context: StageContext) -> Iterator[Path]:
+    """A folder for what a stage needs only while it runs, where Spark's tasks see it."""
+    place = context.state / "work"
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        yield Path(folder)
+
+
+def compare(
+    plan: TablePlan, before: str, after: str, context: StageContext, events: Path, options: DiffOptions | None = None
+) -> Stats:
     """Write the events of two files with the table's rules; what was parsed waits for the table's next comparison."""
     job = DiffJob(
         before,
         after,
-        plan.diff_options(),
+        options or plan.diff_options(),
         context.engine.memory,
         context.engine.master,
         context.tracker,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from driftline.deltas.clock import COUNTER_BITS, physical_ms
+from driftline.errors import LakeError
 from driftline.lake.ledger import Ledger, Window, read_ledger
 from driftline.lake.loading import LoadJob, Schedulers, Wanted, load_snapshot, refresh, refuse_others, settle
-from driftline.pipeline.diff_stages import compare
+from driftline.pipeline.diff_stages import compare, scratch_folder
+from driftline.pipeline.shapes import Shape, reshaped
 from driftline.pipeline.snapshots import Snapshot, start_of_day
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
@@ -42,6 +42,7 @@ def load_stages(plan: TablePlan) -> Iterator[Stage]:
                 "rules": plan.flow.rules(),
                 "last": is_last,
             },
+            extra_inputs=partial(plan.shape_inputs, *(each for each in (before, snapshot) if each)),
             is_fresh=partial(_is_loaded, plan),
             after=tuple(plan.name(other.label, "diff") for other in plan.snapshots[1:2]) if before is None else (),
         )
@@ -57,35 +58,66 @@ class _Load:
     snapshot: Snapshot
     is_last: bool
 
+    @property
+    def shape(self) -> Shape | None:
+        """The columns of the snapshot, where they may change."""
+        return self.plan.shape(self.snapshot)
+
+    @property
+    def has_same_shape(self) -> bool:
+        """Whether the difference from the snapshot before it says everything: both have the same columns themselves."""
+        if not self.plan.is_exact:
+            return False
+        if self.before is None or self.shape is None:
+            return True
+        old = self.plan.shape(self.before)
+        return old is not None and (old.columns, old.missing) == (self.shape.columns, self.shape.missing)
+
 
 def _load(load: _Load, context: StageContext) -> Outcome:
     plan = load.plan
-    with _scratch(context) as scratch:
+    with scratch_folder(context) as scratch:
         job = _job(load, context)
         events = _Events(load, context, scratch)
         if context.full_refresh and load.before is None:
             refresh(job, events)
         ledger = read_ledger(job.lake, job.table)
         refuse_others(job, ledger)
-        window = _put_in(load, job, ledger, events, context)
+        window, notes = _put_in_or_refresh(load, job, ledger, events, context)
         later = settle(job, context.fingerprint_of(load.snapshot.path), events) if load.is_last else None
     deltas = (window.deltas if window != ledger.find(window.label) else 0) + (later.deltas if later else 0)
     newest = later or window
     facts = {"label": newest.label, "content": newest.content, "last": load.is_last, "table": plan.flow.name}
-    return Outcome({"deltas": deltas}, facts)
+    return Outcome({"deltas": deltas}, facts, notes)
+
+
+def _put_in_or_refresh(
+    load: _Load, job: LoadJob, ledger: Ledger, events: _Events, context: StageContext
+) -> tuple[Window, list[str]]:
+    """A changed type begins a new generation where that is declared; only the first snapshot can, the rest follow."""
+    try:
+        return _put_in(load, job, ledger, events, context), []
+    except LakeError as error:
+        policy = load.plan.flow.schema_policy.on_type_change
+        if error.code != "type_changed" or policy != "refresh" or load.before is not None:
+            raise
+        number = refresh(job, events)
+        note = f"generation {number} begins: {error.message.partition(': run it once')[0]}"
+    return _put_in(load, job, read_ledger(job.lake, job.table), events, context), [note]
 
 
 def _put_in(load: _Load, job: LoadJob, ledger: Ledger, events: _Events, context: StageContext) -> Window:
     fingerprint = context.fingerprint_of(load.snapshot.path)
     before = context.fingerprint_of(load.before.path) if load.before else None
     if load.plan.flow.snapshots is not None:
+        before = before if load.has_same_shape else None
         wanted = Wanted(load.snapshot.label, fingerprint, partial(_start, load.snapshot), before)
         return load_snapshot(job, wanted, events)
     known = _window_of_pair(ledger, job.content(fingerprint), job.content(before) if before else None)
     label = known.label if known else f"{load.snapshot.label}@{ledger.number}"
     if known is not None and load.before is None:
         return known
-    return load_snapshot(job, Wanted(label, fingerprint, _now, before), events)
+    return load_snapshot(job, Wanted(label, fingerprint, _now, before if load.has_same_shape else None), events)
 
 
 def _window_of_pair(ledger: Ledger, content: str, before: str | None) -> Window | None:
@@ -132,11 +164,19 @@ def _job(load: _Load, context: StageContext) -> LoadJob:
         plan.pipeline.lake.client_id,
         plan.flow.key,
         plan.flow.columns,
-        plan.flow.rules(),
+        _rules(load),
         is_text(load.snapshot.given, plan.diff_options().reading("B")),
         _schedulers(context),
         context.tracker,
+        nulls=load.shape.missing if load.shape else (),
     )
+
+
+def _rules(load: _Load) -> dict[str, Any]:
+    """The rules of the comparison, and the shape where the snapshot is not loaded as it is."""
+    shape = load.shape
+    own = {} if shape is None or shape.is_own else {"shape": list(shape.columns), "missing": list(shape.missing)}
+    return {**load.plan.flow.rules(), **own}
 
 
 def _schedulers(context: StageContext) -> Schedulers:
@@ -151,28 +191,22 @@ class _Events:
     """The events of one snapshot: its difference from the one before it is there, the whole is made on demand."""
 
     def __init__(self, load: _Load, context: StageContext, scratch: Path) -> None:
-        self._load, self._bench, self._scratch = load, context, scratch
+        self._load, self._context, self._scratch = load, context, scratch
 
     def difference(self) -> Path | None:
         """What the diff stage wrote."""
-        return self._bench.made(self._bench.stage.needs[-1], "events") if self._load.before else None
+        return self._context.made(self._context.stage.needs[-1], "events") if self._load.before else None
 
     def whole(self) -> Path:
         """Everything was added to an empty table."""
         events = self._scratch / "whole.jsonl"
         if not events.exists():
-            given = self._load.snapshot.given
-            nothing = write_nothing(given, self._load.plan.diff_options().reading("B"), self._scratch)
-            compare(self._load.plan, str(nothing), given, self._bench, events)
+            given, reading = self._load.snapshot.given, self._load.plan.diff_options().reading("B")
+            if self._load.shape is not None:
+                given = reshaped(given, reading, self._load.shape, self._scratch, "whole")
+            nothing = write_nothing(given, reading, self._scratch)
+            compare(self._load.plan, str(nothing), given, self._context, events, self._load.plan.whole_options())
         return events
-
-
-@contextmanager
-def _scratch(context: StageContext) -> Iterator[Path]:
-    place = context.state / "work"
-    place.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place) as folder:
-        yield Path(folder)
 
 
 def _is_loaded(plan: TablePlan, context: StageContext, facts: Mapping[str, Any]) -> bool:

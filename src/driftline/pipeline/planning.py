@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from driftline.errors import DriftlineError
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.engine import RunEngine
 from driftline.pipeline.graph import build
@@ -84,7 +85,11 @@ def _verdict(run: PipelineRun, stage: Stage) -> tuple[str, str]:
         plan = "skip" if result == "skipped" or not run.selection.takes(stage) else "run"
         run.runs[stage.name] = StageRun(stage.name, "skipped" if plan == "skip" else "done")
         return plan, why
-    verdict = run.look(stage)
+    try:
+        verdict = run.look(stage)
+    except DriftlineError as error:  # what a run would fail with is worth knowing before it
+        run.runs[stage.name] = StageRun(stage.name, "done")
+        return "fail", f"{error.code}: {error.message}"
     if verdict.why is None:
         run.runs[stage.name] = StageRun(stage.name, "kept", record=verdict.known)
         return "keep", "nothing changed"

@@ -22,6 +22,7 @@ from driftline.pipeline.declaration import (
     TableFlow,
 )
 from driftline.pipeline.sections import Document, Section
+from driftline.pipeline.shapes import MISSING_COLUMN, NEW_COLUMN, TYPE_CHANGE, SchemaPolicy
 from driftline.pipeline.snapshots import LABEL_MARKS, PLACEHOLDERS
 from driftline.pipeline.toml_lines import key_lines, parse_toml
 from driftline.tables.memory import memory_limit
@@ -121,6 +122,11 @@ def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str
         ignore_row_order=section.flag("ignore_row_order"),
         delimiter=_delimiter(section.text("delimiter")),
         columns=_columns(section),
+        schema_policy=SchemaPolicy(
+            section.choice("on_new_column", "fail", NEW_COLUMN),
+            section.choice("on_missing_column", "fail", MISSING_COLUMN),
+            section.choice("on_type_change", "fail", TYPE_CHANGE),
+        ),
         fail_if=_thresholds(section, TABLE_COUNTS),
         events=_path(section, "events"),
         events_format=section.choice("events_format", "jsonl", EVENT_FORMATS),
@@ -207,6 +213,11 @@ def _check_targets(flow: TableFlow, section: Section, lake: LakeTarget | None) -
         section.fail("'compact' needs 'deltas = true'", "compact")
     if flow.states and not flow.deltas:
         section.fail("'state' is read from the lake: it needs 'deltas = true'", "state")
+    for rule in ("no_header", "rename"):
+        if flow.deltas and flow.more_rules.get(rule):
+            section.fail(f"{rule!r} does not go with 'deltas': the lake knows columns by their names", rule)
+    if flow.schema_policy.is_active and flow.more_rules.get("no_header"):
+        section.fail("columns without names cannot come and go: 'no_header' does not go with 'on_new_column'", "no_header")
     for kind in ("changeset", "patchset"):
         if getattr(flow, kind) and not flow.key:
             section.fail(f"a {kind} needs the key columns: give 'key'", kind)

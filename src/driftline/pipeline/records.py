@@ -33,6 +33,7 @@ class StageRun:
     problem: str | None = None
     record: StageRecord | None = None
     why: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,15 @@ class PipelineRun:
             verdict.basis,
         )
         self.store.keep_stage(record)
-        return StageRun(stage.name, "done", time.monotonic() - started, record.counts, record=record, why=verdict.why)
+        return StageRun(
+            stage.name,
+            "done",
+            time.monotonic() - started,
+            record.counts,
+            record=record,
+            why=verdict.why,
+            notes=tuple(outcome.notes),
+        )
 
     def look(self, stage: Stage) -> Verdict:
         """Whether a stage would have to run, and why; the stages that it needs have been looked at."""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from driftline.lake import Lake
+from driftline.lake import Lake, registered
 from driftline.lake.ledger import Ledger, read_ledger
 from driftline.pipeline.declaration import Pipeline, TableFlow
+from driftline.pipeline.shapes import Shape, header_of, shapes_of
 from driftline.pipeline.snapshots import Snapshot, fill
 from driftline.tables.options import DiffOptions, check_options
+
+_OF_WHOLE_SNAPSHOTS = frozenset(
+    {
+        *("mode", "key_columns", "ignore_row_order", "delimiter", "encoding"),
+        *("duplicate_columns", "ragged", "skip_blank_lines", "duplicates"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +29,7 @@ class TablePlan:
     flow: TableFlow
     snapshots: tuple[Snapshot, ...]
     state: Path
+    _shapes: dict[str, Shape] = field(default_factory=dict, compare=False, repr=False)
 
     def pairs(self) -> list[tuple[Snapshot, Snapshot]]:
         """Each snapshot with the one before it."""
@@ -38,6 +47,27 @@ class TablePlan:
         """What the lake holds of this table."""
         return read_ledger(self.lake(), self.flow.name)
 
+    def shape(self, snapshot: Snapshot) -> Shape | None:
+        """The columns that a snapshot has for this pipeline; None where all must have the same ones."""
+        policy = self.flow.schema_policy
+        if not policy.is_active:
+            return None
+        if not self._shapes:
+            reading = self.diff_options().reading("B")
+            labels = [each.label for each in self.snapshots]
+            headers = [header_of(each.given, reading) for each in self.snapshots]
+            self._shapes.update(zip(labels, shapes_of(labels, headers, policy, self._known_columns()), strict=True))
+        return self._shapes[snapshot.label]
+
+    def shape_inputs(self, *snapshots: Snapshot) -> dict[str, Any]:
+        """The shapes that a stage rests on, for its key."""
+        shapes = [(snapshot.label, self.shape(snapshot)) for snapshot in snapshots]
+        return {f"columns of {label}": [*shape.columns, *shape.notes()] for label, shape in shapes if shape}
+
+    def _known_columns(self) -> tuple[str, ...]:
+        known = registered(self.lake(), self.flow.name) if self.flow.deltas else None
+        return known.names if known else ()
+
     def lake(self) -> Lake:
         """The lake of the pipeline."""
         assert self.pipeline.lake is not None
@@ -48,6 +78,16 @@ class TablePlan:
         """What is declared about the lake, for the keys of stages."""
         assert self.pipeline.lake is not None
         return {"path": self.pipeline.lake.path, "client_id": self.pipeline.lake.client_id}
+
+    def whole_options(self) -> DiffOptions:
+        """How a snapshot is read as a whole: its key and what its reader must know, no rule about equal cells."""
+        given = self.flow.rules()
+        return check_options(**{name: value for name, value in given.items() if name in _OF_WHOLE_SNAPSHOTS})
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether events tell every difference of two snapshots; else a load compares the whole with the lake."""
+        return self.flow.header_mode != "common" and set(self.flow.more_rules) <= _OF_WHOLE_SNAPSHOTS
 
     def diff_options(self) -> DiffOptions:
         """The rules of its comparisons, checked."""

@@ -25,6 +25,9 @@ key = ["id"]
 # delimiter = ";"
 # since = "2026-01-01"           # leave older snapshots alone
 # columns = {{ balance = "number", active = "boolean" }}   # types in the lake and in SQLite; the rest is text
+# on_new_column = "add"          # a column that was not there before: fail, ignore or add
+# on_missing_column = "null"     # one that is gone: fail, or null from then on
+# on_type_change = "refresh"     # another declared type: fail, or a new generation of the lake table
 fail_if = ["changed > 5%", "removed > 1000"]   # then the run ends with 1 and nothing of this table goes on
 events = "out/customers-{{to}}.jsonl"
 # events_format = "jsonl"        # jsonl, json, csv or markdown
