@@ -10,6 +10,7 @@ import apsw
 import pytest
 
 from driftline import changesets
+from driftline.errors import PipelineError
 from driftline.lake import Lake, verify
 from driftline.lake.registry import registered
 from pipeline.shop import lake_rows, run
@@ -136,3 +137,17 @@ def test_a_changed_type_begins_a_new_generation_where_that_is_declared(tmp_path:
 def test_words_of_policies(tmp_path: Path) -> None:
     with pytest.raises(Exception, match='did you mean "ignore"'):
         run(make(tmp_path, 'on_new_column = "ignor"'))
+
+
+def test_the_lake_holds_the_snapshot_whatever_counts_as_equal(tmp_path: Path) -> None:
+    days = {"2026-03-01": "id,price\n1,1.00\n2,5\n", "2026-03-02": "id,price\n1,1.01\n2,6\n"}
+    record = run(make(tmp_path, 'tolerance = ["price=0.5"]\ncolumn_stats = true', days))
+    assert record.exit_code == 0, problems(record)
+    assert record.stages[0].counts["changed"] == 1
+    assert lake_rows(tmp_path, "t") == rows(days["2026-03-02"])
+
+
+@pytest.mark.parametrize("rule", ["no_header = true", 'rename = ["name=title"]'])
+def test_rules_that_a_lake_cannot_follow_are_refused(tmp_path: Path, rule: str) -> None:
+    with pytest.raises(PipelineError, match="does not go with 'deltas'"):
+        run(make(tmp_path, rule))

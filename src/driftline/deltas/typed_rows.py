@@ -17,6 +17,7 @@ from driftline.errors import DeltaError
 Row = dict[str, Any]
 Types = Mapping[str, ColumnType]
 
+_DATA = frozenset({"added", "removed", "changed"})
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "t"}), frozenset({"false", "0", "no", "f"})
 
 
@@ -38,7 +39,11 @@ def typed_event(event: Mapping[str, Any], types: Types, nulls: Collection[str] =
 
 def typed_events(events: Iterable[Mapping[str, Any]], types: Types) -> Iterator[dict[str, Any]]:
     """The data events of a table diff with typed rows; schema and stats are left out."""
-    return (typed_event(event, types) for event in events if event["type"] not in ("schema", "stats", "column_stats", "unchanged"))
+    return (
+        typed_event(event, types)
+        for event in events
+        if event["type"] not in ("schema", "stats", "column_stats", "unchanged")
+    )
 
 
 def _typed(name: str, value: Any, kind: ColumnType | None) -> Any:

@@ -26,7 +26,7 @@ from driftline.pipeline.shapes import MISSING_COLUMN, NEW_COLUMN, TYPE_CHANGE, S
 from driftline.pipeline.snapshots import LABEL_MARKS, PLACEHOLDERS
 from driftline.pipeline.toml_lines import key_lines, parse_toml
 from driftline.tables.memory import memory_limit
-from driftline.tables.options import HIDING_OPTIONS, HeaderMode, check_options, option_names
+from driftline.tables.options import HeaderMode, check_options, option_names
 from driftline.thresholds import INDEX_COUNTS, PAYLOAD_COUNTS, TABLE_COUNTS, Threshold, parse_threshold
 
 Checked = TypeVar("Checked")
@@ -203,12 +203,6 @@ def _check_targets(flow: TableFlow, section: Section, lake: LakeTarget | None) -
         section.fail(f"[tables.{flow.name}] has no target: give 'events', 'deltas', 'changeset' or 'patchset'")
     if flow.deltas and lake is None:
         section.fail("'deltas' need a lake: add [lake] with a path", "deltas")
-    hiding = [name for name in HIDING_OPTIONS if flow.rules().get(name)]
-    if flow.deltas and (hiding or flow.header_mode == "common"):
-        what = hiding[0] if hiding else "header_mode"
-        section.fail(f"{what!r} leaves differences out, so the lake would not be the snapshot: drop one of them", what)
-    if flow.deltas and flow.rules().get("no_header"):
-        section.fail("'deltas' need the names of columns: give the files a header, or drop 'no_header'", "no_header")
     if flow.compact and not flow.deltas:
         section.fail("'compact' needs 'deltas = true'", "compact")
     if flow.states and not flow.deltas:
@@ -217,7 +211,9 @@ def _check_targets(flow: TableFlow, section: Section, lake: LakeTarget | None) -
         if flow.deltas and flow.more_rules.get(rule):
             section.fail(f"{rule!r} does not go with 'deltas': the lake knows columns by their names", rule)
     if flow.schema_policy.is_active and flow.more_rules.get("no_header"):
-        section.fail("columns without names cannot come and go: 'no_header' does not go with 'on_new_column'", "no_header")
+        section.fail(
+            "columns without names cannot come and go: 'no_header' does not go with 'on_new_column'", "no_header"
+        )
     for kind in ("changeset", "patchset"):
         if getattr(flow, kind) and not flow.key:
             section.fail(f"a {kind} needs the key columns: give 'key'", kind)
