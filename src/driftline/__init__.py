@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 from driftline.version import __version__
 
 if TYPE_CHECKING:
+    from driftline.errors import DriftlineError as DriftlineError
+    from driftline.errors import InputError as InputError
+    from driftline.errors import OptionError as OptionError
+    from driftline.errors import TableError as TableError
     from driftline.payloads import assert_equivalent as assert_equivalent
     from driftline.payloads import compare as compare
+    from driftline.tables.api import TableDiff as TableDiff
+    from driftline.tables.api import assert_equal as assert_equal
     from driftline.tables.api import diff as diff
 
 # Names that are loaded when they are first used, so that `import driftline` stays quick.
@@ -17,6 +23,9 @@ _LAZY: dict[str, str] = {
     "assert_equivalent": "driftline.payloads",
     "compare": "driftline.payloads",
     "diff": "driftline.tables.api",
+    "assert_equal": "driftline.tables.api",
+    "TableDiff": "driftline.tables.api",
+    **dict.fromkeys(("DriftlineError", "InputError", "OptionError", "TableError"), "driftline.errors"),
 }
 _ROOMS = ("changesets", "codeindex", "deltas", "gateway", "lake", "payloads", "pipeline", "spark", "tables")
 

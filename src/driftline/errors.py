@@ -4,6 +4,7 @@
     ├── OptionError             options that make no sense, alone or together
     ├── MissingExtraError       an optional package that is not installed (an ImportError too)
     ├── InputError              what was given cannot be read or is not what it claims to be
+    │   ├── NotFoundError       no such file: a `FileNotFoundError` too
     │   ├── TableError          strict parsing and key rules of the table diff
     │   │   └── PatchConflict           a patch that does not fit the table
     │   ├── PayloadError        payloads, schemas and limits of the payload comparison
@@ -82,6 +83,12 @@ class InputError(DriftlineError):
     """What was given cannot be read or is not what it claims to be."""
 
     code = "invalid_input"
+
+
+class NotFoundError(InputError, FileNotFoundError):
+    """There is no such file; Python code may catch it as it catches its own."""
+
+    code = "not_found"
 
 
 class TableError(InputError):

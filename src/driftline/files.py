@@ -33,7 +33,7 @@ from typing import IO, Any, BinaryIO, Literal, cast
 
 from backports import zstd
 
-from driftline.errors import InputError, LockedError, OptionError, StorageError
+from driftline.errors import InputError, LockedError, NotFoundError, OptionError, StorageError
 
 Compression = Literal["plain", "gzip", "zstd"]
 StrPath = str | os.PathLike[str]
@@ -215,7 +215,7 @@ def explain_os_error(error: OSError, path: StrPath) -> StorageError | InputError
     """The driftline error for an `OSError`, with what to do about it."""
     name = os.fspath(path)
     if error.errno == errno.ENOENT:
-        return InputError(f"no such file or directory: {name}", code="not_found", path=name)
+        return NotFoundError(f"no such file or directory: {name}", path=name)
     if error.errno == errno.EISDIR:
         return InputError(f"{name} is a directory, a file is wanted", code="is_a_directory", path=name)
     if error.errno in (errno.EACCES, errno.EPERM):

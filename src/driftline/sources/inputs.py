@@ -15,6 +15,7 @@ from driftline.files import StrPath, compression_of_bytes, decompressed, naming_
 from driftline.sources.addresses import Address, parse_address
 from driftline.sources.formats import FORMATS
 from driftline.sources.input_file import InputFile, known_suffix
+from driftline.sources.objects import is_object, open_object
 from driftline.sources.port import Format, Opening, ReadOptions, Source
 from driftline.sources.stores import StoredFile, is_url, list_urls
 from driftline.sources.workspace import Workspace
@@ -33,8 +34,10 @@ _WORKBOOKS = (".xlsx", ".xlsm", ".ods")
 _STREAMS = (STANDARD_INPUT, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
-def open_source(given: StrPath, workspace: Workspace, options: ReadOptions | None = None) -> Source:
+def open_source(given: Any, workspace: Workspace, options: ReadOptions | None = None) -> Source:
     """Find the format and the files behind what was given; compressed ones and streams are spooled to plain files."""
+    if is_object(given):
+        return open_object(given, workspace)
     options = options or ReadOptions()
     text = os.fspath(given)
     if is_stream(text):
@@ -113,6 +116,8 @@ def is_stream(given: StrPath) -> bool:
 
 def check_two_sides(a: StrPath, b: StrPath) -> None:
     """Raise if both sides are standard input, which can be read once."""
+    if is_object(a) or is_object(b):
+        return
     if os.fspath(a) in _STREAMS and os.fspath(b) in _STREAMS:
         raise InputError("only one side can be standard input: name a file for the other", code="input_read_twice")
 

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from driftline import engines
 from driftline.files import StrPath
 from driftline.progress import Tracker, silent
+from driftline.sources.objects import is_object
 from driftline.tables.options import DiffOptions
 from driftline.tables.stats import Stats
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from driftline.tables.print_shelf import PrintShelf
 
 Write = Callable[[bytes | memoryview], object]
+TableInput = StrPath | Any  # a name, or a table itself: see `sources.objects`
 
 ENGINES: dict[str, str] = {
     "local": "driftline.tables.local:run",
@@ -30,8 +32,8 @@ ENGINES: dict[str, str] = {
 class DiffJob:
     """One diff to run: what the user named on both sides, checked options, and the means to do it with."""
 
-    a: StrPath
-    b: StrPath
+    a: TableInput
+    b: TableInput
     options: DiffOptions
     memory: int | None = None
     master: str | None = None
@@ -69,7 +71,9 @@ def choose_engine(wanted: str, job: DiffJob) -> engines.EngineChoice:
     return engines.choose_engine("tables", wanted, size=size, master=job.master)
 
 
-def _size_of(given: StrPath) -> int:
+def _size_of(given: TableInput) -> int:
+    if is_object(given):
+        return 0  # it fitted into memory once
     path = os.fspath(given)
     if os.path.isdir(path):
         return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())

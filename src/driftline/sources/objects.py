@@ -1,0 +1,182 @@
+"""Tables that are Python objects: whatever speaks Arrow's stream interface, lists of dicts, cursors.
+
+They are copied once into the workspace: a stream can be read only once, and tasks cannot reach into this process.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from driftline.errors import InputError
+from driftline.sources.input_file import InputFile
+from driftline.sources.port import FileFingerprint, SplitSide
+from driftline.sources.workspace import Workspace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BATCH_ROWS = 100_000
+
+
+def is_object(given: Any) -> bool:
+    """Whether what was given is a table itself, and not the name of one."""
+    return not isinstance(given, (str, os.PathLike))
+
+
+def open_object(given: Any, workspace: Workspace) -> ObjectSource:
+    """Copy an object's rows; its cells are typed."""
+    from driftline.sources.json_cells import column_kinds, json_columns
+    from driftline.sources.row_spool import spool_rows, spool_tables
+
+    if is_rows(given):
+        return ObjectSource(spool_rows(((_Nowhere(), map(_row, given)),), workspace))
+    if hasattr(given, "description") and not hasattr(given, "fetch_record_batch"):
+        names = [part[0] for part in given.description or ()]
+        rows = (dict(zip(names, row, strict=True)) for row in given)
+        return ObjectSource(spool_rows(((_Nowhere(), rows),), workspace, names))
+    reader = _reader(given)
+    tables = (json_columns(_plain(table)) for table in _tables(reader))
+    side = spool_tables(tables, list(reader.schema.names), workspace)
+    return ObjectSource(replace(side, kinds=column_kinds(reader.schema)))
+
+
+def is_rows(given: Any) -> bool:
+    """Whether an object is a list of dicts."""
+    return isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given[:1])
+
+
+def _reader(given: Any) -> pa.RecordBatchReader:
+    import pyarrow as pa
+
+    kind = type(given).__module__.partition(".")[0]
+    if kind == "pandas":
+        return _pandas_table(given).to_reader(_BATCH_ROWS)
+    if kind == "polars" and hasattr(given, "collect"):
+        given = given.collect()
+    if hasattr(given, "scanner"):
+        return given.scanner().to_reader()
+    if hasattr(given, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(given)
+    if not hasattr(given, "fetch_record_batch"):
+        is_connection = hasattr(given, "cursor")
+        remedy = "a cursor: connection.execute(…)" if is_connection else "a path, a DataFrame or a list of dicts"
+        raise InputError(f"{type(given).__name__} is no table: give {remedy}", code="unsupported_input")
+    return given.fetch_record_batch()
+
+
+def _pandas_table(frame: Any) -> pa.Table:
+    """NaN is null; an index with a name is a column, one without is left out."""
+    import pyarrow as pa
+
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+def _tables(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    for batch in reader:
+        for start in range(0, max(1, batch.num_rows), _BATCH_ROWS):
+            yield pa.Table.from_batches([batch.slice(start, _BATCH_ROWS)])
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Without the kinds of columns that the next step cannot take."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for at, field in enumerate(table.schema):
+        column = table.column(at)
+        if pa.types.is_run_end_encoded(field.type):
+            table = table.set_column(at, field.name, pc.run_end_decode(column.combine_chunks()))
+        elif pa.types.is_decimal256(field.type):
+            table = table.set_column(at, field.name, column.cast(pa.string()))
+    return table
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(name): _value(value) for name, value in row.items()}
+
+
+def _value(value: Any) -> Any:
+    """A value that has a JSON form."""
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if hasattr(value, "item") and not isinstance(value, (list, tuple)):
+        return value.item()  # a number of NumPy
+    return value
+
+
+class _Nowhere(InputFile):
+    """Rows that lie in no file."""
+
+    def __init__(self) -> None:
+        super().__init__("", "a Python object", 0, 0)
+
+    def check_unchanged(self) -> None:
+        """There is nothing that could change."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectSource:
+    """The copied rows of an object."""
+
+    side: SplitSide
+    format: str = "Python object"
+    typed: bool = True
+    seekable: bool = True
+    ordered: bool = True
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """None."""
+        return ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the copy."""
+        return self.side.size
+
+    def header(self, side: str) -> tuple[str, ...]:
+        """Its columns."""
+        return self.side.header
+
+    def types(self) -> None:
+        """Every cell has its own."""
+
+    def fingerprint(self, of_file: FileFingerprint) -> None:
+        """Nothing names the content."""
+
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+        """As it was copied."""
+        return self.side
+
+    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> ObjectSource:
+        """As it is."""
+        return self
+
+    def records(self, side: str, *, checked: bool = True) -> None:
+        """Cells are typed."""
+
+    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
+        """The first rows."""
+        tables: Iterable[Any] = (split.head() for split in self.side.splits)
+        table = next(iter(tables), None)
+        return {} if table is None else {name: table.column(name).to_pylist()[:rows] for name in self.side.header}
+
+    def text_table(self, side: str) -> None:
+        """Cells are typed."""
+
+    def with_absolute_paths(self) -> ObjectSource:
+        """The workspace has absolute paths."""
+        return self

@@ -1,0 +1,204 @@
+"""The result of a diff for Python: events, counts, frames, files."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from threading import Lock
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
+
+from driftline.files import StrPath, atomic_write
+from driftline.sinks.formats import find_format, format_for, write_events
+from driftline.sinks.text import cell_text
+from driftline.sources.objects import is_object
+from driftline.tables.engines import DiffJob
+from driftline.tables.events import Event
+from driftline.tables.stats import Stats
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+_BLOCK_BYTES = 1 << 18
+_SHOWN = 10  # changes that a notebook or an assertion shows
+
+
+class TableDiff:
+    """The result of a diff: iterate its events as dicts (schema first, stats last), or write them to a file.
+
+    It is true if there are differences, and as long as rows were added, removed or changed. `stats` is the last
+    event. A large result waits in a temporary file, which goes with the object or with `close`.
+    """
+
+    def __init__(self, stream: BinaryIO, stats: Stats, job: DiffJob) -> None:
+        self._stream = stream
+        self._reading = Lock()
+        self._counts = stats
+        self._job = job
+        self.stats: dict[str, Any] = stats.to_event()
+
+    def __iter__(self) -> Iterator[Event]:
+        return map(json.loads, self.lines())
+
+    def __bool__(self) -> bool:
+        return self.has_differences
+
+    def __len__(self) -> int:
+        return self._counts.added + self._counts.removed + self._counts.changed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        counts = self._counts
+        return (
+            f"<TableDiff: {counts.added:,} added, {counts.removed:,} removed, {counts.changed:,} changed, "
+            f"{counts.unchanged:,} unchanged>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = (
+            f"<tr><td>{html.escape(kind)}</td><td>{html.escape(place)}</td><td>{html.escape(what)}</td></tr>"
+            for kind, place, what in islice(self._shown(), _SHOWN)
+        )
+        return f"<p>{html.escape(repr(self)[1:-1])}</p><table>{''.join(rows)}</table>"
+
+    def close(self) -> None:
+        """Let go of the events; the counts stay."""
+        self._stream.close()
+
+    @property
+    def has_differences(self) -> bool:
+        """Whether any row was added, removed or changed, or a column came or went."""
+        return self._counts.any_difference
+
+    @property
+    def failed(self) -> bool:
+        """Whether a check with this diff fails: one of `fail_if` holds, or, without any, there are differences."""
+        limits = self._job.options.fail_if
+        return bool(self._counts.exceeded(limits)) if limits else self.has_differences
+
+    def lines(self) -> Iterator[bytes]:
+        """The events as lines of JSONL; any number of threads may iterate at the same time."""
+        position, rest = 0, b""
+        while block := self._block(position):
+            position += len(block)
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                yield line + b"\n"
+
+    def _block(self, position: int) -> bytes:
+        with self._reading:
+            self._stream.seek(position)
+            return self._stream.read(_BLOCK_BYTES)
+
+    @property
+    def added(self) -> pl.DataFrame:
+        """The rows that only B has."""
+        return _frame([event["row"] for event in self if event["type"] == "added"], self._header("columns_b"))
+
+    @property
+    def removed(self) -> pl.DataFrame:
+        """The rows that only A has."""
+        return _frame([event["row"] for event in self if event["type"] == "removed"], self._header("columns_a"))
+
+    @property
+    def changed(self) -> pl.DataFrame:
+        """A row for every cell that changed: the key or row number, the column, and its values before and after."""
+        cells = [
+            {**_place(event), "column": name, "before": cell["from"], "after": cell["to"]}
+            for event in self
+            if event["type"] == "changed"
+            for name, cell in event["delta"].items()
+        ]
+        return _frame(cells, [*self._job.options.key_columns, "column", "before", "after"])
+
+    @property
+    def column_stats(self) -> dict[str, int]:
+        """How often each column changed, most often first."""
+        counts = Counter(name for event in self if event["type"] == "changed" for name in event["changed"])
+        return dict(counts.most_common())
+
+    def to_polars(self) -> pl.DataFrame:
+        """Every row version with what happened to it (`_change`), as the csv format has them."""
+        rows = []
+        for event in self:
+            number = {"_row": event["row_index"]} if "row_index" in event else {}
+            if event["type"] == "changed":
+                rows += [{"_change": part, **number, **event[part]} for part in ("before", "after")]
+            elif "row" in event:
+                rows.append({"_change": event["type"], **number, **event["row"]})
+        return _frame(rows, ["_change", *self._header("columns_a")])
+
+    def to_arrow(self) -> pa.Table:
+        """As `to_polars`, in Arrow."""
+        return self.to_polars().to_arrow()
+
+    def to_pandas(self) -> Any:
+        """As `to_polars`, in pandas."""
+        return self.to_polars().to_pandas()
+
+    def _header(self, side: str) -> list[str]:
+        return list(next(iter(self))[side])
+
+    def _shown(self) -> Iterator[tuple[str, str, str]]:
+        """What changed, in words: kind, row, cells."""
+        for event in self:
+            place = ", ".join(f"{name}={cell_text(value)}" for name, value in _place(event).items())
+            if event["type"] == "changed":
+                cells = (
+                    f"{name}: {_repr(cell['from'])} → {_repr(cell['to'])}" for name, cell in event["delta"].items()
+                )
+                yield "changed", place, ", ".join(cells)
+            elif event["type"] in ("added", "removed"):
+                yield event["type"], place, ", ".join(f"{name}={_repr(cell)}" for name, cell in event["row"].items())
+
+    def describe(self, limit: int = _SHOWN) -> str:
+        """Counts and the first changes, in words."""
+        lines = [f"  {kind} {place}: {what}" for kind, place, what in islice(self._shown(), limit)]
+        more = [f"  … and {len(self) - limit:,} more"] if len(self) > limit else []
+        return "\n".join([repr(self)[1:-1], *lines, *more])
+
+    def write(
+        self,
+        path: StrPath,
+        format: str | None = None,  # noqa: A002
+        *,
+        limit: int | None = None,
+        **settings: Any,
+    ) -> None:
+        """Write the events to a file that appears whole or not at all, in a format of `driftline diff --format`.
+
+        Without a format the file's ending chooses it. A changeset takes `table`, its table's name.
+        """
+        name = format_for(path, format)
+        find_format(name)
+        options = self._job.options
+        settings = settings or {"positional": options.has_row_numbers, "changed_only": options.changed_columns_only}
+        inputs = [given for given in (self._job.a, self._job.b) if not is_object(given)]
+        with atomic_write(path, inputs) as out:
+            write_events(self.lines(), out, name, limit=limit, **settings)
+
+
+def _place(event: Event) -> dict[str, Any]:
+    if "key" in event:
+        return dict(event["key"])
+    return {"row": event["row_index"]} if "row_index" in event else {}
+
+
+def _repr(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else cell_text(value)
+
+
+def _frame(rows: list[dict[str, Any]], names: Iterable[str]) -> pl.DataFrame:
+    import polars as pl
+
+    if not rows:
+        return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+    return pl.DataFrame(rows, infer_schema_length=None, strict=False)
