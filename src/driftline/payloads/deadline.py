@@ -55,10 +55,9 @@ class Deadline:
             _current.reset(token)
 
 
-_NONE = Deadline(float("inf"), "the work")
-_current: ContextVar[Deadline] = ContextVar("deadline", default=_NONE)
+_current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 
 
 def current() -> Deadline:
-    """The deadline of the work in hand; one that never comes where nobody set any."""
-    return _current.get()
+    """The deadline of the work in hand; where nobody set any, a new one that never comes and remembers nothing."""
+    return _current.get() or Deadline(float("inf"), "the work")
