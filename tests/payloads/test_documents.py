@@ -234,3 +234,16 @@ def test_a_bad_key_gets_one_line():
         "x-migration-array-key must be a member name or a list of them, not 5; the array is compared strictly"
     ]
     assert len(compare([1], [1], schema).warnings) == 1
+
+
+def test_a_large_document_is_folded_where_a_payload_gets_to():
+    many = {f"S{n}": {"type": "object", "properties": {"next": {"$ref": f"#/$defs/S{n + 1}"}}} for n in range(4000)}
+    many["S4000"] = {"properties": {"v": {"x-migration-alias": "w", "x-migration-precision": 1}}}
+    schema = {"$ref": "#/$defs/S0", "$defs": many, "x-migration-global-ignores": ["$..t"]}
+    plan = payloads.compile(schema)
+    assert plan.compare({"next": {"t": 1}}, {"next": {"t": 2}}).is_match
+    assert plan.renames == {"w": ("v",)}
+    assert plan.compare({}, {}).coverage["fields_in_schema"] == 1
+    broken = {**many, "S3999": {"properties": {"next": {"$ref": "#/$defs/Nowhere"}}}}
+    with pytest.raises(PayloadError, match="dangling"):
+        payloads.compile({**schema, "$defs": broken})

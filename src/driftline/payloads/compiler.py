@@ -20,9 +20,17 @@ from driftline.payloads.rules import FieldRules, Problem, read_rules
 from driftline.payloads.run import Run
 from driftline.payloads.scalars.meaning import STRICT, Meaning
 from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Extension, Fragment, Fragments, SchemaDocument
-from driftline.payloads.schema_root import check_references, count_leaves, document_extensions, reachable
+from driftline.payloads.schema_root import (
+    check_references,
+    count_leaves,
+    document_extensions,
+    reachable,
+    survey,
+)
 from driftline.payloads.type_checks import admits, expectation
 from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
+
+MAX_FOLDED_SCHEMAS = 3_000
 
 # Branches of choices side by side multiply, and so do ignored paths with inherited rules.
 MAX_PLANS = 100_000
@@ -48,12 +56,15 @@ class Compiler:
         self.pairwise_members: dict[NodePlan, int] = {}
         self._defaulted: dict[int, tuple[str, ...]] = {}
         self._root = root
-        self._nodes = reachable(document, root)
+        self._survey = survey(document, root)
+        # A large document is folded where a payload gets to, not all of it beforehand.
+        self._is_large = self._survey.schemas > MAX_FOLDED_SCHEMAS
+        self._nodes = [] if self._is_large else reachable(document, root)
         check_references(document)
         # Set anywhere, both flags may meet: then an empty string can be a missing member.
         self.drops_empty_strings = self._is_set("empty-string-as-null") and self._is_set("allow-null-as-missing")
         self.warns_of_values = any(self._is_set(name) for name in ("cast", "datetime-format", "datetime-tolerance"))
-        self.tracks_owners = any("@" in str(node.extensions.get(_WHEN)) for node in self._nodes)
+        self.tracks_owners = any("@" in str(rule.value) for rule in self._survey.extensions.get(_WHEN, ()))
         state, self.located, self.problems = self._ignores()
         settings = read_rules(self._document_settings())
         switches = (settings.null_as_missing is True, settings.empty_as_null is True)
@@ -67,12 +78,14 @@ class Compiler:
         full = EXTENSION_PREFIX + name
         if any(name == given for flag in self.flags for given, _ in flag.extensions):
             return True
-        return full in self._document_settings() or any(full in node.extensions for node in self._nodes)
+        return full in self._document_settings() or full in self._survey.extensions
 
     def _ignores(self) -> tuple[Any, Any, list[Problem]]:
         """Global ignores of the root, of the document and of everything below: `$` is always the payload."""
         name = f"{EXTENSION_PREFIX}global-ignores"
         given = [node.extensions[name] for node in self._nodes if name in node.extensions]
+        if self._is_large:
+            given = list(self._survey.extensions.get(name, ()))
         given += [value for key, value in self._document_settings().items() if key == name]
         texts = tuple(text for extension in given for text in read_rules({name: extension}).global_ignores)
         state, located, bad = start_state(texts, self.flags)
@@ -200,9 +213,10 @@ class Compiler:
     def renames(self) -> dict[str, tuple[str, ...]]:
         """Old names -> the names that aliases give them, wherever they stand."""
         found: dict[str, dict[str, None]] = {}
-        for node in self._nodes:
+        full = f"{EXTENSION_PREFIX}alias"
+        for node in reachable(self.document, self._root) if full in self._survey.extensions else ():
             for name, fragments in node.properties.items():
-                alias = self.document.node(fragments).extensions.get(f"{EXTENSION_PREFIX}alias")
+                alias = self.document.node(fragments).extensions.get(full)
                 if alias is not None and isinstance(alias.value, str):
                     found.setdefault(alias.value, {})[name] = None
         return {old: tuple(names) for old, names in found.items()}
@@ -210,7 +224,7 @@ class Compiler:
     @cached_property
     def fields_in_schema(self) -> int:
         """How many leaves the schema describes; one that several places refer to counts once."""
-        return count_leaves(self.document, self._root)
+        return self._survey.leaves if self._is_large else count_leaves(self.document, self._root)
 
 
 def _present(old: Any, new: Any, run: Run, path: Path) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 from driftline.errors import PayloadError
-from driftline.payloads.schema_files import joined_reference
+from driftline.payloads.deadline import current
+from driftline.payloads.schema_files import joined_reference, split_pointer
 from driftline.payloads.schema_nodes import (
     EXTENSION_PREFIX,
+    Extension,
     Fragment,
     Fragments,
     Node,
@@ -159,6 +162,45 @@ def check_references(document: SchemaDocument) -> None:
             if reference.startswith("#") or not document.reads_files:
                 document.follow(Fragment(schema, pointer))
         waiting.extend(_raw_children(schema, pointer))
+
+
+class Survey(NamedTuple):
+    """What a walk over the raw schemas below a root finds, without folding them."""
+
+    schemas: int
+    leaves: int
+    extensions: dict[str, list[Extension]]
+
+
+def survey(document: SchemaDocument, root: Fragment) -> Survey:
+    """Look at every schema that the root reaches, once; raises for references that lead nowhere."""
+    found = Survey(0, 0, {})
+    seen: set[int] = set()
+    targets: dict[tuple[str, str], Fragment] = {}
+    waiting = deque([root])
+    count = leaves = 0
+    while waiting:
+        schema, pointer = waiting.popleft()
+        if not isinstance(schema, dict) or id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        count += 1
+        if not count % 1024:
+            current().check()
+        children = list(_raw_children(schema, pointer))
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            key = (split_pointer(pointer)[0], reference)
+            if key not in targets:
+                targets[key] = document.resolve(reference, f"{pointer}/$ref")
+            children.append(targets[key])
+        leaves += not children
+        waiting.extend(children)
+        for name, value in schema.items():
+            if name.startswith(EXTENSION_PREFIX):
+                place = f"{pointer}/{escape_pointer(name)}"
+                found.extensions.setdefault(name, []).append(Extension(value, place))
+    return found._replace(schemas=count, leaves=leaves)
 
 
 def _raw_children(schema: dict[str, Any], pointer: str) -> Iterator[Fragment]:
