@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from codeindex.caches import make_cache
+from codeindex.repositories import git, make_repository
 from driftline import changesets
 from driftline.pipeline import load, run_pipeline
 from pipeline.shop import (
@@ -112,6 +113,23 @@ def test_payload_pairs(tmp_path: Path) -> None:
     for file in (tmp_path / "out/api").glob("*.json"):
         file.unlink()
     assert results(run(tmp_path / "shop.toml")) == {"api/payloads/compare": "done"}
+
+
+def test_git_revisions(tmp_path: Path) -> None:
+    pytest.importorskip("tree_sitter")
+    repo = make_repository(
+        tmp_path / "repo", {"m.py": "def f(a):\n    return a\n"}, {"m.py": "def f(b):\n    return b\n"}
+    )
+    (tmp_path / "shop.toml").write_text(
+        '[pipeline]\nname = "shop"\n[indexes.code]\ncache_root = "cache"\nrepo = "repo"\n'
+        'from = "git:v1"\nto = "git:HEAD"\nevents = "out/index.jsonl"\n'
+    )
+    assert results(run(tmp_path / "shop.toml")) == {"code/index/diff": "done"}
+    kinds = [json.loads(line)["kind"] for line in (tmp_path / "out/index.jsonl").read_text().splitlines()]
+    assert kinds == ["file.modified", "chunk.modified"]
+    assert results(run(tmp_path / "shop.toml")) == {"code/index/diff": "kept"}
+    git(repo, "update-ref", "refs/heads/main", "v1")
+    assert results(run(tmp_path / "shop.toml")) == {"code/index/diff": "done"}
 
 
 def test_code_indexes(tmp_path: Path) -> None:

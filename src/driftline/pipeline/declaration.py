@@ -77,7 +77,7 @@ class PayloadFlow:
 
 @dataclass(frozen=True, slots=True)
 class IndexFlow:
-    """Two builds of a code index, and where their difference goes."""
+    """Two versions of a code base, as builds of an index or as git revisions, and where their difference goes."""
 
     name: str
     cache_root: str
@@ -88,6 +88,7 @@ class IndexFlow:
     registry: bool = False
     allow_mismatch: bool = False
     fail_if: tuple[Threshold, ...] = ()
+    repo: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ def index_stages(pipeline: Pipeline, flow: IndexFlow) -> list[Stage]:
                 "cache_root": flow.cache_root,
                 "registry": flow.registry,
                 "allow_mismatch": flow.allow_mismatch,
+                **({"repo": flow.repo} if flow.repo else {}),
             },
             gate=flow.fail_if,
             extra_inputs=partial(_extra_inputs, pipeline, flow),
@@ -51,6 +52,7 @@ def _job(pipeline: Pipeline, flow: IndexFlow) -> DiffJob:
         persist=flow.registry,
         allow_mismatch=flow.allow_mismatch,
         wait_ms=10_000,
+        repo=str(pipeline.place(flow.repo)) if flow.repo else None,
     )
 
 

@@ -256,6 +256,7 @@ def _index(name: str, section: Section) -> IndexFlow:
         registry=section.flag("registry"),
         allow_mismatch=section.flag("allow_mismatch"),
         fail_if=_thresholds(section, INDEX_COUNTS),
+        repo=_path(section, "repo"),
     )
     section.finish()
     if not (flow.events or flow.registry):

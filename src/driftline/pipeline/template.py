@@ -49,7 +49,7 @@ format = "csv"                   # jsonl, csv, parquet or sqlite
 
 # [indexes.code]                 # two builds of a code index
 # cache_root = "index-cache"
-# from = "tag:v1"
+# from = "tag:v1"                # or "git:v1" and "git:HEAD" with repo = "."
 # to = "latest"
 # events = "out/index-changes.jsonl"
 # registry = true
