@@ -61,7 +61,7 @@ def plan_splits(side: int, artifact: Artifact | None, split_bytes: int = SPLIT_B
     """Cut an artifact into splits."""
     found: list[Split] = []
     for part in artifact.parts if artifact is not None else ():
-        size = part.size
+        size = part.path.stat().st_size
         whole = Split(side, str(part.path), part.place, part.form, size)
         if part.form != "lines" or size <= split_bytes or compression_of(part.path) != "plain":
             found.append(whole)
