@@ -1,8 +1,7 @@
-"""The stages that compare: events for each pair of snapshots, each snapshot parsed once in a run."""
+"""The stages that compare: events for each pair of snapshots."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,7 +103,7 @@ def scratch_folder(context: StageContext) -> Iterator[Path]:
 def compare(
     plan: TablePlan, before: str, after: str, context: StageContext, events: Path, options: DiffOptions | None = None
 ) -> Stats:
-    """Write the events of two files with the table's rules; what was parsed waits for the table's next comparison."""
+    """Write the events of two files with the table's rules."""
     job = DiffJob(
         before,
         after,
@@ -112,14 +111,7 @@ def compare(
         context.engine.memory,
         context.engine.master,
         context.tracker,
-        context.engine.shelf(plan.flow.name, shared_files(plan), context.state / "work"),
     )
     engine = find_engine(context.engine.choose(job))
     with open(events, "wb", buffering=1 << 20) as out:
         return engine(job, out.write)
-
-
-def shared_files(plan: TablePlan) -> frozenset[str]:
-    """The snapshots that take part in more than one comparison: those in the middle, and a first one that is loaded."""
-    shared = plan.snapshots[0 if plan.flow.deltas else 1 : -1]
-    return frozenset(os.path.abspath(snapshot.path) for snapshot in shared if snapshot.path.is_file())

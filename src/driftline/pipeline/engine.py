@@ -5,17 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from driftline.engines import check_engine, choose_engine, shared_folder
-from driftline.sources.workspace import Workspace
+from driftline.engines import check_engine, choose_engine
 from driftline.tables.engines import DiffJob
 from driftline.tables.engines import choose_engine as choose_table_engine
 from driftline.tables.memory import default_limit
-
-if TYPE_CHECKING:
-    from driftline.tables.print_shelf import PrintShelf
 
 _SPARK = "spark"
 
@@ -33,7 +28,6 @@ class RunEngine:
         self._lock = threading.Lock()
         self._stack = ExitStack()
         self._session: Any = None
-        self._shelves: dict[str, PrintShelf] = {}
         self.used: set[str] = set()
 
     def choose(self, job: DiffJob) -> str:
@@ -58,27 +52,8 @@ class RunEngine:
         with self._lock:
             if self._session is None:
                 self.used.add(_SPARK)
-                self._session = self._stack.enter_context(
-                    open_session(
-                        self.master,
-                        app_name="driftline pipeline",
-                    )
-                )
+                self._session = self._stack.enter_context(open_session(self.master, app_name="driftline pipeline"))
             return self._session
-
-    def shelf(self, table: str, files: frozenset[str], scratch: Path) -> PrintShelf | None:
-        """Where the comparisons of a table leave what they parsed for each other; None if they share no files."""
-        if not files:
-            return None
-        from driftline.tables.print_shelf import PrintShelf
-
-        with self._lock:
-            if table not in self._shelves:
-                scratch.mkdir(parents=True, exist_ok=True)
-                parent = shared_folder() or str(scratch.resolve())
-                workspace = self._stack.enter_context(Workspace(parent))
-                self._shelves[table] = PrintShelf(str(workspace.folder), files)
-            return self._shelves[table]
 
     def abandon(self, wish: BaseException) -> None:
         """Whoever stops the run wants out now: a session of our own ends with the tasks that still run in it."""

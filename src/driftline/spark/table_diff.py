@@ -178,8 +178,6 @@ class SparkRun:
     def _diff_layouts(self, a: SplitSide, b: SplitSide) -> Done | None:
         """The events, or None if some split is not provably right."""
         buckets = self.sizes.buckets(max(a.expected_rows, b.expected_rows))
-        shelf = self.job.shelf if self.shares_storage else None
-        seeds = shelf.seeds if shelf is not None else new_seeds()
         try:
             compared = settle_columns(a.header, b.header, self.job.options, sides_of(a, b))
         except (TableError, OptionError):
@@ -187,7 +185,7 @@ class SparkRun:
             if all(self._pool("check").map(_is_sound, [*a.splits, *b.splits])):
                 raise
             return None
-        plan = TablePlan(self.job.options, compared, seeds, buckets, shelf)
+        plan = TablePlan(self.job.options, compared, new_seeds(), buckets)
         positional = plan.options.has_row_numbers
         tasks = self._plan_positions(plan, a, b) if positional else self._plan_by_cells(plan, a, b, _sided(a, b))
         return self._conclude(tasks, a, b)
@@ -217,7 +215,7 @@ class SparkRun:
         if not (side_a.sound and side_b.sound):
             return None
         if findings.collided:
-            return self._conclude(replace(tasks, table=replace(tasks.table, seeds=new_seeds(), shelf=None)), a, b)
+            return self._conclude(replace(tasks, table=replace(tasks.table, seeds=new_seeds())), a, b)
         duplicates_a = side_a.duplicates([bucket.duplicate_a for bucket in findings.buckets], tasks.table)
         duplicates_b = side_b.duplicates([bucket.duplicate_b for bucket in findings.buckets], tasks.table)
         raise_first([*side_a.problems, *side_b.problems, *duplicates_a, *duplicates_b])

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from driftline import engines
 from driftline.files import StrPath
@@ -14,9 +14,6 @@ from driftline.progress import Tracker, silent
 from driftline.sources.objects import is_object
 from driftline.tables.options import DiffOptions
 from driftline.tables.stats import Stats
-
-if TYPE_CHECKING:
-    from driftline.tables.print_shelf import PrintShelf
 
 Write = Callable[[bytes | memoryview], object]
 TableInput = StrPath | Any  # a name, or a table itself: see `sources.objects`
@@ -38,7 +35,6 @@ class DiffJob:
     memory: int | None = None
     master: str | None = None
     tracker: Tracker = field(default_factory=silent)
-    shelf: PrintShelf | None = None  # shared by the comparisons of one run
 
 
 class Engine(Protocol):

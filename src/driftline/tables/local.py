@@ -106,7 +106,7 @@ def _run_kernels(
     sizes = plan or LocalPlan.within(job.memory or default_limit())
     with ThreadPoolExecutor(sizes.threads) as pool:
         try:
-            sides = _begin_reading(a, b, sizes, workspace, pool, ahead=job.shelf is None)
+            sides = _begin_reading(a, b, sizes, workspace, pool)
             running = _import_run()(job, sizes, workspace, pool)
             matched = running.match(a, b, sides)
             compared, changes = matched.plan.compared, Counter[str]()
@@ -124,18 +124,13 @@ def _run_kernels(
 
 
 def _begin_reading(
-    a: Source, b: Source, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor, *, ahead: bool
+    a: Source, b: Source, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor
 ) -> Sides | None:
-    """Lay out both sides and have their first splits parsed; None where only the exact way may decide.
-
-    Nothing is read ahead where prints may wait on a shelf, because it may not have to be read at all.
-    """
+    """Lay out both sides and have their first splits parsed; None where only the exact way may decide."""
     side_a = a.lay_out("A", sizes.split_bytes, workspace, pool)
     side_b = b.lay_out("B", sizes.split_bytes, workspace, pool)
     if side_a is None or side_b is None:
         return None
-    if not ahead:
-        return side_a, side_b
     side_a, left = side_a.read_ahead(pool, sizes.kept_bytes)
     side_b, _ = side_b.read_ahead(pool, left)
     return side_a, side_b

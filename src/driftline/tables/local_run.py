@@ -54,8 +54,6 @@ class LocalRun:
         self.workspace = workspace
         self.pool = pool
 
-        self._shelf = job.shelf
-
     def match(self, a: Source, b: Source, sides: tuple[SplitSide, SplitSide] | None) -> Matched:
         """Find out which rows differ, or raise the first error in the ruled order.
 
@@ -65,7 +63,6 @@ class LocalRun:
             try:
                 matched = None if sides is None else self._match_layouts(*sides)
             except HashCollision:
-                self._shelf = None
                 continue  # other seeds
             if matched is not None:
                 return matched
@@ -81,7 +78,6 @@ class LocalRun:
     def _match_layouts(self, a: SplitSide, b: SplitSide) -> Matched | None:
         """The matches, or None if some split is not provably right."""
         rows = max(a.expected_rows, b.expected_rows)
-        seeds = self._shelf.seeds if self._shelf is not None else new_seeds()
         buckets = self._bucket_count(rows)
         try:
             compared = settle_columns(a.header, b.header, self.job.options, sides_of(a, b))
@@ -90,7 +86,7 @@ class LocalRun:
             if self._all_sound(a) and self._all_sound(b):
                 raise
             return None
-        plan = TablePlan(self.job.options, compared, seeds, buckets, self._shelf)
+        plan = TablePlan(self.job.options, compared, new_seeds(), buckets)
         store = PrintStore(self.workspace, self.sizes.print_bytes, plan.print_type)
         printed_a, printed_b = self._print_sides(a, b, plan, store)
         if not (printed_a.sound and printed_b.sound):

@@ -81,12 +81,6 @@ def make_prints(
     return np.split(_as_prints(numbers), borders)
 
 
-def cut_prints(prints: Prints, buckets: int) -> list[Prints]:
-    """Prints in the order of their rows, cut as `make_prints` cuts them."""
-    order, borders = _bucket_order(prints["key"], buckets)
-    return np.split(_as_prints(_as_numbers(prints)[order]), borders)
-
-
 def join_prints(parts: Sequence[Prints], kind: np.dtype[Any] = PRINT) -> Prints:
     """Several arrays of prints as one; as plain numbers, because NumPy moves those much faster than records."""
     return _as_prints(np.concatenate([_as_numbers(part) for part in parts])) if parts else np.empty(0, kind)

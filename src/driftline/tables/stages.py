@@ -7,7 +7,7 @@ The way of the data: `print_split` for every split of both sides, `match_bucket`
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -31,14 +31,12 @@ from driftline.tables.matching import (
 )
 from driftline.tables.options import DiffOptions
 from driftline.tables.ordering import ROW_NUMBER, RowChunk, join_chunks, kinds_series, order_values
-from driftline.tables.print_shelf import PrintShelf, leave_prints, take_prints
 from driftline.tables.prints import (
     HashedColumns,
     Prints,
     Seeds,
     as_frame,
     column_name,
-    cut_prints,
     join_prints,
     make_prints,
     print_type,
@@ -55,7 +53,6 @@ class TablePlan:
     compared: Comparison
     seeds: Seeds
     buckets: int = 1
-    shelf: PrintShelf | None = None
 
     @property
     def shape(self) -> EventShape:
@@ -110,23 +107,9 @@ class PrintedSplit:
 
 
 def print_split(split: Split, side: Side, number: int, plan: TablePlan) -> PrintedSplit:
-    """Read a split and make its prints, or take those that an earlier comparison of this run left."""
+    """Read a split and make its prints."""
     keys, _ = plan.hashed
     buckets = plan.buckets if keys else 1
-    place = plan.shelf.place_for(split, number, (side, plan.compared)) if plan.shelf is not None else None
-    if place is None:
-        return _read_and_print(split, side, number, plan, buckets)
-    kept = take_prints(place, plan.print_type)
-    if kept is None:
-        printed = _read_and_print(split, side, number, plan, 1)
-        if not printed.parts or printed.missing_key is not None or printed.rows != printed.records:
-            return replace(printed, parts=cut_prints(printed.parts[0], buckets)) if printed.parts else printed
-        [kept] = printed.parts
-        leave_prints(place, kept)
-    return PrintedSplit(number, len(kept), len(kept), cut_prints(kept, buckets))
-
-
-def _read_and_print(split: Split, side: Side, number: int, plan: TablePlan, buckets: int) -> PrintedSplit:
     parsed = split.read()
     if parsed.table is None:
         return PrintedSplit(number, parsed.records, parsed.records, (), parsed.sound, parsed.width_mismatch)
