@@ -263,3 +263,41 @@ def test_shells_complete_files_and_words(words: str, current: str, offered: str)
     env = {**os.environ, "_DRIFTLINE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": current}
     done = subprocess.run([sys.executable, "-m", "driftline"], env=env, capture_output=True, text=True, check=False)
     assert " ".join(done.stdout.split()).startswith(offered), done
+
+
+def test_explain_says_what_would_be_done(pair: tuple[str, str], capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    Path(pair[0]).write_text("id;price;seen_at\n1;5;mon\n")
+    Path(pair[1]).write_text("id;cost;seen_at\n1;6;tue\n")
+    rules = ["--delimiter", "auto", "--rename", "price=cost", "--ignore", "*_at", "--as", "price=number"]
+    assert diff(*pair, *rules, "--explain") == 0
+    lines = capfdbinary.readouterr().out.decode().splitlines()
+    assert lines[2:6] == [
+        "compared: id, price → cost (number)",
+        "not compared: seen_at",
+        "key: none, rows by position; columns that could be the key: id, seen_at",
+        "rules: delimiter, rename, ignore, types",
+    ]
+    assert diff(*pair, "--delimiter", "auto", "--explain") == 2
+    assert b"--rename price=cost takes one for the other" in capfdbinary.readouterr().err
+
+
+def test_rules_come_from_a_file_and_options_replace_them(
+    pair: tuple[str, str], tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    Path(pair[0]).write_text("id,n,v\n1,1.0,a\n")
+    Path(pair[1]).write_text("id,n,v\n1,1,A\n")
+    (tmp_path / "rules.toml").write_text('key = ["id"]\nignore = ["v"]\n[as]\nn = "number"\n')
+    assert diff(*pair, "--rules", str(tmp_path / "rules.toml")) == 0
+    assert diff(*pair, "--rules", str(tmp_path / "rules.toml"), "--ignore", "n") == 1
+    assert diff(*pair, "--rules", str(tmp_path / "rules.toml"), "--ignore", "n", "--fail-if", "changed > 1") == 0
+    (tmp_path / "rules.toml").write_text("colour = 1\n")
+    assert diff(*pair, "--rules", str(tmp_path / "rules.toml")) == 2
+    assert b"unknown option 'colour'" in capfdbinary.readouterr().err
+
+
+def test_changed_columns_only(pair: tuple[str, str], capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    Path(pair[0]).write_text("id,v,w,x\n1,a,b,c\n2,a,b,c\n")
+    Path(pair[1]).write_text("id,v,w,x\n1,a,B,c\n3,a,b,c\n")
+    assert diff(*pair, "--key", "id", "--format", "csv", "--changed-columns-only") == 1
+    out = capfdbinary.readouterr().out.decode()
+    assert out == "_change,id,w\nbefore,1,b\nafter,1,B\nremoved,2,b\nadded,3,b\n"

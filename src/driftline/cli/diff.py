@@ -65,6 +65,7 @@ Exit codes: 0 no difference, 1 differences (with --fail-if: one holds), 2 error.
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N events of each kind.")
 @click.option("--memory", metavar="SIZE", help="Memory to stay within, such as 500MB or 2GB. Default: half of it.")
+@click.option("--explain", is_flag=True, help="Say what would be compared and how, without doing it.")
 @click.option("--progress/--no-progress", default=None, help="Draw a progress bar. Default: on a terminal.")
 def diff(
     a: str,
@@ -77,6 +78,7 @@ def diff(
     limit: int | None,
     memory: str | None,
     progress: bool | None,
+    explain: bool,
     engine: str,
     master: str | None,
     **rules: Any,
@@ -95,6 +97,8 @@ def diff(
     began = time.monotonic()
     with progress_bar(show=progress) as tracker:
         job = DiffJob(a, b, options, memory=memory_limit(memory), master=master, tracker=tracker)
+        if explain:
+            return _explain(job, engine)
         name = tell_choice(engine, choose_engine(engine, job))
         run = find_engine(name)
         with open_output(output, (a, b)) as out:
@@ -113,6 +117,15 @@ def diff(
     if options.fail_if:
         return _say_exceeded(options, stats)
     return DIFFERENT if stats.any_difference else SAME
+
+
+def _explain(job: DiffJob, engine: str) -> int:
+    from driftline.tables.explaining import explain
+
+    name, reason = choose_engine(engine, job)
+    for line in explain(job, f"{name} ({reason})"):
+        click.echo(line)
+    return SAME
 
 
 def _say_exceeded(options: DiffOptions, stats: Stats) -> int:
