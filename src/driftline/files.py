@@ -213,6 +213,8 @@ def naming_the_file(path: StrPath) -> Iterator[None]:
 
 def explain_os_error(error: OSError, path: StrPath) -> StorageError | InputError:
     """The driftline error for an `OSError`, with what to do about it."""
+    if isinstance(error, NotFoundError):
+        return error  # explained already, where the right name was known
     name = os.fspath(path)
     if error.errno == errno.ENOENT:
         return NotFoundError(f"no such file or directory: {name}", path=name)
