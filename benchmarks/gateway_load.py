@@ -109,19 +109,63 @@ async def pull(url: str, token: str, page: int, wanted: int) -> dict[str, float]
     }
 
 
+async def feed(url: str, tokens: list[str], listeners: int, commits: int) -> dict[str, float]:
+    """So many feeds are open while one client pushes now and then; how long each event takes to each listener."""
+    address = urlsplit(url)
+    heard: list[float] = []
+    pushed_at = 0.0
+    ready = asyncio.Semaphore(0)
+
+    async def listen(token: str) -> None:
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        head = f"GET /sync/{GATEWAY}/feed?since=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n"
+        writer.write(head.encode())
+        await reader.readuntil(b"retry: 2000")
+        ready.release()
+        try:
+            for _ in range(commits):
+                await reader.readuntil(b"event: deltas")
+                heard.append(time.perf_counter() - pushed_at)
+        finally:
+            writer.close()
+
+    tasks = [asyncio.create_task(listen(tokens[1 + number // 4])) for number in range(listeners)]
+    for _ in range(listeners):
+        await ready.acquire()
+    pusher = Connection(url, tokens[0])
+    await pusher.open()
+    cpu = time.process_time()
+    for body in push_bodies("client-0", commits, 1):
+        await asyncio.sleep(2)
+        pushed_at = time.perf_counter()
+        await pusher.send(pusher.request("POST", f"/sync/{GATEWAY}/push", body))
+    await asyncio.wait_for(asyncio.gather(*tasks), 60)
+    pusher.close()
+    ordered = sorted(heard)
+    return {
+        "deltas_per_s": len(heard) / (2 * commits),
+        "p50_ms": statistics.median(ordered) * 1000,
+        "p99_ms": ordered[int(len(ordered) * 0.99)] * 1000,
+        "generator_cpu_s": time.process_time() - cpu,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("job", choices=["push", "pull"])
+    parser.add_argument("job", choices=["push", "pull", "feed"])
     parser.add_argument("url")
     parser.add_argument("tokens", type=Path)
-    parser.add_argument("numbers", nargs="+", type=int, help="push: CLIENTS BATCHES SIZE; pull: PAGE DELTAS")
+    parser.add_argument(
+        "numbers", nargs="+", type=int, help="push: CLIENTS BATCHES SIZE; pull: PAGE DELTAS; feed: LISTENERS COMMITS"
+    )
     options = parser.parse_args()
     tokens = options.tokens.read_text().split()
-    work: Any = (
-        push(options.url, tokens, *options.numbers)
-        if options.job == "push"
-        else pull(options.url, tokens[0], *options.numbers)
-    )
+    jobs: dict[str, Any] = {
+        "push": lambda: push(options.url, tokens, *options.numbers),
+        "pull": lambda: pull(options.url, tokens[0], *options.numbers),
+        "feed": lambda: feed(options.url, tokens, *options.numbers),
+    }
+    work = jobs[options.job]()
     print(json.dumps(asyncio.run(work)))
 
 

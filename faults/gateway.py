@@ -23,7 +23,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from driftline.client import Follower, Store
 from driftline.deltas import Clock, ColumnDelta, RowDelta
+from driftline.errors import GatewayError
 from driftline.gateway.auth import sign
 from faults.tools import Tally, mutate
 
@@ -52,6 +54,7 @@ def run(seed: int, rounds: int) -> Iterator[Tally]:
             kind(server, random.Random(seed), rounds, tally)
             server.check()
         yield tally
+    yield killed_servers(seed, rounds)
 
 
 class Server:
@@ -69,6 +72,7 @@ class Server:
         threading.Thread(target=self.log.extend, args=(self.process.stderr,), daemon=True).start()
         self.acknowledged: set[str] = set()
         self.tally = tally
+        self.url = f"http://127.0.0.1:{self.port}"
 
     def request(self, method: str, path: str, body: bytes | None = None, auth: str | None = None) -> tuple[int, bytes]:
         """Status and body; 0 where the server closed the connection without an answer."""
@@ -233,6 +237,61 @@ def killed_clients(server: Server, dice: random.Random, rounds: int, tally: Tall
         connection.close()
         if server.push(delta) != 200:
             tally.loss("a push after a broken one was refused")
+
+
+def killed_servers(seed: int, rounds: int) -> Tally:
+    """The server is killed without a word while clients write, sync and follow; all of them end at the same rows."""
+    tally, dice = Tally("servers killed under clients"), random.Random(seed)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+        data = Path(directory) / "data"
+        paths = {name: Path(directory) / f"{name}.db" for name in ("a", "b", "c")}
+        for _ in range(max(rounds // 10, 2)):
+            tally.tried += 1
+            server = Server(data, tally)
+            stores = {name: Store(path, name, **address(server, name)) for name, path in paths.items()}
+            follower = stores["a"].follow()
+            following = threading.Thread(target=_drain, args=(follower,), daemon=True)
+            following.start()
+            killer = threading.Timer(dice.uniform(0.2, 1.5), server.process.kill)
+            killer.start()
+            while killer.is_alive():
+                name = dice.choice("abc")
+                stores[name].put("todos", str(dice.randrange(5)), {dice.choice("xyz"): dice.randrange(9)})
+                if name != "a" and dice.random() < 0.3:
+                    with suppress(GatewayError):
+                        stores[name].sync()
+            server.process.wait()
+            follower.stop()
+            following.join(PATIENCE)
+            for store in stores.values():
+                store.close()
+        _compare(Server(data, tally), paths, tally)
+    return tally
+
+
+def _compare(server: Server, paths: dict[str, Path], tally: Tally) -> None:
+    try:
+        stores = [Store(path, name, **address(server, name)) for name, path in paths.items()]
+        for _ in range(2):
+            for store in stores:
+                store.sync()
+        rows = [store.rows("todos") for store in stores]
+        if rows != [rows[0]] * 3 or not rows[0] or any(store.pending or store.rejected() for store in stores):
+            tally.loss(f"the clients differ: {rows}")
+        server.check()
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def _drain(follower: Follower) -> None:
+    with suppress(GatewayError):
+        for _ in follower:
+            pass
+
+
+def address(server: Server, name: str) -> dict[str, Any]:
+    return {"url": server.url, "gateway": "main", "token": token(sub=name)}
 
 
 def expect(server: Server, tally: Tally, good: set[int], *request: Any, **more: Any) -> tuple[int, bytes]:

@@ -22,6 +22,7 @@ from driftline.gateway.auth import sign
 GATEWAY = "bench"
 SECRET = "only-for-benchmarks-and-long-enough-for-hs256"
 CLIENTS = 16
+LISTENERS = 1000
 
 
 def run(full: bool) -> list[Row]:
@@ -35,6 +36,10 @@ def run(full: bool) -> list[Row]:
         with server(Path(place) / "flushing", ("--flush-seconds", "1")) as ours:
             case = "16 clients, batches of 100, flushing every second"
             rows.append(_row(case, "driftline", _best(ours, 3, "push", CLIENTS, 120, 100)))
+        with server(Path(place) / "feeds", (*NEVER, "--per-address", "0")) as ours:
+            idle = ours.process.memory_info().rss / 1e6
+            figures = _load(ours, "feed", LISTENERS, 5)
+            rows.append(_row(f"{LISTENERS:,} listeners", "driftline", {**figures, "server_rss_idle_mb": idle}))
     small, big = loaded_log(DATA / "gateway-100k", 100_000), loaded_log(DATA / f"gateway-{large}", large)
     for name, path, deltas in (("100k", small, 100_000), (f"{large // 1_000_000}M", big, pulled)):
         with server(_copied(path)) as ours:
@@ -89,7 +94,9 @@ def _port(started: subprocess.Popen[str]) -> int:
 def _tokens(data: Path) -> Path:
     path = data / "tokens"
     expiry = int(time.time()) + 3600
-    made = [sign({"sub": f"client-{number}", "gw": GATEWAY, "exp": expiry}, SECRET) for number in range(CLIENTS)]
+    made = [
+        sign({"sub": f"client-{number}", "gw": GATEWAY, "exp": expiry}, SECRET) for number in range(1 + LISTENERS // 4)
+    ]
     path.write_text("\n".join(made))
     return path
 

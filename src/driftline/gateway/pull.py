@@ -87,7 +87,8 @@ def read_page(log: DeltaLog, start: Cursor, limit: int, view: View | None = None
     found: list[bytes] = []
     size = 0
     at = start
-    for record in _wanted(log, start, last):
+    # Without a view one record more than the page holds tells whether there is more.
+    for record in _wanted(log, start, last, limit + 1 if view is None else _MANY):
         done = start.sent if record.seq == start.seq else 0
         told = ([record.body] if view is None else view.sent_for(record))[done:]
         room = limit - len(found) if size <= _PAGE_BYTES else 0
@@ -100,16 +101,16 @@ def read_page(log: DeltaLog, start: Cursor, limit: int, view: View | None = None
     return Page(found, start.at(last, log.arrival_at(last) or 0), False)
 
 
-def _wanted(log: DeltaLog, start: Cursor, last: int) -> Iterator[Record]:
+def _wanted(log: DeltaLog, start: Cursor, last: int, most: int) -> Iterator[Record]:
     """The records after a cursor, older hlcs skipped among those that had arrived when the first page was asked."""
     after = start.seq - 1 if start.sent else start.seq
     skipping_to = min(start.skip_upto, last)
-    yield from _read_range(log, after, skipping_to, start.since)
-    yield from _read_range(log, max(after, skipping_to), last, -1)
+    yield from _read_range(log, after, skipping_to, start.since, most)
+    yield from _read_range(log, max(after, skipping_to), last, -1, most)
 
 
-def _read_range(log: DeltaLog, after: int, upto: int, since: int) -> Iterator[Record]:
-    count = _FEW
+def _read_range(log: DeltaLog, after: int, upto: int, since: int, most: int) -> Iterator[Record]:
+    count = min(_FEW, most)
     while after < upto:
         records = log.read(after, count, upto=upto, since_hlc=since)
         yield from records
@@ -117,4 +118,4 @@ def _read_range(log: DeltaLog, after: int, upto: int, since: int) -> Iterator[Re
             return
         after = records[-1].seq
         is_small = sum(len(record.body) for record in records) < _SMALL_BYTES
-        count = min(count * 4, _MANY) if is_small else _FEW
+        count = min(count * 8, _MANY, most) if is_small else _FEW
