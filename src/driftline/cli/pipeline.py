@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -80,6 +81,11 @@ _STATUS_EPILOG = """\b
 Examples:
   driftline pipeline status nightly.toml
   driftline pipeline status nightly.toml --format json
+"""
+_HISTORY_EPILOG = """\b
+Examples:
+  driftline pipeline history nightly.toml
+  driftline pipeline history nightly.toml --format json
 """
 _INIT_EPILOG = """\b
 Examples:
@@ -201,6 +207,29 @@ def status(file: str, format_name: str) -> int:
         print(f"{last['pipeline']}: {last['result']} in {last['seconds']:.1f} s, started {last['started_at']}")
         show_table([(stage, stage["counts"]) for stage in last["stages"]])
     return {"done": 0, "exceeded": 1, "failed": ERROR, "cancelled": CANCELLED}.get(last["result"], ERROR)
+
+
+@pipeline.command(epilog=_HISTORY_EPILOG)
+@_FILE
+@_FORMAT
+def history(file: str, format_name: str) -> int:
+    """List the runs of the pipeline in FILE, newest first."""
+    from driftline.pipeline import load
+    from driftline.pipeline.graph import state_directory
+    from driftline.pipeline.records import RecordStore
+
+    runs = list(RecordStore(state_directory(load(file))).runs())
+    if format_name == "json":
+        print(json.dumps([record for _, record in runs if record is not None], ensure_ascii=False, indent=1))
+        return 0
+    for name, record in runs:
+        if record is None:
+            print(f"{name}  damaged")
+            continue
+        results = Counter(stage["result"] for stage in record["stages"])
+        words = ", ".join(f"{count} {result}" for result, count in results.items())
+        print(f"{record['started_at']}  {record['result']:<9} {record['seconds']:8.1f} s  {words}")
+    return 0
 
 
 @pipeline.command(epilog=_INIT_EPILOG)

@@ -166,7 +166,9 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 def tell_notes(record: RunRecord) -> None:
-    """What the stages want to be read: columns that came or went, generations that began."""
+    """What the stages want to be read: limits to be warned of, columns that came or went, generations that began."""
+    for words in record.warnings:
+        stderr_console().print(f"warning: {words}", markup=False, highlight=False)
     for stage in record.stages:
         for note in stage.notes:
             stderr_console().print(f"note: {stage.stage}: {note}", markup=False, highlight=False)

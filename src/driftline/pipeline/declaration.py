@@ -38,6 +38,7 @@ class TableFlow:
     columns: Mapping[str, ColumnType] = field(default_factory=dict)
     schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
     fail_if: tuple[Threshold, ...] = ()
+    warn_if: tuple[Threshold, ...] = ()
     events: str | None = None
     events_format: str = "jsonl"
     deltas: bool = False
@@ -73,6 +74,7 @@ class PayloadFlow:
     root: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     fail_if: tuple[Threshold, ...] = ()
+    warn_if: tuple[Threshold, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class IndexFlow:
     registry: bool = False
     allow_mismatch: bool = False
     fail_if: tuple[Threshold, ...] = ()
+    warn_if: tuple[Threshold, ...] = ()
     repo: str | None = None
 
 

@@ -39,6 +39,7 @@ def diff_stages(plan: TablePlan) -> Iterator[Stage]:
                 "before": before.label,
             },
             gate=flow.fail_if,
+            warn=flow.warn_if,
             extra_inputs=partial(plan.shape_inputs, before, after),
             after=earlier,
         )

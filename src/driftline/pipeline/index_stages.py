@@ -37,6 +37,7 @@ def index_stages(pipeline: Pipeline, flow: IndexFlow) -> list[Stage]:
                 **({"repo": flow.repo} if flow.repo else {}),
             },
             gate=flow.fail_if,
+            warn=flow.warn_if,
             extra_inputs=partial(_extra_inputs, pipeline, flow),
             is_fresh=partial(_is_kept, pipeline, flow),
         )

@@ -41,6 +41,7 @@ def metrics_json(record: RunRecord) -> bytes:
         "engine": record.engine,
         "result": record.result,
         "exceeded": list(record.exceeded),
+        "warnings": list(record.warnings),
         "stages": stages,
     }
     return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"

@@ -24,6 +24,7 @@ def payload_stages(pipeline: Pipeline, flow: PayloadFlow) -> list[Stage]:
             outputs={"report": pipeline.place(flow.report)},
             options={"root": flow.root, "config": dict(flow.config), "id": flow.id_name},
             gate=flow.fail_if,
+            warn=flow.warn_if,
         )
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast, get_args
 
@@ -127,7 +128,8 @@ def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str
             section.choice("on_missing_column", "fail", MISSING_COLUMN),
             section.choice("on_type_change", "fail", TYPE_CHANGE),
         ),
-        fail_if=_thresholds(section, TABLE_COUNTS),
+        fail_if=_thresholds(section, "fail_if", TABLE_COUNTS),
+        warn_if=_thresholds(section, "warn_if", TABLE_COUNTS),
         events=_path(section, "events"),
         events_format=section.choice("events_format", "jsonl", EVENT_FORMATS),
         deltas=section.flag("deltas"),
@@ -237,7 +239,8 @@ def _payloads(name: str, section: Section) -> PayloadFlow:
         id_name=section.text("id", "id") or "id",
         root=section.text("root"),
         config=section.data("config"),
-        fail_if=_thresholds(section, PAYLOAD_COUNTS),
+        fail_if=_thresholds(section, "fail_if", PAYLOAD_COUNTS),
+        warn_if=_thresholds(section, "warn_if", PAYLOAD_COUNTS),
     )
     section.finish()
     if (flow.pairs is None) == (flow.old is None or flow.new is None):
@@ -255,7 +258,8 @@ def _index(name: str, section: Section) -> IndexFlow:
         events=_path(section, "events"),
         registry=section.flag("registry"),
         allow_mismatch=section.flag("allow_mismatch"),
-        fail_if=_thresholds(section, INDEX_COUNTS),
+        fail_if=_thresholds(section, "fail_if", INDEX_COUNTS),
+        warn_if=_thresholds(section, "warn_if", INDEX_COUNTS),
         repo=_path(section, "repo"),
     )
     section.finish()
@@ -282,11 +286,11 @@ def _metrics(section: Section | None) -> MetricsTarget:
     return target
 
 
-def _thresholds(section: Section, known: tuple[str, ...]) -> tuple[Threshold, ...]:
-    found: tuple[Threshold, ...] = section.parsed("fail_if", parse_threshold)
+def _thresholds(section: Section, key: str, known: tuple[str, ...]) -> tuple[Threshold, ...]:
+    found: tuple[Threshold, ...] = section.parsed(key, partial(parse_threshold, with_history=True))
     for threshold in found:
         if threshold.count not in known:
-            section.fail(f"'fail_if' knows the counts {', '.join(known)}, not {threshold.count!r}", "fail_if")
+            section.fail(f"{key!r} knows the counts {', '.join(known)}, not {threshold.count!r}", key)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from driftline.pipeline.records import RecordStore, RunRecord, StageRun, new_run
 from driftline.pipeline.selection import Selection
 from driftline.pipeline.stages import Result, Stage, StageContext, StageRecord, changed_basis
 from driftline.progress import Tracker
+from driftline.thresholds import Threshold
 
 StageListener = Callable[[StageRun], None]
 
@@ -61,6 +62,7 @@ class PipelineRun:
         self.fingerprints = FingerprintCache(pipeline, self.state)
         self.runs: dict[str, StageRun] = {}
         self._exceeded: dict[str, list[str]] = {}
+        self._warned: dict[str, list[str]] = {}
         self._ignore_thresholds = ignore_thresholds
         self._thorough = thorough
         self._full_refresh = full_refresh
@@ -135,13 +137,29 @@ class PipelineRun:
         """The thresholds that were exceeded, in the order of the stages."""
         return tuple(text for stage in self.stages for text in self._exceeded.get(stage.name, ()))
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The limits that are only warned of, in the order of the stages."""
+        return tuple(text for stage in self.stages for text in self._warned.get(stage.name, ()))
+
     def _note(self, stage: Stage, run: StageRun) -> None:
         self.runs[stage.name] = run
-        for threshold in stage.gate:
-            if run.counts is not None and threshold.is_exceeded(run.counts):
-                words = f"{stage.name}: {threshold.describe(run.counts)}"
-                self._exceeded.setdefault(stage.name, []).append(words)
+        for limits, found in ((stage.gate, self._exceeded), (stage.warn, self._warned)):
+            words = [f"{stage.name}: {each}" for each in self._over(stage, run, limits)]
+            if words:
+                found[stage.name] = words
         self._on_stage(run)
+
+    def _over(self, stage: Stage, run: StageRun, limits: Sequence[Threshold]) -> Iterator[str]:
+        """The limits that a stage's counts exceed, in words."""
+        if run.counts is None or run.record is None or not limits:
+            return
+        needs_history = any(limit.of_usual for limit in limits)
+        usual = self.store.usual_counts(stage.name, run.record.finished_at) if needs_history else {}
+        for limit in limits:
+            judged = limit.against(usual)
+            if judged is not None and judged.is_exceeded(run.counts):
+                yield judged.describe(run.counts)
 
     def _one(self, stage: Stage) -> StageRun:
         started = time.monotonic()
@@ -280,6 +298,7 @@ def run_pipeline(
             tuple(run.runs[stage.name] for stage in run.stages),
             run.exceeded,
             versions(),
+            run.warnings,
         )
         run.store.keep_run(record)
     return record

@@ -60,6 +60,7 @@ class Stage:
     outputs: Mapping[str, Path] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     gate: tuple[Threshold, ...] = ()
+    warn: tuple[Threshold, ...] = ()
     extra_inputs: Callable[[], Mapping[str, Any]] = dict
     is_fresh: Check = always_fresh
     after: tuple[str, ...] = ()

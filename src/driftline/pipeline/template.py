@@ -30,6 +30,7 @@ key = ["id"]
 # on_type_change = "refresh"     # another declared type: fail, or a new generation of the lake table
 fail_if = ["changed > 5%", "removed > 1000"]   # then the run ends with 1 and nothing of this table goes on
 events = "out/customers-{{to}}.jsonl"
+# warn_if = ["added > 3 x usual"]   # told, and nothing else; usual is the median of the last runs
 # events_format = "jsonl"        # jsonl, json, csv or markdown
 deltas = true                    # into the lake
 compact = true
