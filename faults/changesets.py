@@ -5,19 +5,24 @@ Files are recorded by SQLite itself and then mutated: bits, bytes, cuts, doubled
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import random
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import apsw
 
-from driftline.changesets import Changeset, apply, concat, invert, iterate, parse, rebase
+from driftline.changesets import Changeset, apply, concat, diff, invert, iterate, parse, rebase
 from driftline.changesets.changegroup import inverted, merged
+from driftline.changesets.git_drivers import dump_lines, merge
 from driftline.changesets.showing import json_lines, statements, text_lines
 from driftline.errors import DriftlineError
-from faults.tools import Tally
+from faults.tools import Tally, mutate
 
 _SCHEMA = """
 CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT, age INTEGER);
@@ -42,6 +47,7 @@ def run(seed: int, rounds: int) -> Iterator[Tally]:
     yield _reading(damaged)
     yield _combining(damaged, files)
     yield _applying(damaged, r)
+    yield _comparing(r, rounds)
 
 
 def _recorded(r: random.Random, patchset: bool) -> bytes:
@@ -151,6 +157,40 @@ def _applying(damaged: list[bytes], r: random.Random) -> Tally:
         }
         _guarded(tally, data, lambda data=data, options=options: _apply(data, options))
     return tally
+
+
+def _comparing(r: random.Random, rounds: int) -> Tally:
+    """Damaged database files: compared, dumped and merged, or refused in words."""
+    tally = Tally("mutated databases: diff, dump, merge")
+    with tempfile.TemporaryDirectory() as folder:
+        old, new, ours = (os.path.join(folder, name) for name in ("old.db", "new.db", "ours.db"))
+        connection = apsw.Connection(old)
+        connection.execute(_SCHEMA)
+        connection.execute("CREATE INDEX i ON users (age); ANALYZE")
+        connection.close()
+        whole = Path(old).read_bytes()
+        for _ in range(rounds * 2):
+            damaged = bytearray(whole)
+            for _ in range(r.choice([1, 1, 2, 8])):
+                damaged[r.randrange(16, len(damaged))] = r.randrange(256)
+            Path(new).write_bytes(mutate(whole, r) if r.random() < 0.2 else damaged)
+            Path(ours).write_bytes(whole)
+            _guarded(tally, b"", lambda: _compare(old, new, ours, whole))
+    return tally
+
+
+def _compare(old: str, new: str, ours: str, whole: bytes) -> str | None:
+    for call in (
+        lambda: diff(old, new, allow_incomplete=True),
+        lambda: diff(new, old, allow_incomplete=True),
+        lambda: list(dump_lines(new)),
+    ):
+        with contextlib.suppress(DriftlineError):
+            call()
+    merged = merge(old, ours, new)
+    if merged.problems and Path(ours).read_bytes() != whole:
+        return "a merge that was refused changed ours"
+    return None
 
 
 def _apply(data: bytes, options: dict[str, Any]) -> str | None:

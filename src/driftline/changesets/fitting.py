@@ -9,7 +9,7 @@ import apsw
 
 from driftline.changesets.names import folded
 from driftline.changesets.schema import StoredTable, stored_tables
-from driftline.changesets.streams import Section, Summary
+from driftline.changesets.streams import Summary
 from driftline.changesets.table import Table
 from driftline.errors import ChangesetError
 
@@ -48,7 +48,8 @@ def fit_file(
 ) -> Fit:
     """What of a file is to be applied; everything that does not fit is told at once."""
     wanted = _table_test(tables, found)
-    stored = {folded(table.name): table for table in stored_tables(connection)}
+    names = {folded(section.table.name) for section in found.sections}
+    stored = {folded(table.name): table for table in stored_tables(connection, names=names)}
     fit = Fit()
     misfits: list[_Misfit] = []
     for section in found.sections:
@@ -125,11 +126,3 @@ def _refusal(misfits: list[_Misfit]) -> ChangesetError:
     return ChangesetError(
         f"nothing was applied: {text}", code=misfits[0].code, tables=[misfit.table for misfit in misfits]
     )
-
-
-def section_counts(section: Section, *, inverted: bool) -> dict[str, int]:
-    """The records of a section by kind, as they are applied."""
-    counts = section.statistics()
-    if inverted:
-        counts["insert"], counts["delete"] = counts["delete"], counts["insert"]
-    return {kind: counts[kind] for kind in ("insert", "update", "delete")}

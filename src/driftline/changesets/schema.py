@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -122,14 +123,20 @@ def _is_usable(stored: StoredTable) -> bool:
     return is_told and stored.kind != "virtual" and not stored.hides_rowid
 
 
-def stored_tables(connection: apsw.Connection, *, schema: str = "main") -> list[StoredTable]:
-    """All tables of a database, SQLite's own and virtual ones too, in the order of their creation."""
+def stored_tables(
+    connection: apsw.Connection, *, schema: str = "main", names: Collection[str] | None = None
+) -> list[StoredTable]:
+    """All tables of a database, SQLite's own and virtual ones too, in the order of their creation.
+
+    `names` are the folded names of those to describe; a file of a few changes need not wait for a large schema.
+    """
     query = (
         f"SELECT s.name, l.type, l.wr, l.strict FROM {quoted(schema)}.sqlite_schema AS s "  # noqa: S608
         "JOIN pragma_table_list AS l ON l.name = s.name AND l.schema = ? WHERE s.type = 'table' ORDER BY s.rowid"
     )
     found: list[tuple[Any, ...]] = connection.execute(query, (schema,)).fetchall()
-    return [_read_table(connection, schema, *row) for row in found]
+    wanted = [row for row in found if names is None or folded(row[0]) in names]
+    return [_read_table(connection, schema, *row) for row in wanted]
 
 
 def _read_table(
