@@ -71,7 +71,7 @@ def test_a_name_that_is_not_utf8_is_refused_before_anything_is_applied(tmp_path)
 
 
 @pytest.mark.parametrize("place", ["tables", "change_filter", "on_conflict"])
-@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), SystemExit(3)])
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), SystemExit(3), apsw.BusyError("mine")])
 def test_an_error_in_a_callback_comes_out_and_nothing_is_applied(tmp_path, place, error):
     path = database(tmp_path / "a.db", "CREATE TABLE t (id INTEGER PRIMARY KEY, v)", "INSERT INTO t VALUES (5, 0)")
 

@@ -64,6 +64,7 @@ def test_diff_show_sql_digest_apply_invert(folder):
         "old": {"id": 1, "name": "Alice"},
         "new": {"name": "Alicia"},
     }
+    assert json.loads(call("show", "changes.bin", "--schema", "tables.sql", "--format", "json")) == lines
     (folder / "changes.sql").write_text(call("sql", "changes.bin", "-d", "old.db"))
     call("digest", "changes.sql", "--schema", "tables.sql", "-o", "patch.bin")
     call("diff", "old.db", "new.db", "--format", "patchset", "-o", "patch2.bin", code=1)

@@ -1,20 +1,56 @@
-"""SQLite changesets and patchsets, byte for byte: made, read, combined, applied, recorded and compared."""
+"""SQLite changesets and patchsets, byte for byte: made, read, combined, applied, recorded and compared.
+
+Names are loaded when they are first used: a file can be inverted without NumPy and Arrow, which build from columns.
+"""
 
 from __future__ import annotations
 
-from driftline.changesets.applying import Applied, TableReport, apply, rebase
-from driftline.changesets.cdc.converting import Captured, from_cdc
-from driftline.changesets.changeset import ChangeFile, Changeset, Patchset, concat, invert, parse
-from driftline.changesets.conflicts import Conflict
-from driftline.changesets.database_diff import Diff, Note, Problem, diff
-from driftline.changesets.format import UNDEFINED
-from driftline.changesets.from_deltas import from_deltas
-from driftline.changesets.from_events import from_events
-from driftline.changesets.operations import Operation
-from driftline.changesets.recording import Session
-from driftline.changesets.spooling import write_columns
-from driftline.changesets.streams import iterate
-from driftline.changesets.table import Column, Table
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from driftline.changesets.applying import Applied, TableReport, apply
+    from driftline.changesets.cdc.converting import Captured, from_cdc
+    from driftline.changesets.changeset import ChangeFile, Changeset, Patchset, concat, invert, parse, rebase
+    from driftline.changesets.conflicts import Conflict
+    from driftline.changesets.database_diff import Diff, Note, Problem, diff
+    from driftline.changesets.format import UNDEFINED
+    from driftline.changesets.from_deltas import from_deltas
+    from driftline.changesets.from_events import from_events
+    from driftline.changesets.operations import Operation
+    from driftline.changesets.recording import Session
+    from driftline.changesets.spooling import write_columns
+    from driftline.changesets.streams import iterate
+    from driftline.changesets.table import Column, Table
+
+_LAZY: dict[str, str] = {
+    "UNDEFINED": "format",
+    "Applied": "applying",
+    "Captured": "cdc.converting",
+    "ChangeFile": "changeset",
+    "Changeset": "changeset",
+    "Column": "table",
+    "Conflict": "conflicts",
+    "Diff": "database_diff",
+    "Note": "database_diff",
+    "Operation": "operations",
+    "Patchset": "changeset",
+    "Problem": "database_diff",
+    "Session": "recording",
+    "Table": "table",
+    "TableReport": "applying",
+    "apply": "applying",
+    "concat": "changeset",
+    "diff": "database_diff",
+    "from_cdc": "cdc.converting",
+    "from_deltas": "from_deltas",
+    "from_events": "from_events",
+    "invert": "changeset",
+    "iterate": "streams",
+    "parse": "changeset",
+    "rebase": "changeset",
+    "write_columns": "spooling",
+}
 
 __all__ = [
     "UNDEFINED",
@@ -44,3 +80,13 @@ __all__ = [
     "rebase",
     "write_columns",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -36,6 +36,14 @@ class _Again(Exception):  # noqa: N818 - it rolls an attempt back, it is no faul
     """Rows are in the way that later changes of the file remove."""
 
 
+class CallbackFailed(Exception):  # noqa: N818 - carries another error out of the transaction
+    """A caller's function raised `error`: it is not SQLite's, and nobody is to explain it."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
 class ApplyRun:
     """Applies a file in as many attempts as inserts have to be moved, mostly one; then says what was decided."""
 
@@ -96,7 +104,7 @@ class ApplyRun:
             self._raise_cause(error)
             raise
         if self._failure is not None:
-            raise self._failure
+            raise CallbackFailed(self._failure)
         if self._is_lost:
             raise _Again
         return rebase_data or b""
@@ -111,7 +119,7 @@ class ApplyRun:
 
     def _raise_cause(self, error: apsw.Error) -> None:
         if self._failure is not None:
-            raise self._failure from None
+            raise CallbackFailed(self._failure) from None
         if self.conflicts and self.conflicts[-1][1] == "abort":
             conflict = self.conflicts[-1][0]
             raise ConflictError(

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from driftline.changesets.apply_run import ApplyRun, ChangeFilter
-from driftline.changesets.changeset import ChangeFile, Changeset, Patchset, parse
+from driftline.changesets.apply_run import ApplyRun, CallbackFailed, ChangeFilter
 from driftline.changesets.conflicts import Action, Conflict, Handler, handler_of
 from driftline.changesets.database import PATIENCE, Database, explained, opened
-from driftline.changesets.fitting import Fit, TableFilter, fit_file
+from driftline.changesets.fitting import Fit, TableFilter, fit_file, wanted_tables
 from driftline.changesets.format import PATCHSET_MARKER
 from driftline.changesets.names import folded
 from driftline.changesets.operations import patchset_not_invertible
-from driftline.changesets.streams import Summary, content_of, reopenable, summary
+from driftline.changesets.streams import Summary, reopenable, summary
 from driftline.errors import ChangesetError, OptionError
 
 if TYPE_CHECKING:
@@ -110,28 +109,32 @@ def apply(
     """
     switches = _Switches(foreign_keys, foreign_key_actions, triggers, ignore_noop, invert)
     handler = handler_of(on_conflict)
-    with reopenable(data) as open_changes, opened(database, write=True, timeout=timeout) as connection:
-        with open_changes() as stream:
-            found = summary(stream)
-        _check_file(found, invert)
-        with _transaction(database, connection, switches):
-            fit = fit_file(
-                found,
-                connection,
-                tables,
-                allow_extra_columns=allow_extra_columns,
-                skip_missing_tables=skip_missing_tables,
-            )
-            run = ApplyRun(
-                connection,
-                open_changes,
-                fit,
-                handler,
-                change_filter,
-                flags=switches.flags(),
-                is_patchset=found.marker == PATCHSET_MARKER,
-            )
-            rebase_data = run.apply()
+    try:
+        with reopenable(data) as open_changes, opened(database, write=True, timeout=timeout) as connection:
+            with open_changes() as stream:
+                found = summary(stream)
+            _check_file(found, invert)
+            wanted = wanted_tables(found, tables)
+            with _transaction(database, connection, switches):
+                fit = fit_file(
+                    found,
+                    connection,
+                    wanted,
+                    allow_extra_columns=allow_extra_columns,
+                    skip_missing_tables=skip_missing_tables,
+                )
+                run = ApplyRun(
+                    connection,
+                    open_changes,
+                    fit,
+                    handler,
+                    change_filter,
+                    flags=switches.flags(),
+                    is_patchset=found.marker == PATCHSET_MARKER,
+                )
+                rebase_data = run.apply()
+    except CallbackFailed as failed:
+        raise failed.error from None
     return Applied(_reports(found, fit, run, invert), run.conflicts, list(fit.missing.values()), rebase_data)
 
 
@@ -200,20 +203,3 @@ def _reports(found: Summary, fit: Fit, run: ApplyRun, invert: bool) -> dict[str,
         report.filtered = records if name in fit.filtered else run.filtered[name]
         report.applied = records - report.omitted - report.skipped - report.filtered
     return reports
-
-
-def rebase(data: Changes, *rebase_data: bytes | Applied) -> Changeset | Patchset:
-    """Local changes moved behind remote ones: `rebase_data` is what applying the remote changes gave."""
-    content = content_of(data)
-    tables = data.tables if isinstance(data, ChangeFile) else []
-    if isinstance(parse(content), Patchset):
-        raise ChangesetError("a patchset cannot be rebased: it does not hold the old values", code="rebase_failed")
-    rebaser = apsw.Rebaser()  # type: ignore[no-untyped-call]
-    try:
-        for item in rebase_data:
-            rebaser.configure(bytes(item))
-        return parse(rebaser.rebase(content), [table for table in tables if table.is_named])
-    except apsw.Error as error:
-        for item in rebase_data:
-            parse(bytes(item))
-        raise ChangesetError(f"the changes could not be rebased: {error}", code="rebase_failed") from error

@@ -13,6 +13,8 @@ from driftline.changesets.format import (
     CHANGESET_MARKER,
     DELETE,
     ENCODED_UNDEFINED,
+    FIRST_BUCKETS,
+    HASH_MASK,
     INSERT,
     PATCHSET_MARKER,
     TAG_BLOB,
@@ -24,7 +26,6 @@ from driftline.changesets.format import (
 )
 from driftline.changesets.names import folded
 from driftline.changesets.operations import Operation, patchset_not_invertible
-from driftline.changesets.order import FIRST_BUCKETS, HASH_MASK
 from driftline.changesets.reading import Header, RawRecord, decoded, raw_records, read_raw_record
 from driftline.changesets.table import Table
 from driftline.errors import ChangesetError

@@ -14,7 +14,9 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MethodType
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NoReturn, Self, SupportsBytes
+
+import apsw
 
 from driftline.changesets.changegroup import Group
 from driftline.changesets.events import ColumnEvents, EventLog, image_columns
@@ -377,6 +379,23 @@ def invert(data: Changes) -> Changeset:
     out = io.BytesIO()
     invert_to(out, data)
     return Changeset._made(out.getvalue(), data._named_tables() if isinstance(data, ChangeFile) else [])
+
+
+def rebase(data: Changes, *rebase_data: bytes | SupportsBytes) -> Changeset | Patchset:
+    """Local changes moved behind remote ones: `rebase_data` is what applying the remote changes gave."""
+    content = content_of(data)
+    tables = data.tables if isinstance(data, ChangeFile) else []
+    if isinstance(parse(content), Patchset):
+        raise ChangesetError("a patchset cannot be rebased: it does not hold the old values", code="rebase_failed")
+    rebaser = apsw.Rebaser()  # type: ignore[no-untyped-call]
+    try:
+        for item in rebase_data:
+            rebaser.configure(bytes(item))
+        return parse(rebaser.rebase(content), [table for table in tables if table.is_named])
+    except apsw.Error as error:
+        for item in rebase_data:
+            parse(bytes(item))
+        raise ChangesetError(f"the changes could not be rebased: {error}", code="rebase_failed") from error
 
 
 def _before(table: Table, old: AnyRow) -> Row:

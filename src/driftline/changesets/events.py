@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from driftline.changesets.affinity import with_affinity
 from driftline.changesets.format import TAG_NULL, TAG_UNDEFINED, Row
 from driftline.changesets.table import Table, plain_value
-from driftline.changesets.vectors import Indexes, Mask, Vector, concatenated, from_arrow, from_values
+from driftline.changesets.vectors import Indexes, Mask, Vector, concatenated, from_arrow, from_values, with_affinity
 from driftline.errors import ChangesetError
 
 NOWHERE = -1  # a row image that does not exist: the one before an insert, the one after a delete

@@ -41,20 +41,19 @@ class _Misfit:
 def fit_file(
     found: Summary,
     connection: apsw.Connection,
-    tables: TableFilter | None,
+    wanted: Collection[str],
     *,
     allow_extra_columns: bool,
     skip_missing_tables: bool,
 ) -> Fit:
     """What of a file is to be applied; everything that does not fit is told at once."""
-    wanted = _table_test(tables, found)
     names = {folded(section.table.name) for section in found.sections}
     stored = {folded(table.name): table for table in stored_tables(connection, names=names)}
     fit = Fit()
     misfits: list[_Misfit] = []
     for section in found.sections:
         name = folded(section.table.name)
-        if not wanted(section.table.name):
+        if name not in wanted:
             fit.filtered.add(name)
         elif name not in stored and skip_missing_tables:
             fit.missing[name] = section.table.name
@@ -69,19 +68,19 @@ def fit_file(
     return fit
 
 
-def _table_test(tables: TableFilter | None, found: Summary) -> Callable[[str], bool]:
+def wanted_tables(found: Summary, tables: TableFilter | None) -> set[str]:
+    """The folded names of the file's tables that are to be changed: all, those named, or those a function wants."""
+    held = {folded(section.table.name): section.table.name for section in found.sections}
     if tables is None:
-        return lambda name: True
+        return set(held)
     if callable(tables):
-        return tables
+        return {name for name, spelling in held.items() if tables(spelling)}
     names = [tables] if isinstance(tables, str) else list(tables)
-    held = {folded(section.table.name) for section in found.sections}
     unknown = [_Misfit("unknown_table", name, "the file has no changes of it") for name in names]
     unknown = [misfit for misfit in unknown if folded(misfit.table) not in held]
     if unknown:
         raise _refusal(unknown)
-    wanted = set(map(folded, names))
-    return lambda name: folded(name) in wanted
+    return set(map(folded, names))
 
 
 def _misfit(table: Table, stored: StoredTable | None, allow_extra_columns: bool) -> _Misfit | None:

@@ -34,6 +34,8 @@ class TruncatedChangesetError(CorruptChangesetError):
     """The bytes end too early: damage in a file, the end of a block in a stream."""
 
 
+FIRST_BUCKETS: Final = 256  # of the session's hash table (changesets §2.1)
+HASH_MASK: Final = 0xFFFFFFFF
 MAX_COLUMNS: Final = 65536
 MAX_VARINT_BYTES: Final = 5
 MIN_INTEGER: Final = -(1 << 63)

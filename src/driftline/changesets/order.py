@@ -16,12 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.changesets.format import TAG_BLOB, TAG_INTEGER, TAG_NULL, TAG_REAL, TAG_TEXT
+from driftline.changesets.format import FIRST_BUCKETS, HASH_MASK, TAG_BLOB, TAG_INTEGER, TAG_NULL, TAG_REAL, TAG_TEXT
 from driftline.changesets.records import joined_fields
 from driftline.changesets.vectors import Mask, Vector
-
-FIRST_BUCKETS = 256
-HASH_MASK = 0xFFFFFFFF
 
 Hashes = npt.NDArray[np.uint32]
 Indexes = npt.NDArray[np.int64]

@@ -65,6 +65,15 @@ def json_lines(operations: Iterable[Operation]) -> Iterator[str]:
         yield json.dumps(plain_operation(operation), ensure_ascii=False, separators=(",", ":"))
 
 
+def json_array_lines(operations: Iterable[Operation]) -> Iterator[str]:
+    """The same objects as one JSON array, an element a line."""
+    opening = "["
+    for line in json_lines(operations):
+        yield f"{opening}{line}"
+        opening = ","
+    yield "[]" if opening == "[" else "]"
+
+
 def plain_operation(operation: Operation | None) -> dict[str, Any] | None:
     """An operation as plain data; None for one that is not known."""
     if operation is None:

@@ -66,15 +66,20 @@ Examples:
 @click.argument("file")
 @_schema_options
 @click.option(
-    "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", show_default=True, help="How to print it."
+    "--format",
+    "form",
+    type=click.Choice(["text", "jsonl", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print it.",
 )
 def show(file: str, database: str | None, schema: str | None, form: str) -> None:
     """Print what a changeset or patchset says: + insert, ~ update, - delete; * marks the key."""
     from driftline.changesets import iterate
-    from driftline.changesets.showing import json_lines, text_lines
+    from driftline.changesets.showing import json_array_lines, json_lines, text_lines
 
     operations = iterate(_source(file), _tables(database, schema))
-    for line in (text_lines if form == "text" else json_lines)(operations):
+    for line in {"text": text_lines, "jsonl": json_lines, "json": json_array_lines}[form](operations):
         print(line)
 
 
