@@ -129,3 +129,13 @@ def test_one_clear_line(folder, capfd, arguments, words):
     assert len(shown.err.splitlines()) == 1
     assert shown.out == ""
     assert "missing.db" not in [path.name for path in folder.iterdir()]
+
+
+def test_sections_of_one_table_are_shown_together(folder):
+    call("diff", "old.db", "new.db", "-o", "changes.bin", code=1)
+    twice = (folder / "changes.bin").read_bytes()
+    other = twice.replace(b"users", b"other")
+    (folder / "many.bin").write_bytes(twice + twice + other + twice)
+    headings = [line for line in call("show", "many.bin").splitlines() if line.startswith("table")]
+    assert headings == ["table users (6 changes)", "table other (3 changes)", "table users (3 changes)"]
+    assert len(call("show", "many.bin", "--format", "jsonl").splitlines()) == 12

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, groupby, islice
 from typing import Any
 
 from driftline.changesets.format import UNDEFINED, Field, Row, Value
@@ -19,19 +19,34 @@ _WIDEST = 60  # characters of a cell; longer ones are cut
 _BLOCK = 1000  # rows that are aligned together, so that large files are shown while they are read
 
 
-def text_lines(operations: Iterable[Operation]) -> Iterator[str]:
-    """A heading per table, then a line per operation with its columns below their names."""
-    for name, group in groupby(operations, key=lambda operation: operation.table.name):
-        members = list(group)
-        yield f"table {name} ({len(members)} {'change' if len(members) == 1 else 'changes'})"
-        yield from _aligned(members[0].table, members)
+def text_lines(operations: Iterable[Operation], counts: Iterable[int] | None = None) -> Iterator[str]:
+    """A heading per table, then a line per operation with its columns below their names.
+
+    `counts` say how many operations follow each other under one name; with them, no table is held in memory.
+    """
+    if counts is None:
+        operations = list(operations)
+        counts = [len(list(group)) for _, group in groupby(operations, key=_table_name)]
+    rest = iter(operations)
+    for count in counts:
+        first = next(rest)
+        yield f"table {first.table.name} ({count} {'change' if count == 1 else 'changes'})"
+        yield from _aligned(chain([first], islice(rest, count - 1)))
 
 
-def _aligned(table: Table, operations: Sequence[Operation]) -> Iterator[str]:
-    names = [f"{name}*" if flag else name for name, flag in zip(table.column_names, table.key_flags, strict=True)]
-    for start in range(0, len(operations), _BLOCK):
-        rows = [["", *names]] if start == 0 else []
-        rows += [_cells(operation) for operation in operations[start : start + _BLOCK]]
+def _table_name(operation: Operation) -> str:
+    return operation.table.name
+
+
+def _aligned(operations: Iterator[Operation]) -> Iterator[str]:
+    heading: list[list[str]] | None = None
+    while block := list(islice(operations, _BLOCK)):
+        if heading is None:
+            table = block[0].table
+            flagged = zip(table.column_names, table.key_flags, strict=True)
+            heading = [["", *(f"{name}*" if flag else name for name, flag in flagged)]]
+        rows = heading + [_cells(operation) for operation in block]
+        heading = []
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import IO, TYPE_CHECKING, BinaryIO, SupportsBytes, TypeAlias
 
 import apsw
@@ -73,8 +74,13 @@ def iterate(data: Changes, tables: Iterable[Table] = ()) -> Iterator[Operation]:
     ['insert', 'delete']
     """
     with reopenable(data) as open_changes, open_changes() as stream:
-        for _, operations in operations_in(Window(b"", stream.read, tables)):
-            yield from operations
+        yield from operations_of(stream, tables)
+
+
+def operations_of(stream: IO[bytes], tables: Iterable[Table] = ()) -> Iterator[Operation]:
+    """The operations of an open file from where it stands."""
+    for _, operations in operations_in(Window(b"", stream.read, tables)):
+        yield from operations
 
 
 @dataclass(slots=True)
@@ -105,6 +111,11 @@ class Summary:
 
     def __len__(self) -> int:
         return sum(section.kinds.total() for section in self.sections)
+
+    def run_lengths(self) -> Iterator[int]:
+        """How many records follow each other under one table's name."""
+        for _, sections in groupby(self.sections, key=lambda section: section.table.name):
+            yield sum(section.kinds.total() for section in sections)
 
     def add(self, table: Table, counts: Counts) -> None:
         """Count records of a table; sections of one table that follow each other are one."""

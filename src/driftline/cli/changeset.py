@@ -75,12 +75,21 @@ Examples:
 )
 def show(file: str, database: str | None, schema: str | None, form: str) -> None:
     """Print what a changeset or patchset says: + insert, ~ update, - delete; * marks the key."""
-    from driftline.changesets import iterate
     from driftline.changesets.showing import json_array_lines, json_lines, text_lines
+    from driftline.changesets.streams import operations_of, reopenable, summary
 
-    operations = iterate(_source(file), _tables(database, schema))
-    for line in {"text": text_lines, "jsonl": json_lines, "json": json_array_lines}[form](operations):
-        print(line)
+    tables = _tables(database, schema)
+    with reopenable(_source(file)) as open_changes:
+        with open_changes() as stream:
+            counts = list(summary(stream, tables).run_lengths())
+        with open_changes() as stream:
+            operations = operations_of(stream, tables)
+            if form == "text":
+                lines = text_lines(operations, counts)
+            else:
+                lines = (json_lines if form == "jsonl" else json_array_lines)(operations)
+            for line in lines:
+                print(line)
 
 
 @changeset.command(
