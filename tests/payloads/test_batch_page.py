@@ -85,3 +85,20 @@ def test_searching_in_a_real_browser(page: Path, address: str, visible: int) -> 
     rows = re.findall(r'<tr data-kind="\w+"( hidden="")?>', shown)
     assert sum(not hidden for hidden in rows) == visible
     assert f"{visible} of 3 listed" in shown
+
+
+def test_failed_pairs_and_endpoints_are_told(tmp_path):
+    lines = [
+        {"id": "p1", "endpoint": "/a", "old": {"n": 1}, "new": {"n": 2}},
+        {"id": "p2", "endpoint": "/b", "old": {"n": 1}, "new": {"n": 1}},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines) + '{"id": "p3", "endpoint": "/b", "old": <oops>}\n'
+    (tmp_path / "pairs.jsonl").write_text(text)
+    arguments = ["payloads", "batch", str(tmp_path / "pairs.jsonl"), "-o", str(tmp_path / "out")]
+    assert run(driftline, arguments) == 1
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Pairs that could not be compared" in page
+    assert '<td class="path">p3</td><td class="path">/b</td><td class="number">3</td><td>VALIDATION_ERROR: ' in page
+    assert "<oops>" not in page
+    assert '<td class="path">/b</td><td class="number">1</td><td class="number">0</td><td class="number">1</td>' in page
+    assert "--ignore &#39;$.n&#39;" in page

@@ -50,6 +50,7 @@ UNMATCHED_LIMIT = 100
 CACHED_PLANS = 128
 CACHED_BYTES = 64 << 20  # of schema text: a caller could send a large one each time
 COMPILE_SECONDS = 30.0
+ALL_STRICT: Mapping[str, Any] = {}  # the schema of a call without one
 _LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 _PARTIAL = ("MAX_DEPTH_EXCEEDED", "TIMEOUT")
 # Python functions per nesting level, with room to spare; C recursion is safe up to the cap on an 8 MB stack.
@@ -308,7 +309,7 @@ def _content_key(schema: Any) -> Any:
 def compare(
     old: Any,
     new: Any,
-    schema: Any = None,
+    schema: Any = ALL_STRICT,
     config: EngineConfig | Mapping[str, Any] | None = None,
     root: str | None = None,
     *,
@@ -325,11 +326,11 @@ def compare(
     True
     """
     flags = path_flags(ignore, unordered, key or {}, tolerance or {})
-    plan = compile({} if schema is None else schema, config, root, flags=flags)
+    plan = compile(schema, config, root, flags=flags)
     return plan.compare(_content(old), _content(new))
 
 
-def assert_equivalent(old: Any, new: Any, schema: Any = None, **options: Any) -> None:
+def assert_equivalent(old: Any, new: Any, schema: Any = ALL_STRICT, **options: Any) -> None:
     """Raise an `AssertionError` that lists the differences, if there are any; takes what `compare` takes.
 
     >>> assert_equivalent([1, 2], [2, 1], unordered=["$"])
