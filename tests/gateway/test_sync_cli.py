@@ -1,4 +1,4 @@
-"""`driftline push`, `driftline pull` and the demo, as scripts use them."""
+"""`driftline gateway push`, `gateway pull` and the demo, as scripts use them."""
 
 from __future__ import annotations
 
