@@ -183,3 +183,13 @@ def test_the_server_compacts_what_has_gathered(tmp_path: Path, options: tuple[st
             time.sleep(0.1)
         assert polars.read_delta(lake.part("todos", "state"))["n"].sort().to_list() == [0, 1, 2, 3, 4, 5]
         assert server.stop() == 0
+
+
+def test_a_range_that_the_lake_knew_whole_is_no_lake_set_back(setting: Setting) -> None:
+    setting.push(*rows(0, 2))
+    setting.flusher.flush()
+    setting.log.renew_identity()
+    setting.log.flush_again(0)
+    setting.restarted().flush()  # everything is known, and without a schema nothing is written
+    assert setting.restarted().look().notices == []
+    assert setting.log.marks().flushed == 2

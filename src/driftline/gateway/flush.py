@@ -113,7 +113,8 @@ class Flusher:
         self._log.note_flushed(target)
         for result in results:
             report.add(result)
-        if results:
+        # Where the lake knew every delta of a table without a schema, nothing was written that names this log.
+        if any(result.format != "json" or result.waiting for result in results):
             self._tie.note_committed(identity.log_id, target)
 
     def _by_table(self, done: int, target: int) -> dict[str, list[RowDelta]]:
