@@ -195,6 +195,21 @@ def test_tables_are_compared_as_tables(repository):
     assert "| b | c |" in shown or "b" in shown
 
 
+def test_tables_are_merged_by_key(repository):
+    (repository / "rules.toml").write_text('key = ["id"]\n')
+    driftline("git", "install", "--pattern", "*.csv", "--rules", "rules.toml")
+    (repository / "t.csv").write_text("id,v\n1,a\n2,b\n")
+    commit("base")
+    git("checkout", "-q", "-b", "theirs")
+    (repository / "t.csv").write_text("id,v\n1,a\n2,y\n")
+    commit("theirs")
+    git("checkout", "-q", "main")
+    (repository / "t.csv").write_text("id,v\n1,x\n2,b\n")
+    commit("ours")
+    git("merge", "-q", "theirs", "-m", "merged")
+    assert (repository / "t.csv").read_text() == "id,v\n1,x\n2,y\n"
+
+
 def test_global_settings(repository, tmp_path, capfd):
     driftline("git", "install", "--global")
     assert git("config", "--global", "diff.driftline.command").strip() == "driftline git diff"

@@ -181,11 +181,6 @@ def merge(rules: str | None, base: str, ours: str, theirs: str, path: str | None
 
 
 def _merge_tables(base: str, ours: str, theirs: str, rules: str | None) -> int:
-    from driftline.cli.commands import COMMANDS
-
-    if "merge" not in COMMANDS:
-        click.echo("tables cannot be merged; ours was kept", err=True)
-        return DIFFERENT
     return SAME if _table_command("merge", [base, ours, theirs, "-o", ours], rules) == SAME else DIFFERENT
 
 
