@@ -11,10 +11,10 @@ import polars as pl
 def main(a: str, b: str, key: str, out: str) -> None:
     before, after = pl.collect_all([_scan(a), _scan(b)])
     header = before.columns
-    prints_a, prints_b = (
+    hashes_a, hashes_b = (
         pl.LazyFrame({"k": frame[key], "h": frame.hash_rows()}).with_row_index("i") for frame in (before, after)
     )
-    pairs = prints_a.join(prints_b, on="k", how="full", coalesce=True, suffix="_b")
+    pairs = hashes_a.join(hashes_b, on="k", how="full", coalesce=True, suffix="_b")
     differing = pairs.filter(pl.col("h").ne_missing(pl.col("h_b"))).select("k", "i", "i_b").sort("k").collect()
     assert before[key].n_unique() == before.height
     assert after[key].n_unique() == after.height

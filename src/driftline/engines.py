@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from driftline.errors import OptionError
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 
 EngineName = Literal["auto", "local", "spark"]
 Job = Literal["tables", "lake", "payloads", "index"]
@@ -136,7 +136,7 @@ def _is_readable(path: Path) -> bool:
 
 
 def _read_config(path: Path) -> dict[str, dict[str, object]]:
-    with naming_the_file(path):
+    with explain_io_errors(path):
         text = path.read_bytes()
     try:
         content = tomllib.loads(text.decode())

@@ -78,7 +78,7 @@ def atomic_write(path: StrPath, inputs: Iterable[StrPath] = ()) -> Iterator[Bina
     device, a pipe) is written to as it is. An output that is one of `inputs` is refused.
     """
     refuse_output_among(path, inputs)
-    with naming_the_file(path):
+    with explain_io_errors(path):
         descriptor = _open_descriptor(path)
         status = _status_of(path)
         if descriptor is not None or (status is not None and not stat.S_ISREG(status.st_mode)):
@@ -93,7 +93,7 @@ def _write_beside(path: StrPath) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        with naming_the_file(path), open(temporary, "wb", buffering=_BUFFER_BYTES) as out:
+        with explain_io_errors(path), open(temporary, "wb", buffering=_BUFFER_BYTES) as out:
             yield out
             out.flush()
             os.fsync(out.fileno())
@@ -104,7 +104,7 @@ def _write_beside(path: StrPath) -> Iterator[BinaryIO]:
 
 def replace_file(temporary: StrPath, path: StrPath) -> None:
     """Put a complete file into the place of `path`, or of what a link there leads to; mode and owner stay."""
-    with naming_the_file(path):
+    with explain_io_errors(path):
         replaced = _status_of(path)
         if replaced is not None and not stat.S_ISREG(replaced.st_mode):
             raise OptionError(f"{os.fspath(path)} is not a regular file", code="not_a_file")
@@ -201,7 +201,7 @@ def sync_directory(path: StrPath) -> None:
 
 
 @contextmanager
-def naming_the_file(path: StrPath) -> Iterator[None]:
+def explain_io_errors(path: StrPath) -> Iterator[None]:
     """Turn an `OSError` into one clear line about `path`; that nobody reads a pipe any more is left as it is."""
     try:
         yield
@@ -233,7 +233,7 @@ def explain_os_error(error: OSError, path: StrPath) -> StorageError | InputError
 
 def compression_of(path: StrPath) -> Compression:
     """How a file is compressed, by its first bytes (the name may lie)."""
-    with naming_the_file(path), open(path, "rb") as file:
+    with explain_io_errors(path), open(path, "rb") as file:
         start = file.read(4)
     return compression_of_bytes(start)
 
@@ -248,7 +248,7 @@ def compression_of_bytes(start: bytes) -> Compression:
 def open_bytes(path: StrPath) -> BinaryIO:
     """A readable stream of the file's content, decompressed on the way."""
     kind = compression_of(path)
-    with naming_the_file(path):
+    with explain_io_errors(path):
         raw = open(path, "rb", buffering=_BUFFER_BYTES)  # noqa: SIM115 - handed to the caller
     return decompressed(raw, kind, os.fspath(path))
 

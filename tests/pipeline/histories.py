@@ -2,7 +2,7 @@
 
 A history adds, changes, deletes and renames snapshots and changes key, types and columns. Every run is a fork; some die
 by SIGKILL before or after one of their durable steps. After each history the last run is left alone, and the lake must
-hold what plain Python reads from the snapshots that are there. Prints how many histories, runs and kills there were.
+hold what plain Python reads from the snapshots that are there. RowHashes how many histories, runs and kills there were.
 """
 
 from __future__ import annotations

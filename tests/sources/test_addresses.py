@@ -80,7 +80,7 @@ def test_a_delta_table_is_what_its_log_says(table: str) -> None:
 
 
 def test_versions_of_a_delta_table_are_compared(table: str) -> None:
-    for engine in ("local", "kernels"):
+    for engine in ("local", "vectorized"):
         events = list(dl.diff(f"{table}@1", table, key="id", engine=engine))
         assert [event["type"] for event in events] == ["schema", "removed", "stats"]
         assert events[1]["row"] == {"id": 2, "part": "1 %/", "v": "b", "new": None}

@@ -68,7 +68,7 @@ def test_tab_separated_files_and_other_delimiters(tmp_path: Path) -> None:
     assert events(tmp_path / "b.csv", tmp_path / "b.csv", delimiter=";")[0]["columns_a"] == ["id", "v"]
 
 
-@pytest.mark.parametrize("engine", ["local", "kernels"])
+@pytest.mark.parametrize("engine", ["local", "vectorized"])
 def test_folders_and_globs_of_parts_are_one_table(tmp_path: Path, engine: str) -> None:
     parts = tmp_path / "parts"
     parts.mkdir()
@@ -359,7 +359,7 @@ def test_half_characters_in_json_compare_and_print(tmp_path: Path) -> None:
         assert (tmp_path / "out").read_bytes().decode()
 
 
-@pytest.mark.parametrize("engine", ["local", "kernels"])
+@pytest.mark.parametrize("engine", ["local", "vectorized"])
 def test_fields_of_any_size(tmp_path: Path, engine: str) -> None:
     """The csv module's limit is for the process, and stays what the program around us made it."""
     name, cell = "n" * 200_000, "c" * 200_000
@@ -374,7 +374,7 @@ def test_fields_of_any_size(tmp_path: Path, engine: str) -> None:
     assert csv.field_size_limit() == limit == 131072
 
 
-@pytest.mark.parametrize("engine", ["local", "kernels"])
+@pytest.mark.parametrize("engine", ["local", "vectorized"])
 def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path: Path, engine: str) -> None:
     (tmp_path / "a.csv").write_text(A)
     os.mkfifo(tmp_path / "b")

@@ -63,7 +63,7 @@ def test_values_of_every_kind(address: str) -> None:
     assert (second["n"], second["f"], second["u"], second["j"]) == ('"NaN"', '"Infinity"', "null", "null")
 
 
-@pytest.mark.parametrize("engine", ["local", "kernels"])
+@pytest.mark.parametrize("engine", ["local", "vectorized"])
 def test_tables_and_queries_are_compared(address: str, engine: str) -> None:
     queries = (f"{address}::a", f"{address}::SELECT id, v FROM other.b WHERE id > 0")
     for b in (f"{address}::other.b", queries[1]):

@@ -94,9 +94,9 @@ def test_errors_name_the_exact_row(spark, tmp_path: Path, spoil, message: str) -
 @pytest.mark.parametrize("stream_lines", [False, True])
 def test_a_hash_collision_starts_again_with_other_seeds(spark, tmp_path: Path, monkeypatch, stream_lines) -> None:
     a, b = _two_tables(tmp_path, False)
-    original, colliding_seeds = table_diff.print_task, []
+    original, colliding_seeds = table_diff.hash_task, []
 
-    def print_task(plan):
+    def hash_task(plan):
         honest = original(plan)
         colliding_seeds.append(plan.table.seeds)
         collides = len(colliding_seeds) == 1
@@ -105,16 +105,16 @@ def test_a_hash_collision_starts_again_with_other_seeds(spark, tmp_path: Path, m
             def spoiled():
                 for block in unpack(honest(batches)):
                     if collides and block.kind != FACT:
-                        prints = hashes_of(block).copy()
-                        prints["key"] = 1
-                        block = block._replace(kind="hashes", blob=prints.tobytes())
+                        hashes = hashes_of(block).copy()
+                        hashes["key"] = 1
+                        block = block._replace(kind="hashes", blob=hashes.tobytes())
                     yield block
 
             return pack(spoiled())
 
         return run
 
-    monkeypatch.setattr(table_diff, "print_task", print_task)
+    monkeypatch.setattr(table_diff, "hash_task", hash_task)
     job = DiffJob(a, b, check_options(key_columns=["id"]))
     assert _run(job, replace(SMALL, stream_lines=stream_lines)) == _run(job, engine="local")
     assert len(set(colliding_seeds)) == 2

@@ -22,13 +22,13 @@ from driftline.spark.shuffle_blocks import ShuffleBlock, pack, unpack
 from driftline.spark.table_diff import _numbered, _sided
 from driftline.spark.table_diff_bounds import row_bounds, sampled_bounds
 from driftline.spark.table_diff_facts import gather
-from driftline.spark.table_diff_tasks import TaskPlan, encode_task, match_task, pick_task, print_task
+from driftline.spark.table_diff_tasks import TaskPlan, encode_task, hash_task, match_task, pick_task
 from driftline.tables.columns import settle_columns
 from driftline.tables.events import column_stats_event, event_line
 from driftline.tables.options import DiffOptions, check_options
-from driftline.tables.prints import new_seeds
 from driftline.tables.problems import raise_first
 from driftline.tables.reference import diff_records
+from driftline.tables.row_hashes import new_seeds
 from driftline.tables.stages import TablePlan
 from tables import rules_oracle
 from tables.rules_strategies import cases
@@ -73,7 +73,7 @@ def run_tasks(folder: Path, options: DiffOptions, split_bytes: int, buckets: int
         tasks = TaskPlan(plan, splits, bounds, 3, shared, split_bytes * (seed % 4))
         chance = random.Random(seed)
         numbers = pa.RecordBatch.from_arrays([pa.array(range(len(tasks.groups)), pa.int64())], names=["id"])
-        blocks = list(unpack(print_task(tasks)(iter([numbers]))))
+        blocks = list(unpack(hash_task(tasks)(iter([numbers]))))
         for task in (match_task(tasks), pick_task(tasks), encode_task(tasks)):
             blocks = shuffled(task, blocks, chance)
         findings = gather([block._asdict() for block in blocks], workspace.new_file("spool"))
@@ -160,7 +160,7 @@ def test_a_missing_file_is_a_fact_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "b.csv").unlink()
     numbers = pa.RecordBatch.from_arrays([pa.array([0, 1], pa.int64())], names=["id"])
     findings = gather(
-        [block._asdict() for block in unpack(print_task(tasks)(iter([numbers]))) if block.kind == "fact"], tmp_path
+        [block._asdict() for block in unpack(hash_task(tasks)(iter([numbers]))) if block.kind == "fact"], tmp_path
     )
     with pytest.raises(DriftlineError, match=r"b\.csv is not visible to Spark's workers") as caught:
         findings.raise_error()

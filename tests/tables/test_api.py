@@ -112,5 +112,5 @@ def test_threads_iterate_side_by_side(tmp_path: Path) -> None:
 
 def test_a_diff_leaves_the_process_as_it_was(pair: tuple[Path, Path]) -> None:
     before = sys.getswitchinterval(), csv.field_size_limit()
-    dl.diff(*pair, key="id", engine="kernels")
+    dl.diff(*pair, key="id", engine="vectorized")
     assert (sys.getswitchinterval(), csv.field_size_limit()) == before

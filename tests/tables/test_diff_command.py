@@ -18,7 +18,7 @@ from driftline.progress import Tracker
 from driftline.sources.csv_splits import ByteRange
 from driftline.tables import local, spill
 from driftline.tables.engines import DiffJob
-from driftline.tables.local import LocalPlan, run_kernels
+from driftline.tables.local import LocalPlan, run_vectorized
 from driftline.tables.options import check_options
 
 FIXTURES = Path(__file__).parents[1] / "conformance" / "tables"
@@ -123,7 +123,7 @@ def test_conformance_reports_and_exits(capfd: pytest.CaptureFixture[str], tmp_pa
     for file in (FIXTURES / "keyed_basic").iterdir():
         (fixture / file.name).write_bytes(file.read_bytes())
     (fixture / "expected.jsonl").write_text("{}\n")
-    assert run(driftline, ["conformance", str(tmp_path), "--engine", "kernels"]) == 1
+    assert run(driftline, ["conformance", str(tmp_path), "--engine", "vectorized"]) == 1
     assert "FAIL bad: event 1: expected {}" in capfd.readouterr().out
     assert run(driftline, ["conformance", str(tmp_path / "nowhere")]) == 2
 
@@ -146,7 +146,7 @@ def _many_rows(tmp_path: Path, rows: int = 3000) -> DiffJob:
     return DiffJob(tmp_path / "a.csv", tmp_path / "b.csv", check_options(key_columns=["id"]))
 
 
-SMALL_PIECES = LocalPlan(threads=2, split_bytes=4000, kept_bytes=0, bucket_rows=500, print_bytes=1000, chunk_bytes=0)
+SMALL_PIECES = LocalPlan(threads=2, split_bytes=4000, kept_bytes=0, bucket_rows=500, hash_bytes=1000, chunk_bytes=0)
 
 
 def test_a_full_disk_while_spilling_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_a_full_disk_while_spilling_is_one_clear_error(tmp_path: Path, monkeypat
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     written: list[bytes] = []
     with pytest.raises(DriftlineError, match="the disk is full") as caught:
-        run_kernels(_many_rows(tmp_path), lambda data: written.append(bytes(data)), SMALL_PIECES)
+        run_vectorized(_many_rows(tmp_path), lambda data: written.append(bytes(data)), SMALL_PIECES)
     assert caught.value.code == "disk_full"
     assert not written
 
@@ -177,7 +177,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(ByteRange, "read", read_and_change)
     written: list[bytes] = []
     with pytest.raises(DriftlineError) as caught:
-        run_kernels(job, lambda data: written.append(bytes(data)), SMALL_PIECES)
+        run_vectorized(job, lambda data: written.append(bytes(data)), SMALL_PIECES)
     assert caught.value.code == ("not_found" if change == "vanish" else "file_changed")
     assert changed
 
@@ -198,7 +198,7 @@ def test_cancelling_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mo
     job = _many_rows(tmp_path)
     tracker = Tracker(lambda record: tracker.cancel() if record.phase == "match" else None, interval=0)
     with pytest.raises(Cancelled):
-        run_kernels(DiffJob(job.a, job.b, job.options, tracker=tracker), lambda data: None, SMALL_PIECES)
+        run_vectorized(DiffJob(job.a, job.b, job.options, tracker=tracker), lambda data: None, SMALL_PIECES)
     assert list(workspaces.iterdir()) == []
 
 
@@ -206,14 +206,14 @@ def test_progress_reaches_its_totals(tmp_path: Path) -> None:
     job = _many_rows(tmp_path)
     ended = {}
     tracker = Tracker(lambda record: ended.update({record.phase: record.fraction}), interval=0)
-    run_kernels(DiffJob(job.a, job.b, job.options, tracker=tracker), lambda data: None, SMALL_PIECES)
+    run_vectorized(DiffJob(job.a, job.b, job.options, tracker=tracker), lambda data: None, SMALL_PIECES)
     assert ended == {"read": 1.0, "match": 1.0, "fetch": 1.0, "write": 1.0}
 
 
 def test_pieces_get_smaller_with_the_memory_limit() -> None:
     little, much = LocalPlan.within(256 << 20), LocalPlan.within(16 << 30)
     assert little.split_bytes < much.split_bytes
-    assert little.print_bytes + little.chunk_bytes + little.kept_bytes < 256 << 20
+    assert little.hash_bytes + little.chunk_bytes + little.kept_bytes < 256 << 20
     assert much.kept_bytes > local.SMALL_BYTES
 
 

@@ -13,7 +13,7 @@ from driftline.tables.engines import find_engine
 FIXTURES = Path(__file__).parents[1] / "conformance" / "tables"
 
 
-@pytest.mark.parametrize("engine", ["local", "kernels"])
+@pytest.mark.parametrize("engine", ["local", "vectorized"])
 @pytest.mark.parametrize("fixture", find_fixtures(FIXTURES), ids=lambda path: path.name)
 def test_fixture(fixture: Path, engine: str) -> None:
     assert run_fixture(fixture, engine) is None

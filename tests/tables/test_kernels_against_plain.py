@@ -13,7 +13,7 @@ from driftline.errors import DriftlineError
 from driftline.sources.csv_exact import read_records
 from driftline.tables.engines import DiffJob
 from driftline.tables.events import event_line
-from driftline.tables.local import LocalPlan, run_kernels
+from driftline.tables.local import LocalPlan, run_vectorized
 from driftline.tables.options import DiffOptions, check_options
 from driftline.tables.reference import diff_records
 
@@ -84,7 +84,7 @@ def with_kernels(a: bytes, b: bytes, options: DiffOptions, plan: LocalPlan) -> b
         paths[1].write_bytes(b)
         written: list[bytes] = []
         try:
-            run_kernels(DiffJob(*paths, options), lambda data: written.append(bytes(data)), plan)
+            run_vectorized(DiffJob(*paths, options), lambda data: written.append(bytes(data)), plan)
         except DriftlineError as error:
             assert not written
             return f"{error.code}: {error.message}"
@@ -97,7 +97,7 @@ PLANS = st.builds(
     split_bytes=st.integers(1, 60),
     bucket_rows=st.integers(1, 6),
     range_bytes=st.integers(1, 200),
-    print_bytes=st.sampled_from([0, 100, 1 << 20]),
+    hash_bytes=st.sampled_from([0, 100, 1 << 20]),
     chunk_bytes=st.sampled_from([0, 100, 1 << 20]),
 )
 
@@ -117,5 +117,5 @@ def test_many_rows(rows: int, options: dict) -> None:
     a = "id,v,w\n" + "".join(f"{n},{n % 7},{n % 3}\n" for n in range(rows))
     b = "id,v,w\n" + "".join(f"{n},{n % 7 + (n % 50 == 0)},{n % 3}\n" for n in range(rows + 9, 4, -1))
     checked = check_options(**options, emit_unchanged=rows == 1)
-    plan = LocalPlan(threads=2, split_bytes=7000, bucket_rows=700, range_bytes=20_000, print_bytes=5000, chunk_bytes=1)
+    plan = LocalPlan(threads=2, split_bytes=7000, bucket_rows=700, range_bytes=20_000, hash_bytes=5000, chunk_bytes=1)
     assert with_kernels(a.encode(), b.encode(), checked, plan) == plainly(a.encode(), b.encode(), checked)

@@ -1,4 +1,4 @@
-"""Matching of prints: colliding hashes are noticed, duplicates are named by their rows."""
+"""Matching of row hashes: colliding hashes are noticed, duplicates are named by their rows."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ import pytest
 
 from driftline.tables import local_run
 from driftline.tables.engines import DiffJob
-from driftline.tables.local import LocalPlan, run_kernels
+from driftline.tables.local import LocalPlan, run_vectorized
 from driftline.tables.matching import Duplicate, HashCollision, match_keyed
 from driftline.tables.options import check_options
-from driftline.tables.prints import PRINT
+from driftline.tables.row_hashes import ROW_HASH
 
 
-def prints(*rows: tuple[int, int, int, int, int]) -> np.ndarray:
-    return np.array(list(rows), PRINT)
+def hashes(*rows: tuple[int, int, int, int, int]) -> np.ndarray:
+    return np.array(list(rows), ROW_HASH)
 
 
 def test_keys_that_share_half_of_their_hash_are_a_collision_not_a_match() -> None:
     with pytest.raises(HashCollision):
-        match_keyed(prints((1, 5, 0, 0, 0)), prints((1, 6, 0, 0, 0)))
+        match_keyed(hashes((1, 5, 0, 0, 0)), hashes((1, 6, 0, 0, 0)))
     with pytest.raises(HashCollision):
-        match_keyed(prints((1, 5, 0, 0, 0), (1, 6, 0, 0, 1)), prints())
+        match_keyed(hashes((1, 5, 0, 0, 0), (1, 6, 0, 0, 1)), hashes())
 
 
 def test_either_half_of_a_row_hash_makes_a_change() -> None:
-    a = prints((1, 1, 7, 7, 0), (2, 2, 7, 7, 1), (3, 3, 7, 7, 2))
-    b = prints((1, 1, 7, 7, 0), (2, 2, 8, 7, 1), (3, 3, 7, 8, 2))
+    a = hashes((1, 1, 7, 7, 0), (2, 2, 7, 7, 1), (3, 3, 7, 7, 2))
+    b = hashes((1, 1, 7, 7, 0), (2, 2, 8, 7, 1), (3, 3, 7, 8, 2))
     assert match_keyed(a, b).stats.changed == 2
 
 
 def test_duplicates_are_found_with_and_without_a_partner() -> None:
-    twice = prints((9, 9, 0, 0, 4), (1, 1, 0, 0, 5), (9, 9, 0, 0, 6), (1, 1, 0, 0, 8))
-    assert match_keyed(twice, prints()).duplicate_a == Duplicate(repeated=6, first=4)
-    assert match_keyed(twice, prints((1, 1, 0, 0, 0))).duplicate_a == Duplicate(repeated=6, first=4)
-    assert match_keyed(prints((1, 1, 0, 0, 0)), twice).duplicate_b == Duplicate(repeated=6, first=4)
+    twice = hashes((9, 9, 0, 0, 4), (1, 1, 0, 0, 5), (9, 9, 0, 0, 6), (1, 1, 0, 0, 8))
+    assert match_keyed(twice, hashes()).duplicate_a == Duplicate(repeated=6, first=4)
+    assert match_keyed(twice, hashes((1, 1, 0, 0, 0))).duplicate_a == Duplicate(repeated=6, first=4)
+    assert match_keyed(hashes((1, 1, 0, 0, 0)), twice).duplicate_b == Duplicate(repeated=6, first=4)
 
 
 def test_a_collision_starts_the_run_again_with_other_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,5 +52,5 @@ def test_a_collision_starts_the_run_again_with_other_seeds(tmp_path: Path, monke
 
     monkeypatch.setattr(local_run, "match_bucket", collide_once)
     job = DiffJob(tmp_path / "a.csv", tmp_path / "b.csv", check_options(key_columns=["id"]))
-    assert run_kernels(job, lambda data: None, LocalPlan(threads=2)).changed == 1
+    assert run_vectorized(job, lambda data: None, LocalPlan(threads=2)).changed == 1
     assert len(set(seeds)) == 2

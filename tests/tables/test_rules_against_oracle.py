@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from driftline.errors import DriftlineError
 from driftline.tables.engines import DiffJob
-from driftline.tables.local import LocalPlan, run, run_kernels
+from driftline.tables.local import LocalPlan, run, run_vectorized
 from driftline.tables.options import check_options
 from tables import rules_oracle
 from tables.rules_strategies import cases
@@ -49,7 +49,7 @@ PLANS = st.builds(
     split_bytes=st.integers(1, 60),
     bucket_rows=st.integers(1, 6),
     range_bytes=st.integers(1, 200),
-    print_bytes=st.sampled_from([0, 100, 1 << 20]),
+    hash_bytes=st.sampled_from([0, 100, 1 << 20]),
     chunk_bytes=st.sampled_from([0, 100, 1 << 20]),
 )
 
@@ -61,7 +61,7 @@ def test_rules_mean_the_same_everywhere(case: tuple[bytes, bytes, dict], plan: L
     plainly = ours(run, a, b, rules)
     if not refused_before_reading(rules):
         assert plainly == rules_oracle.diff(a, b, rules)
-    assert ours(lambda job, write: run_kernels(job, write, plan), a, b, rules) == plainly
+    assert ours(lambda job, write: run_vectorized(job, write, plan), a, b, rules) == plainly
 
 
 @pytest.mark.parametrize(

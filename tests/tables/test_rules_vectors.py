@@ -13,7 +13,7 @@ from driftline.errors import DriftlineError
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "table-rules.json").read_text())
 
 
-@pytest.mark.parametrize("engine", ["local", "kernels"])
+@pytest.mark.parametrize("engine", ["local", "vectorized"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_worked_case(tmp_path: Path, case: dict, engine: str) -> None:
     for side in "ab":

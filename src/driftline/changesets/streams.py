@@ -26,7 +26,7 @@ from driftline.changesets.operations import Operation, patchset_not_invertible
 from driftline.changesets.reading import Counts, Window, count_carefully, count_quickly, operations_in, walk
 from driftline.changesets.table import Table
 from driftline.errors import ChangesetError, OptionError
-from driftline.files import naming_the_file, open_bytes, write_all
+from driftline.files import explain_io_errors, open_bytes, write_all
 
 if TYPE_CHECKING:
     Changes: TypeAlias = SupportsBytes | str | os.PathLike[str] | BinaryIO
@@ -56,7 +56,7 @@ def reopenable(data: Changes) -> Iterator[Open]:
 def content_of(data: Changes) -> bytes:
     """All bytes of some changes."""
     if isinstance(data, str | os.PathLike):
-        with naming_the_file(data), open_bytes(data) as stream:
+        with explain_io_errors(data), open_bytes(data) as stream:
             return stream.read()
     if isinstance(data, bytearray | memoryview) or hasattr(data, "__bytes__"):
         return bytes(data)

@@ -16,7 +16,7 @@ import click
 from driftline.changesets.cdc.converting import CdcNote, CdcOptions, deltas_from_cdc, from_cdc, transactions
 from driftline.changesets.table import Table
 from driftline.errors import OptionError
-from driftline.files import atomic_write, naming_the_file, open_bytes, open_output, write_all
+from driftline.files import atomic_write, explain_io_errors, open_bytes, open_output, write_all
 
 Write = Callable[..., None]
 
@@ -56,7 +56,7 @@ def _lines(file: str) -> Iterator[Iterable[bytes]]:
     if file == "-":
         yield sys.stdin.buffer
         return
-    with naming_the_file(file), open_bytes(file) as stream:
+    with explain_io_errors(file), open_bytes(file) as stream:
         yield stream
 
 
@@ -82,7 +82,7 @@ def _write_deltas(
 def _write_transactions(
     lines: Iterable[bytes], tables: list[Table], form: str, folder: Path, options: CdcOptions
 ) -> None:
-    with naming_the_file(folder):
+    with explain_io_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise OptionError(f"{folder} is not empty: old transactions would be mixed with new ones", code="not_empty")

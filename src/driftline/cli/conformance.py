@@ -29,10 +29,10 @@ def dev() -> None:
 @click.argument("folder", metavar="DIR")
 @click.option(
     "--engine",
-    type=click.Choice(["local", "kernels", "spark"]),
+    type=click.Choice(["local", "vectorized", "kernels", "spark"]),
     default="local",
     show_default=True,
-    help="The engine to test; kernels is local without the shortcut for small files.",
+    help="The engine to test; vectorized (once kernels) is local without the shortcut for small files.",
 )
 @click.option("--master", metavar="URL", help="Spark master or sc:// address.")
 @click.option("-q", "--quiet", is_flag=True, help="Name only the fixtures that fail.")
@@ -40,6 +40,7 @@ def conformance(folder: str, engine: str, master: str | None, quiet: bool) -> in
     """Run the fixture DIR, or all fixtures below DIR, and say which pass."""
     from driftline.tables.conformance import run_fixtures
 
+    engine = "vectorized" if engine == "kernels" else engine
     passed = failed = 0
     with _one_session(engine, master):
         for outcome in run_fixtures(folder, engine, master=master):

@@ -59,7 +59,7 @@ Examples:
 def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
     """Send row deltas (JSON lines, `-` for stdin) to a gateway.
 
-    Sending the same deltas again changes nothing. Prints how many were accepted and how many of them were new.
+    Sending the same deltas again changes nothing. RowHashes how many were accepted and how many of them were new.
     """
     client = _client(**options)
     accepted = applied = server_hlc = 0
@@ -137,11 +137,11 @@ def _client(url: str, gateway: str, client_id: str | None, token_file: Path | No
 
 
 def _token(token_file: Path | None) -> str | None:
-    from driftline.files import naming_the_file
+    from driftline.files import explain_io_errors
 
     if token_file is None:
         return os.environ.get(_TOKEN_VARIABLE) or None
-    with naming_the_file(token_file):
+    with explain_io_errors(token_file):
         return token_file.read_text("utf-8").strip()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driftline.cli.engine_options import chosen_engine
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 
 if TYPE_CHECKING:
     from driftline.deltas import RowDelta
@@ -36,7 +36,7 @@ def flush_files(
 def _flush_file(lake: Lake, path: Path, gateway: str, scheduler: Scheduler) -> Iterator[FlushResult]:
     from driftline.lake.envelopes import parse_envelope
 
-    with naming_the_file(path), open(path, "rb") as file:
+    with explain_io_errors(path), open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         file.seek(0)
         start = file.read(64)
@@ -77,7 +77,7 @@ def _flush_deltas(lake: Lake, deltas: Iterable[RowDelta], gateway: str, digest: 
 
 def _as_file(name: str, stack: ExitStack) -> Path:
     if name != "-":
-        with naming_the_file(name):
+        with explain_io_errors(name):
             Path(name).stat()
         return Path(name)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="driftline-flush-")))

@@ -69,11 +69,11 @@ def flags_of(
 
 def read_mask_key(path: str | None) -> bytes | None:
     """The key of masked values, from a file."""
-    from driftline.files import naming_the_file
+    from driftline.files import explain_io_errors
 
     if path is None:
         return None
-    with naming_the_file(path):
+    with explain_io_errors(path):
         key = Path(path).read_bytes().strip()
     if not key:
         raise click.UsageError(f"--mask-key-file {path} is empty: put some random bytes into it")

@@ -11,7 +11,7 @@ import click
 
 from driftline.cli.completion import Words
 from driftline.errors import OptionError
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.tables.options import OPTIONS, Option, option_names
 
 _SIDES = ("a", "b")
@@ -64,7 +64,7 @@ def given_options(*, rules: str | None = None, ignore_column_order: bool = False
 
 def read_rules(path: str) -> dict[str, Any]:
     """The options of a rules file."""
-    with naming_the_file(path):
+    with explain_io_errors(path):
         text = Path(path).read_bytes()
     try:
         content = tomllib.loads(text.decode())

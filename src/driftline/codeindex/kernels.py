@@ -140,7 +140,7 @@ def pair_renames(changes: Iterable[FileChange]) -> list[FileChange]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SelectedRows:
     """The files of one side whose rows are wanted, by path and by row number; None wants everything."""
 
     paths: Collection[str] | None = None
@@ -150,7 +150,7 @@ class Wanted:
 class _ChunkChooser:
     """Gives wanted rows a key; of a file above the limit only a count is left in this split."""
 
-    def __init__(self, wanted: Wanted, limit: int) -> None:
+    def __init__(self, wanted: SelectedRows, limit: int) -> None:
         self.wanted = wanted
         self.limit = limit
         self.taken: Counter[tuple[bytes | None, str | None]] = Counter()
@@ -177,7 +177,7 @@ class _ChunkChooser:
         return None
 
 
-def scan_chunks(split: Split, wanted: Wanted, limit: int) -> Iterator[Record]:
+def scan_chunks(split: Split, wanted: SelectedRows, limit: int) -> Iterator[Record]:
     """The wanted rows of `chunk_meta`, and counts of rows that were not worth sending."""
     chooser = _ChunkChooser(wanted, limit)
     for (key, file_id), row in rows_between(split.part, split.start, split.end, chooser):
@@ -192,9 +192,9 @@ def scan_cold(split: Split, wanted: Collection[str] | None) -> Iterator[Record]:
         yield Record(split.side, row_id=key, payload=needed_members(row))
 
 
-def scan_imports(split: Split, wanted: Wanted) -> Iterator[Record]:
+def scan_imports(split: Split, wanted: SelectedRows) -> Iterator[Record]:
     """The imports in wanted rows of `file_relations`."""
-    chooser = _ChunkChooser(Wanted(wanted.paths, ids=()), limit=1 << 62)
+    chooser = _ChunkChooser(SelectedRows(wanted.paths, ids=()), limit=1 << 62)
     for (key, _), row in rows_between(split.part, split.start, split.end, chooser):
         yield Record(split.side, key, payload=compact_json(file_imports(row)))
     skipped = sum(count for (key, _), count in chooser.counted.items() if key is None)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from driftline.canonical import utf16_sort_key
 from driftline.deltas import RowDelta
 from driftline.errors import OptionError
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.lake.columns import META_COLUMNS, ROW_ID, delta_file_schema
 from driftline.lake.compacting import Engine
 from driftline.lake.fold import fold, useful
@@ -77,7 +77,7 @@ class WriteChanges:
         counts = dict.fromkeys((*_COUNTED, "absent"), 0)
         lines = self._deltas(plan, window) if self.kind == "deltas" else self._events(plan, given, window)
         path = Path(self.folder, f"part-{given.key_range.index:05d}-{attempt_token()}")
-        with naming_the_file(path), open(path, "wb") as out:
+        with explain_io_errors(path), open(path, "wb") as out:
             for kind, line in lines:
                 counts[kind] += 1
                 if line is not None:

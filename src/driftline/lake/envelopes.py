@@ -24,7 +24,7 @@ import pyarrow.fs as pa_fs
 from driftline.deltas import RowDelta
 from driftline.deltas.wire import delta_from_wire
 from driftline.errors import DriftlineError, LakeError
-from driftline.files import naming_the_file, sync_directory, write_atomically
+from driftline.files import explain_io_errors, sync_directory, write_atomically
 from driftline.lake.layout import Lake, attempt_token, delta_file_name, relative
 
 VERSION = 1
@@ -171,7 +171,7 @@ def _create(lake: Lake, path: str, data: bytes) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         write_atomically(temporary, data)
-        with naming_the_file(target):
+        with explain_io_errors(target):
             _link(temporary, target)
             sync_directory(target.parent)
     finally:

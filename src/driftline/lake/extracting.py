@@ -22,7 +22,7 @@ from driftline.errors import LakeError
 from driftline.files import StrPath
 from driftline.lake.layout import Lake, relative
 from driftline.lake.ledger import Ledger, Window, greatest_hlc, read_ledger
-from driftline.lake.loading import LoadJob, Schedulers, Wanted, count_differences, load_snapshot
+from driftline.lake.loading import LoadJob, Schedulers, WantedSnapshot, count_differences, load_snapshot
 from driftline.lake.registry import registered
 from driftline.progress import Tracker, silent
 from driftline.sources.fingerprint import fingerprint
@@ -86,8 +86,8 @@ def extract_snapshots(
 
 def _extract(job: LoadJob, diffs: _Diffs, start: int | None, load_base: bool) -> ExtractResult:
     ledger = read_ledger(job.lake, job.table)
-    prints = [fingerprint(side) for side in (diffs.a, diffs.b)]
-    base, goal = map(job.content, prints)
+    fingerprints = [fingerprint(side) for side in (diffs.a, diffs.b)]
+    base, goal = map(job.content, fingerprints)
     if not _is_now(ledger, base):
         done = _earlier(ledger, base, goal)
         if done is not None:
@@ -95,8 +95,8 @@ def _extract(job: LoadJob, diffs: _Diffs, start: int | None, load_base: bool) ->
     moment = _first_moment(job, start)
     loaded = None
     if not _is_now(ledger, base):
-        loaded = _settle_base(job, diffs, prints[0], moment, load_base)
-    wanted = Wanted(f"b@{ledger.number}", prints[1], partial(_behind, moment), prints[0])
+        loaded = _settle_base(job, diffs, fingerprints[0], moment, load_base)
+    wanted = WantedSnapshot(f"b@{ledger.number}", fingerprints[1], partial(_behind, moment), fingerprints[0])
     window = load_snapshot(job, wanted, diffs)
     return ExtractResult(job.table, window.deltas, window.start, False, loaded.deltas if loaded else 0, diffs.stats)
 
@@ -124,7 +124,7 @@ def _settle_base(job: LoadJob, diffs: _Diffs, base: str, moment: int, load_base:
         raise _mismatch(job, f"{count:,} rows differ, as {named}" if some else "it holds nothing yet")
     # A base that is there already needs no timestamp of its own: B begins where it was asked to.
     start = moment if count else moment - 1
-    return load_snapshot(job, Wanted(label, base, partial(_behind, start)), source)
+    return load_snapshot(job, WantedSnapshot(label, base, partial(_behind, start)), source)
 
 
 def _differences(job: LoadJob, diffs: _Diffs, source: _OnlyBase, moment: int) -> tuple[int, list[str]]:

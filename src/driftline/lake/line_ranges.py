@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from driftline.files import StrPath, naming_the_file
+from driftline.files import StrPath, explain_io_errors
 
 BYTES_PER_RANGE = 8 << 20
 
@@ -21,14 +21,14 @@ class LineRange:
 
     def lines(self) -> Iterator[bytes]:
         """The lines that are not blank, without their ends."""
-        with naming_the_file(self.path), open(self.path, "rb") as file:
+        with explain_io_errors(self.path), open(self.path, "rb") as file:
             file.seek(self.start)
             data = file.read(self.stop - self.start)
         return (line for line in data.split(b"\n") if line.strip())
 
     def count(self) -> int:
         """How many lines it has."""
-        with naming_the_file(self.path), open(self.path, "rb") as file:
+        with explain_io_errors(self.path), open(self.path, "rb") as file:
             file.seek(self.start)
             return file.read(self.stop - self.start).count(b"\n")
 
@@ -37,7 +37,7 @@ def line_ranges(path: StrPath, bytes_per_range: int = BYTES_PER_RANGE) -> list[L
     """A file cut at the first line end after every `bytes_per_range` bytes."""
     name = os.path.abspath(path)
     ranges: list[LineRange] = []
-    with naming_the_file(path), open(path, "rb") as file:
+    with explain_io_errors(path), open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         start = 0
         while start < size:

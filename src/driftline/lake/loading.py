@@ -68,7 +68,7 @@ class SnapshotEvents(Protocol):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedSnapshot:
     """A snapshot that the lake is to hold: its name and bytes, the one before it, and where its time begins."""
 
     label: str
@@ -112,7 +112,7 @@ def refuse_others(job: LoadJob, ledger: Ledger) -> None:
         )
 
 
-def load_snapshot(job: LoadJob, wanted: Wanted, events: SnapshotEvents) -> Window:
+def load_snapshot(job: LoadJob, wanted: WantedSnapshot, events: SnapshotEvents) -> Window:
     """Make the state as of a snapshot's window be the snapshot; what is already in is not written again."""
     ledger = read_ledger(job.lake, job.table)
     content = job.content(wanted.fingerprint)
@@ -161,7 +161,7 @@ def table_schema(job: LoadJob, events: Path, known: TableSchema | None) -> Table
     return TableSchema(job.table, [ColumnSchema(name, types.get(name, "string")) for name in names], job.key)
 
 
-def _follows_directly(job: LoadJob, ledger: Ledger, wanted: Wanted, window: Window) -> bool:
+def _follows_directly(job: LoadJob, ledger: Ledger, wanted: WantedSnapshot, window: Window) -> bool:
     """Whether the lake's state before a new window is exactly the snapshot that the difference starts from."""
     if ledger.find(wanted.label) is not None or wanted.before is None:
         return False

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from driftline.deltas import TableSchema
 from driftline.errors import LakeError, OptionError
-from driftline.files import StrPath, atomic_write, naming_the_file
+from driftline.files import StrPath, atomic_write, explain_io_errors
 from driftline.lake.compacting import Engine
 from driftline.lake.generations import version_of_generation
 from driftline.lake.kernels import RangeInput, Result, fold_range
@@ -47,7 +47,7 @@ class WriteState:
         """Write one part; attempts of one task write different files."""
         rows = fold_range(plan, given).base
         path = Path(self.folder, f"part-{given.key_range.index:05d}-{attempt_token()}")
-        with naming_the_file(path):
+        with explain_io_errors(path):
             if self.format == "jsonl":
                 path.write_bytes(jsonl_bytes(rows, plan.columns))
             elif self.format == "csv":
@@ -149,7 +149,7 @@ def part_folder(output: Any) -> Iterator[Path]:
     """A folder for parts: beside the output, where executors see it too, or a temporary one for a stream."""
     beside = None if hasattr(output, "write") else Path(output).absolute().parent
     if beside is not None:
-        with naming_the_file(beside):
+        with explain_io_errors(beside):
             folder = tempfile.mkdtemp(prefix=".driftline-parts-", dir=beside)
     else:
         folder = tempfile.mkdtemp(prefix="driftline-parts-")

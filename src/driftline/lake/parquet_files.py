@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from driftline.errors import LakeError
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.lake.columns import HLC, ROW_ID
 from driftline.lake.layout import Lake
 
@@ -54,7 +54,7 @@ def write_file(lake: Lake, root: str, path: str, table: Any) -> DataFile:
     """Write one Parquet file below a Delta table's root (both relative to the lake)."""
     whole = f"{root}/{path}"
     lake.make_directory(whole.rpartition("/")[0])
-    with naming_the_file(whole), lake.files().open_output_stream(whole) as sink:
+    with explain_io_errors(whole), lake.files().open_output_stream(whole) as sink:
         pq.write_table(
             table,
             sink,

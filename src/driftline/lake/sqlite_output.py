@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from driftline.deltas import TableSchema
-from driftline.files import StrPath, naming_the_file, replace_file
+from driftline.files import StrPath, explain_io_errors, replace_file
 from driftline.lake.columns import ROW_ID
 
 SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
@@ -26,7 +26,7 @@ def write_sqlite(path: StrPath, schema: TableSchema, parts: Iterable[StrPath]) -
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        with naming_the_file(target):
+        with explain_io_errors(target):
             connection = apsw.Connection(str(temporary))
             try:
                 _fill(connection, schema, parts)

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
 
-from driftline.files import atomic_write, naming_the_file, write_atomically
+from driftline.files import atomic_write, explain_io_errors, write_atomically
 from driftline.payloads.batch_job import BatchJob, Split, splits_of
 from driftline.payloads.batch_kernels import RangeResult, Spool, compare_range, sample_keys, scatter
 from driftline.payloads.batch_page import batch_page
@@ -49,7 +49,7 @@ def run_batch(
     """Compare all pairs and write reports (JSONL, Parquet), aggregate, coverage and summary (JSON), and pages."""
     tracker = tracker or silent()
     target = Path(output)
-    with naming_the_file(target):
+    with explain_io_errors(target):
         target.mkdir(parents=True, exist_ok=True)
     for endpoint in job.schemas:
         job.plan(endpoint)  # a schema that cannot be used is said before any work
@@ -156,7 +156,7 @@ def _pretty(value: Any) -> bytes:
 @contextmanager
 def _workshop(target: Path) -> Iterator[str]:
     """A folder for files in between, beside the output so that all workers see it."""
-    with naming_the_file(target):
+    with explain_io_errors(target):
         folder = tempfile.mkdtemp(dir=target, prefix=".work-")
     try:
         yield folder

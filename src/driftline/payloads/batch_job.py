@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from driftline.errors import InputError, PayloadError
-from driftline.files import compression_of, naming_the_file
+from driftline.files import compression_of, explain_io_errors
 from driftline.payloads.comparison import PayloadPlan
 from driftline.payloads.comparison import compile as compile_schema
 from driftline.payloads.path_rules import PathRule
@@ -75,7 +75,7 @@ class Split:
 def open_source(path: str | os.PathLike[str], role: Role) -> Source:
     """A source that exists."""
     name = os.fspath(path)
-    with naming_the_file(name):
+    with explain_io_errors(name):
         size = Path(name).stat().st_size
     if Path(name).is_dir():
         raise InputError(f"{name} is a directory, a file is wanted", code="is_a_directory", path=name)

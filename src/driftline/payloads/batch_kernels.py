@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from driftline.errors import PayloadError
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.payloads.batch_job import BatchJob, Role, Split
 from driftline.payloads.batch_records import Record, SortKey, line_record, read_lines, read_rows, sort_key
 from driftline.payloads.batch_table import ReportTable
@@ -131,14 +131,14 @@ class _Spooler:
     def _flush(self) -> None:
         for number, pieces in self._waiting.items():
             path = self._paths.setdefault(number, f"{self._stem}-{number:06d}")
-            with naming_the_file(path), open(path, "ab") as out:
+            with explain_io_errors(path), open(path, "ab") as out:
                 out.write(b"".join(pieces))
         self._waiting, self._size = {}, 0
 
 
 def _read_spool(spool: Spool, id_name: str, lines_before: int) -> Iterator[Record]:
     """The records of a spool; their payloads are views into it."""
-    with naming_the_file(spool.path), open(spool.path, "rb") as file:
+    with explain_io_errors(spool.path), open(spool.path, "rb") as file:
         data = file.read()
     view = memoryview(data)
     at = 0
@@ -161,7 +161,7 @@ def compare_range(job: BatchJob, number: int, spools: list[Spool], lines_before:
     work = _RangeWork(job)
     lines = f"{stem}.jsonl"
     pairs = _joined(records) if len(job.sources) > 1 else records
-    with naming_the_file(lines), open(lines, "wb", buffering=1 << 20) as out, ReportTable(f"{stem}.parquet") as table:
+    with explain_io_errors(lines), open(lines, "wb", buffering=1 << 20) as out, ReportTable(f"{stem}.parquet") as table:
         for pair in pairs:
             work.do(pair, out, table)
     return RangeResult(number, lines, f"{stem}.parquet", work.totals)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from driftline.errors import PayloadError
-from driftline.files import compression_of, naming_the_file, open_bytes
+from driftline.files import compression_of, explain_io_errors, open_bytes
 from driftline.payloads.batch_job import Role, Split
 from driftline.payloads.payload_text import check_members, parse_json, raw_members, readable_members
 from driftline.payloads.report import encode
@@ -75,7 +75,7 @@ def read_lines(split: Split) -> Iterator[bytes]:
         with open_bytes(path) as stream:
             yield from stream
         return
-    with naming_the_file(path), open(path, "rb", buffering=_BUFFER_BYTES) as file:
+    with explain_io_errors(path), open(path, "rb", buffering=_BUFFER_BYTES) as file:
         if split.start:
             file.seek(split.start - 1)
             file.readline()  # the rest of a line that began before

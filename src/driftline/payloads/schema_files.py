@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 
 
 class FileReader(Protocol):
@@ -38,7 +38,7 @@ class Folder:
         target = (self.path / name).resolve()
         if not target.is_relative_to(self.path.resolve()):
             raise ValueError("it lies outside the folder of the schema")
-        with naming_the_file(self.path / name):
+        with explain_io_errors(self.path / name):
             return target.read_bytes()
 
 
@@ -62,7 +62,7 @@ def opened(schema: Any) -> tuple[Any, FileReader | None]:
         return schema.main, schema
     if isinstance(schema, os.PathLike):
         path = Path(schema)
-        with naming_the_file(path):
+        with explain_io_errors(path):
             return path.read_bytes(), Folder(path.parent)
     return schema, None
 

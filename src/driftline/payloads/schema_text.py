@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from driftline.errors import PayloadError
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.payloads.deadline import current
 from driftline.payloads.payload_text import exact_integer, find_repeated_name
 
@@ -51,7 +51,7 @@ class SchemaText:
 def load_schema(schema: Any) -> SchemaText:
     """A schema from text (YAML or JSON), bytes, a `Path` to such a file, or an object."""
     if isinstance(schema, os.PathLike):
-        with naming_the_file(schema):
+        with explain_io_errors(schema):
             schema = Path(schema).read_bytes()
     if isinstance(schema, bytes | bytearray):
         try:

@@ -15,7 +15,7 @@ from typing import Any
 import xxhash
 
 from driftline.errors import InputError
-from driftline.files import naming_the_file, write_atomically
+from driftline.files import explain_io_errors, write_atomically
 from driftline.pipeline.declaration import Pipeline
 from driftline.progress import Tracker
 
@@ -45,7 +45,7 @@ class FileFingerprint:
 
 
 class FingerprintCache:
-    """The prints of one pipeline's files; each file is read once in a run, however many stages use it."""
+    """The fingerprints of one pipeline's files; each file is read once in a run, however many stages use it."""
 
     def __init__(self, pipeline: Pipeline, state: Path) -> None:
         self._pipeline = pipeline
@@ -75,7 +75,7 @@ class FingerprintCache:
             )
 
     def save(self) -> None:
-        """Keep the prints for the next run."""
+        """Keep the fingerprints for the next run."""
         known = {**self._known, **{taken.path: taken for taken in self._taken.values()}}
         record = {name: [*entry.status, entry.content] for name, entry in sorted(known.items())}
         write_atomically(self._file, json.dumps(record, indent=1).encode())
@@ -113,7 +113,7 @@ def checksum(path: Path) -> str:
 
 def _hash(path: Path, shown: str, size: int, tracker: Tracker) -> str:
     digest = xxhash.xxh3_128()
-    with naming_the_file(shown), open(path, "rb", buffering=0) as file, tracker.phase("fingerprint", total=size):
+    with explain_io_errors(shown), open(path, "rb", buffering=0) as file, tracker.phase("fingerprint", total=size):
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             tracker.advance(len(chunk))
@@ -121,6 +121,6 @@ def _hash(path: Path, shown: str, size: int, tracker: Tracker) -> str:
 
 
 def _status(path: Path, shown: str) -> tuple[int, int, int, int]:
-    with naming_the_file(shown):
+    with explain_io_errors(shown):
         status = os.stat(path)
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino

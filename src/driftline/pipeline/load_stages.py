@@ -11,7 +11,7 @@ from typing import Any
 from driftline.deltas.clock import COUNTER_BITS, physical_ms
 from driftline.errors import LakeError
 from driftline.lake.ledger import Ledger, Window, read_ledger
-from driftline.lake.loading import LoadJob, Schedulers, Wanted, load_snapshot, refresh, refuse_others, settle
+from driftline.lake.loading import LoadJob, Schedulers, WantedSnapshot, load_snapshot, refresh, refuse_others, settle
 from driftline.pipeline.diff_stages import compare, scratch_folder
 from driftline.pipeline.shapes import Shape, reshaped
 from driftline.pipeline.snapshots import Snapshot, start_of_day
@@ -111,13 +111,13 @@ def _put_in(load: _Load, job: LoadJob, ledger: Ledger, events: _Events, context:
     before = context.fingerprint_of(load.before.path) if load.before else None
     if load.plan.flow.snapshots is not None:
         before = before if load.has_same_shape else None
-        wanted = Wanted(load.snapshot.label, fingerprint, partial(_start, load.snapshot), before)
+        wanted = WantedSnapshot(load.snapshot.label, fingerprint, partial(_start, load.snapshot), before)
         return load_snapshot(job, wanted, events)
     known = _window_of_pair(ledger, job.content(fingerprint), job.content(before) if before else None)
     label = known.label if known else f"{load.snapshot.label}@{ledger.number}"
     if known is not None and load.before is None:
         return known
-    return load_snapshot(job, Wanted(label, fingerprint, _now, before if load.has_same_shape else None), events)
+    return load_snapshot(job, WantedSnapshot(label, fingerprint, _now, before if load.has_same_shape else None), events)
 
 
 def _window_of_pair(ledger: Ledger, content: str, before: str | None) -> Window | None:

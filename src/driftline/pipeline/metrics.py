@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from driftline.files import naming_the_file, write_atomically
+from driftline.files import explain_io_errors, write_atomically
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.records import RunRecord
 
@@ -22,7 +22,7 @@ def write_metrics(pipeline: Pipeline, record: RunRecord) -> None:
     ):
         if path is not None:
             place = pipeline.place(path)
-            with naming_the_file(path):
+            with explain_io_errors(path):
                 place.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(place, data)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from driftline.errors import StorageError
-from driftline.files import naming_the_file, replace_file, sync_directory
+from driftline.files import explain_io_errors, replace_file, sync_directory
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.fingerprints import checksum, files_below
 from driftline.pipeline.stages import OutputFile
@@ -32,7 +32,7 @@ class Outputs:
     def path(self, role: str) -> Path:
         """Where the stage writes; the folder is made."""
         temporary = self._temporary[role]
-        with naming_the_file(self._pipeline.shown(temporary.parent)):
+        with explain_io_errors(self._pipeline.shown(temporary.parent)):
             temporary.parent.mkdir(parents=True, exist_ok=True)
         return temporary
 
@@ -49,7 +49,7 @@ class Outputs:
                 _sync(file)
         for role, temporary in self._temporary.items():
             place = self._places[role]
-            with naming_the_file(self._pipeline.shown(place)):
+            with explain_io_errors(self._pipeline.shown(place)):
                 _move(temporary, place)
                 sync_directory(place.parent)
             _remove(temporary.parent)
@@ -121,7 +121,7 @@ def _remove(path: Path) -> None:
 
 
 def _sync(file: Path) -> None:
-    with naming_the_file(file.name):
+    with explain_io_errors(file.name):
         descriptor = os.open(file, os.O_RDONLY)
         try:
             os.fsync(descriptor)

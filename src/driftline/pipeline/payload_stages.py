@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from driftline.engines import choose_engine
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.payloads.batch import Scheduler, local_scheduler, run_batch
 from driftline.payloads.batch_job import BatchJob, Role, open_source
 from driftline.pipeline.declaration import PayloadFlow, Pipeline
@@ -53,7 +53,7 @@ def _compare(flow: PayloadFlow, context: StageContext) -> Outcome:
 
 def _job(flow: PayloadFlow, pipeline: Pipeline) -> BatchJob:
     schema = pipeline.place(flow.schema)
-    with naming_the_file(flow.schema):
+    with explain_io_errors(flow.schema):
         content = schema.read_bytes()
     # Tasks may run elsewhere: they get absolute paths.
     sources = tuple(open_source(pipeline.place(path).resolve(), role) for path, role in _given(flow))

@@ -11,7 +11,7 @@ from typing import TypeVar, cast, get_args
 from driftline.deltas.names import check_gateway_id, check_table_name
 from driftline.deltas.schema import COLUMN_TYPES, ColumnType
 from driftline.errors import DriftlineError, PipelineError
-from driftline.files import StrPath, naming_the_file
+from driftline.files import StrPath, explain_io_errors
 from driftline.pipeline.declaration import (
     FinishHook,
     IndexFlow,
@@ -46,7 +46,7 @@ HEADER_MODES = get_args(HeaderMode)
 def load(path: StrPath) -> Pipeline:
     """Read and check a pipeline file; the first mistake is raised with its line."""
     file = Path(path)
-    with naming_the_file(file):
+    with explain_io_errors(file):
         data = file.read_bytes()
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")

@@ -16,7 +16,7 @@ from typing import Any
 
 from driftline.canonical import sha256_hex
 from driftline.errors import PipelineError
-from driftline.files import naming_the_file, write_atomically
+from driftline.files import explain_io_errors, write_atomically
 from driftline.pipeline.stages import OutputFile, Result, StageRecord
 from driftline.version import __version__
 
@@ -140,7 +140,7 @@ class RecordStore:
 
 
 def _read_run(path: Path) -> dict[str, Any]:
-    with naming_the_file(path.name):
+    with explain_io_errors(path.name):
         content = path.read_bytes()
     try:
         return _opened(content)

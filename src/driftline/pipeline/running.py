@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from driftline.errors import Cancelled, DriftlineError, LockedError
-from driftline.files import exclusive_lock, explain_os_error, naming_the_file
+from driftline.files import exclusive_lock, explain_io_errors, explain_os_error
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.engine import RunEngine
 from driftline.pipeline.fingerprints import FileFingerprint, FingerprintCache, files_below
@@ -313,7 +313,7 @@ def failed_before_start(pipeline: Pipeline) -> RunRecord:
 def locked(pipeline: Pipeline, wait_seconds: float) -> Iterator[None]:
     """Hold the pipeline's lock: two runs of one pipeline never work at the same time."""
     state = state_directory(pipeline)
-    with naming_the_file(pipeline.shown(state)):
+    with explain_io_errors(pipeline.shown(state)):
         state.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:

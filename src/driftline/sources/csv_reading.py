@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal
 
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.sources.input_file import InputFile
 
 Ragged = Literal["error", "pad", "skip"]
@@ -147,7 +147,7 @@ def decoded(stream: BinaryIO, encoding: str) -> Iterator[str]:
 
 def find_delimiter(file: InputFile, encoding: str, *, skip_blank_lines: bool) -> str:
     """The most frequent delimiter outside quotes in the first line; every quote toggles."""
-    with naming_the_file(file.name), file.open() as stream:
+    with explain_io_errors(file.name), file.open() as stream:
         counts = dict.fromkeys(DELIMITERS, 0)
         inside, at_start, seen = False, True, 0
         for piece in decoded(stream, encoding):

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, BinaryIO
 
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.sources.csv_exact import BOM
 from driftline.sources.csv_parse import parse_range, pick_records
 from driftline.sources.csv_quotes import count_quotes, quoting_is_sound, record_ends
@@ -36,7 +36,7 @@ class ByteRange:
 
     def read(self) -> bytes:
         """The bytes, as long as the file is what it was when it was opened."""
-        with naming_the_file(self.file.name), self.file.open(buffered=False) as stream:
+        with explain_io_errors(self.file.name), self.file.open(buffered=False) as stream:
             data = read_exactly(stream, self.start, self.end - self.start)
         if len(data) != self.end - self.start:
             self.file.check_unchanged()
@@ -100,7 +100,7 @@ def plan_file(file: InputFile, reading: CsvReading, target_bytes: int, pool: Exe
     """Read the first record and cut the data into ranges of about `target_bytes`."""
     if reading.encoding != UTF_8:
         return Layout(None, ())
-    with naming_the_file(file.name), file.open(buffered=False) as stream:
+    with explain_io_errors(file.name), file.open(buffered=False) as stream:
         begin = start = len(BOM) if read_exactly(stream, 0, len(BOM)) == BOM else 0
         blank = 0
         while (found := _read_record(stream, start, reading.delimiter)) is not None and reading.is_blank(found[0]):
@@ -153,7 +153,7 @@ def _boundaries(file: InputFile, stream: BinaryIO, start: int, target_bytes: int
 
 
 def _quotes_between(file: InputFile, start: int, end: int) -> int:
-    with naming_the_file(file.name), file.open(buffered=False) as stream:
+    with explain_io_errors(file.name), file.open(buffered=False) as stream:
         return sum(count_quotes(chunk) for chunk in _chunks(stream, start, end))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xxhash
 
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.sources.input_file import InputFile
 from driftline.sources.inputs import open_source
 from driftline.sources.port import ReadOptions
@@ -22,7 +22,7 @@ def fingerprint(given: str, options: ReadOptions | None = None) -> str:
 
 def _hash(file: InputFile) -> str:
     digest = xxhash.xxh3_128()
-    with naming_the_file(file.name), open(file.path, "rb", buffering=0) as stream:
+    with explain_io_errors(file.name), open(file.path, "rb", buffering=0) as stream:
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)
     file.check_unchanged()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from driftline.errors import InputError
-from driftline.files import StrPath, naming_the_file
+from driftline.files import StrPath, explain_io_errors
 
 _COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd")
 
@@ -25,7 +25,7 @@ class InputFile:
     @classmethod
     def of(cls, path: StrPath, name: str) -> InputFile:
         """Take note of a file as it is now."""
-        with naming_the_file(name):
+        with explain_io_errors(name):
             status = os.stat(path)
         return cls(os.fspath(path), name, status.st_size, status.st_mtime_ns)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from driftline.errors import InputError
-from driftline.files import StrPath, compression_of_bytes, decompressed, naming_the_file
+from driftline.files import StrPath, compression_of_bytes, decompressed, explain_io_errors
 from driftline.sources.addresses import Address, parse_address
 from driftline.sources.formats import FORMATS
 from driftline.sources.input_file import InputFile, known_suffix
@@ -80,7 +80,7 @@ def _expand(name: str) -> list[str]:
             raise InputError(f"no object matches {name}", code="not_found", path=name)
         return found
     if os.path.isdir(name):
-        with naming_the_file(name):
+        with explain_io_errors(name):
             found = sorted(entry.path for entry in os.scandir(name) if entry.is_file() and _is_data(entry.name))
         if not found:
             raise InputError(
@@ -124,7 +124,7 @@ def check_two_sides(a: StrPath, b: StrPath) -> None:
 
 def _format_of(file: InputFile, name: str) -> Format:
     """The format of one plain or packed file."""
-    with naming_the_file(name), file.open() as stream:
+    with explain_io_errors(name), file.open() as stream:
         start = stream.read(_START_BYTES)
     for magic, words in _UNREADABLE.items():
         if re.match(magic, start):
@@ -136,7 +136,7 @@ def _format_of(file: InputFile, name: str) -> Format:
 
 def _plain_file(file: InputFile, workspace: Workspace) -> InputFile:
     """The file itself, or an unpacked copy of a compressed one."""
-    with naming_the_file(file.name), file.open() as stream:
+    with explain_io_errors(file.name), file.open() as stream:
         compression = compression_of_bytes(stream.read(4))
         if compression == "plain":
             return file
@@ -147,7 +147,7 @@ def _plain_file(file: InputFile, workspace: Workspace) -> InputFile:
 def _spooled_stream(name: str, workspace: Workspace) -> InputFile:
     if name == STANDARD_INPUT:
         return _spool_packed(cast(BinaryIO, sys.stdin.buffer), "standard input", workspace)
-    with naming_the_file(name), open(name, "rb") as stream:
+    with explain_io_errors(name), open(name, "rb") as stream:
         return _spool_packed(stream, name, workspace)
 
 
@@ -158,8 +158,8 @@ def _spool_packed(raw: BinaryIO, name: str, workspace: Workspace) -> InputFile:
 
 def _spool(stream: BinaryIO, name: str, workspace: Workspace) -> InputFile:
     target = workspace.new_file("input")
-    with naming_the_file(name), open(target, "wb") as out:
+    with explain_io_errors(name), open(target, "wb") as out:
         while block := stream.read(_BLOCK_BYTES):
-            with naming_the_file(workspace.folder):
+            with explain_io_errors(workspace.folder):
                 out.write(block)
     return InputFile.of(target, name)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NoReturn
 
 from driftline.errors import InputError
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.sources.input_file import InputFile, known_suffix
 
 _CHUNK_BYTES = 1 << 20
@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 def json_rows(file: InputFile) -> Iterator[Row]:
     """All objects of a file, in order."""
-    with naming_the_file(file.name), file.open() as stream:
+    with explain_io_errors(file.name), file.open() as stream:
         is_array = known_suffix(file.name) == ".json" and _starts_array(stream.read(_CHUNK_BYTES))
         stream.seek(0)
         yield from _array_objects(stream, file.name) if is_array else _lines(stream, file.name)

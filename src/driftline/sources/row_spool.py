@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.sources.csv_parse import take_records
 from driftline.sources.input_file import InputFile
 from driftline.sources.json_cells import cells_by_column
@@ -57,7 +57,7 @@ class SpooledBatch:
         return self._read()
 
     def _read(self) -> pa.Table:
-        with naming_the_file(self.path), pa.OSFile(self.path) as file:
+        with explain_io_errors(self.path), pa.OSFile(self.path) as file:
             table = pa.ipc.open_file(file).read_all()
         missing = pa.array([_NULL] * table.num_rows, pa.large_string())
         columns = [table.column(name) if name in table.column_names else missing for name in self.header]
@@ -105,6 +105,6 @@ def _write(batch: list[Row], workspace: Workspace) -> tuple[str, int]:
 
 def _write_table(table: pa.Table, workspace: Workspace) -> str:
     target = workspace.new_file("batch.arrow")
-    with naming_the_file(target), pa.ipc.new_file(str(target), table.schema) as out:
+    with explain_io_errors(target), pa.ipc.new_file(str(target), table.schema) as out:
         out.write_table(table)
     return str(target)

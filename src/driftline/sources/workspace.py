@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 
 
 class Closeable(Protocol):
@@ -39,7 +39,7 @@ class Workspace:
     def folder(self) -> Path:
         """The folder itself."""
         if self._folder is None:
-            with naming_the_file(self._parent or tempfile.gettempdir()):
+            with explain_io_errors(self._parent or tempfile.gettempdir()):
                 self._folder = Path(tempfile.mkdtemp(prefix="driftline-", dir=self._parent))
         return self._folder
 

@@ -69,7 +69,7 @@ class SplitFacts:
 
 
 @dataclass(frozen=True)
-class Door:
+class EventDecoder:
     """How events are read: the table's name, declared types, columns and key."""
 
     table: str
@@ -131,17 +131,17 @@ def write_changeset(
     split_bytes: int = SPLIT_BYTES,
     range_bytes: int = RANGE_BYTES,
 ) -> int:
-    """Turn a file of diff events into the same bytes that the local door writes; the number of changes.
+    """Turn a file of diff events into the same bytes that the local decoder writes; the number of changes.
 
     All workers see the file, and `folder`, where parts are put. `reading` gives the cells of an event their values.
     """
     tracker = tracker or silent()
     marker = (Patchset if format_name == "patchset" else Changeset).marker
-    door = _read_door(path, table, types, reading)
+    decoder = _read_decoder(path, table, types, reading)
     splits = _split_lines(path, split_bytes)
-    facts = _facts(spark, tracker, door, splits)
+    facts = _facts(spark, tracker, decoder, splits)
     votes = [reduce(or_, column) for column in zip(*(fact.votes for fact in facts), strict=True)]
-    typed = door.collector().table(votes)
+    typed = decoder.collector().table(votes)
     if notice is not None:
         notice(describe_types(typed, types))
     count = sum(fact.events for fact in facts)
@@ -151,14 +151,14 @@ def write_changeset(
     plan = SectionPlan.of(typed, marker, count, ends_with_update=last)
     numbered = _numbered(splits, facts)
     ranges = min(plan.buckets, max(1, -(-os.path.getsize(path) // range_bytes)))
-    parts = _parts(spark, tracker, _graph(spark, door, plan, numbered, ranges, folder), len(splits) + ranges)
+    parts = _parts(spark, tracker, _graph(spark, decoder, plan, numbered, ranges, folder), len(splits) + ranges)
     if any(part.size for part in parts):
         out.write(typed.header(marker))
     join_parts(parts, out.write)
     return count
 
 
-def _read_door(path: str, table: str, types: Mapping[str, str], reading: Reading | None) -> Door:
+def _read_decoder(path: str, table: str, types: Mapping[str, str], reading: Reading | None) -> EventDecoder:
     """The columns from the schema event, the key from the first event that has one."""
     columns: tuple[str, ...] = ()
     with open(path, "rb") as lines:
@@ -167,11 +167,11 @@ def _read_door(path: str, table: str, types: Mapping[str, str], reading: Reading
             if event["type"] == "schema":
                 columns = tuple(event["columns_b"])
             elif event["type"] != "stats":
-                probe = Door(table, types, columns, (), reading).collector()
+                probe = EventDecoder(table, types, columns, (), reading).collector()
                 probe.add(event)
                 if probe.key is not None:
-                    return Door(table, types, columns, tuple(probe.key), reading)
-    return Door(table, types, columns, (), reading)
+                    return EventDecoder(table, types, columns, tuple(probe.key), reading)
+    return EventDecoder(table, types, columns, (), reading)
 
 
 def _split_lines(path: str, split_bytes: int) -> list[EventSplit]:
@@ -194,19 +194,19 @@ def _numbered(splits: list[EventSplit], facts: list[SplitFacts]) -> list[EventSp
     return [split._replace(first_event=first) for split, first in zip(splits, before, strict=False)]
 
 
-def _facts(spark: SparkSession, tracker: Tracker, door: Door, splits: list[EventSplit]) -> list[SplitFacts]:
-    frame = spark.range(0, len(splits), 1, len(splits)).mapInArrow(partial(_look_task, door, splits), SCHEMA)
+def _facts(spark: SparkSession, tracker: Tracker, decoder: EventDecoder, splits: list[EventSplit]) -> list[SplitFacts]:
+    frame = spark.range(0, len(splits), 1, len(splits)).mapInArrow(partial(_look_task, decoder, splits), SCHEMA)
     rows = watched(spark, tracker, "column types", len(splits), frame.collect)
     found = [_opened(bytes(row["blob"])) for row in rows]
     return sorted(found, key=lambda fact: fact.number)
 
 
 def _graph(
-    spark: SparkSession, door: Door, plan: SectionPlan, splits: list[EventSplit], ranges: int, folder: str
+    spark: SparkSession, decoder: EventDecoder, plan: SectionPlan, splits: list[EventSplit], ranges: int, folder: str
 ) -> DataFrame:
     return (
         spark.range(0, len(splits), 1, len(splits))
-        .mapInArrow(partial(_encode_task, door, plan, splits, ranges), SCHEMA)
+        .mapInArrow(partial(_encode_task, decoder, plan, splits, ranges), SCHEMA)
         .repartitionById(ranges, "target")
         .mapInArrow(partial(_sort_task, plan, folder), SCHEMA)
     )
@@ -217,22 +217,24 @@ def _parts(spark: SparkSession, tracker: Tracker, frame: DataFrame, tasks: int) 
     return [_opened(bytes(row["blob"])) for row in rows]
 
 
-def _look_task(door: Door, splits: list[EventSplit], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _look_task(
+    decoder: EventDecoder, splits: list[EventSplit], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     def look(number: int) -> SplitFacts:
-        collector = _collected(door, splits[number])
+        collector = _collected(decoder, splits[number])
         return SplitFacts(number, len(collector), collector.ends_with_update(), collector.votes())
 
     return pack(_fact(look, number) for number in _numbers(batches))
 
 
 def _encode_task(
-    door: Door, plan: SectionPlan, splits: list[EventSplit], ranges: int, batches: Iterator[pa.RecordBatch]
+    decoder: EventDecoder, plan: SectionPlan, splits: list[EventSplit], ranges: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     def blocks() -> Iterator[ShuffleBlock]:
         for number in _numbers(batches):
             split = splits[number]
             try:
-                records = encode_events(plan, _collected(door, split), split.first_event)
+                records = encode_events(plan, _collected(decoder, split), split.first_event)
             except DriftlineError as error:
                 yield ShuffleBlock(0, _FACT, "", number, pickle.dumps(error))
                 continue
@@ -257,17 +259,17 @@ def _sort_task(plan: SectionPlan, folder: str, batches: Iterator[pa.RecordBatch]
     return pack(blocks())
 
 
-def _collected(door: Door, split: EventSplit) -> EventCollector:
-    collector = door.collector()
+def _collected(decoder: EventDecoder, split: EventSplit) -> EventCollector:
+    collector = decoder.collector()
     with open(split.path, "rb") as file:
         file.seek(split.start)
         lines = file.read(split.size).split(b"\n")
-    if door.reading is None:
+    if decoder.reading is None:
         collector.add_lines(lines)
     else:
         for line in filter(None, lines):
             event = msgspec.json.decode(line)
-            collector.add(event if event["type"] in _FRAME else door.reading(event))
+            collector.add(event if event["type"] in _FRAME else decoder.reading(event))
     return collector
 
 

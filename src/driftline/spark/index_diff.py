@@ -18,7 +18,7 @@ from driftline.codeindex.artifacts import read_pieces
 from driftline.codeindex.diffing import ModeScheduler
 from driftline.codeindex.fingerprint import same_artifacts
 from driftline.codeindex.jobs import DiffJob
-from driftline.codeindex.kernels import AFTER, BEFORE, Split, Wanted, path_of, plan_splits
+from driftline.codeindex.kernels import AFTER, BEFORE, SelectedRows, Split, path_of, plan_splits
 from driftline.codeindex.mode_diff import IndexSide, ModeDiff, diff_mode, note_file_counts, open_side
 from driftline.codeindex.options import V2, DiffOptions
 from driftline.codeindex.resolve import IndexDir
@@ -159,18 +159,18 @@ class _ModeRun:
         task = tasks.inside_task(self.result.mode, self.options)
         return self._sorted_by(records, "key", "tag").mapInArrow(task, tasks.EVENT_SCHEMA)
 
-    def _wanted(self, compared: DataFrame) -> dict[int, Wanted] | None:
+    def _wanted(self, compared: DataFrame) -> dict[int, SelectedRows] | None:
         """What tasks look for; None where nothing is to be looked into."""
         count = self.result.counts["file.modified"] + self.result.counts["file.renamed"]
         if count == 0:
             return None
         if count > WANTED_FILES_LIMIT:
-            return {BEFORE: Wanted(), AFTER: Wanted()}
+            return {BEFORE: SelectedRows(), AFTER: SelectedRows()}
         rows = compared.select("key", "old_key", "ids").collect()
         paths = {BEFORE: {path_of(row.old_key) for row in rows}, AFTER: {path_of(row.key) for row in rows}}
         ids = [json.loads(row.ids) for row in rows]
         return {
-            side: Wanted(frozenset(paths[side]), frozenset(text for both in ids for text in both[side]))
+            side: SelectedRows(frozenset(paths[side]), frozenset(text for both in ids for text in both[side]))
             for side in (BEFORE, AFTER)
         }
 
@@ -185,7 +185,7 @@ class _ModeRun:
             "key", f"{tasks.CHANGE_TAG} as tag", "kind", "0 as side", "0L as count", "payload", empty
         )
 
-    def _chunk_records(self, places: DataFrame, wanted: dict[int, Wanted]) -> DataFrame:
+    def _chunk_records(self, places: DataFrame, wanted: dict[int, SelectedRows]) -> DataFrame:
         scan = tasks.chunks_scan(wanted, self.options.max_chunks_per_file)
         rows = self._keep(self._scan([side.chunk_meta for side in self.sides], scan))
         named = rows.where("key is not null")
@@ -226,7 +226,7 @@ class _ModeRun:
         rows = ids.distinct().collect()
         return {side: frozenset(row.row_id for row in rows if row.side == side) for side in (BEFORE, AFTER)}
 
-    def _import_records(self, places: DataFrame, wanted: dict[int, Wanted]) -> DataFrame:
+    def _import_records(self, places: DataFrame, wanted: dict[int, SelectedRows]) -> DataFrame:
         rows = self._keep(self._scan([side.file_relations for side in self.sides], tasks.imports_scan(wanted)))
         skipped = rows.where("key is null").groupBy("side").sum("count").collect()
         self._note_skipped({row[0]: row[1] for row in skipped})

@@ -17,7 +17,7 @@ from driftline.codeindex import kernels
 from driftline.codeindex.events import Event, file_event
 from driftline.codeindex.files_changed import FileChange
 from driftline.codeindex.json_values import compact_json
-from driftline.codeindex.kernels import Record, Split, Wanted, change_from_payload, change_payload, path_key
+from driftline.codeindex.kernels import Record, SelectedRows, Split, change_from_payload, change_payload, path_key
 from driftline.codeindex.options import DiffOptions
 from driftline.errors import DriftlineError, EngineError, IndexRefError
 
@@ -58,7 +58,7 @@ def files_scan() -> Task:
     return scan_task(kernels.scan_files)
 
 
-def chunks_scan(wanted: dict[int, Wanted], limit: int) -> Task:
+def chunks_scan(wanted: dict[int, SelectedRows], limit: int) -> Task:
     """Wanted rows of `chunk_meta`."""
     return scan_task(lambda split: kernels.scan_chunks(split, wanted[split.side], limit))
 
@@ -68,7 +68,7 @@ def cold_scan(wanted: dict[int, Collection[str] | None]) -> Task:
     return scan_task(lambda split: kernels.scan_cold(split, wanted[split.side]))
 
 
-def imports_scan(wanted: dict[int, Wanted]) -> Task:
+def imports_scan(wanted: dict[int, SelectedRows]) -> Task:
     """Wanted rows of `file_relations`."""
     return scan_task(lambda split: kernels.scan_imports(split, wanted[split.side]))
 

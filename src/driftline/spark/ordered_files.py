@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftline.errors import StorageError
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 
 Write = Callable[[bytes | memoryview], object]
 
@@ -33,7 +33,7 @@ def write_part(folder: str, range_number: int, pieces: Iterable[bytes | memoryvi
     """Write one range of the output into a new file of a folder that the driver sees too."""
     path = os.path.join(folder, f"range-{range_number:06d}-{secrets.token_hex(8)}")
     size = 0
-    with naming_the_file(path), open(path, "xb", buffering=0) as out:
+    with explain_io_errors(path), open(path, "xb", buffering=0) as out:
         for piece in pieces:
             size += _write_all(out, piece)
     return OrderedPart(range_number, path, 0, size)
@@ -50,7 +50,7 @@ def _write_all(out: Any, piece: bytes | memoryview) -> int:
 def join_parts(parts: Iterable[OrderedPart], write: Write) -> None:
     """Stream the parts into one output, in order."""
     for part in sorted(parts, key=lambda one: (one.range, one.start)):
-        with naming_the_file(part.path), open(part.path, "rb", buffering=0) as stream:
+        with explain_io_errors(part.path), open(part.path, "rb", buffering=0) as stream:
             stream.seek(part.start)
             _copy(stream, part, write)
 

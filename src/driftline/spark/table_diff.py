@@ -31,19 +31,19 @@ from driftline.spark.table_diff_tasks import (
     TaskPlan,
     check_visible,
     encode_task,
+    hash_task,
     match_task,
     pick_task,
-    print_task,
 )
 from driftline.spark.task_pool import TaskPool
 from driftline.spark.watching import is_connect_session, watched
 from driftline.tables.columns import settle_columns
 from driftline.tables.engines import DiffJob
 from driftline.tables.events import column_stats_event, event_line, schema_event, stats_line
+from driftline.tables.hashed_sides import check_unchanged, sides_of
 from driftline.tables.local import open_sides
-from driftline.tables.printed_sides import check_unchanged, sides_of
-from driftline.tables.prints import new_seeds
 from driftline.tables.problems import Side, raise_first
+from driftline.tables.row_hashes import new_seeds
 from driftline.tables.stages import TablePlan
 from driftline.tables.stats import Stats
 
@@ -242,7 +242,7 @@ def _task_graph(spark: SparkSession, tasks: TaskPlan) -> tuple[DataFrame, int]:
     groups, buckets, ranges = max(1, len(tasks.groups)), tasks.table.buckets, len(tasks.bounds) + 1
     frame = (
         spark.range(0, len(tasks.groups), 1, groups)
-        .mapInArrow(print_task(tasks), SCHEMA)
+        .mapInArrow(hash_task(tasks), SCHEMA)
         .repartitionById(buckets, "target")
         .mapInArrow(match_task(tasks), SCHEMA)
         .repartitionById(groups, "target")

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from driftline.sources.port import SplitSide
 from driftline.tables.ordering import choose_bounds, order_values
-from driftline.tables.prints import as_frame
+from driftline.tables.row_hashes import as_frame
 from driftline.tables.stages import TablePlan
 
 _LOOKED_AT = 24  # splits of a side

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from driftline.errors import DriftlineError
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.sources.port import SplitSide
 from driftline.spark.ordered_files import OrderedPart
 from driftline.spark.table_diff_tasks import FACT, PART, BucketFact, ChangesFact
 from driftline.tables.columns import Comparison
-from driftline.tables.printed_sides import PrintedSide, total_stats
+from driftline.tables.hashed_sides import HashedSide, total_stats
 from driftline.tables.problems import Side
-from driftline.tables.stages import PrintedSplit, TablePlan
+from driftline.tables.stages import HashedSplit, TablePlan
 from driftline.tables.stats import Stats
 
 
@@ -24,13 +24,13 @@ from driftline.tables.stats import Stats
 class Findings:
     """Facts by split and bucket, and the parts of the output."""
 
-    printed: dict[tuple[str, int], PrintedSplit] = field(default_factory=dict)
+    hashed: dict[tuple[str, int], HashedSplit] = field(default_factory=dict)
     buckets: list[BucketFact] = field(default_factory=list)
     changes: list[tuple[int, ...]] = field(default_factory=list)
     errors: list[tuple[str, int, DriftlineError]] = field(default_factory=list)
     parts: list[OrderedPart] = field(default_factory=list)
 
-    def stats(self, plan: TablePlan, a: PrintedSide, b: PrintedSide) -> Stats:
+    def stats(self, plan: TablePlan, a: HashedSide, b: HashedSide) -> Stats:
         """The counts of all buckets together."""
         return total_stats((bucket.stats for bucket in self.buckets), plan, a, b)
 
@@ -49,19 +49,19 @@ class Findings:
         for _, _, error in sorted(self.errors, key=lambda one: one[:2]):
             raise error
 
-    def side(self, side: Side, layout: SplitSide) -> PrintedSide:
+    def side(self, side: Side, layout: SplitSide) -> HashedSide:
         """The facts of one side, split after split."""
-        found = PrintedSide(side, layout)
+        found = HashedSide(side, layout)
         for number in range(len(layout.splits)):
-            found.note(self.printed[side, number])
+            found.note(self.hashed[side, number])
         return found
 
     def note(self, fact: Any, side: str, number: int) -> None:
         """Take a fact into account."""
         if isinstance(fact, DriftlineError):
             self.errors.append((side, number, fact))
-        elif isinstance(fact, PrintedSplit):
-            self.printed[side, number] = fact
+        elif isinstance(fact, HashedSplit):
+            self.hashed[side, number] = fact
         elif isinstance(fact, ChangesFact):
             self.changes += fact.counts
         else:
@@ -79,7 +79,7 @@ def gather(rows: Iterable[Any], spool: Path) -> Findings:
             elif row["kind"] == PART:
                 findings.parts.append(_unpickled(row["blob"]))
             else:
-                with naming_the_file(spool):
+                with explain_io_errors(spool):
                     stream = stream or open(spool, "wb")  # noqa: SIM115 - closed below
                     findings.parts.append(OrderedPart(row["target"], str(spool), stream.tell(), len(row["blob"])))
                     stream.write(row["blob"])

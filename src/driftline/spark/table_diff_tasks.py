@@ -1,6 +1,6 @@
 """The tasks of a table diff: the kernels of `driftline.tables`, fed with blocks and sending blocks.
 
-The way of the data: `print_task` → bucket → `match_task` → split → `pick_task` → range → `encode_task` → driver.
+The way of the data: `hash_task` → bucket → `match_task` → split → `pick_task` → range → `encode_task` → driver.
 Facts (row counts, problems, statistics) are small and travel along to the driver. Whatever goes wrong with the
 input is a fact too, because a failed task would only be tried again and end in a stack trace.
 """
@@ -22,20 +22,20 @@ import polars as pl
 import pyarrow as pa
 
 from driftline.errors import DriftlineError, InputError, StorageError
-from driftline.files import naming_the_file, write_all
+from driftline.files import explain_io_errors, write_all
 from driftline.sources.input_file import InputFile
 from driftline.sources.port import Split
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import write_part
 from driftline.spark.shuffle_blocks import BLOCK_BYTES, ShuffleBlock, pack, unpack
 from driftline.tables.chunk_ranges import cut_chunks, encode_cut, range_bounds
-from driftline.tables.matching import WANTED, Duplicate, HashCollision, Wanted
+from driftline.tables.hashed_sides import row_blocks
+from driftline.tables.matching import SELECTED_ROW, Duplicate, HashCollision, SelectedRows
 from driftline.tables.ordering import RowChunk, cut_points, join_chunks
-from driftline.tables.printed_sides import row_blocks
-from driftline.tables.prints import PRINT, Prints, join_prints, split_of
 from driftline.tables.problems import Side
+from driftline.tables.row_hashes import ROW_HASH, RowHashes, join_hashes, split_of
 from driftline.tables.spill import ChunkStore
-from driftline.tables.stages import PrintedSplit, TablePlan, match_bucket, pick_rows, print_split
+from driftline.tables.stages import HashedSplit, TablePlan, hash_split, match_bucket, pick_rows
 from driftline.tables.stats import Stats
 
 FACT, PART, LINES = "fact", "part", "lines"
@@ -113,10 +113,10 @@ class ChangesFact:
     counts: list[tuple[int, ...]]
 
 
-Fact = PrintedSplit | BucketFact | ChangesFact | DriftlineError
+Fact = HashedSplit | BucketFact | ChangesFact | DriftlineError
 
 
-def print_task(plan: TaskPlan) -> Task:
+def hash_task(plan: TaskPlan) -> Task:
     """Numbers of groups of splits in, row hashes by bucket out."""
 
     def run(batches: Batches) -> Batches:
@@ -156,35 +156,37 @@ def encode_task(plan: TaskPlan) -> Task:
 
 def _hash_group(number: int, plan: TaskPlan) -> Iterator[ShuffleBlock]:
     group = plan.groups[number]
-    by_bucket: defaultdict[int, list[Prints]] = defaultdict(list)
+    by_bucket: defaultdict[int, list[RowHashes]] = defaultdict(list)
     for one in plan.splits[group.start : group.stop]:
         try:
             check_visible(one.split.files)
-            printed = print_split(one.split, one.side, one.number, plan.table)
+            hashed = hash_split(one.split, one.side, one.number, plan.table)
         except DriftlineError as error:
             yield _fact(error, one.side, one.number)
             return
-        yield _fact(replace(printed, parts=()), one.side, one.number)
-        for bucket, prints in _by_bucket(printed, one, plan):
-            if len(prints):
-                by_bucket[bucket].append(prints)
+        yield _fact(replace(hashed, parts=()), one.side, one.number)
+        for bucket, hashes in _by_bucket(hashed, one, plan):
+            if len(hashes):
+                by_bucket[bucket].append(hashes)
     send = _hashes_inline if plan.folder is None else partial(_hashes_in_file, folder=plan.folder)
     yield from send(by_bucket, plan.splits[group.start].side, number)
 
 
-def _hashes_inline(by_bucket: dict[int, list[Prints]], side: Side, group: int) -> Iterator[ShuffleBlock]:
+def _hashes_inline(by_bucket: dict[int, list[RowHashes]], side: Side, group: int) -> Iterator[ShuffleBlock]:
     for bucket in sorted(by_bucket):
-        prints = join_prints(by_bucket.pop(bucket))
-        step = BLOCK_BYTES // prints.itemsize
-        for start in range(0, len(prints), step):
-            yield ShuffleBlock(bucket, _HASHES, side, group, prints[start : start + step].tobytes())
+        hashes = join_hashes(by_bucket.pop(bucket))
+        step = BLOCK_BYTES // hashes.itemsize
+        for start in range(0, len(hashes), step):
+            yield ShuffleBlock(bucket, _HASHES, side, group, hashes[start : start + step].tobytes())
 
 
-def _hashes_in_file(by_bucket: dict[int, list[Prints]], side: Side, group: int, folder: str) -> Iterator[ShuffleBlock]:
+def _hashes_in_file(
+    by_bucket: dict[int, list[RowHashes]], side: Side, group: int, folder: str
+) -> Iterator[ShuffleBlock]:
     """Where tasks share storage, the shuffle only says where hashes are: in one file for each attempt at a group."""
     path = os.path.join(folder, f"hashes-{group:06d}-{secrets.token_hex(8)}")
     start = 0
-    with naming_the_file(path), open(path, "xb", buffering=0) as out:
+    with explain_io_errors(path), open(path, "xb", buffering=0) as out:
         for bucket in sorted(by_bucket):
             parts = by_bucket.pop(bucket)
             size = sum([write_all(out, part.data) for part in parts])
@@ -192,12 +194,12 @@ def _hashes_in_file(by_bucket: dict[int, list[Prints]], side: Side, group: int, 
             start += size
 
 
-def hashes_of(block: ShuffleBlock, kind: np.dtype[Any] = PRINT) -> Prints:
+def hashes_of(block: ShuffleBlock, kind: np.dtype[Any] = ROW_HASH) -> RowHashes:
     """The row hashes that a block carries, or names."""
     if block.kind == _HASHES:
         return np.frombuffer(block.blob, kind)
     path, start, size = pickle.loads(block.blob)  # noqa: S301 - made by our own task
-    with naming_the_file(path):
+    with explain_io_errors(path):
         found = np.fromfile(path, kind, size // kind.itemsize, offset=start)
     if found.nbytes != size:
         raise StorageError(f"row hashes vanished or were cut short: {path}", code="part_lost")
@@ -220,10 +222,10 @@ def check_visible(files: Sequence[InputFile]) -> None:
         ) from error
 
 
-def _by_bucket(printed: PrintedSplit, one: SidedSplit, plan: TaskPlan) -> Iterable[tuple[int, Prints]]:
-    if plan.table.options.has_row_numbers and printed.parts:
-        return row_blocks(printed.parts[0], one.rows_before, plan.block_rows)
-    return enumerate(printed.parts)
+def _by_bucket(hashed: HashedSplit, one: SidedSplit, plan: TaskPlan) -> Iterable[tuple[int, RowHashes]]:
+    if plan.table.options.has_row_numbers and hashed.parts:
+        return row_blocks(hashed.parts[0], one.rows_before, plan.block_rows)
+    return enumerate(hashed.parts)
 
 
 def _match(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBlock]:
@@ -248,13 +250,13 @@ def _match(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBl
         yield from _wanted_by_group(found.wanted_b, "B", plan.splits_of_a, plan)
 
 
-def _in_file_order(blocks: list[ShuffleBlock], plan: TaskPlan) -> list[Prints]:
+def _in_file_order(blocks: list[ShuffleBlock], plan: TaskPlan) -> list[RowHashes]:
     # A shuffle promises no order.
-    parts = [hashes_of(block, plan.table.print_type) for block in blocks]
+    parts = [hashes_of(block, plan.table.row_hash_type) for block in blocks]
     return sorted((part for part in parts if len(part)), key=lambda part: int(part["place"][0]))
 
 
-def _wanted_by_group(wanted: Wanted, side: Side, first_split: int, plan: TaskPlan) -> Iterator[ShuffleBlock]:
+def _wanted_by_group(wanted: SelectedRows, side: Side, first_split: int, plan: TaskPlan) -> Iterator[ShuffleBlock]:
     wanted = wanted[np.argsort(wanted["place"])]
     groups = plan.group_of[split_of(wanted["place"]).astype(np.int64) + first_split]
     borders = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(wanted)]
@@ -264,17 +266,17 @@ def _wanted_by_group(wanted: Wanted, side: Side, first_split: int, plan: TaskPla
 
 
 def _pick(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBlock]:
-    wanted: defaultdict[int, list[Wanted]] = defaultdict(list)
+    wanted: defaultdict[int, list[SelectedRows]] = defaultdict(list)
     for block in blocks:
         if block.kind == FACT:
             yield block
         else:
-            wanted[block.target].append(np.frombuffer(block.blob, WANTED))
+            wanted[block.target].append(np.frombuffer(block.blob, SELECTED_ROW))
     for number in sorted(wanted):
         yield from _pick_group(number, np.concatenate(wanted.pop(number)), plan)
 
 
-def _pick_group(number: int, wanted: Wanted, plan: TaskPlan) -> Iterator[ShuffleBlock]:
+def _pick_group(number: int, wanted: SelectedRows, plan: TaskPlan) -> Iterator[ShuffleBlock]:
     group = plan.groups[number]
     splits = plan.splits[group.start : group.stop]
     wanted = wanted[np.argsort(wanted["place"])]

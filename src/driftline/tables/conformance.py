@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from driftline.errors import DriftlineError, InputError
-from driftline.files import StrPath, naming_the_file
+from driftline.files import StrPath, explain_io_errors
 from driftline.tables.engines import DiffJob, find_engine
 from driftline.tables.options import check_options, option_names
 
@@ -34,7 +34,7 @@ class Outcome:
 def find_fixtures(folder: StrPath) -> list[Path]:
     """The folder itself if it is a fixture, else all fixtures below it, in order."""
     root = Path(folder)
-    with naming_the_file(root):
+    with explain_io_errors(root):
         root.stat()
     found = sorted(path.parent for path in root.rglob(_CONFIG))
     if not found:
@@ -77,7 +77,7 @@ def _job_of(fixture: Path, master: str | None) -> DiffJob:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    with naming_the_file(path):
+    with explain_io_errors(path):
         content = path.read_bytes()
     try:
         value = json.loads(content)

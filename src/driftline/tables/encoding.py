@@ -13,7 +13,7 @@ from driftline.tables.columns import Comparison
 from driftline.tables.matching import RowKind
 from driftline.tables.options import DiffOptions
 from driftline.tables.ordering import ROW_NUMBER, RowChunk
-from driftline.tables.prints import column_name
+from driftline.tables.row_hashes import column_name
 
 _Part = str | pl.Series
 

@@ -20,7 +20,7 @@ TableInput = StrPath | Any  # a name, or a table itself: see `sources.objects`
 
 ENGINES: dict[str, str] = {
     "local": "driftline.tables.local:run",
-    "kernels": "driftline.tables.local:run_kernels",  # local without the shortcut for small files
+    "vectorized": "driftline.tables.local:run_vectorized",  # local without the shortcut for small files
     "spark": "driftline.spark.table_diff_start:run",
 }
 
@@ -62,7 +62,7 @@ def choose_engine(wanted: str, job: DiffJob) -> engines.EngineChoice:
     def size() -> int:
         return _size_of(job.a) + _size_of(job.b)
 
-    if wanted == "kernels":  # for tests
+    if wanted == "vectorized":  # for tests
         return engines.EngineChoice(wanted, "as asked")
     return engines.choose_engine("tables", wanted, size=size, master=job.master)
 

@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 SMALL_BYTES = 4 << 20  # both files together; plain Python is done before Polars is imported
 _KEPT_BYTES = 64 << 20  # of the files' bytes: about what is parsed while Polars is imported
 _RANGE_BYTES = 12 << 20  # rows of one range of the output; encoding them takes about ten times as much
-_PRINT_BYTES = 192 << 20  # held as many small arrays; beyond it appending to files is faster and takes half the memory
+_HASH_BYTES = 192 << 20  # held as many small arrays; beyond it appending to files is faster and takes half the memory
 _BASE_BYTES = 200 << 20  # what Python, Arrow and Polars take for themselves
 
 
@@ -44,7 +44,7 @@ class LocalPlan:
     kept_bytes: int = _KEPT_BYTES
     bucket_rows: int = 400_000
     range_bytes: int = _RANGE_BYTES
-    print_bytes: int = _PRINT_BYTES
+    hash_bytes: int = _HASH_BYTES
     chunk_bytes: int = 1 << 30
 
     @classmethod
@@ -59,13 +59,13 @@ class LocalPlan:
             kept_bytes=min(_KEPT_BYTES, free // 6),
             bucket_rows=max(10_000, piece // 24),
             range_bytes=min(_RANGE_BYTES, piece),
-            print_bytes=min(_PRINT_BYTES, free // 4),
+            hash_bytes=min(_HASH_BYTES, free // 4),
             chunk_bytes=free // 8,
         )
 
 
 def run(job: DiffJob, write: Write) -> Stats:
-    """Diff on this machine: small CSV files in plain Python, everything else with the kernels."""
+    """Diff on this machine: small CSV files in plain Python, everything else vectorized."""
     with Workspace() as workspace:
         a, b = open_sides(job, workspace)
         if a.size + b.size <= SMALL_BYTES and not a.typed and not b.typed:
@@ -73,8 +73,8 @@ def run(job: DiffJob, write: Write) -> Stats:
         return _run_kernels(a, b, job, write, workspace, None)
 
 
-def run_kernels(job: DiffJob, write: Write, plan: LocalPlan | None = None) -> Stats:
-    """Diff on this machine with the kernels, whatever the size."""
+def run_vectorized(job: DiffJob, write: Write, plan: LocalPlan | None = None) -> Stats:
+    """Diff on this machine vectorized, whatever the size."""
     with Workspace() as workspace:
         return _run_kernels(*open_sides(job, workspace), job, write, workspace, plan)
 

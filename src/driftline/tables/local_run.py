@@ -1,4 +1,4 @@
-"""One local run, step by step: settle the splits, print, match, pick, encode."""
+"""One local run, step by step: settle the splits, hash, match, pick, encode."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from driftline.tables.chunk_ranges import cut_chunks, encode_cut, range_bounds
 from driftline.tables.columns import settle_columns
 from driftline.tables.encoding import Encoded
 from driftline.tables.engines import DiffJob
+from driftline.tables.hashed_sides import HashedSide, check_unchanged, row_blocks, sides_of, total_stats
 from driftline.tables.local import LocalPlan, ordered_map
-from driftline.tables.matching import HashCollision, Matches, Wanted
-from driftline.tables.printed_sides import PrintedSide, check_unchanged, row_blocks, sides_of, total_stats
-from driftline.tables.prints import Prints, new_seeds, split_of
+from driftline.tables.matching import HashCollision, Matches, SelectedRows
 from driftline.tables.problems import Side, raise_first
-from driftline.tables.spill import ChunkStore, PrintStore
+from driftline.tables.row_hashes import RowHashes, new_seeds, split_of
+from driftline.tables.spill import ChunkStore, HashStore
 from driftline.tables.stages import (
-    PrintedSplit,
+    HashedSplit,
     TablePlan,
+    hash_split,
     match_bucket,
     pick_rows,
-    print_split,
 )
 from driftline.tables.stats import Stats
 
@@ -38,11 +38,11 @@ class Matched:
     """Everything is known but the text of the events."""
 
     plan: TablePlan
-    a: PrintedSide
-    b: PrintedSide
+    a: HashedSide
+    b: HashedSide
     stats: Stats
-    wanted_a: Wanted
-    wanted_b: Wanted
+    wanted_a: SelectedRows
+    wanted_b: SelectedRows
 
 
 class LocalRun:
@@ -87,11 +87,11 @@ class LocalRun:
                 raise
             return None
         plan = TablePlan(self.job.options, compared, new_seeds(), buckets)
-        store = PrintStore(self.workspace, self.sizes.print_bytes, plan.print_type)
-        printed_a, printed_b = self._print_sides(a, b, plan, store)
-        if not (printed_a.sound and printed_b.sound):
+        store = HashStore(self.workspace, self.sizes.hash_bytes, plan.row_hash_type)
+        hashed_a, hashed_b = self._hash_sides(a, b, plan, store)
+        if not (hashed_a.sound and hashed_b.sound):
             return None
-        return self._match_prints(plan, printed_a, printed_b, store)
+        return self._match_hashes(plan, hashed_a, hashed_b, store)
 
     def _bucket_count(self, rows: int) -> int:
         """Enough buckets of the planned size; more than one are a multiple of the threads, so that none waits idle."""
@@ -103,10 +103,10 @@ class LocalRun:
         results = ordered_map(self.pool, _is_sound, ((split,) for split in side.splits), self.sizes.threads * 2)
         return all(results)
 
-    def _print_sides(
-        self, a: SplitSide, b: SplitSide, plan: TablePlan, store: PrintStore
-    ) -> tuple[PrintedSide, PrintedSide]:
-        found_a, found_b = PrintedSide("A", a), PrintedSide("B", b)
+    def _hash_sides(
+        self, a: SplitSide, b: SplitSide, plan: TablePlan, store: HashStore
+    ) -> tuple[HashedSide, HashedSide]:
+        found_a, found_b = HashedSide("A", a), HashedSide("B", b)
         owners = [found_a] * len(a.splits) + [found_b] * len(b.splits)
         work = (
             (split, side, number, plan)
@@ -114,20 +114,20 @@ class LocalRun:
             for number, split in enumerate(layout.splits)
         )
         with self.job.tracker.phase("read", total=a.size + b.size, unit="bytes"):
-            results = ordered_map(self.pool, print_split, work, self.sizes.threads * 2)
-            for owner, printed in zip(owners, results, strict=True):
-                for bucket, prints in self._buckets(printed, owner.total_rows, plan):
-                    store.add(owner.side, bucket, prints)
-                owner.note(printed)
-                self.job.tracker.advance(owner.layout.splits[printed.number].size)
+            results = ordered_map(self.pool, hash_split, work, self.sizes.threads * 2)
+            for owner, hashed in zip(owners, results, strict=True):
+                for bucket, hashes in self._buckets(hashed, owner.total_rows, plan):
+                    store.add(owner.side, bucket, hashes)
+                owner.note(hashed)
+                self.job.tracker.advance(owner.layout.splits[hashed.number].size)
         return found_a, found_b
 
-    def _buckets(self, printed: PrintedSplit, first_row: int, plan: TablePlan) -> Iterable[tuple[int, Prints]]:
-        if plan.options.has_row_numbers and printed.parts:
-            return row_blocks(printed.parts[0], first_row, self.sizes.bucket_rows)
-        return enumerate(printed.parts)
+    def _buckets(self, hashed: HashedSplit, first_row: int, plan: TablePlan) -> Iterable[tuple[int, RowHashes]]:
+        if plan.options.has_row_numbers and hashed.parts:
+            return row_blocks(hashed.parts[0], first_row, self.sizes.bucket_rows)
+        return enumerate(hashed.parts)
 
-    def _match_prints(self, plan: TablePlan, a: PrintedSide, b: PrintedSide, store: PrintStore) -> Matched:
+    def _match_hashes(self, plan: TablePlan, a: HashedSide, b: HashedSide, store: HashStore) -> Matched:
         problems = [*a.problems, *b.problems]
         raise_first(problem for problem in problems if problem.side == "A" and problem.kind != "duplicate_key")
         buckets = plan.buckets
@@ -178,7 +178,7 @@ class LocalRun:
         return stores[0], stores[1]
 
 
-def _picks(side: PrintedSide, wanted: Wanted) -> list[tuple[Split, Side, Wanted, int]]:
+def _picks(side: HashedSide, wanted: SelectedRows) -> list[tuple[Split, Side, SelectedRows, int]]:
     """The splits that hold wanted rows, with those rows and the number of the split's first record."""
     wanted = wanted[np.argsort(wanted["place"])]
     numbers = np.arange(len(side.layout.splits) + 1, dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""Kernel: the prints of A and B of one bucket to counts, wanted rows and duplicate keys."""
+"""Kernel: the hashes of A and B of one bucket to counts, wanted rows and duplicate keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import polars as pl
 from driftline.tables.cell_columns import measure_count, within
 from driftline.tables.cells import CellRule
 from driftline.tables.matching_rows import match_alike
-from driftline.tables.prints import EXACT, KEY, KEY_2, MEASURES, PLACE, ROW, ROW_2, Numbers, Prints, print_columns
+from driftline.tables.row_hashes import EXACT, KEY, KEY_2, MEASURES, PLACE, ROW, ROW_2, Numbers, RowHashes, hash_columns
 from driftline.tables.stats import Stats
 
 
@@ -30,8 +30,8 @@ class RowKind(IntEnum):
 
 
 # `turn` orders rows that share an order value: pairs and removed rows by A's place, then added rows by B's.
-WANTED = np.dtype([("place", "<u8"), ("turn", "<u8"), ("kind", "u1")])
-Wanted = npt.NDArray[Any]
+SELECTED_ROW = np.dtype([("place", "<u8"), ("turn", "<u8"), ("kind", "u1")])
+SelectedRows = npt.NDArray[Any]
 _Index = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
 _ADDED_TURN = np.uint64(1 << 63)
@@ -54,20 +54,20 @@ class Matches:
     """What one bucket has to say; the row data of `wanted_a` and `wanted_b` is still to be fetched."""
 
     stats: Stats = field(default_factory=Stats)
-    wanted_a: Wanted = field(default_factory=lambda: np.empty(0, WANTED))
-    wanted_b: Wanted = field(default_factory=lambda: np.empty(0, WANTED))
+    wanted_a: SelectedRows = field(default_factory=lambda: np.empty(0, SELECTED_ROW))
+    wanted_b: SelectedRows = field(default_factory=lambda: np.empty(0, SELECTED_ROW))
     duplicate_a: Duplicate | None = None
     duplicate_b: Duplicate | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How prints that meet are judged: equal hashes, and measures that are near enough."""
+    """How hashes that meet are judged: equal hashes, and measures that are near enough."""
 
     tolerant: Sequence[CellRule] = ()
 
     def differing(self, a: Numbers, b: Numbers, in_a: Any, in_b: Any) -> _Mask:
-        """Which of the rows that meet differ; prints column by column, and the positions of the rows in them."""
+        """Which of the rows that meet differ; hashes column by column, and the positions of the rows in them."""
         differs: _Mask = (a[ROW][in_a] != b[ROW][in_b]) | (a[ROW_2][in_a] != b[ROW_2][in_b])
         at = MEASURES
         for rule in self.tolerant:
@@ -83,10 +83,10 @@ EXACTLY = Verdict()
 
 
 def match_keyed(
-    prints_a: Prints, prints_b: Prints, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
+    hashes_a: RowHashes, hashes_b: RowHashes, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
 ) -> Matches:
     """Match rows by key; duplicate keys end the matching, as there will be an error."""
-    a, b = print_columns(prints_a), print_columns(prints_b)
+    a, b = hash_columns(hashes_a), hash_columns(hashes_b)
     keys_a, keys_b = pl.Series(a[KEY]), pl.Series(b[KEY])
     # Before joining, as a key that repeats on both sides would multiply. Now every row of A has at most one partner.
     if _has_duplicates(keys_b):
@@ -102,27 +102,27 @@ def match_keyed(
 
 
 def match_kept(
-    prints_a: Prints, prints_b: Prints, *, last: bool, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
+    hashes_a: RowHashes, hashes_b: RowHashes, *, last: bool, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
 ) -> Matches:
     """Match the first or last row of every key; the others are counted."""
-    kept_a, kept_b = _one_of_each(prints_a, last), _one_of_each(prints_b, last)
+    kept_a, kept_b = _one_of_each(hashes_a, last), _one_of_each(hashes_b, last)
     found = match_keyed(kept_a, kept_b, emit_unchanged=emit_unchanged, verdict=verdict)
-    dropped_a, dropped_b = len(prints_a) - len(kept_a), len(prints_b) - len(kept_b)
+    dropped_a, dropped_b = len(hashes_a) - len(kept_a), len(hashes_b) - len(kept_b)
     return replace(found, stats=replace(found.stats, dropped_a=dropped_a, dropped_b=dropped_b))
 
 
-def _one_of_each(prints: Prints, last: bool) -> Prints:
-    frame = pl.DataFrame({name: np.ascontiguousarray(prints[name]) for name in ("key", "key_2", "place")})
+def _one_of_each(hashes: RowHashes, last: bool) -> RowHashes:
+    frame = pl.DataFrame({name: np.ascontiguousarray(hashes[name]) for name in ("key", "key_2", "place")})
     chosen = frame.with_row_index("at").sort("place").unique(["key", "key_2"], keep="last" if last else "first")
-    kept: Prints = prints[np.sort(chosen["at"].to_numpy())]
+    kept: RowHashes = hashes[np.sort(chosen["at"].to_numpy())]
     return kept
 
 
 def match_groups(
-    prints_a: Prints, prints_b: Prints, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
+    hashes_a: RowHashes, hashes_b: RowHashes, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
 ) -> Matches:
     """Match the rows of each key, of which there may be several, with those that are most like them."""
-    a, b = print_columns(prints_a), print_columns(prints_b)
+    a, b = hash_columns(hashes_a), hash_columns(hashes_b)
     repeated = _repeated_keys(a, b)
     single_a, single_b = _is_single(a, repeated), _is_single(b, repeated)
     at_a, at_b = np.flatnonzero(single_a), np.flatnonzero(single_b)
@@ -136,7 +136,7 @@ def match_groups(
 
 
 class _Met(NamedTuple):
-    """Positions in the prints: of rows that meet, and of rows that meet nobody."""
+    """Positions in the hashes: of rows that meet, and of rows that meet nobody."""
 
     in_a: _Index
     in_b: _Index
@@ -157,17 +157,17 @@ def _repeated_keys(a: Numbers, b: Numbers) -> pl.Series:
     return pl.concat([one.filter(pl.col("rows") > 1).to_series(0) for one in counted]).unique()
 
 
-def _is_single(prints: Numbers, repeated: pl.Series) -> _Mask:
-    return ~pl.Series(prints[KEY]).is_in(repeated.to_list()).to_numpy()
+def _is_single(hashes: Numbers, repeated: pl.Series) -> _Mask:
+    return ~pl.Series(hashes[KEY]).is_in(repeated.to_list()).to_numpy()
 
 
 def _met_in_groups(a: Numbers, b: Numbers, at_a: _Index, at_b: _Index, verdict: Verdict) -> list[_Met]:
     groups: defaultdict[tuple[int, int], tuple[list[_HashedRow], list[_HashedRow]]] = defaultdict(lambda: ([], []))
     forms = [ROW, ROW_2, *([EXACT] if len(a) > EXACT else [])]
-    for side, (prints, positions) in enumerate(((a, at_a), (b, at_b))):
-        for at in positions[np.argsort(prints[PLACE][positions])]:
-            row = _HashedRow(int(at), tuple(int(prints[name, at]) for name in forms))
-            groups[int(prints[KEY, at]), int(prints[KEY_2, at])][side].append(row)
+    for side, (hashes, positions) in enumerate(((a, at_a), (b, at_b))):
+        for at in positions[np.argsort(hashes[PLACE][positions])]:
+            row = _HashedRow(int(at), tuple(int(hashes[name, at]) for name in forms))
+            groups[int(hashes[KEY, at]), int(hashes[KEY_2, at])][side].append(row)
 
     def equal(one: _HashedRow, other: _HashedRow) -> bool:
         return not verdict.differing(a, b, [one.number], [other.number])[0]
@@ -215,10 +215,10 @@ def _others(positions: _Index, length: int) -> _Mask:
 
 
 def match_positions(
-    prints_a: Prints, prints_b: Prints, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
+    hashes_a: RowHashes, hashes_b: RowHashes, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
 ) -> Matches:
-    """Match rows by position: the prints of the same run of rows of both files; their key is the row's ordinal."""
-    a, b = print_columns(prints_a), print_columns(prints_b)
+    """Match rows by position: the hashes of the same run of rows of both files; their key is the row's ordinal."""
+    a, b = hash_columns(hashes_a), hash_columns(hashes_b)
     shared = min(a.shape[1], b.shape[1])
     differs = verdict.differing(a, b, slice(shared), slice(shared))
     before, after = a[:, :shared][:, differs], b[:, :shared][:, differs]
@@ -235,9 +235,9 @@ def match_positions(
     )
 
 
-def match_multisets(prints_a: Prints, prints_b: Prints) -> Matches:
-    """Match equal rows one to one; the key of such prints is the whole row."""
-    a, b = print_columns(prints_a), print_columns(prints_b)
+def match_multisets(hashes_a: RowHashes, hashes_b: RowHashes) -> Matches:
+    """Match equal rows one to one; the key of such hashes is the whole row."""
+    a, b = hash_columns(hashes_a), hash_columns(hashes_b)
     twin = ["key", "key_2", "nth"]
     numbered_a, numbered_b = _numbered(a), _numbered(b)
     removed = numbered_a.join(numbered_b, on=twin, how="anti")["place"].to_numpy()
@@ -249,9 +249,9 @@ def match_multisets(prints_a: Prints, prints_b: Prints) -> Matches:
     )
 
 
-def first_duplicate(prints: Numbers) -> Duplicate | None:
-    """The first row in file order that repeats a key, if there is one; prints column by column."""
-    ordered = prints[:, np.lexsort((prints[PLACE], prints[KEY]))]
+def first_duplicate(hashes: Numbers) -> Duplicate | None:
+    """The first row in file order that repeats a key, if there is one; hashes column by column."""
+    ordered = hashes[:, np.lexsort((hashes[PLACE], hashes[KEY]))]
     key, key_2, place = ordered[KEY], ordered[KEY_2], ordered[PLACE]
     repeats = key[1:] == key[:-1]
     if (repeats & (key_2[1:] != key_2[:-1])).any():
@@ -267,15 +267,15 @@ def _has_duplicates(keys: pl.Series) -> bool:
     return keys.n_unique() != len(keys)
 
 
-def _numbered(prints: Numbers) -> pl.DataFrame:
-    """Prints with the number of equal rows before each."""
+def _numbered(hashes: Numbers) -> pl.DataFrame:
+    """RowHashes with the number of equal rows before each."""
     nth = pl.int_range(pl.len()).over("key", "key_2").alias("nth")
-    frame = pl.DataFrame({"key": prints[KEY], "key_2": prints[KEY_2], "place": prints[PLACE]})
+    frame = pl.DataFrame({"key": hashes[KEY], "key_2": hashes[KEY_2], "place": hashes[PLACE]})
     return frame.with_columns(nth)
 
 
-def _wanted(*groups: tuple[Any, Any, RowKind]) -> Wanted:
-    wanted = np.empty(sum(len(places) for places, _, _ in groups), WANTED)
+def _wanted(*groups: tuple[Any, Any, RowKind]) -> SelectedRows:
+    wanted = np.empty(sum(len(places) for places, _, _ in groups), SELECTED_ROW)
     start = 0
     for places, turns, kind in groups:
         end = start + len(places)

@@ -14,7 +14,7 @@ from driftline.tables.cells import CellRule
 from driftline.tables.columns import Comparison
 from driftline.tables.json_order import json_order
 from driftline.tables.matching import RowKind
-from driftline.tables.prints import column_name
+from driftline.tables.row_hashes import column_name
 
 # In a composite order value parts are divided by two NULs, and a NUL inside a part is written as NUL SOH.
 # So a part sorts before every longer part that begins with it, and different tuples have different values.

@@ -10,50 +10,50 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.sources.workspace import Workspace
 from driftline.tables.ordering import RowChunk
-from driftline.tables.prints import PRINT, Prints
+from driftline.tables.row_hashes import ROW_HASH, RowHashes
 
 _BATCH_ROWS = 4096
 
 
-class PrintStore:
-    """Prints by side and bucket; when the limit is passed, everything so far moves into one file per bucket."""
+class HashStore:
+    """RowHashes by side and bucket; when the limit is passed, everything so far moves into one file per bucket."""
 
-    def __init__(self, workspace: Workspace, limit_bytes: int, kind: np.dtype[Any] = PRINT) -> None:
+    def __init__(self, workspace: Workspace, limit_bytes: int, kind: np.dtype[Any] = ROW_HASH) -> None:
         self._workspace = workspace
         self._limit = limit_bytes
         self._kind = kind
         self._held = 0
-        self._parts: defaultdict[tuple[str, int], list[Prints]] = defaultdict(list)
+        self._parts: defaultdict[tuple[str, int], list[RowHashes]] = defaultdict(list)
         self._files: dict[tuple[str, int], Path] = {}
 
-    def add(self, side: str, bucket: int, prints: Prints) -> None:
-        """Keep prints; those of one bucket stay in the order they came."""
-        if not prints.size:
+    def add(self, side: str, bucket: int, hashes: RowHashes) -> None:
+        """Keep hashes; those of one bucket stay in the order they came."""
+        if not hashes.size:
             return
-        self._parts[side, bucket].append(prints)
-        self._held += prints.nbytes
+        self._parts[side, bucket].append(hashes)
+        self._held += hashes.nbytes
         if self._held > self._limit:
             self._spill()
 
-    def take(self, side: str, bucket: int) -> list[Prints]:
-        """Hand out the prints of a bucket and forget them."""
+    def take(self, side: str, bucket: int) -> list[RowHashes]:
+        """Hand out the hashes of a bucket and forget them."""
         parts = self._parts.pop((side, bucket), [])
         self._held -= sum(part.nbytes for part in parts)
         file = self._files.pop((side, bucket), None)
         if file is None:
             return parts
-        with naming_the_file(file):
+        with explain_io_errors(file):
             spilled = np.fromfile(file, self._kind)
             file.unlink()
         return [spilled, *parts]
 
     def _spill(self) -> None:
         for place, parts in self._parts.items():
-            file = self._files.setdefault(place, self._workspace.new_file("prints"))
-            with naming_the_file(file), open(file, "ab") as out:
+            file = self._files.setdefault(place, self._workspace.new_file("hashes"))
+            with explain_io_errors(file), open(file, "ab") as out:
                 for part in parts:
                     part.tofile(out)
         self._parts.clear()
@@ -84,12 +84,12 @@ class SpilledChunk:
         self.height = chunk.height
         frame = pl.DataFrame([chunk.kinds.alias("kinds"), chunk.order.alias("order"), *chunk.rows.get_columns()])
         table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
-        with naming_the_file(file), pa.ipc.new_file(str(file), table.schema) as out:
+        with explain_io_errors(file), pa.ipc.new_file(str(file), table.schema) as out:
             out.write_table(table, max_chunksize=_BATCH_ROWS)
 
     def order(self) -> pl.Series:
         """The order values of all rows, alone."""
-        with naming_the_file(self._file), pa.memory_map(str(self._file)) as mapped:
+        with explain_io_errors(self._file), pa.memory_map(str(self._file)) as mapped:
             options = pa.ipc.IpcReadOptions(included_fields=[1])
             table = pa.ipc.open_file(mapped, options=options).read_all()
             return pl.Series(pl.from_arrow(table.column("order")))
@@ -97,7 +97,7 @@ class SpilledChunk:
     def rows(self, start: int, end: int) -> RowChunk:
         """Some of the rows."""
         first, last = start // _BATCH_ROWS, -(-end // _BATCH_ROWS)
-        with naming_the_file(self._file), pa.memory_map(str(self._file)) as mapped:
+        with explain_io_errors(self._file), pa.memory_map(str(self._file)) as mapped:
             file = pa.ipc.open_file(mapped)
             table = pa.Table.from_batches([file.get_batch(number) for number in range(first, last)], file.schema)
         frame = pl.DataFrame(pl.from_arrow(table)).slice(start - first * _BATCH_ROWS, end - start)

@@ -1,6 +1,6 @@
 """The steps that a scheduler runs on splits and buckets: pure, picklable, the same on every engine.
 
-The way of the data: `print_split` for every split of both sides, `match_bucket` for every bucket of prints,
+The way of the data: `hash_split` for every split of both sides, `match_bucket` for every bucket of hashes,
 `pick_rows` for every split that holds wanted rows, `encode_range` for every range of the output.
 """
 
@@ -21,8 +21,8 @@ from driftline.tables.columns import Column, Comparison
 from driftline.tables.encoding import Encoded, EventShape, encode_events
 from driftline.tables.matching import (
     Matches,
+    SelectedRows,
     Verdict,
-    Wanted,
     match_groups,
     match_kept,
     match_keyed,
@@ -31,18 +31,18 @@ from driftline.tables.matching import (
 )
 from driftline.tables.options import DiffOptions
 from driftline.tables.ordering import ROW_NUMBER, RowChunk, join_chunks, kinds_series, order_values
-from driftline.tables.prints import (
+from driftline.tables.problems import Problem, Side, missing_key_problem, width_problem
+from driftline.tables.row_hashes import (
     HashedColumns,
-    Prints,
+    RowHashes,
     Seeds,
     as_frame,
     column_name,
-    join_prints,
-    make_prints,
-    print_type,
+    hash_rows,
+    join_hashes,
+    row_hash_type,
     row_in_split,
 )
-from driftline.tables.problems import Problem, Side, missing_key_problem, width_problem
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,20 @@ class TablePlan:
 
     @property
     def hashed(self) -> tuple[Sequence[Column], Sequence[Column]]:
-        """The columns that make the key and the rest of a print; a multiset's key is the whole row."""
+        """The columns that make the key and the rest of a row hash; a multiset's key is the whole row."""
         if self.options.ignore_row_order:
             return self.compared.columns, ()
         return self.compared.keys, self.compared.others
 
     @cached_property
     def verdict(self) -> Verdict:
-        """How prints that meet are judged."""
+        """How hashes that meet are judged."""
         return Verdict([column.rule for column in self.compared.others if column.rule.tolerance is not None])
 
     @cached_property
-    def print_type(self) -> np.dtype[Any]:
-        """The type of this run's prints."""
-        return print_type(sum(map(measure_count, self.verdict.tolerant)))
+    def row_hash_type(self) -> np.dtype[Any]:
+        """The type of this run's hashes."""
+        return row_hash_type(sum(map(measure_count, self.verdict.tolerant)))
 
     @property
     def rows_take_turns(self) -> bool:
@@ -83,13 +83,13 @@ class TablePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class PrintedSplit:
-    """The prints of a split, cut into buckets, or what stands in their way."""
+class HashedSplit:
+    """The hashes of a split, cut into buckets, or what stands in their way."""
 
     number: int
     records: int
     rows: int = 0  # records that are not left out
-    parts: Sequence[Prints] = ()
+    parts: Sequence[RowHashes] = ()
     sound: bool = True
     width_mismatch: WidthMismatch | None = None
     missing_key: tuple[int, str] | None = None
@@ -106,19 +106,19 @@ class PrintedSplit:
         return found
 
 
-def print_split(split: Split, side: Side, number: int, plan: TablePlan) -> PrintedSplit:
-    """Read a split and make its prints."""
+def hash_split(split: Split, side: Side, number: int, plan: TablePlan) -> HashedSplit:
+    """Read a split and make its hashes."""
     keys, _ = plan.hashed
     buckets = plan.buckets if keys else 1
     parsed = split.read()
     if parsed.table is None:
-        return PrintedSplit(number, parsed.records, parsed.records, (), parsed.sound, parsed.width_mismatch)
+        return HashedSplit(number, parsed.records, parsed.records, (), parsed.sound, parsed.width_mismatch)
     frame = as_frame(parsed.table)
     records = np.arange(frame.height) if parsed.numbers is None else parsed.numbers
     columns = _hashed_columns(frame, side, plan)
-    parts = make_prints(columns, records.astype(np.uint64), split=number, seeds=plan.seeds, buckets=buckets)
+    parts = hash_rows(columns, records.astype(np.uint64), split=number, seeds=plan.seeds, buckets=buckets)
     missing = _first_missing_key(columns.keys, records, side, plan)
-    return PrintedSplit(number, parsed.records, frame.height, parts, missing_key=missing)
+    return HashedSplit(number, parsed.records, frame.height, parts, missing_key=missing)
 
 
 def _hashed_columns(frame: pl.DataFrame, side: Side, plan: TablePlan) -> HashedColumns:
@@ -159,23 +159,23 @@ def _first_missing_key(
     return int(records[first]), next(name for row, name in found if row == first)
 
 
-def match_bucket(a: Sequence[Prints], b: Sequence[Prints], plan: TablePlan) -> Matches:
-    """Match the prints of one bucket; positional buckets are runs of rows."""
-    prints_a, prints_b = join_prints(a, plan.print_type), join_prints(b, plan.print_type)
+def match_bucket(a: Sequence[RowHashes], b: Sequence[RowHashes], plan: TablePlan) -> Matches:
+    """Match the hashes of one bucket; positional buckets are runs of rows."""
+    hashes_a, hashes_b = join_hashes(a, plan.row_hash_type), join_hashes(b, plan.row_hash_type)
     options = plan.options
     if options.ignore_row_order:
-        return match_multisets(prints_a, prints_b)
+        return match_multisets(hashes_a, hashes_b)
     judging: dict[str, Any] = {"emit_unchanged": options.emit_unchanged, "verdict": plan.verdict}
     if options.mode == "positional":
-        return match_positions(prints_a, prints_b, **judging)
+        return match_positions(hashes_a, hashes_b, **judging)
     if options.duplicates == "match":
-        return match_groups(prints_a, prints_b, **judging)
+        return match_groups(hashes_a, hashes_b, **judging)
     if options.counts_dropped:
-        return match_kept(prints_a, prints_b, last=options.duplicates == "last", **judging)
-    return match_keyed(prints_a, prints_b, **judging)
+        return match_kept(hashes_a, hashes_b, last=options.duplicates == "last", **judging)
+    return match_keyed(hashes_a, hashes_b, **judging)
 
 
-def pick_rows(split: Split, side: Side, wanted: Wanted, first_record: int, plan: TablePlan) -> RowChunk:
+def pick_rows(split: Split, side: Side, wanted: SelectedRows, first_record: int, plan: TablePlan) -> RowChunk:
     """Fetch the wanted rows of one split, in output order; `first_record` is the number of its first record."""
     wanted = wanted[np.argsort(wanted["place"])]
     records = row_in_split(wanted["place"]).astype(np.int64)

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.sources.addresses import Address
 from driftline.sources.csv_exact import empty_file, rewrite_soundly, stream_records
 from driftline.sources.csv_reading import UTF_8, CsvReading, TextTable, find_delimiter
@@ -139,7 +139,7 @@ class CsvSource:
 
     def _file_records(self, file: InputFile, side: str, checked: bool) -> Iterator[list[str]]:
         """All records of one file; afterwards the file must be what it was before."""
-        with naming_the_file(file.name), file.open() as stream:
+        with explain_io_errors(file.name), file.open() as stream:
             yield from stream_records(
                 stream,
                 side=side,
@@ -194,7 +194,7 @@ class CsvSource:
         if layout.first is not None and all((pool.map if pool else map)(check, layout.ranges)):
             return file
         target = workspace.new_file("rewritten.csv")
-        with naming_the_file(file.name), file.open() as stream, open(target, "wb") as out:
+        with explain_io_errors(file.name), file.open() as stream, open(target, "wb") as out:
             rewrite_soundly(stream, out, side=side, delimiter=self.reading.delimiter, encoding=self.reading.encoding)
         file.check_unchanged()
         self._check_not_blank(target, side)

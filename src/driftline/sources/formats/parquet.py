@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from driftline.errors import InputError
-from driftline.files import naming_the_file
+from driftline.files import explain_io_errors
 from driftline.sources.addresses import Address
 from driftline.sources.input_file import InputFile, known_suffix
 from driftline.sources.port import (
@@ -169,7 +169,7 @@ def opened(file: InputFile) -> Iterator[pq.ParquetFile]:
     import pyarrow.parquet as pq
 
     try:
-        with naming_the_file(file.name), pq.ParquetFile(file.for_arrow()) as found:
+        with explain_io_errors(file.name), pq.ParquetFile(file.for_arrow()) as found:
             yield found
     except pa.ArrowException as error:
         first_line = str(error).splitlines()[0]

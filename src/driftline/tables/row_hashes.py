@@ -1,8 +1,8 @@
-"""Kernel: rows to fingerprints, small fixed-size records that are cheap to move, cut and match.
+"""Kernel: rows to row hashes, small fixed-size records that are cheap to move, cut and match.
 
-A print is five 64-bit numbers: two hashes of the key, two hashes of the cells outside the key, and the row's place
+A row hash is five 64-bit numbers: two hashes of the key, two hashes of the cells outside the key, and the row's place
 (split number and row number within the split). The hashes are seeded at random for each run, so nobody can prepare
-data whose prints collide; with 128 bits an accidental collision of unequal rows is not going to happen
+data whose hashes collide; with 128 bits an accidental collision of unequal rows is not going to happen
 (docs/decisions/0020).
 """
 
@@ -19,10 +19,10 @@ import polars as pl
 import pyarrow as pa
 
 _FIELDS = ("key", "key_2", "row", "row_2", "place")
-PRINT = np.dtype([(name, "<u8") for name in _FIELDS])
+ROW_HASH = np.dtype([(name, "<u8") for name in _FIELDS])
 KEY, KEY_2, ROW, ROW_2, PLACE, EXACT, MEASURES = range(7)
 
-Prints = npt.NDArray[Any]
+RowHashes = npt.NDArray[Any]
 Numbers = npt.NDArray[np.uint64]
 Place = TypeVar("Place", np.uint64, npt.NDArray[np.uint64])
 
@@ -42,15 +42,15 @@ def new_seeds() -> Seeds:
     return Seeds(secrets.randbits(63), secrets.randbits(63))
 
 
-def print_type(measures: int) -> np.dtype[Any]:
-    """The type of prints that carry so many measures of tolerant columns, and a hash of their exact forms."""
+def row_hash_type(measures: int) -> np.dtype[Any]:
+    """The type of hashes that carry so many measures of tolerant columns, and a hash of their exact forms."""
     names = ["exact", *(f"measure_{number}" for number in range(measures))] if measures else []
     return np.dtype([(name, "<u8") for name in (*_FIELDS, *names)])
 
 
 @dataclass(frozen=True)
 class HashedColumns:
-    """What prints are made of, in an order that A and B share: forms of the key and the rest, and measures."""
+    """What hashes are made of, in an order that A and B share: forms of the key and the rest, and measures."""
 
     keys: Sequence[pl.Series]
     others: Sequence[pl.Series]
@@ -58,15 +58,15 @@ class HashedColumns:
     measures: Sequence[Numbers] = ()
 
 
-def make_prints(
+def hash_rows(
     columns: HashedColumns,
     records: Numbers,
     *,
     split: int,
     seeds: Seeds,
     buckets: int = 1,
-) -> list[Prints]:
-    """One print for each row of a split, cut by key hash into `buckets` parts, so that equal keys meet in one part.
+) -> list[RowHashes]:
+    """One row hash for each row of a split, cut by key hash into `buckets` parts, so that equal keys meet in one part.
 
     `records` are the rows' numbers in the split; within a part the rows keep their order.
     """
@@ -78,26 +78,26 @@ def make_prints(
     numbers = np.empty((height, len(parts)), np.uint64)
     for column, values in enumerate(parts):
         numbers[:, column] = values[order]
-    return np.split(_as_prints(numbers), borders)
+    return np.split(_as_hashes(numbers), borders)
 
 
-def join_prints(parts: Sequence[Prints], kind: np.dtype[Any] = PRINT) -> Prints:
-    """Several arrays of prints as one; as plain numbers, because NumPy moves those much faster than records."""
-    return _as_prints(np.concatenate([_as_numbers(part) for part in parts])) if parts else np.empty(0, kind)
+def join_hashes(parts: Sequence[RowHashes], kind: np.dtype[Any] = ROW_HASH) -> RowHashes:
+    """Several arrays of hashes as one; as plain numbers, because NumPy moves those much faster than records."""
+    return _as_hashes(np.concatenate([_as_numbers(part) for part in parts])) if parts else np.empty(0, kind)
 
 
-def print_columns(prints: Prints) -> Numbers:
-    """The numbers column by column: `print_columns(prints)[KEY]` and so on are contiguous."""
-    return np.ascontiguousarray(_as_numbers(prints).T)
+def hash_columns(hashes: RowHashes) -> Numbers:
+    """The numbers column by column: `hash_columns(hashes)[KEY]` and so on are contiguous."""
+    return np.ascontiguousarray(_as_numbers(hashes).T)
 
 
-def _as_numbers(prints: Prints) -> Numbers:
-    return prints.view(np.uint64).reshape(-1, prints.dtype.itemsize // _NUMBER_BYTES)
+def _as_numbers(hashes: RowHashes) -> Numbers:
+    return hashes.view(np.uint64).reshape(-1, hashes.dtype.itemsize // _NUMBER_BYTES)
 
 
-def _as_prints(numbers: Numbers) -> Prints:
+def _as_hashes(numbers: Numbers) -> RowHashes:
     width = numbers.shape[1]
-    return numbers.view(print_type(width - MEASURES if width > MEASURES else 0)).reshape(-1)
+    return numbers.view(row_hash_type(width - MEASURES if width > MEASURES else 0)).reshape(-1)
 
 
 def _bucket_order(key: Numbers, buckets: int) -> tuple[Any, Any]:

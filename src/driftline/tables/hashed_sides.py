@@ -1,4 +1,4 @@
-"""What a scheduler knows of a side after its splits were printed: row numbers, problems, duplicate keys."""
+"""What a scheduler knows of a side after its splits were hashed: row numbers, problems, duplicate keys."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from driftline.sources.port import Split, SplitSide
 from driftline.tables.columns import Sides
 from driftline.tables.matching import Duplicate
-from driftline.tables.prints import Prints, row_in_split, split_of
 from driftline.tables.problems import Problem, Side, duplicate_key_problem
-from driftline.tables.stages import PrintedSplit, TablePlan
+from driftline.tables.row_hashes import RowHashes, row_in_split, split_of
+from driftline.tables.stages import HashedSplit, TablePlan
 from driftline.tables.stats import Stats
 
 
 @dataclass
-class PrintedSide:
-    """The prints of one side are kept elsewhere; here is what else is known of its splits."""
+class HashedSide:
+    """The hashes of one side are kept elsewhere; here is what else is known of its splits."""
 
     side: Side
     layout: SplitSide
@@ -33,14 +33,14 @@ class PrintedSide:
         self.first_records.append(self.layout.first_record)
         self.skipped = self.layout.skipped
 
-    def note(self, printed: PrintedSplit) -> None:
+    def note(self, hashed: HashedSplit) -> None:
         """Take the facts of the next split into account."""
         first_record = self.first_records[-1]
-        self.sound = self.sound and printed.sound
-        self.problems += printed.problems(self.side, first_record, len(self.layout.header))
-        self.first_records.append(first_record + printed.records)
-        self.total_rows += printed.rows
-        self.skipped += printed.records - printed.rows
+        self.sound = self.sound and hashed.sound
+        self.problems += hashed.problems(self.side, first_record, len(self.layout.header))
+        self.first_records.append(first_record + hashed.records)
+        self.total_rows += hashed.rows
+        self.skipped += hashed.records - hashed.rows
 
     def row_at(self, place: int) -> int:
         """The record number in the file of a row's place."""
@@ -62,18 +62,18 @@ class PrintedSide:
         return [duplicate_key_problem(self.side, self.row_at(first.repeated), self.row_at(first.first), key)]
 
 
-def row_blocks(prints: Prints, first_row: int, block_rows: int) -> Iterator[tuple[int, Prints]]:
-    """Cut a split's prints at multiples of `block_rows`, so that both files are cut at the same rows.
+def row_blocks(hashes: RowHashes, first_row: int, block_rows: int) -> Iterator[tuple[int, RowHashes]]:
+    """Cut a split's hashes at multiples of `block_rows`, so that both files are cut at the same rows.
 
-    The key of such a print is its row's ordinal, by which rows meet.
+    The key of such a row hash is its row's ordinal, by which rows meet.
     """
-    prints = prints.copy()
-    prints["key"] = np.arange(first_row, first_row + len(prints), dtype=np.uint64)
+    hashes = hashes.copy()
+    hashes["key"] = np.arange(first_row, first_row + len(hashes), dtype=np.uint64)
     start = 0
-    while start < len(prints):
+    while start < len(hashes):
         block = (first_row + start) // block_rows
-        end = min(len(prints), (block + 1) * block_rows - first_row)
-        yield block, prints[start:end]
+        end = min(len(hashes), (block + 1) * block_rows - first_row)
+        yield block, hashes[start:end]
         start = end
 
 
@@ -88,7 +88,7 @@ def sides_of(a: SplitSide, b: SplitSide) -> Sides:
     return Sides(a.typed, b.typed, a.kinds if a.typed else b.kinds)
 
 
-def total_stats(parts: Iterable[Stats], plan: TablePlan, a: PrintedSide, b: PrintedSide) -> Stats:
+def total_stats(parts: Iterable[Stats], plan: TablePlan, a: HashedSide, b: HashedSide) -> Stats:
     """The counts of all buckets, and those of the whole."""
     options = plan.options
     whole = Stats(
