@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,19 @@ def test_a_damaged_run_record_is_named(tmp_path: Path, capfd: pytest.CaptureFixt
         told = capfd.readouterr().err
         assert told.startswith("error[damaged_record]: the record of the run ")
         assert record.name in told
+
+
+def test_a_run_record_of_an_older_version_is_not_called_damaged(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = make_shop(tmp_path, rows=30)
+    run(file)
+    [record] = (tmp_path / ".driftline/shop/runs").glob("*.json")
+    data = json.loads(record.read_bytes())
+    del data["seal"]
+    record.write_text(json.dumps(data))
+    assert run_command(driftline, ["pipeline", "status", str(file)]) == 2
+    assert "was written by an older version" in capfd.readouterr().err
 
 
 def test_a_running_pipeline_is_told_once_how_to_wait(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

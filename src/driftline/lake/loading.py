@@ -106,7 +106,8 @@ def refuse_others(job: LoadJob, ledger: Ledger) -> None:
     writers = sorted(ledger.others | {window.by for window in ledger.windows if window.by != job.by})
     if writers:
         raise LakeError(
-            f"the lake's table {job.table} holds deltas that {job.by} did not load (by {', '.join(writers)}): "
+            f"the lake's table {job.table} holds deltas that {job.by} did not load (by {', '.join(writers)}), "
+            "or that a version before 0.2 loaded: "
             f"name another lake or table, or {REMEDY}",
             code="unknown_lake",
         )
