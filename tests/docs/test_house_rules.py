@@ -42,3 +42,11 @@ def test_tracked_files_hold_no_paths_of_one_machine() -> None:
         text=True,
     ).stdout.splitlines()
     assert [line for line in found if "example" not in line] == []
+
+
+def test_the_walks_name_files_that_exist() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    named = set(re.findall(r"\[([a-z_]+/[a-z_/]+)(?: or ([a-z_]+/[a-z_/]+))?\]", text))
+    files = [name for pair in named for name in pair if name]
+    assert len(files) > 30
+    assert [name for name in files if not (ROOT / "src/driftline" / f"{name}.py").exists()] == []
