@@ -27,7 +27,7 @@ check: $(READY) ## lint, formatting, types, import direction, generated docs
 	@$(BIN)/python scripts/write_cli_reference.py --check
 
 test: check ## all checks and all tests
-	@$(BIN)/pytest -q -n 2 --dist loadfile
+	@$(BIN)/pytest -q -n 3 --dist loadfile
 
 faults: $(READY) ## kills, full disks, closed pipes, slow clients, mutated files (minutes)
 	@$(BIN)/python -m faults

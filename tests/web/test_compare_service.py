@@ -161,10 +161,11 @@ SLOW = {
 def test_overload_is_503_and_passes():
     with serving("--max-in-flight", "1") as address, httpx.Client(base_url=address, timeout=30) as client:
         with ThreadPoolExecutor(1) as pool:
-            held = pool.submit(lambda: httpx.post(f"{address}/v1/compare", json=SLOW, timeout=30))
             statuses = []
-            while not held.done():
-                statuses.append(client.post("/v1/compare", json=REQUEST))
+            while not any(answer.status_code == 503 for answer in statuses):
+                held = pool.submit(lambda: httpx.post(f"{address}/v1/compare", json=SLOW, timeout=30))
+                while not held.done():  # at once where a quick one had the place: then the slow one is sent again
+                    statuses.append(client.post("/v1/compare", json=REQUEST))
         refused = [answer for answer in statuses if answer.status_code != 200]
         assert {answer.status_code for answer in refused} == {503}
         assert refused[0].json()["error"]["code"] == "OVERLOADED"

@@ -5,8 +5,9 @@ Names are loaded when they are first used: a file can be inverted without NumPy 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from driftline.extras import load
 
 if TYPE_CHECKING:
     from driftline.changesets.applying import Applied, TableReport, apply
@@ -85,7 +86,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    return getattr(load(f"{__name__}.{_LAZY[name]}"), name)
 
 
 def __dir__() -> list[str]:

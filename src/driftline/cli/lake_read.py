@@ -177,7 +177,14 @@ The current rows of a table are a plain Delta table for every reader, up to what
 SELECT * FROM delta_scan('lake/tables/users/state'). `lake compact`, or a gateway by itself, brings it up to date.
 """
 )
-@click.option("--format", "format_name", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the list is written.",
+)
 @lake_option
 def tables(format_name: str, location: str) -> int:
     """List the tables of a lake and how far their state is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
@@ -10,12 +11,13 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from driftline.errors import GatewayError
-from driftline.gateway.http import gateway_routes
-from driftline.gateway.service import Gateway
 from driftline.serving.frame import EXCEPTION_HANDLERS, RequestFrame
 from driftline.serving.metrics import Metrics
 from driftline.web.compare_service import Authorize, CompareLimits, CompareService
 from driftline.web.front import Front
+
+if TYPE_CHECKING:
+    from driftline.gateway.service import Gateway
 
 _ALLOWED_HEADERS = ["Authorization", "Content-Type", "Last-Event-ID", "X-Request-Id"]
 _EXPOSED_HEADERS = ["Retry-After", "X-Request-Id"]  # what a browser's client needs beside the body
@@ -25,6 +27,8 @@ def application(metrics: Metrics, limits: CompareLimits, gateway: Gateway | None
     """Everything that a server process offers, framed."""
     routes = Front(metrics, gateway).routes()
     if gateway is not None:
+        from driftline.gateway.http import gateway_routes
+
         routes += gateway_routes(gateway)
     rest = Starlette(
         routes=[*routes, Mount("/v1", routes=routes)],

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from driftline.gateway.openapi import openapi_document
-from driftline.gateway.service import Gateway
 from driftline.serving.metrics import Metrics, exposition
 from driftline.version import __version__
 from driftline.web.compare_openapi import compare_document
 from driftline.web.openapi_page import openapi_page
+
+if TYPE_CHECKING:
+    from driftline.gateway.service import Gateway
 
 _METRICS_TYPE = "text/plain; version=0.0.4"
 _LINKS = {
@@ -73,8 +74,11 @@ class Front:
         return Response(exposition(self._metrics.totals(), gauges), media_type=_METRICS_TYPE)
 
     def _documents(self) -> list[dict[str, Any]]:
-        own = [] if self._gateway is None else [openapi_document(self._gateway.settings)]
-        return [*own, compare_document()]
+        if self._gateway is None:
+            return [compare_document()]
+        from driftline.gateway.openapi import openapi_document
+
+        return [openapi_document(self._gateway.settings), compare_document()]
 
 
 def _index_page(links: Mapping[str, str]) -> str:
