@@ -30,6 +30,7 @@ test: check ## all checks and all tests
 	@$(BIN)/pytest -q -n 3 --dist loadfile
 
 faults: $(READY) ## kills, full disks, closed pipes, slow clients, mutated files (minutes)
+	@$(BIN)/pytest -q -m faults
 	@$(BIN)/python -m faults
 
 coverage: $(READY) ## what the tests run of the source, line by line (slower than make test)

@@ -68,6 +68,7 @@ def test_killed_at_random_moments(seed: int, tmp_path: Path, undisturbed) -> Non
     assert_mended(tmp_path, file, undisturbed)
 
 
+@pytest.mark.faults
 @pytest.mark.spark
 @pytest.mark.slow
 def test_killed_on_spark(tmp_path: Path, undisturbed) -> None:

@@ -35,6 +35,7 @@ def test_random_histories_end_as_a_fresh_lake_would(tmp_path: Path) -> None:
     assert told["kills"] > 3
 
 
+@pytest.mark.faults
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_random_history_on_spark(tmp_path: Path) -> None:
