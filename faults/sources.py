@@ -51,7 +51,7 @@ def _damaged(name: str, write: Callable[[Path], tuple[str, Path]], seed: int, ro
             damaged.write_bytes(mutate(damaged.read_bytes(), dice))
             results = [
                 attempt(tally, lambda e=engine, g=given: _events(g, other, e), DriftlineError, f"{name} {number}")
-                for engine in ("local", "kernels")
+                for engine in ("local", "vectorized")
             ]
             if results[0] != results[1]:
                 tally.loss(f"{name}, seed {seed}, round {number}: the ways of reading differ")
@@ -131,7 +131,7 @@ def _failing_store(seed: int, rounds: int) -> Tally:
             with _unreliable(settings, random.Random(f"{seed}-{number}")):
                 found = attempt(
                     tally,
-                    lambda: _events("s3://data/a.csv", "s3://data/b.csv", "kernels"),
+                    lambda: _events("s3://data/a.csv", "s3://data/b.csv", "vectorized"),
                     DriftlineError,
                     f"round {number}",
                 )

@@ -48,7 +48,7 @@ def _damaged_under_rules(seed: int, rounds: int) -> Tally:
             rules = {**dice.choice(RULES), "delimiter": dice.choice([";", "auto"])}
             found = [
                 attempt(tally, lambda e=engine, r=rules: _lines(a, b, e, r), DriftlineError, f"rules {number}")
-                for engine in ("local", "kernels")
+                for engine in ("local", "vectorized")
             ]
             if found[0] != found[1]:
                 tally.loss(f"seed {seed}, round {number}, {rules}: the ways of reading differ")
