@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-SMALL_BYTES = 4 << 20  # both files together; plain Python is done before Polars is imported
+SMALL_BYTES = 512 << 10  # both files together; plain Python is done before Polars is imported
 _KEPT_BYTES = 64 << 20  # of the files' bytes: about what is parsed while Polars is imported
 _RANGE_BYTES = 12 << 20  # rows of one range of the output; encoding them takes about ten times as much
 _HASH_BYTES = 192 << 20  # held as many small arrays; beyond it appending to files is faster and takes half the memory
