@@ -58,7 +58,7 @@ def infer(samples: tuple[str, ...], output: str | None) -> None:
     """Write a schema that fits all SAMPLES."""
     from driftline.files import open_output, write_all
     from driftline.payloads.infer import infer_schema
-    from driftline.payloads.suggesting.rendering import yaml_text
+    from driftline.payloads.schema_text import yaml_text
 
     schema = infer_schema(value for path in samples for value in _values(path))
     as_json = output is not None and output.endswith(".json")

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -37,7 +38,7 @@ class SchemaText:
             return {}
         if pointer == "":
             return _line_and_column(self.text, len(self.text) - len(self.text.lstrip()))
-        if _looks_like_json(self.text):
+        if is_json_text(self.text):
             offset = _json_offset(self.text, pointer)
             return {} if offset is None else _line_and_column(self.text, offset)
         mark = self._marks.get(pointer)
@@ -50,20 +51,26 @@ class SchemaText:
 
 def load_schema(schema: Any) -> SchemaText:
     """A schema from text (YAML or JSON), bytes, a `Path` to such a file, or an object."""
-    if isinstance(schema, os.PathLike):
-        with explain_io_errors(schema):
-            schema = Path(schema).read_bytes()
-    if isinstance(schema, bytes | bytearray):
-        try:
-            schema = bytes(schema).decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise _refusal(f"byte {error.start} is not UTF-8", 1, 1) from None
+    if isinstance(schema, os.PathLike | bytes | bytearray):
+        schema = read_text(schema)
     if isinstance(schema, str):
         return SchemaText(_parse(schema), schema)
     return SchemaText(_as_json(schema))
 
 
-def _looks_like_json(text: str) -> bool:
+def read_text(schema: os.PathLike[str] | bytes | bytearray) -> str:
+    """The text of a schema that stands in a file or in bytes."""
+    if isinstance(schema, os.PathLike):
+        with explain_io_errors(schema):
+            schema = Path(schema).read_bytes()
+    try:
+        return bytes(schema).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _refusal(f"byte {error.start} is not UTF-8", 1, 1) from None
+
+
+def is_json_text(text: str) -> bool:
+    """Whether a schema's text is JSON, not YAML."""
     start = text.lstrip()[:3]
     return start[:1] == "[" or (start[:1] == "{" and ('"' in start or start[1:].lstrip()[:1] in ("", "}")))
 
@@ -74,7 +81,7 @@ def _parse(text: str) -> Any:
             content = json.loads(text, parse_int=exact_integer)
         except json.JSONDecodeError as error:
             # `{a: 1}` is YAML in flow style; a quoted name means JSON.
-            if _looks_like_json(text) and text.lstrip()[:1] == "{":
+            if is_json_text(text) and text.lstrip()[:1] == "{":
                 raise _refusal(error.msg, error.lineno, error.colno) from None
         except (RecursionError, ValueError) as error:
             raise _refusal(str(error), 1, 1) from None
@@ -164,6 +171,20 @@ def unfolded_size(value: Any) -> int:
         return sizes[id(node)]
 
     return size(value)
+
+
+def yaml_text(content: Any) -> str:
+    """Plain YAML of a value, members in their order."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.allow_unicode = True
+    yaml.width = 1 << 16  # no line is folded
+    out = io.StringIO()
+    yaml.dump(content, out)
+    return out.getvalue()
 
 
 _SPACE = re.compile(r"[ \t\r\n]*")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from html import escape
-from typing import Any
 
+from driftline.payloads.schema_text import is_json_text, load_schema, yaml_text
+from driftline.payloads.suggesting.applying import apply_rules
 from driftline.payloads.suggesting.evidence import EXAMPLES, Suggestion, shown
-from driftline.payloads.suggesting.suggester import schema_of
 from driftline.payloads.values import spelled
 
+_HEAD = """\
+# Rules suggested from observed pairs. A loosening rule hides differences: look before you accept one,
+# with `driftline payloads suggest … --accept ID`."""
+_TAIL = "# Suggestions; what follows is written anew by each `driftline payloads suggest`."
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 section { border: 1px solid #8884; border-radius: .5rem; padding: .5rem 1rem; margin: 1rem 0; overflow-wrap: anywhere; }
@@ -20,32 +23,18 @@ h2 { font-size: 1rem; margin: .3rem 0; } pre { background: #8882; padding: .5rem
 """
 
 
-def rules_yaml(suggestions: list[Suggestion], chosen: list[Suggestion], base: dict[str, Any] | None = None) -> str:
-    """A schema with the chosen rules; all others stand below as comments, with what speaks for and against them."""
-    lines = [
-        "# Rules suggested from observed pairs. A loosening rule hides differences: look before you accept one,",
-        "# with `driftline payloads suggest … --accept ID`.",
-        yaml_text(schema_of(chosen, base) or {"type": "object"}).rstrip(),
-    ]
-    left = [one for one in suggestions if one not in chosen]
+def rules_yaml(suggestions: list[Suggestion], chosen: list[Suggestion], base: str = "", root: str | None = None) -> str:
+    """A schema (`base`, or a new one) with the chosen rules; all others stand below as comments, with what speaks for
+    and against them."""
+    given = yaml_text(load_schema(base).content) if is_json_text(base) else base.partition(_TAIL)[0].rstrip()
+    schema = apply_rules(f"{given}\n" if given else "", chosen, root).after or "type: object\n"
+    lines = [*([] if given else [_HEAD]), schema.rstrip("\n"), "", _TAIL]
     for one in chosen:
         lines += ["", f"# accepted {one.id}: {_counts(one)}; {one.why}"]
-    for one in left:
-        lines += ["", *(f"# {line}" for line in _lines(one))]
+    for one in suggestions:
+        if one not in chosen:
+            lines += ["", *(f"# {line}" for line in _lines(one))]
     return "\n".join(lines) + "\n"
-
-
-def yaml_text(content: Any) -> str:
-    """Plain YAML of a value, members in their order."""
-    from ruamel.yaml import YAML
-
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.allow_unicode = True
-    out = io.StringIO()
-    yaml.dump(content, out)
-    return out.getvalue()
 
 
 def _counts(one: Suggestion) -> str:

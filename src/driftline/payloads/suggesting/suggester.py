@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
+from driftline.errors import PayloadError
+from driftline.payloads.batch_job import BatchJob, open_source, splits_of
+from driftline.payloads.batch_kernels import records_of
+from driftline.payloads.batch_totals import generalised
+from driftline.payloads.comparison import compile as compile_schema
+from driftline.payloads.payload_text import parse_json
+from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Fragments, SchemaDocument, open_document
+from driftline.payloads.schema_root import find_root
+from driftline.payloads.schema_text import load_schema
 from driftline.payloads.suggesting.alignment import Alignment, ArrayMode
+from driftline.payloads.suggesting.applying import apply_rules
 from driftline.payloads.suggesting.array_modes import find_array_modes
 from driftline.payloads.suggesting.evidence import (
     MIN_DIFFERING,
@@ -25,18 +36,19 @@ from driftline.payloads.values import MISSING
 
 _NOISY = 3  # differing old-old pairs
 _WRITTEN_OUT = 0.05  # how often a default may also be there
-_GLOBAL = ("allow-null-as-missing", "empty-string-as-null")
 Fields = dict[Place, list[Pair]]
 
 
-def suggest(pairs: Iterable[Pair], noise: Iterable[Pair] = (), known_rules: Any = None) -> list[Suggestion]:
+def suggest(
+    pairs: Iterable[Pair], noise: Iterable[Pair] = (), schema: Any = None, root: str | None = None
+) -> list[Suggestion]:
     """Rules that would explain the differences of pairs; `noise` are pairs of Old with itself.
 
-    `known_rules` is a schema whose renames and array modes are taken as given; what it has rules for is left alone.
+    The rules of `schema` (text, bytes, a `Path` or an object) are taken as given: where they leave no difference,
+    or stand already, nothing is suggested.
     """
     given = list(pairs)
-    known = Alignment()
-    settled = _take_over(known, known_rules or {})
+    known, settled, different = _given(given, schema, root)
     found = [*find_renames(given, known), *find_array_modes(given, known)]
     fields: Fields = defaultdict(list)
     for old, new in given:
@@ -47,28 +59,54 @@ def suggest(pairs: Iterable[Pair], noise: Iterable[Pair] = (), known_rules: Any 
         if place not in settled:
             found.extend(_missing(place, rows))
             found.extend(_scalar(place, rows, noisy.get(place), has_noise))
+    if different is not None:
+        found = [one for one in found if any(_is_at(path, one.path) for path in different)]
     return sorted(found, key=lambda one: (("sure", "review", "finding").index(one.level), one.path, one.id))
 
 
-def _take_over(known: Alignment, schema: Any, place: Place = ()) -> set[Place]:
-    """Read renames and array modes of a plain schema; the places that have rules for values."""
-    settled: set[Place] = set()
-    if not isinstance(schema, dict):
-        return settled
-    rules = {
-        name.removeprefix("x-migration-"): value for name, value in schema.items() if name.startswith("x-migration-")
-    }
-    if rules.keys() - {"alias", "array-mode", "array-key"}:
-        settled.add(place)
+def _given(pairs: list[Pair], schema: Any, root: str | None) -> tuple[Alignment, set[Place], set[str] | None]:
+    """What a schema says already: renames and modes, places with rules for values, and the paths that still differ."""
+    known = Alignment()
+    if schema is None:
+        return known, set(), None
+    document = open_document(schema)
+    settled = _take_over(document, (find_root(document, root),), known, [value for pair in pairs for value in pair])
+    plan = compile_schema(schema, root=root)
+    entries = (entry for old, new in pairs for entry in plan.compare_values(old, new).diffs)
+    return known, settled, {generalised(entry["path"]) for entry in entries}
+
+
+def _is_at(path: str, place: str) -> bool:
+    """Whether a path stands at a place or inside it."""
+    return path.startswith(place) and path[len(place) : len(place) + 1] in ("", ".", "[")
+
+
+def _take_over(
+    document: SchemaDocument, fragments: Fragments, known: Alignment, values: list[Any], place: Place = ()
+) -> set[Place]:
+    """Read renames and array modes of a schema, as deep as the values go; the places that have rules for values."""
+    node = document.node(fragments)
+    rules = {name.removeprefix(EXTENSION_PREFIX): extension.value for name, extension in node.extensions.items()}
+    settled = {place} if rules.keys() - {"alias", "array-mode", "array-key"} else set()
     if place and isinstance(rules.get("alias"), str) and isinstance(place[-1], str):
         known.rename(place[:-1], rules["alias"], place[-1])
     if rules.get("array-mode") in ("keyed", "unordered"):
         key = rules.get("array-key")
         known.modes[place] = ArrayMode(rules["array-mode"], key if isinstance(key, str) else None)
-    for name, child in (schema.get("properties") or {}).items():
-        settled |= _take_over(known, child, (*place, name))
-    if "items" in schema:
-        settled |= _take_over(known, schema["items"], (*place, None))
+    objects = [value for value in values if isinstance(value, dict)]
+    members = dict(node.properties) if objects else {}
+    for choice in node.choices if objects else ():
+        for branch in choice.branches:
+            members = {**document.node((branch,)).properties, **members}
+    for name, child in members.items():
+        alias = document.node(child).extensions.get(f"{EXTENSION_PREFIX}alias")
+        names = {name, alias.value if alias is not None else name}
+        below = [value[one] for value in objects for one in names if one in value]
+        if below:
+            settled |= _take_over(document, child, known, below, (*place, name))
+    items = [item for value in values if isinstance(value, list) for item in value]
+    if items and node.items:
+        settled |= _take_over(document, node.items, known, items, (*place, None))
     return settled
 
 
@@ -159,6 +197,35 @@ def _noise_rule(place: Place, both: list[Pair], differing: list[Pair], noise: li
     return Suggestion(place, rule, "sure", len(noise), len(noise), len(both), why, differing[:3])
 
 
+def suggest_file(
+    pairs: str | Path,
+    noise: str | Path | None = None,
+    schema: Any = None,
+    root: str | None = None,
+    endpoint: str | None = None,
+) -> list[Suggestion]:
+    """Suggestions for a file of pairs, as `payloads batch` reads them; whole answers count by their bodies."""
+    old_old = read_pairs(noise, endpoint) if noise is not None else ()
+    return suggest(read_pairs(pairs, endpoint), old_old, schema, root)
+
+
+def read_pairs(path: str | Path, endpoint: str | None = None) -> Iterator[Pair]:
+    """The pairs of a file that have both sides, of one endpoint or of all."""
+    job = BatchJob((open_source(path, "pairs"),), {})
+    for split in splits_of(job):
+        for record in records_of(job, split):
+            if record.problem is not None:
+                raise PayloadError(f"{path}, line {record.line}: {record.problem}", details={"line": record.line})
+            is_wanted = endpoint is None or record.endpoint == endpoint
+            if is_wanted and record.old is not None and record.new is not None:
+                yield _body(parse_json(bytes(record.old), "old")), _body(parse_json(bytes(record.new), "new"))
+
+
+def _body(value: Any) -> Any:
+    is_answer = isinstance(value, dict) and value.keys() == {"status", "headers", "body"}
+    return value["body"] if is_answer else value
+
+
 def accepted(suggestions: list[Suggestion], wanted: Iterable[str] = ("preserving",)) -> list[Suggestion]:
     """The suggestions that `--accept` names: preserving (default), sure, all, or ids."""
     words = set(wanted)
@@ -175,17 +242,6 @@ def accepted(suggestions: list[Suggestion], wanted: Iterable[str] = ("preserving
     ]
 
 
-def schema_of(chosen: list[Suggestion], base: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The schema that carries the rules of suggestions."""
-    root: dict[str, Any] = dict(base or {})
-    for one in chosen:
-        node = root
-        if not one.rule.keys() & set(_GLOBAL):
-            for step in one.place:
-                if step is None:
-                    node = node.setdefault("items", {})
-                else:
-                    node = node.setdefault("properties", {}).setdefault(step, {})
-        for name, value in one.rule.items():
-            node[f"x-migration-{name}"] = value
-    return root
+def schema_of(chosen: list[Suggestion]) -> Any:
+    """A schema that carries the rules of suggestions, and nothing else."""
+    return load_schema(apply_rules("", chosen).after).content or {}

@@ -1,0 +1,266 @@
+"""Accepted rules written into the text of a schema: only lines are added, all that stands there stays (payloads §11.6).
+
+>>> from driftline.payloads.suggesting.evidence import Suggestion
+>>> rule = Suggestion(("total",), {"precision": 0.01}, "review", 9, 9, 9, "")
+>>> print(apply_rules("# prices\\nproperties:\\n  total:\\n    type: number  # EUR\\n", [rule]).after, end="")
+# prices
+properties:
+  total:
+    x-migration-precision: 0.01
+    type: number  # EUR
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Any, NamedTuple, Protocol
+
+from driftline.errors import PayloadError
+from driftline.payloads.report import encode
+from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Fragment, SchemaDocument, objects_of, parts_of
+from driftline.payloads.schema_root import find_root
+from driftline.payloads.schema_text import (
+    SchemaText,
+    escape_pointer,
+    is_json_text,
+    load_schema,
+    unescape_pointer,
+    yaml_text,
+)
+from driftline.payloads.suggesting.evidence import Place, place_text
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_-]*")
+GLOBAL_RULES = frozenset({"allow-null-as-missing", "empty-string-as-null"})  # they stand at the root
+
+
+class RuleAt(Protocol):
+    """A rule and its place; a `Suggestion` is one."""
+
+    @property
+    def place(self) -> Place:
+        """Member names, None for the items of an array."""
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """Extensions without their prefix."""
+
+
+class RuleEdit(NamedTuple):
+    """The text of a schema before and after rules were put in."""
+
+    before: str
+    after: str
+
+    def diff(self, name: str = "schema") -> str:
+        """The change as a unified diff."""
+        before, after = (text.splitlines(keepends=True) for text in self)
+        lines = difflib.unified_diff(before, after, name, name)
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def apply_rules(text: str, rules: Iterable[RuleAt], root: str | None = None) -> RuleEdit:
+    """Put rules into the text of a schema, YAML or JSON; an empty text becomes a new schema.
+
+    A rule goes where its member is declared. Where others refer to that schema too, it goes beside the reference,
+    so that it holds for this place alone. Raises `PayloadError` where the text has no room for it (a YAML anchor
+    that several places share, a rule of that name that stands there already).
+    """
+    source = load_schema(text)
+    wanted = copy.deepcopy(source.content)
+    for one in rules:
+        place = () if one.rule.keys() & GLOBAL_RULES else one.place
+        extensions = {f"{EXTENSION_PREFIX}{name}": value for name, value in one.rule.items()}
+        if wanted is None:
+            wanted = nested(place, extensions)
+            continue
+        for owner, tail in list(_targets(wanted, place, root)):
+            _add(owner, nested(tail, extensions), place)
+    after = text + yaml_text(wanted) if source.content is None and wanted else _edited(source, wanted)
+    if load_schema(after).content != wanted:
+        raise PayloadError("the schema is written in a way that only a person should change: put the rules in by hand")
+    return RuleEdit(text, after)
+
+
+def nested(place: Place, extensions: dict[str, Any]) -> dict[str, Any]:
+    """A schema that has extensions at a place.
+
+    >>> nested(("a", None), {"x-migration-precision": 1})
+    {'properties': {'a': {'items': {'x-migration-precision': 1}}}}
+    """
+    for step in reversed(place):
+        extensions = {"items": extensions} if step is None else {"properties": {step: extensions}}
+    return extensions
+
+
+class _Tree:
+    """A document with what is needed to find the one place where a rule belongs."""
+
+    def __init__(self, source: SchemaText, root: str | None) -> None:
+        self.document = SchemaDocument(source)
+        self.root = find_root(self.document, root)
+        self.references: dict[str, int] = {}
+        for fragment in objects_of(Fragment(source.content, "")):
+            reference = fragment.schema.get("$ref")
+            if isinstance(reference, str):
+                self.references[reference] = self.references.get(reference, 0) + 1
+
+    def own(self, fragment: Fragment) -> Fragment:
+        """The schema behind a reference if nothing else refers to it, else the one that refers."""
+        seen: set[str] = set()
+        while isinstance(fragment.schema, dict) and fragment.pointer not in seen:
+            seen.add(fragment.pointer)
+            reference = fragment.schema.get("$ref")
+            if not isinstance(reference, str) or not reference.startswith("#/") or self.references[reference] > 1:
+                break
+            fragment = self.document.resolve(reference, f"{fragment.pointer}/$ref")
+        return fragment
+
+    def declares(self, fragment: Fragment, step: str | None) -> bool:
+        """Whether a schema, or one that it is made of, has the member."""
+        return any(_child(part, step) is not None for part in (fragment, *parts_of(self.document, fragment)))
+
+    def holders(self, fragment: Fragment, step: str | None) -> list[Fragment]:
+        """The schemas to which a member's rules belong: branches of a choice that have it, else the schema itself."""
+        if _child(fragment, step) is not None or not isinstance(fragment.schema, dict):
+            return [fragment]
+        parts = [self.own(part) for part in _listed(fragment, "allOf") if self.declares(part, step)]
+        if parts:
+            return self.holders(parts[-1], step)
+        branches = [part for word in ("oneOf", "anyOf") for part in _listed(fragment, word)]
+        found = [self.own(part) for part in branches if self.declares(part, step)]
+        return found if found and not self.declares(fragment, step) else [fragment]
+
+
+def _targets(content: Any, place: Place, root: str | None) -> Iterator[tuple[dict[str, Any], Place]]:
+    """The schemas that are there already, and what of the place is still missing below each."""
+    tree = _Tree(SchemaText(content), root)
+    waiting: list[tuple[Fragment, Place]] = [(tree.root, place)]
+    while waiting:
+        fragment, left = waiting.pop(0)
+        if not left:
+            yield _own_object(content, fragment, place), left
+            continue
+        for holder in tree.holders(tree.own(fragment), left[0]):
+            child = _child(holder, left[0])
+            if child is not None:
+                waiting.append((child, left[1:]))
+            else:
+                yield _own_object(content, holder, place), left
+
+
+def _own_object(content: Any, fragment: Fragment, place: Place) -> dict[str, Any]:
+    """The schema at a pointer, if it stands in this file and at this place alone."""
+    shared = _shared_values(content)
+    value = content
+    for token in fragment.pointer.split("/")[1:]:
+        value = value[unescape_pointer(token)] if isinstance(value, dict) else value[int(token)]
+        if id(value) in shared:
+            raise _refusal(place, "its schema is a YAML anchor that several places use")
+    if not isinstance(value, dict):
+        raise _refusal(place, "its schema is no object")
+    return value
+
+
+def _shared_values(content: Any) -> set[int]:
+    seen: set[int] = set()
+    shared: set[int] = set()
+    for fragment in objects_of(Fragment(content, "")):
+        for child in fragment.schema.values():
+            if isinstance(child, dict | list):
+                (shared if id(child) in seen else seen).add(id(child))
+    return shared
+
+
+def _child(fragment: Fragment, step: str | None) -> Fragment | None:
+    if not isinstance(fragment.schema, dict):
+        return None
+    owner, pointer = fragment
+    if step is None:
+        child = owner.get("items")
+        return Fragment(child, f"{pointer}/items") if isinstance(child, dict) else None
+    members = owner.get("properties")
+    if isinstance(members, dict) and isinstance(members.get(step), dict):
+        return Fragment(members[step], f"{pointer}/properties/{escape_pointer(step)}")
+    return None
+
+
+def _listed(fragment: Fragment, word: str) -> list[Fragment]:
+    parts = fragment.schema.get(word) if isinstance(fragment.schema, dict) else None
+    return [Fragment(part, f"{fragment.pointer}/{word}/{n}") for n, part in enumerate(parts or ())]
+
+
+def _add(owner: dict[str, Any], addition: dict[str, Any], place: Place) -> None:
+    """Put members into a schema, below what it has."""
+    for name, value in addition.items():
+        if name not in owner:
+            owner[name] = value
+        elif isinstance(owner[name], dict) and not name.startswith(EXTENSION_PREFIX):
+            _add(owner[name], value, place)
+        elif owner[name] != value:
+            raise _refusal(place, f"{name} stands there already")
+
+
+def _edited(source: SchemaText, wanted: Any) -> str:
+    """The text with the members that `wanted` has more than its content."""
+    text = source.text or ""
+    starts = [0, *accumulate(map(len, text.splitlines(keepends=True)))]
+    edits: list[tuple[int, str]] = []
+    for pointer, content, added in _additions(source.content, wanted, "", set()):
+        position = source.position(pointer)
+        if position:
+            line_start = starts[position["line"] - 1]
+            edits.append(_edit(text, line_start, line_start + position["column"] - 1, added, is_first=not content))
+    for at, insertion in sorted(edits, reverse=True):
+        text = text[:at] + insertion + text[at:]
+    return text
+
+
+def _additions(content: Any, wanted: Any, pointer: str, seen: set[int]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    if id(content) in seen or not isinstance(content, dict | list):
+        return  # what YAML anchors share never gets any
+    seen.add(id(content))
+    if isinstance(content, list):
+        for number, (before, after) in enumerate(zip(content, wanted, strict=True)):
+            yield from _additions(before, after, f"{pointer}/{number}", seen)
+        return
+    for name, value in content.items():
+        yield from _additions(value, wanted[name], f"{pointer}/{escape_pointer(name)}", seen)
+    added = {name: value for name, value in wanted.items() if name not in content}
+    if added:
+        yield pointer, content, added
+
+
+def _edit(text: str, line_start: int, at: int, added: dict[str, Any], *, is_first: bool) -> tuple[int, str]:
+    """Where members go into an object that begins at an offset, and their text."""
+    if text[at : at + 1] == "{":
+        return at + 1, _flow(text, at + 1, added, is_first=is_first)
+    margin = " " * (at - line_start)
+    if text[line_start:at].strip():  # the object begins behind a dash, which stays before its first member
+        return at, yaml_text(added).replace("\n", f"\n{margin}")
+    return line_start, "".join(f"{margin}{line}\n" for line in yaml_text(added).splitlines())
+
+
+def _flow(text: str, at: int, addition: dict[str, Any], *, is_first: bool) -> str:
+    """Members for the inside of braces, on lines of their own if the others have such."""
+    is_plain = (lambda _: None) if is_json_text(text) else _PLAIN_NAME.fullmatch
+    members = [
+        f"{name if is_plain(name) else encode(name).decode()}: {encode(value).decode()}"
+        for name, value in addition.items()
+    ]
+    found = _SPACE.match(text, at)
+    space = found.group() if found is not None else ""
+    if is_first or "\n" not in space:
+        return ", ".join(members) + ("" if is_first else ", ")
+    return "".join(f"{space}{member}," for member in members)
+
+
+def _refusal(place: Place, reason: str) -> PayloadError:
+    return PayloadError(
+        f"the rule for {place_text(place)} cannot be written into the schema: {reason}; put it there by hand",
+        details={"path": place_text(place), "reason": reason},
+    )
