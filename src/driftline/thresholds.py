@@ -1,4 +1,4 @@
-"""Thresholds that fail a run: `changed > 5%`, `removed >= 100`, `different > 0`. Diffs and pipelines share them.
+"""Thresholds that fail a run: `changed > 5%`, `removed >= 100`, `changed(price) > 1%`. Diffs and pipelines share them.
 
 >>> limit = parse_threshold("changed > 5%")
 >>> limit.is_exceeded({"changed": 6, "total": 100}), limit.is_exceeded({"changed": 5, "total": 100})
@@ -16,9 +16,14 @@ from fractions import Fraction
 TABLE_COUNTS = ("added", "removed", "changed", "unchanged", "different")
 PAYLOAD_COUNTS = ("different", "errors", "matching")
 INDEX_COUNTS = ("events", "files", "chunks")
+AGE = "age"
 
 _TOTAL = "total"
-_FORM = re.compile(r"\s*([a-z_]+)\s*(>=|<=|==|>|<)\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%|x\s+usual)?\s*", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_FORM = re.compile(
+    r"\s*([a-z_]+)\s*(?:\((.+)\))?\s*(>=|<=|==|>|<)\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(%|x\s+usual|[smhd])?\s*",
+    re.ASCII | re.DOTALL,
+)
 _OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -30,14 +35,21 @@ _OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A condition on counts; a percentage is of the rows (pairs, files) that were there before."""
+    """A condition on counts; a share is of the rows (pairs, files) that were there before, an age in seconds."""
 
     text: str
     count: str
     sign: str
     limit: Fraction
-    is_share: bool
+    is_share: bool = False
     of_usual: bool = False  # the limit is so many times what is usual, which only a history knows
+    column: str | None = None
+    usual: Fraction | None = None  # what the limit was made of
+
+    @property
+    def name(self) -> str:
+        """What is measured, as counts are called: `changed`, or `changed(price)`."""
+        return self.count if self.column is None else f"{self.count}({self.column})"
 
     def is_exceeded(self, counts: Mapping[str, int]) -> bool:
         """Whether the condition holds, so that the run fails."""
@@ -45,7 +57,7 @@ class Threshold:
 
     def measured(self, counts: Mapping[str, int]) -> Fraction:
         """The count, or its share in percent; exact, so that 1 of 3 is more than 33.33%."""
-        value = counts.get(self.count, 0)
+        value = counts.get(self.name, 0)
         if not self.is_share:
             return Fraction(value)
         total = counts.get(_TOTAL)
@@ -55,26 +67,47 @@ class Threshold:
         """The condition with its limit as a number; None where nothing is known to be usual."""
         if not self.of_usual:
             return self
-        known = usual.get(self.count)
-        if known is None:
-            return None
-        words = f"{self.text}, which is {float(known):,.0f}"
-        return replace(self, text=words, limit=self.limit * known, of_usual=False)
+        known = usual.get(self.name)
+        return None if known is None else replace(self, limit=self.limit * known, of_usual=False, usual=known)
 
     def describe(self, counts: Mapping[str, int]) -> str:
         """What was measured against what was allowed."""
-        measured = float(self.measured(counts))
-        shown = f"{measured:.2f}%" if self.is_share else f"{measured:,.0f}"
+        measured = self.measured(counts)
+        if self.count == AGE:
+            shown = age_text(measured)
+        else:
+            shown = f"{float(measured):.2f}%" if self.is_share else f"{float(measured):,.0f}"
+        if self.usual is not None:
+            shown += f", limit {float(self.limit):,.10g}, usual {float(self.usual):,.10g}"
         return f"{self.text} (measured {shown})"
 
 
-def parse_threshold(text: str, *, with_history: bool = False) -> Threshold:
-    """The threshold of a text; `ValueError` says what a threshold looks like. Without a history nothing is usual."""
+def parse_threshold(text: str, *, in_pipeline: bool = False) -> Threshold:
+    """The threshold of a text; `ValueError` says what a threshold looks like. Only pipelines have history and ages."""
     match = _FORM.fullmatch(text)
     if match is None:
         raise ValueError(f'{text!r} is not a threshold: write it like "changed > 5%" or "removed >= 100"')
-    count, sign, limit, unit = match.groups()
-    if unit is not None and unit != "%" and not with_history:
+    count, column, sign, limit, unit = match.groups()
+    is_usual = unit is not None and unit.startswith("x")
+    if is_usual and not in_pipeline:
         raise ValueError(f"{text!r} asks for what is usual, which only the runs of a pipeline tell")
-    number = Fraction(limit if limit[-1] != "." else limit[:-1])
-    return Threshold(text.strip(), count, sign, number, unit == "%", unit is not None and unit != "%")
+    if column is not None and count != "changed":
+        raise ValueError(f"{text!r}: only changed(COLUMN) is counted for a column")
+    if (count == AGE) != (unit in _SECONDS):
+        raise ValueError(f'{text!r}: an age has a unit and nothing else has: write it like "age > 26h" (s, m, h or d)')
+    if count == AGE and not in_pipeline:
+        raise ValueError(f"{text!r}: only a pipeline knows the age of its snapshots")
+    number = Fraction(limit if limit[-1] != "." else limit[:-1]) * _SECONDS.get(unit, 1)
+    return Threshold(text.strip(), count, sign, number, unit == "%", is_usual, column)
+
+
+def age_text(seconds: Fraction | float) -> str:
+    """An age in the largest unit that it fills.
+
+    >>> age_text(90_000), age_text(59)
+    ('25.0h', '59s')
+    """
+    for unit, least in (("d", 2 * 86400), ("h", 3600), ("m", 60)):
+        if seconds >= least:
+            return f"{float(seconds) / _SECONDS[unit]:,.1f}{unit}"
+    return f"{float(seconds):,.0f}s"

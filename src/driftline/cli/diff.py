@@ -130,8 +130,8 @@ def _explain(job: DiffJob, engine: str) -> int:
 
 def _say_exceeded(options: DiffOptions, stats: Stats) -> int:
     exceeded = stats.exceeded(options.fail_if)
-    for one in exceeded:
-        click.echo(f"failed: {one.describe(stats.counts)}", err=True)
+    for words in exceeded:
+        click.echo(f"failed: {words}", err=True)
     return DIFFERENT if exceeded else SAME
 
 

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from driftline.errors import TableError
+from driftline.pipeline.declaration import TableFlow
 from driftline.pipeline.shapes import header_of, reshaped, shapes_of
-from driftline.pipeline.snapshots import Snapshot
+from driftline.pipeline.snapshots import Snapshot, age_of
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
 from driftline.tables.engines import DiffJob, find_engine
@@ -37,13 +38,21 @@ def diff_stages(plan: TablePlan) -> Iterator[Stage]:
                 "format": flow.events_format,
                 "tables": [before.table, after.table],
                 "before": before.label,
+                **_counted_columns(flow),
             },
             gate=flow.fail_if,
             warn=flow.warn_if,
             extra_inputs=partial(plan.shape_inputs, before, after),
             after=earlier,
+            measures=partial(age_of, after) if after is plan.snapshots[-1] else dict,
         )
         earlier = (plan.name(after.label, "diff"),)
+
+
+def _counted_columns(flow: TableFlow) -> dict[str, list[str]]:
+    """The columns whose changes limits ask for."""
+    columns = sorted({each.column for each in (*flow.fail_if, *flow.warn_if) if each.column is not None})
+    return {"counted columns": columns} if columns else {}
 
 
 def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, context: StageContext) -> Outcome:
@@ -55,15 +64,9 @@ def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, context: StageCont
 
         with open(events, "rb") as lines, open(context.outputs.path("formatted"), "wb") as out:
             write_events(lines, out, plan.flow.events_format)
+    limits = (*plan.flow.fail_if, *plan.flow.warn_if)
     return Outcome(
-        {
-            "added": stats.added,
-            "removed": stats.removed,
-            "changed": stats.changed,
-            "unchanged": stats.unchanged,
-            "different": stats.added + stats.removed + stats.changed,
-            "total": stats.compared + stats.removed,
-        },
+        stats.counts_for(limits),
         notes=shape.notes() if (shape := plan.shape(after)) else (),
     )
 

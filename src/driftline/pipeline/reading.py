@@ -28,7 +28,7 @@ from driftline.pipeline.snapshots import LABEL_MARKS, PLACEHOLDERS
 from driftline.pipeline.toml_lines import key_lines, parse_toml
 from driftline.tables.memory import memory_limit
 from driftline.tables.options import HeaderMode, check_options, option_names
-from driftline.thresholds import INDEX_COUNTS, PAYLOAD_COUNTS, TABLE_COUNTS, Threshold, parse_threshold
+from driftline.thresholds import AGE, INDEX_COUNTS, PAYLOAD_COUNTS, TABLE_COUNTS, Threshold, parse_threshold
 
 Checked = TypeVar("Checked")
 
@@ -41,6 +41,7 @@ MOMENTS = ("always", "success", "failure")
 MODES = ("keyed", "positional")
 _OWN_RULES = {"key", "key_columns", "mode", "header_mode", "ignore_row_order", "delimiter", "fail_if"}
 HEADER_MODES = get_args(HeaderMode)
+_OF_TABLES = (*TABLE_COUNTS, AGE)
 
 
 def load(path: StrPath) -> Pipeline:
@@ -128,8 +129,8 @@ def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str
             section.choice("on_missing_column", "fail", MISSING_COLUMN),
             section.choice("on_type_change", "fail", TYPE_CHANGE),
         ),
-        fail_if=_thresholds(section, "fail_if", TABLE_COUNTS),
-        warn_if=_thresholds(section, "warn_if", TABLE_COUNTS),
+        fail_if=_thresholds(section, "fail_if", _OF_TABLES),
+        warn_if=_thresholds(section, "warn_if", _OF_TABLES),
         events=_path(section, "events"),
         events_format=section.choice("events_format", "jsonl", EVENT_FORMATS),
         deltas=section.flag("deltas"),
@@ -287,7 +288,7 @@ def _metrics(section: Section | None) -> MetricsTarget:
 
 
 def _thresholds(section: Section, key: str, known: tuple[str, ...]) -> tuple[Threshold, ...]:
-    found: tuple[Threshold, ...] = section.parsed(key, partial(parse_threshold, with_history=True))
+    found: tuple[Threshold, ...] = section.parsed(key, partial(parse_threshold, in_pipeline=True))
     for threshold in found:
         if threshold.count not in known:
             section.fail(f"{key!r} knows the counts {', '.join(known)}, not {threshold.count!r}", key)

@@ -8,10 +8,8 @@ import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from fractions import Fraction
 from importlib import metadata
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from driftline.canonical import sha256_hex
@@ -21,7 +19,6 @@ from driftline.pipeline.stages import OutputFile, Result, StageRecord
 from driftline.version import __version__
 
 _RUNS_KEPT = 100
-_USUAL_RUNS, _LEAST_RUNS = 7, 3
 _PACKAGES = ("pyspark", "pyarrow", "polars", "deltalake")
 
 
@@ -118,23 +115,6 @@ class RecordStore:
             except PipelineError:
                 yield path.stem, None
 
-    def usual_counts(self, stage: str, until: str) -> dict[str, Fraction]:
-        """The medians of what the same step of the same table counted before, in runs that ended well (pipeline §5).
-
-        Only runs that began before `until` count, so that a stage that is kept is judged as it was when it was done.
-        """
-        seen: dict[str, list[int]] = {}
-        for _, record in self.runs():
-            if record is None or record["result"] != "done" or record["started_at"] >= until:
-                continue
-            for other in record["stages"]:
-                if other["result"] == "done" and other["stage"] != stage and _kind(other["stage"]) == _kind(stage):
-                    for name, value in other["counts"].items():
-                        seen.setdefault(name, []).append(value)
-        return {
-            name: Fraction(median(values[:_USUAL_RUNS])) for name, values in seen.items() if len(values) >= _LEAST_RUNS
-        }
-
     def _path(self, name: str) -> Path:
         return self._stages / f"{name.replace('/', '.')}.json"
 
@@ -152,12 +132,6 @@ def _read_run(path: Path) -> dict[str, Any]:
             code="damaged_record" if what == "is damaged" else "old_record",
             path=path.name,
         ) from error
-
-
-def _kind(stage: str) -> tuple[str, str]:
-    """The table and the step of a stage, whichever snapshot it is for."""
-    flow, *_, step = stage.split("/")
-    return flow, step
 
 
 def new_run_id(now: datetime | None = None) -> str:

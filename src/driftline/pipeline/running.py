@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,12 +17,13 @@ from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.engine import RunEngine
 from driftline.pipeline.fingerprints import FileFingerprint, FingerprintCache, files_below
 from driftline.pipeline.graph import build, state_directory
+from driftline.pipeline.limits import Judge
 from driftline.pipeline.outputs import Outputs, missing_output, sweep, sweep_state
 from driftline.pipeline.records import RecordStore, RunRecord, StageRun, new_run_id, timestamp, versions
 from driftline.pipeline.selection import Selection
 from driftline.pipeline.stages import Result, Stage, StageContext, StageRecord, changed_basis
 from driftline.progress import Tracker
-from driftline.thresholds import Threshold
+from driftline.thresholds import AGE
 
 StageListener = Callable[[StageRun], None]
 
@@ -63,6 +64,8 @@ class PipelineRun:
         self.runs: dict[str, StageRun] = {}
         self._exceeded: dict[str, list[str]] = {}
         self._warned: dict[str, list[str]] = {}
+        self._gating: set[str] = set()
+        self._judge = Judge(self.store)
         self._ignore_thresholds = ignore_thresholds
         self._thorough = thorough
         self._full_refresh = full_refresh
@@ -130,7 +133,7 @@ class PipelineRun:
         return None
 
     def _is_over(self, name: str) -> bool:
-        return not self._ignore_thresholds and name in self._exceeded
+        return not self._ignore_thresholds and name in self._gating
 
     @property
     def exceeded(self) -> tuple[str, ...]:
@@ -145,21 +148,12 @@ class PipelineRun:
     def _note(self, stage: Stage, run: StageRun) -> None:
         self.runs[stage.name] = run
         for limits, found in ((stage.gate, self._exceeded), (stage.warn, self._warned)):
-            words = [f"{stage.name}: {each}" for each in self._over(stage, run, limits)]
-            if words:
-                found[stage.name] = words
+            over = self._judge.over(stage, run, limits)
+            if over:
+                found[stage.name] = [f"{stage.name}: {words}" for _, words in over]
+            if limits is stage.gate and any(limit.count != AGE for limit, _ in over):
+                self._gating.add(stage.name)  # old data are no wrong data: an age holds nothing back
         self._on_stage(run)
-
-    def _over(self, stage: Stage, run: StageRun, limits: Sequence[Threshold]) -> Iterator[str]:
-        """The limits that a stage's counts exceed, in words."""
-        if run.counts is None or run.record is None or not limits:
-            return
-        needs_history = any(limit.of_usual for limit in limits)
-        usual = self.store.usual_counts(stage.name, run.record.finished_at) if needs_history else {}
-        for limit in limits:
-            judged = limit.against(usual)
-            if judged is not None and judged.is_exceeded(run.counts):
-                yield judged.describe(run.counts)
 
     def _one(self, stage: Stage) -> StageRun:
         started = time.monotonic()

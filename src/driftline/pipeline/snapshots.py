@@ -10,6 +10,7 @@ import glob
 import itertools
 import os
 import re
+import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 from driftline.deltas.clock import MAX_HLC, make_hlc
 from driftline.errors import PipelineError
 from driftline.pipeline.declaration import Pipeline, TableFlow
+from driftline.thresholds import AGE
 
 LABEL_MARKS = ("{date}", "{n}")
 PLACEHOLDERS = ("{to}", "{from}")
@@ -75,6 +77,17 @@ def start_of_day(day: date) -> int:
 def end_of_day(day: date) -> int:
     """The last timestamp of a UTC day."""
     return make_hlc(_midnight_ms(day + timedelta(days=1))) - 1 if day < date.max else MAX_HLC
+
+
+def age_of(snapshot: Snapshot, now: float | None = None) -> dict[str, int]:
+    """How many seconds ago the day of a snapshot ended, or its newest file was modified (pipeline §5)."""
+    now = time.time() if now is None else now
+    if snapshot.day is not None:
+        then = _midnight_ms(snapshot.day + timedelta(days=1)) / 1000 if snapshot.day < date.max else now
+    else:
+        files = [snapshot.path, *snapshot.path.rglob("*")] if snapshot.path.is_dir() else [snapshot.path]
+        then = max(file.stat().st_mtime for file in files)
+    return {AGE: max(0, round(now - then))}
 
 
 def _midnight_ms(day: date) -> int:

@@ -50,7 +50,7 @@ class Stage:
 
     `after` names stages that it rather follows than runs beside, whatever becomes of them: what they parsed waits for
     it. `extra_inputs` tell what it reads beside plain files; `is_fresh` asks the world outside its files (a lake, a
-    registry) whether the result still holds.
+    registry) whether the result still holds. `measures` are what limits ask about the present, such as an age.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Stage:
     extra_inputs: Callable[[], Mapping[str, Any]] = dict
     is_fresh: Check = always_fresh
     after: tuple[str, ...] = ()
+    measures: Callable[[], Mapping[str, int]] = dict
 
     @property
     def flow(self) -> str:

@@ -39,7 +39,7 @@ from driftline.spark.task_pool import TaskPool
 from driftline.spark.watching import is_connect_session, watched
 from driftline.tables.columns import settle_columns
 from driftline.tables.engines import DiffJob
-from driftline.tables.events import column_stats_event, event_line, schema_event, stats_line
+from driftline.tables.events import changes_by_column, column_stats_event, event_line, schema_event, stats_line
 from driftline.tables.hashed_sides import check_unchanged, sides_of
 from driftline.tables.local import open_sides
 from driftline.tables.problems import Side, raise_first
@@ -90,10 +90,11 @@ def run(job: DiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
             write(event_line(schema_event(compared)))
             with job.tracker.phase("write", total=sum(part.size for part in done.findings.parts)):
                 join_parts(done.findings.parts, partial(_write_and_tell, write, job))
+            changes = done.findings.column_changes(compared)
             if job.options.column_stats:
-                write(event_line(column_stats_event(compared, done.stats, done.findings.column_changes(compared))))
+                write(event_line(column_stats_event(compared, done.stats, changes)))
             write(stats_line(done.stats))
-    return done.stats
+    return replace(done.stats, columns=changes_by_column(compared, changes))
 
 
 def _write_and_tell(write: Write, job: DiffJob, data: bytes | memoryview) -> None:

@@ -145,6 +145,7 @@ class _Settings:
             ("normalize", [name for name, _ in options.normalize]),
             ("as", [name for name, _ in options.types]),
             ("tolerance", [name for name, _ in options.tolerance]),
+            ("fail-if", [each.column for each in options.fail_if if each.column is not None]),
         ):
             for name in names:
                 self._check_known(name, option)

@@ -52,6 +52,11 @@ def column_stats_event(compared: Comparison, stats: Stats, changes: Mapping[str,
     return {"type": "column_stats", "columns": columns}
 
 
+def changes_by_column(compared: Comparison, changes: Mapping[str, int]) -> dict[str, int]:
+    """How often each compared column changed, by the names that rules use: B's; `changes` by A's."""
+    return {column.b: changes.get(column.a, 0) for column in compared.columns}
+
+
 def count_changes(events: Sequence[Event]) -> Counter[str]:
     """How often each column changed in some events."""
     return Counter(name for event in events if event["type"] == "changed" for name in event["changed"])

@@ -6,7 +6,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from driftline.errors import TableError
@@ -14,7 +14,7 @@ from driftline.sources.inputs import check_two_sides, open_source
 from driftline.sources.port import Source
 from driftline.sources.workspace import Workspace
 from driftline.tables.engines import DiffJob, Write
-from driftline.tables.events import column_stats_event, event_line, schema_event, stats_line
+from driftline.tables.events import changes_by_column, column_stats_event, event_line, schema_event, stats_line
 from driftline.tables.memory import default_limit
 from driftline.tables.reference import diff_tables
 from driftline.tables.stats import Stats
@@ -120,7 +120,7 @@ def _run_kernels(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return matched.stats
+    return replace(matched.stats, columns=changes_by_column(compared, changes))
 
 
 def _begin_reading(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from driftline.sources.csv_reading import TextTable
 from driftline.tables.columns import Column, Comparison, settle_columns
 from driftline.tables.events import (
     Event,
     changed_event,
+    changes_by_column,
     column_stats_event,
     count_changes,
     row_event,
@@ -71,10 +72,11 @@ def diff_tables(a: TextTable, b: TextTable, options: DiffOptions) -> tuple[list[
     raise_first([problem for side in sides for problem in side.problems()])
     pairs = list(_pairs(*sides, options))
     events = [event for pair in pairs for event in _events_of(pair, compared, options)]
-    stats = _stats(events, options, sides, compared)
+    changes = count_changes(events)
+    stats = replace(_stats(events, options, sides, compared), columns=changes_by_column(compared, changes))
     shown = [event for event in events if event["type"] != "unchanged" or _emits_unchanged(options)]
     if options.column_stats:
-        shown.append(column_stats_event(compared, stats, count_changes(events)))
+        shown.append(column_stats_event(compared, stats, changes))
     return [schema_event(compared), *shown, stats.to_event()], stats
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from driftline.errors import TableError
 from driftline.thresholds import Threshold
 
 _ALWAYS = ("added", "removed", "changed", "unchanged")
@@ -30,6 +31,7 @@ class Stats:
     columns_differ: bool = False  # columns came or went: a difference even where no row is one
     shows_skipped: bool = False
     shows_dropped: bool = False
+    columns: Mapping[str, int] = field(default_factory=dict, compare=False)  # how often each one changed, by B's names
 
     @property
     def compared(self) -> int:
@@ -43,7 +45,10 @@ class Stats:
 
     def __add__(self, other: Stats) -> Stats:
         values = {each.name: (getattr(self, each.name), getattr(other, each.name)) for each in fields(Stats)}
-        return Stats(**{name: a or b if isinstance(a, bool) else a + b for name, (a, b) in values.items()})
+        ours, others = values.pop("columns")
+        columns = {name: ours.get(name, 0) + others.get(name, 0) for name in {**ours, **others}}
+        counts = {name: a or b if isinstance(a, bool) else a + b for name, (a, b) in values.items()}
+        return Stats(**counts, columns=columns)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -55,9 +60,22 @@ class Stats:
             "total": self.compared + self.removed,
         }
 
-    def exceeded(self, thresholds: Sequence[Threshold]) -> list[Threshold]:
-        """The conditions that hold."""
-        return [one for one in thresholds if one.is_exceeded(self.counts)]
+    def counts_for(self, thresholds: Sequence[Threshold]) -> dict[str, int]:
+        """The same with the columns that thresholds are about; one that was not compared is an error."""
+        for one in thresholds:
+            if one.column is not None and one.column not in self.columns:
+                raise TableError(
+                    f"{one.text!r} is about the column {one.column!r}, which is not compared "
+                    f"(compared: {', '.join(self.columns)})",
+                    code="unknown_column",
+                    column=one.column,
+                )
+        return {**self.counts, **{one.name: self.columns[one.column] for one in thresholds if one.column is not None}}
+
+    def exceeded(self, thresholds: Sequence[Threshold]) -> list[str]:
+        """The conditions that hold, with what was measured."""
+        counts = self.counts_for(thresholds)
+        return [one.describe(counts) for one in thresholds if one.is_exceeded(counts)]
 
     @classmethod
     def of_event(cls, event: Mapping[str, Any]) -> Stats:
