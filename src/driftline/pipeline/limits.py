@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import cached_property
 from statistics import median
 from typing import Any
 
-from driftline.pipeline.records import RecordStore, StageRun
+from driftline.pipeline.records import JudgedLimit, RecordStore, StageRun
 from driftline.pipeline.stages import Stage
 from driftline.thresholds import AGE, Threshold
 
@@ -22,21 +22,25 @@ class Judge:
     def __init__(self, store: RecordStore) -> None:
         self._store = store
 
-    def over(self, stage: Stage, run: StageRun, limits: Sequence[Threshold]) -> list[tuple[Threshold, str]]:
-        """The limits that a stage exceeds, each with what was measured."""
-        if run.counts is None or run.record is None:
+    def verdicts(self, stage: Stage, run: StageRun) -> list[tuple[Threshold, JudgedLimit]]:
+        """Every limit of a stage that can be judged, with what was measured."""
+        levels = (("fail", stage.gate), ("warn", stage.warn))
+        pairs = [(level, limit) for level, limits in levels for limit in limits]
+        if run.counts is None or run.record is None or not pairs:
             return []
         counts = dict(run.counts)
-        if any(limit.count == AGE for limit in limits):
+        if any(limit.count == AGE for _, limit in pairs):
             counts |= stage.measures()
-            limits = [limit for limit in limits if limit.count != AGE or AGE in counts]
-        return [
-            (limit, judged.describe(counts))
-            for limit in limits
-            if (judged := self._judged(limit, stage, run.record.finished_at)) is not None and judged.is_exceeded(counts)
-        ]
+            pairs = [(level, limit) for level, limit in pairs if limit.count != AGE or AGE in counts]
+        found = []
+        for level, limit in pairs:
+            judged = self._with_history(limit, stage, run.record.finished_at)
+            if judged is not None:
+                words = judged.describe(counts)
+                found.append((limit, JudgedLimit(stage.name, level, limit.text, words, judged.is_exceeded(counts))))
+        return found
 
-    def _judged(self, limit: Threshold, stage: Stage, until: str) -> Threshold | None:
+    def _with_history(self, limit: Threshold, stage: Stage, until: str) -> Threshold | None:
         return limit.against(self.usual_counts(stage.name, until)) if limit.of_usual else limit
 
     def usual_counts(self, stage: str, until: str) -> dict[str, Fraction]:

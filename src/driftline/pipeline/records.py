@@ -34,6 +34,18 @@ class StageRun:
     record: StageRecord | None = None
     why: str | None = None
     notes: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedLimit:
+    """A limit that a stage was held against: what was measured, in words, and whether it was too much."""
+
+    stage: str
+    level: str  # fail or warn
+    text: str
+    words: str
+    exceeded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,7 @@ class RunRecord:
     exceeded: tuple[str, ...]
     versions: Mapping[str, str]
     warnings: tuple[str, ...] = ()
+    limits: tuple[JudgedLimit, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from driftline.pipeline.fingerprints import FileFingerprint, FingerprintCache, f
 from driftline.pipeline.graph import build, state_directory
 from driftline.pipeline.limits import Judge
 from driftline.pipeline.outputs import Outputs, missing_output, sweep, sweep_state
-from driftline.pipeline.records import RecordStore, RunRecord, StageRun, new_run_id, timestamp, versions
+from driftline.pipeline.records import JudgedLimit, RecordStore, RunRecord, StageRun, new_run_id, timestamp, versions
 from driftline.pipeline.selection import Selection
 from driftline.pipeline.stages import Result, Stage, StageContext, StageRecord, changed_basis
 from driftline.progress import Tracker
@@ -62,8 +62,7 @@ class PipelineRun:
         self.store = RecordStore(self.state)
         self.fingerprints = FingerprintCache(pipeline, self.state)
         self.runs: dict[str, StageRun] = {}
-        self._exceeded: dict[str, list[str]] = {}
-        self._warned: dict[str, list[str]] = {}
+        self._limits: dict[str, list[JudgedLimit]] = {}
         self._gating: set[str] = set()
         self._judge = Judge(self.store)
         self._ignore_thresholds = ignore_thresholds
@@ -136,23 +135,21 @@ class PipelineRun:
         return not self._ignore_thresholds and name in self._gating
 
     @property
-    def exceeded(self) -> tuple[str, ...]:
-        """The thresholds that were exceeded, in the order of the stages."""
-        return tuple(text for stage in self.stages for text in self._exceeded.get(stage.name, ()))
+    def limits(self) -> tuple[JudgedLimit, ...]:
+        """Every limit that was judged, in the order of the stages."""
+        return tuple(judged for stage in self.stages for judged in self._limits.get(stage.name, ()))
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """The limits that are only warned of, in the order of the stages."""
-        return tuple(text for stage in self.stages for text in self._warned.get(stage.name, ()))
+    def exceeded(self, level: str) -> tuple[str, ...]:
+        """The limits of a level that were exceeded, in words."""
+        over = [judged for judged in self.limits if judged.level == level and judged.exceeded]
+        return tuple(f"{judged.stage}: {judged.words}" for judged in over)
 
     def _note(self, stage: Stage, run: StageRun) -> None:
         self.runs[stage.name] = run
-        for limits, found in ((stage.gate, self._exceeded), (stage.warn, self._warned)):
-            over = self._judge.over(stage, run, limits)
-            if over:
-                found[stage.name] = [f"{stage.name}: {words}" for _, words in over]
-            if limits is stage.gate and any(limit.count != AGE for limit, _ in over):
-                self._gating.add(stage.name)  # old data are no wrong data: an age holds nothing back
+        verdicts = self._judge.verdicts(stage, run)
+        self._limits[stage.name] = [judged for _, judged in verdicts]
+        if any(judged.exceeded and judged.level == "fail" and limit.count != AGE for limit, judged in verdicts):
+            self._gating.add(stage.name)  # old data are no wrong data: an age holds nothing back
         self._on_stage(run)
 
     def _one(self, stage: Stage) -> StageRun:
@@ -289,10 +286,11 @@ def run_pipeline(
             round(time.monotonic() - clock, 3),
             str(run_engine),
             _result(run, ignore_thresholds),
-            tuple(run.runs[stage.name] for stage in run.stages),
-            run.exceeded,
+            tuple(replace(run.runs[stage.name], needs=stage.needs) for stage in run.stages),
+            run.exceeded("fail"),
             versions(),
-            run.warnings,
+            run.exceeded("warn"),
+            run.limits,
         )
         run.store.keep_run(record)
     return record
@@ -353,7 +351,7 @@ def _result(run: PipelineRun, ignore_thresholds: bool) -> str:
         return "cancelled"
     if results & {"failed", "blocked"}:
         return "failed"
-    return "exceeded" if run.exceeded and not ignore_thresholds else "done"
+    return "exceeded" if run.exceeded("fail") and not ignore_thresholds else "done"
 
 
 def _words(error: BaseException, stage: Stage) -> str:

@@ -1,0 +1,65 @@
+"""The report of a run: the graph of its stages, limits, trends; as data and as a page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from driftline.errors import PipelineError
+from driftline.pipeline import load
+from driftline.pipeline.report import run_report
+from pipeline.shop import make_shop, next_day, read_snapshot, run, write_snapshot
+
+LIMITS = 'fail_if = ["changed > 50%"]\nwarn_if = ["changed(price) > 2"]\ndeltas = true\n'
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import random
+
+    folder = tmp_path_factory.mktemp("report")
+    file = make_shop(folder, rows=40)
+    file.write_text(file.read_text().replace("deltas = true\n", LIMITS, 1))
+    run(file)
+    state = read_snapshot(folder / "data/customers-2026-03-03.csv")
+    write_snapshot(folder / "data/customers-2026-03-04.csv", next_day(state, random.Random(5)))
+    run(file)
+    return file
+
+
+def test_a_report_is_the_run_with_places_limits_and_trends(shop: Path) -> None:
+    report = run_report(load(shop))
+    assert (report.pipeline, report.result, report.file) == ("shop", "done", "shop.toml")
+    stages = {stage.name: stage for stage in report.stages}
+    assert stages["customers/2026-03-04/diff"].counts["changed"] > 2
+    assert stages["customers/2026-03-04/diff"].events == "out/customers-2026-03-04.jsonl"
+    assert stages["orders/2026-03-03/diff"].result == "kept"
+    for stage in report.stages:  # arrows go right, and no box lies on another one
+        assert all(stages[need].column < stage.column for need in stage.needs)
+    places = [(stage.column, stage.row) for stage in report.stages]
+    assert len(set(places)) == len(places)
+    assert {stage.flow for stage in report.stages if stage.row == 0} == {"customers"}
+    newest = [limit for limit in report.limits if limit.stage == "customers/2026-03-04/diff"]
+    assert [(limit.level, limit.exceeded) for limit in newest] == [("fail", False), ("warn", True)]
+    assert newest[1].words.startswith("changed(price) > 2 (measured ")
+    first, second = report.runs
+    assert set(first.changes) == {"customers", "orders"}
+    assert set(second.changes) == {"customers"}
+    assert second.changes["customers"]["changed"] == stages["customers/2026-03-04/diff"].counts["changed"]
+    json.dumps(report.to_dict())
+
+
+def test_an_earlier_run_is_reported_with_what_was_known_then(shop: Path) -> None:
+    newest = run_report(load(shop))
+    earlier = run_report(load(shop), newest.runs[0].run_id)
+    assert earlier.run_id == newest.runs[0].run_id
+    assert [past.run_id for past in earlier.runs] == [earlier.run_id]
+    with pytest.raises(PipelineError, match="remembers no run 'x'"):
+        run_report(load(shop), "x")
+
+
+def test_a_pipeline_that_has_not_run(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="has not run yet"):
+        run_report(load(make_shop(tmp_path, rows=30)))
