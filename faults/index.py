@@ -17,7 +17,7 @@ from driftline import codeindex
 from driftline.codeindex import DiffOptions, Registry
 from driftline.codeindex.storage import CacheRoot
 from driftline.errors import DriftlineError
-from driftline.files import process_runs
+from driftline.locks import process_runs
 from faults.tools import Tally, attempt, driftline, mutate
 
 _FORMS = ("json", "jsonl", "jsonl.zst", "sharded")

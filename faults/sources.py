@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
-import http.server
 import json
-import os
 import random
 import sqlite3
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -122,13 +117,13 @@ _WRITERS = {
 
 def _failing_store(seed: int, rounds: int) -> Tally:
     """Requests that fail, end early or come late: the right events, or an error in clear words."""
-    from s3_server import s3_server
+    from s3_server import s3_server, unreliable
 
     tally = Tally("object store that fails at random")
     with s3_server("data") as (client, settings):
         expected = _put_tables(client)
         for number in range(rounds):
-            with _unreliable(settings, random.Random(f"{seed}-{number}")):
+            with unreliable(settings, random.Random(f"{seed}-{number}")):
                 found = attempt(
                     tally,
                     lambda: _events("s3://data/a.csv", "s3://data/b.csv", "vectorized"),
@@ -148,51 +143,3 @@ def _put_tables(client: Any) -> bytes:
             client.put_object(Bucket="data", Key=name, Body=content.encode())
             Path(folder, name).write_text(content)
         return _events(f"{folder}/a.csv", f"{folder}/b.csv", "local")
-
-
-@contextmanager
-def _unreliable(settings: dict[str, str], dice: random.Random) -> Iterator[None]:
-    """A server in front of the store that refuses, cuts short or forgets some of its answers."""
-    from driftline.sources import stores
-
-    target = settings["AWS_ENDPOINT_URL"].removeprefix("http://")
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            fate = dice.random()
-            if fate < 0.08:
-                self.send_error(503)
-                return
-            if fate < 0.12:
-                self.close_connection = True
-                return
-            connection = http.client.HTTPConnection(target, timeout=20)
-            connection.request(self.command, self.path, headers=dict(self.headers))
-            answer = connection.getresponse()
-            body = answer.read()
-            self.send_response(answer.status)
-            for name, value in answer.getheaders():
-                if name.lower() not in ("transfer-encoding", "connection"):
-                    self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body[: len(body) // 2] if fate < 0.16 and self.command == "GET" else body)
-            self.close_connection = True
-
-        do_HEAD = do_GET  # noqa: N815 - the base class names it
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    saved = dict(os.environ)
-    os.environ.update({**settings, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}"})
-    stores._store.cache_clear()
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(saved)
-        stores._store.cache_clear()
-        server.shutdown()
-        server.server_close()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from s3_server import s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,3 +31,24 @@ def spark() -> Iterator[SparkSession]:
 
     with open_session("local[2]") as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def s3_process() -> Iterator[tuple[Any, dict[str, str]]]:
+    """One S3 emulator for the whole test process, with a bucket `data`: a client, and how to reach it."""
+    with s3_server("data") as (client, settings):
+        yield client, settings
+
+
+@pytest.fixture(scope="module")
+def s3(s3_process: tuple[Any, dict[str, str]]) -> Iterator[tuple[Any, dict[str, str]]]:
+    """The emulator, reached through the environment for as long as a module's tests run."""
+    from driftline.storage import objects
+
+    client, settings = s3_process
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        objects._store.cache_clear()
+        yield client, settings
+    objects._store.cache_clear()

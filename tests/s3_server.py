@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
+import http.server
+import os
+import random
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,3 +57,64 @@ def _await_port(port: int) -> None:
                 return
         time.sleep(0.1)
     pytest.fail("moto's server did not start")
+
+
+@contextmanager
+def unreliable(settings: dict[str, str], dice: random.Random, *, faults: float = 0.16) -> Iterator[dict[str, str]]:
+    """A server in front of the store that refuses, cuts short or forgets some of its answers.
+
+    Given is the environment that reaches it. A forgotten answer is the worst one: what was asked for has been done.
+    """
+    from driftline.storage import objects
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(settings["AWS_ENDPOINT_URL"], dice, faults))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    through = {**settings, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}"}
+    saved = dict(os.environ)
+    os.environ.update(through)
+    objects._store.cache_clear()
+    try:
+        yield through
+    finally:
+        os.environ.clear()
+        os.environ.update(saved)
+        objects._store.cache_clear()
+        server.shutdown()
+        server.server_close()
+
+
+def _handler(endpoint: str, dice: random.Random, faults: float) -> type[http.server.BaseHTTPRequestHandler]:
+    # The emulator looks at the condition of a put and then puts: in between others may do so, as no S3 lets them.
+    one_at_a_time = threading.Lock()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            fate = dice.random() / faults  # below 1: something goes wrong
+            if fate < 0.5:
+                self.send_error(503)
+                return
+            if fate < 0.65:
+                self.close_connection = True
+                return
+            connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=20)
+            with one_at_a_time:
+                connection.request(self.command, self.path, body=body or None, headers=dict(self.headers))
+                answer = connection.getresponse()
+                content = answer.read()
+            self.close_connection = True
+            if fate < 0.8:
+                return  # done, and the answer is forgotten
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in ("transfer-encoding", "connection"):
+                    self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content[: len(content) // 2] if fate < 1 and self.command == "GET" else content)
+
+        do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815 - the base class names them
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler

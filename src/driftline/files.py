@@ -1,4 +1,4 @@
-"""Outputs that are whole or absent, locks with an owner, and byte streams through plain, gzip and zstd.
+"""Outputs that are whole or absent, and byte streams through plain, gzip and zstd; paths or addresses.
 
 >>> import tempfile, pathlib
 >>> target = pathlib.Path(tempfile.mkdtemp()) / "out.txt"
@@ -12,43 +12,42 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fnmatch
 import glob
 import gzip
 import io
-import json
 import os
 import re
 import secrets
-import socket
 import stat
 import sys
-import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, cast
 
 from backports import zstd
 
-from driftline.errors import InputError, LockedError, NotFoundError, OptionError, StorageError
+from driftline.errors import InputError, NotFoundError, OptionError, StorageError
+from driftline.storage.object_path import ObjectPath, Place, place_at
+from driftline.storage.objects import is_url, look_at, uploading
 
 Compression = Literal["plain", "gzip", "zstd"]
 StrPath = str | os.PathLike[str]
+AnyPath = StrPath | ObjectPath  # a path of this machine, or an address of an object
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _BUFFER_BYTES = 1 << 20
-_GRACE_SECONDS = 60.0  # how long a lock may say nothing about its holder
 STANDARD_OUTPUT = "standard output"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]+)\Z")
 _STANDARD_DEVICES = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 
 @contextmanager
-def open_output(path: StrPath | None, inputs: Iterable[StrPath] = ()) -> Iterator[BinaryIO]:
+def open_output(path: AnyPath | None, inputs: Iterable[StrPath] = ()) -> Iterator[BinaryIO]:
     """Where a command writes its result: `path`, whole or not at all, or standard output when there is none."""
     if path is not None:
         with atomic_write(path, inputs) as out:
@@ -70,13 +69,35 @@ def standard_output() -> BinaryIO:
     return cast(BinaryIO, sys.stdout.buffer)
 
 
+def output_place(path: AnyPath) -> Place:
+    """The place of an output: a path, or an object of a store; other addresses are refused (storage §1)."""
+    if isinstance(path, ObjectPath):
+        return path
+    name = os.fspath(path)
+    scheme = _SCHEME.match(name)
+    if scheme is None or scheme[1] == "file" or is_url(name):
+        return place_at(name)
+    raise OptionError(
+        f"{name}: outputs at {scheme[1]} addresses are not served: use a path, s3://, gs:// or abfs://",
+        code="unsupported_address",
+        path=name,
+    )
+
+
 @contextmanager
-def atomic_write(path: StrPath, inputs: Iterable[StrPath] = ()) -> Iterator[BinaryIO]:
+def atomic_write(path: AnyPath, inputs: Iterable[StrPath] = ()) -> Iterator[BinaryIO]:
     """A binary file that appears under `path` whole, synced to disk, or not at all.
 
     Symbolic links are followed, and mode and owner of a file that is replaced stay. What cannot be replaced (a
     device, a pipe) is written to as it is. An output that is one of `inputs` is refused.
     """
+    target = output_place(path)
+    if isinstance(target, ObjectPath):
+        _refuse_object_among(path, inputs)
+        with uploading(target.url) as out:
+            yield out
+        return
+    path = target
     refuse_output_among(path, inputs)
     with explain_io_errors(path):
         descriptor = _open_descriptor(path)
@@ -86,6 +107,18 @@ def atomic_write(path: StrPath, inputs: Iterable[StrPath] = ()) -> Iterator[Bina
                 yield out
             return
     yield from _write_beside(path)
+
+
+def _refuse_object_among(output: AnyPath, inputs: Iterable[StrPath]) -> None:
+    name = str(output)
+    if name.endswith("/"):
+        raise OptionError(f"{name} is a folder, an object is wanted", code="is_a_directory", path=name)
+    for given in (os.fspath(one) for one in inputs):
+        inside = name.startswith(given) if given.endswith("/") else fnmatch.fnmatchcase(name, given)
+        if name == given or inside:
+            raise OptionError(
+                f"{name} is one of the inputs: write the result to another object", code="output_is_input"
+            )
 
 
 def _write_beside(path: StrPath) -> Iterator[BinaryIO]:
@@ -163,7 +196,7 @@ def _is_same_file(status: os.stat_result, name: str) -> bool:
         return False
 
 
-def write_atomically(path: StrPath, data: bytes) -> None:
+def write_atomically(path: AnyPath, data: bytes) -> None:
     """Replace `path` by `data` in one step."""
     with atomic_write(path) as out:
         out.write(data)
@@ -201,7 +234,7 @@ def sync_directory(path: StrPath) -> None:
 
 
 @contextmanager
-def explain_io_errors(path: StrPath) -> Iterator[None]:
+def explain_io_errors(path: AnyPath) -> Iterator[None]:
     """Turn an `OSError` into one clear line about `path`; that nobody reads a pipe any more is left as it is."""
     try:
         yield
@@ -211,11 +244,11 @@ def explain_io_errors(path: StrPath) -> Iterator[None]:
         raise explain_os_error(error, path) from error
 
 
-def explain_os_error(error: OSError, path: StrPath) -> StorageError | InputError:
+def explain_os_error(error: OSError, path: AnyPath) -> StorageError | InputError:
     """The driftline error for an `OSError`, with what to do about it."""
     if isinstance(error, NotFoundError):
         return error  # explained already, where the right name was known
-    name = os.fspath(path)
+    name = str(path)
     if error.errno == errno.ENOENT:
         return NotFoundError(f"no such file or directory: {name}", path=name)
     if error.errno == errno.EISDIR:
@@ -231,9 +264,25 @@ def explain_os_error(error: OSError, path: StrPath) -> StorageError | InputError
     return StorageError(f"{name}: {error.strerror or error}", code="io_error", path=name)
 
 
-def compression_of(path: StrPath) -> Compression:
+def open_to_read(path: AnyPath) -> BinaryIO:
+    """A seekable stream of a file or an object as it is."""
+    name = str(path)
+    if is_url(name):
+        return look_at(name).open()
+    with explain_io_errors(name):
+        return open(name, "rb", buffering=_BUFFER_BYTES)
+
+
+def size_of(path: AnyPath) -> int:
+    """The bytes of a file or an object."""
+    name = str(path)
+    with explain_io_errors(name):
+        return look_at(name).size if is_url(name) else os.path.getsize(name)
+
+
+def compression_of(path: AnyPath) -> Compression:
     """How a file is compressed, by its first bytes (the name may lie)."""
-    with explain_io_errors(path), open(path, "rb") as file:
+    with open_to_read(path) as file:
         start = file.read(4)
     return compression_of_bytes(start)
 
@@ -245,12 +294,10 @@ def compression_of_bytes(start: bytes) -> Compression:
     return "zstd" if start.startswith(_ZSTD_MAGIC) else "plain"
 
 
-def open_bytes(path: StrPath) -> BinaryIO:
+def open_bytes(path: AnyPath) -> BinaryIO:
     """A readable stream of the file's content, decompressed on the way."""
     kind = compression_of(path)
-    with explain_io_errors(path):
-        raw = open(path, "rb", buffering=_BUFFER_BYTES)  # noqa: SIM115 - handed to the caller
-    return decompressed(raw, kind, os.fspath(path))
+    return decompressed(open_to_read(path), kind, str(path))
 
 
 def decompressed(raw: BinaryIO, kind: Compression, name: str) -> BinaryIO:
@@ -261,7 +308,7 @@ def decompressed(raw: BinaryIO, kind: Compression, name: str) -> BinaryIO:
     return cast(BinaryIO, io.BufferedReader(_CheckedStream(opened, raw, name), _BUFFER_BYTES))
 
 
-def read_lines(path: StrPath) -> Iterator[bytes]:
+def read_lines(path: AnyPath) -> Iterator[bytes]:
     """The lines of a plain, gzip or zstd file, without their line feeds."""
     with open_bytes(path) as stream:
         for line in stream:
@@ -295,162 +342,3 @@ class _CheckedStream(io.RawIOBase):
                 self._stream.close()
             self._raw.close()
         super().close()
-
-
-@dataclass(frozen=True, slots=True)
-class LockOwner:
-    """Who holds a lock, as written into the lock file."""
-
-    scope: str
-    pid: int
-    host: str
-    lock_id: str
-    started_at: str
-
-    def to_json(self) -> bytes:
-        """The lock file's content."""
-        record = {
-            "scope": self.scope,
-            "pid": self.pid,
-            "host": self.host,
-            "lockId": self.lock_id,
-            "startedAt": self.started_at,
-        }
-        return json.dumps(record).encode()
-
-
-@contextmanager
-def exclusive_lock(path: StrPath, *, scope: str, wait_seconds: float = 0.0) -> Iterator[LockOwner]:
-    """Hold the lock file `path`; a dead process's lock is taken over, a living one's never.
-
-    Raises `LockedError` when the lock is not free within `wait_seconds`.
-    """
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    owner = LockOwner(scope, os.getpid(), socket.gethostname(), secrets.token_hex(8), _utc_now())
-    deadline = time.monotonic() + wait_seconds
-    while not _try_lock(target, owner):
-        if time.monotonic() >= deadline:
-            raise LockedError(_held_message(target), path=str(target))
-        time.sleep(0.05)
-    try:
-        yield owner
-    finally:
-        _release(target, owner)
-
-
-def _try_lock(target: Path, owner: LockOwner) -> bool:
-    # The content is written first and linked into place, so that nobody ever reads a half-written lock.
-    temporary = target.with_name(f".{target.name}.{owner.lock_id}.tmp")
-    temporary.write_bytes(owner.to_json())
-    try:
-        for _ in range(2):
-            try:
-                os.link(temporary, target)
-                return True
-            except FileExistsError:
-                if not _remove_if_dead(target):
-                    return False
-        return False
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _remove_if_dead(target: Path) -> bool:
-    if not _is_abandoned(target):
-        return False
-    # Only one of several waiting processes may move the dead lock away: a rename has one winner.
-    grave = target.with_name(f".{target.name}.{secrets.token_hex(4)}.dead")
-    try:
-        os.rename(target, grave)
-    except FileNotFoundError:
-        return True
-    if not _is_abandoned(grave):
-        # A living process took the lock between our look and our rename: give it back.
-        with contextlib.suppress(FileExistsError):
-            os.link(grave, target)
-        grave.unlink(missing_ok=True)
-        return False
-    grave.unlink(missing_ok=True)
-    return True
-
-
-def _is_abandoned(path: Path) -> bool:
-    """Whether nobody can hold this lock any more: its process has ended, or it never said who holds it.
-
-    Other tools create the lock first and fill it afterwards, so a lock without a holder is given some time.
-    """
-    holder = read_lock(path)
-    if holder is not None and _pid_of(holder) is not None:
-        return not process_is_alive(holder)
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return True
-    return stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime > _GRACE_SECONDS
-
-
-def read_lock(path: StrPath) -> dict[str, Any] | None:
-    """What a lock file says about its holder, or None if there is no readable one."""
-    try:
-        # A pipe or device under the lock's name would block, and says nothing about a holder.
-        content = json.loads(Path(path).read_bytes()) if Path(path).is_file() else None
-    except (OSError, ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
-def _pid_of(holder: dict[str, Any]) -> int | None:
-    """The process number in a lock; some tools write it as text."""
-    pid = holder.get("pid")
-    if isinstance(pid, str) and pid.strip().isdecimal():
-        pid = int(pid)
-    return pid if isinstance(pid, int) and not isinstance(pid, bool) else None
-
-
-def process_is_alive(holder: dict[str, Any]) -> bool:
-    """Whether the holder of a lock still runs; on another host it is taken to be alive."""
-    if holder.get("host", socket.gethostname()) != socket.gethostname():
-        return True
-    pid = _pid_of(holder)
-    return pid is not None and process_runs(pid)
-
-
-def process_runs(pid: int) -> bool:
-    """Whether a process of this machine runs; one that has ended and was not waited for yet does not."""
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return not _has_ended(pid)
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether a process is a zombie: killed, and its parent (in a container often nobody) does not care."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False  # no such file system here
-    return status.rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
-
-
-def _release(target: Path, owner: LockOwner) -> None:
-    holder = read_lock(target)
-    if holder is not None and holder.get("lockId") == owner.lock_id:
-        target.unlink(missing_ok=True)
-
-
-def _held_message(target: Path) -> str:
-    holder = read_lock(target) or {}
-    pid = _pid_of(holder)
-    who = f"process {pid}" if pid is not None else "another process"
-    since = f" since {holder['startedAt']}" if "startedAt" in holder else ""
-    return f"{target.name} is held by {who}{since}: wait for it to end, or allow more waiting time"
-
-
-def _utc_now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from backports import zstd
 
-from driftline import files
+from driftline import files, locks
 from driftline.errors import InputError, LockedError, StorageError
 
 
@@ -96,10 +96,10 @@ def test_a_stream_cut_short_is_an_error_not_an_end(tmp_path: Path, pack) -> None
 
 def test_a_held_lock_names_its_holder_and_is_free_afterwards(tmp_path: Path) -> None:
     path = tmp_path / "locks" / "index.lock"
-    with files.exclusive_lock(path, scope="index") as owner:
+    with locks.exclusive_lock(path, scope="index") as owner:
         assert json.loads(path.read_text())["lockId"] == owner.lock_id
         with pytest.raises(LockedError, match=f"held by process {os.getpid()}"):
-            files.exclusive_lock(path, scope="index").__enter__()
+            locks.exclusive_lock(path, scope="index").__enter__()
     assert list(path.parent.iterdir()) == []
 
 
@@ -108,18 +108,18 @@ def test_a_dead_process_loses_its_lock_a_foreign_host_does_not(tmp_path: Path) -
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     path.write_text(json.dumps({"pid": dead.pid, "host": socket.gethostname(), "lockId": "x"}))
-    with files.exclusive_lock(path, scope="index"):
+    with locks.exclusive_lock(path, scope="index"):
         pass
     path.write_text(json.dumps({"pid": dead.pid, "host": "elsewhere", "lockId": "x"}))
     with pytest.raises(LockedError):
-        files.exclusive_lock(path, scope="index").__enter__()
+        locks.exclusive_lock(path, scope="index").__enter__()
 
 
 COUNT_UP = """
 import sys
 import time
 from pathlib import Path
-from driftline.files import exclusive_lock
+from driftline.locks import exclusive_lock
 lock, counter = sys.argv[1:]
 for _ in range(10):
     with exclusive_lock(lock, scope="count", wait_seconds=60):
@@ -142,9 +142,9 @@ def test_a_killed_process_that_nobody_waited_for_loses_its_lock(tmp_path: Path) 
     holder = subprocess.Popen(["sleep", "60"])
     path.write_text(json.dumps({"pid": holder.pid, "host": socket.gethostname(), "lockId": "x"}))
     with pytest.raises(LockedError):
-        files.exclusive_lock(path, scope="index").__enter__()
+        locks.exclusive_lock(path, scope="index").__enter__()
     holder.kill()
-    with files.exclusive_lock(path, scope="index", wait_seconds=10):
+    with locks.exclusive_lock(path, scope="index", wait_seconds=10):
         os.kill(holder.pid, 0)  # it is a zombie now, and still in the table of processes
     holder.wait()
 
@@ -156,11 +156,11 @@ def test_a_lock_that_is_still_being_written_is_not_stolen(tmp_path: Path, conten
     path = tmp_path / "index.lock"
     path.write_text(content)
     with pytest.raises(LockedError, match="held by another process"):
-        files.exclusive_lock(path, scope="index").__enter__()
+        locks.exclusive_lock(path, scope="index").__enter__()
     assert path.read_text() == content
     long_ago = time.time() - 3600
     os.utime(path, (long_ago, long_ago))
-    with files.exclusive_lock(path, scope="index"):
+    with locks.exclusive_lock(path, scope="index"):
         pass
 
 
@@ -170,9 +170,9 @@ def test_a_process_number_may_be_written_as_text(tmp_path: Path) -> None:
     long_ago = time.time() - 3600
     os.utime(path, (long_ago, long_ago))
     with pytest.raises(LockedError):
-        files.exclusive_lock(path, scope="index").__enter__()
+        locks.exclusive_lock(path, scope="index").__enter__()
     path.write_text(json.dumps({"pid": "9" * 30}))
-    with files.exclusive_lock(path, scope="index"):
+    with locks.exclusive_lock(path, scope="index"):
         pass
 
 
@@ -180,7 +180,7 @@ def test_a_pipe_in_the_place_of_a_lock_neither_blocks_nor_is_stolen(tmp_path: Pa
     path = tmp_path / "index.lock"
     os.mkfifo(path)
     with pytest.raises(LockedError):
-        files.exclusive_lock(path, scope="index").__enter__()
+        locks.exclusive_lock(path, scope="index").__enter__()
     assert path.is_fifo()
 
 

@@ -6,7 +6,6 @@ import gzip
 import io
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 
 import driftline as dl
 from driftline.errors import InputError
-from s3_server import s3_server
 
 pytest.importorskip("obstore", reason="needs obstore, the extra cloud")
 
@@ -25,11 +23,8 @@ B = A.replace('4321,"row ""4321"""', "4321,changed")
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[Any]:
-    with s3_server("data") as (client, settings), pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            patch.setenv(name, value)
-        yield client
+def store(s3: tuple[Any, dict[str, str]]) -> Any:
+    return s3[0]
 
 
 def put(store: Any, key: str, body: bytes | str) -> str:
@@ -102,7 +97,7 @@ def test_clear_words_for_what_is_not_there(store: Any, monkeypatch: pytest.Monke
 
 
 def test_a_store_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from driftline.sources import stores
+    from driftline.storage import objects as stores
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setattr(stores, "_RETRIES", 0)

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from driftline.errors import IndexRefError, LockedError
-from driftline.files import exclusive_lock
+from driftline.locks import exclusive_lock
 
 LOCK = "locks/index.lock"
 

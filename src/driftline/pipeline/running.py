@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from driftline.errors import Cancelled, DriftlineError, LockedError
-from driftline.files import exclusive_lock, explain_io_errors, explain_os_error
+from driftline.files import explain_io_errors, explain_os_error
+from driftline.locks import exclusive_lock
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.engine import RunEngine
 from driftline.pipeline.fingerprints import FileFingerprint, FingerprintCache, files_below

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from driftline.canonical import sha1_hex
 from driftline.errors import LockedError
-from driftline.files import exclusive_lock
+from driftline.locks import exclusive_lock
 from driftline.spark.runtime.java import Java
 
 SWITCH = "DRIFTLINE_CLASS_ARCHIVE"  # "off" keeps archives from being made or used

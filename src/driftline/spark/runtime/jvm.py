@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from driftline.errors import EngineError
-from driftline.files import process_runs
+from driftline.locks import process_runs
 from driftline.spark.runtime.class_archive import ClassArchive, archive_for
 from driftline.spark.runtime.java import Java, find_java
 

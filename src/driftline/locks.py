@@ -1,0 +1,197 @@
+"""Locks with an owner: files that one process holds, and leases in object stores."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from driftline.errors import LockedError
+from driftline.storage.leases import LEASE_SECONDS, lease
+from driftline.storage.object_path import ObjectPath, Place
+
+_GRACE_SECONDS = 60.0  # how long a lock may say nothing about its holder
+
+StrPath = str | os.PathLike[str]
+
+
+@contextmanager
+def lock_at(
+    place: Place, *, scope: str, wait_seconds: float = 0.0, lease_seconds: float = LEASE_SECONDS
+) -> Iterator[Callable[[], None]]:
+    """Hold the lock at a path or an address; what is given raises once the lock is lost, which a file never is."""
+    if isinstance(place, ObjectPath):
+        with lease(place, scope=scope, wait_seconds=wait_seconds, seconds=lease_seconds) as held:
+            yield held.check
+        return
+    with exclusive_lock(place, scope=scope, wait_seconds=wait_seconds):
+        yield lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class LockOwner:
+    """Who holds a lock, as written into the lock file."""
+
+    scope: str
+    pid: int
+    host: str
+    lock_id: str
+    started_at: str
+
+    def to_json(self) -> bytes:
+        """The lock file's content."""
+        record = {
+            "scope": self.scope,
+            "pid": self.pid,
+            "host": self.host,
+            "lockId": self.lock_id,
+            "startedAt": self.started_at,
+        }
+        return json.dumps(record).encode()
+
+
+@contextmanager
+def exclusive_lock(path: StrPath, *, scope: str, wait_seconds: float = 0.0) -> Iterator[LockOwner]:
+    """Hold the lock file `path`; a dead process's lock is taken over, a living one's never.
+
+    Raises `LockedError` when the lock is not free within `wait_seconds`.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    owner = LockOwner(scope, os.getpid(), socket.gethostname(), secrets.token_hex(8), _utc_now())
+    deadline = time.monotonic() + wait_seconds
+    while not _try_lock(target, owner):
+        if time.monotonic() >= deadline:
+            raise LockedError(_held_message(target), path=str(target))
+        time.sleep(0.05)
+    try:
+        yield owner
+    finally:
+        _release(target, owner)
+
+
+def _try_lock(target: Path, owner: LockOwner) -> bool:
+    # The content is written first and linked into place, so that nobody ever reads a half-written lock.
+    temporary = target.with_name(f".{target.name}.{owner.lock_id}.tmp")
+    temporary.write_bytes(owner.to_json())
+    try:
+        for _ in range(2):
+            try:
+                os.link(temporary, target)
+                return True
+            except FileExistsError:
+                if not _remove_if_dead(target):
+                    return False
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _remove_if_dead(target: Path) -> bool:
+    if not _is_abandoned(target):
+        return False
+    # Only one of several waiting processes may move the dead lock away: a rename has one winner.
+    grave = target.with_name(f".{target.name}.{secrets.token_hex(4)}.dead")
+    try:
+        os.rename(target, grave)
+    except FileNotFoundError:
+        return True
+    if not _is_abandoned(grave):
+        # A living process took the lock between our look and our rename: give it back.
+        with contextlib.suppress(FileExistsError):
+            os.link(grave, target)
+        grave.unlink(missing_ok=True)
+        return False
+    grave.unlink(missing_ok=True)
+    return True
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Whether nobody can hold this lock any more: its process has ended, or it never said who holds it.
+
+    Other tools create the lock first and fill it afterwards, so a lock without a holder is given some time.
+    """
+    holder = read_lock(path)
+    if holder is not None and _pid_of(holder) is not None:
+        return not process_is_alive(holder)
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return True
+    return stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime > _GRACE_SECONDS
+
+
+def read_lock(path: StrPath) -> dict[str, Any] | None:
+    """What a lock file says about its holder, or None if there is no readable one."""
+    try:
+        # A pipe or device under the lock's name would block, and says nothing about a holder.
+        content = json.loads(Path(path).read_bytes()) if Path(path).is_file() else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _pid_of(holder: dict[str, Any]) -> int | None:
+    """The process number in a lock; some tools write it as text."""
+    pid = holder.get("pid")
+    if isinstance(pid, str) and pid.strip().isdecimal():
+        pid = int(pid)
+    return pid if isinstance(pid, int) and not isinstance(pid, bool) else None
+
+
+def process_is_alive(holder: dict[str, Any]) -> bool:
+    """Whether the holder of a lock still runs; on another host it is taken to be alive."""
+    if holder.get("host", socket.gethostname()) != socket.gethostname():
+        return True
+    pid = _pid_of(holder)
+    return pid is not None and process_runs(pid)
+
+
+def process_runs(pid: int) -> bool:
+    """Whether a process of this machine runs; one that has ended and was not waited for yet does not."""
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return not _has_ended(pid)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process is a zombie: killed, and its parent (in a container often nobody) does not care."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False  # no such file system here
+    return status.rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
+
+
+def _release(target: Path, owner: LockOwner) -> None:
+    holder = read_lock(target)
+    if holder is not None and holder.get("lockId") == owner.lock_id:
+        target.unlink(missing_ok=True)
+
+
+def _held_message(target: Path) -> str:
+    holder = read_lock(target) or {}
+    pid = _pid_of(holder)
+    who = f"process {pid}" if pid is not None else "another process"
+    since = f" since {holder['startedAt']}" if "startedAt" in holder else ""
+    return f"{target.name} is held by {who}{since}: wait for it to end, or allow more waiting time"
+
+
+def _utc_now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

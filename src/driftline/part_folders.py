@@ -1,0 +1,218 @@
+"""Ordered output as a folder of parts: a manifest names the parts that count, in their order (storage §4).
+
+Parts have names of their own for every attempt, so that nothing is ever overwritten. The folder's content changes in
+one step, when the manifest is put: created if there was none, or put in the place of the very one that was there when
+the work began. What the manifest does not name is no part of the output, and is removed after a day.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from driftline.errors import InputError, NotFoundError, StorageError
+from driftline.files import AnyPath, atomic_write, explain_io_errors, open_to_read, write_atomically
+from driftline.storage import objects
+from driftline.storage.object_path import ObjectPath, Place, place_at
+
+MANIFEST = "_manifest.json"
+_FORMAT = "driftline-parts"
+_PART_BYTES = 64 << 20
+_SWEEP_SECONDS = 86_400.0
+_COPY_BYTES = 4 << 20
+
+Version = objects.ObjectVersion | bytes | None  # of a manifest: in a store, on a disk, or none yet
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part that was written: its name in the folder, its bytes and their hash."""
+
+    name: str
+    size: int
+    checksum: str
+
+
+def manifest_version(folder: Place) -> Version:
+    """What stands for the folder's content now; a commit is refused if it is another one then."""
+    if isinstance(folder, ObjectPath):
+        return (folder / MANIFEST).version()
+    try:
+        return (folder / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def read_manifest(folder: Place) -> tuple[Part, ...] | None:
+    """The parts of a folder, or None where it has no manifest."""
+    try:
+        data = (folder / MANIFEST).read_bytes()
+    except (NotFoundError, FileNotFoundError):
+        return None
+    try:
+        content = json.loads(data)
+        if content["format"] != _FORMAT or content["version"] != 1:
+            raise ValueError(content["format"])
+        return tuple(Part(one["name"], one["size"], one["checksum"]) for one in content["parts"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{folder}/{MANIFEST} is damaged or of another format: write the output again",
+            code="damaged_manifest",
+            path=str(folder),
+        ) from error
+
+
+def pieces(given: AnyPath) -> list[Place]:
+    """The files behind an output in their order: the parts of a folder, else the file itself."""
+    place = place_at(str(given))
+    if isinstance(place, Path) and not place.is_dir():
+        return [place]
+    parts = read_manifest(place)
+    return [place] if parts is None else [place / part.name for part in parts]
+
+
+def write_part(folder: Place, number: int, chunks: Iterable[bytes | memoryview], ending: str = ".jsonl") -> Part:
+    """Write one part under a name that no other attempt has."""
+    name = f"part-{number:06d}-{secrets.token_hex(8)}{ending}"
+    digest, size = xxhash.xxh3_128(), 0
+    with atomic_write(folder / name) as out:
+        for chunk in chunks:
+            out.write(chunk)
+            digest.update(chunk)
+            size += len(chunk)
+    return Part(name, size, f"xxh128:{digest.hexdigest()}")
+
+
+def commit_parts(folder: Place, parts: Sequence[Part], known: Version) -> None:
+    """Make the parts the content of the folder, unless it changed since `known`."""
+    content = {
+        "format": _FORMAT,
+        "version": 1,
+        "writer": secrets.token_hex(8),
+        "size": sum(part.size for part in parts),
+        "parts": [asdict(part) for part in parts],
+    }
+    data = json.dumps(content, indent=1).encode() + b"\n"
+    if not _put_manifest(folder, data, known):
+        raise StorageError(
+            f"{folder} was written by somebody else meanwhile: run again", code="output_changed", path=str(folder)
+        )
+    sweep(folder, {part.name for part in parts})
+
+
+def _put_manifest(folder: Place, data: bytes, known: Version) -> bool:
+    if isinstance(folder, ObjectPath):
+        if isinstance(known, objects.ObjectVersion):
+            return objects.replace(known, data) is not None
+        return objects.create(f"{folder.url}/{MANIFEST}", data) is not None
+    if manifest_version(folder) != known:
+        return False
+    write_atomically(folder / MANIFEST, data)
+    return True
+
+
+def sweep(folder: Place, kept: set[str], seconds: float = _SWEEP_SECONDS) -> None:
+    """Remove parts that nobody names any more, once no reader can be in the middle of them."""
+    if isinstance(folder, ObjectPath):
+        whole = {f"{folder.url}/{name}" for name in (*kept, MANIFEST)}
+        objects.delete_old(f"{folder.url}/", whole, seconds)
+        return
+    for path in folder.glob("part-*"):
+        if path.name not in kept and time.time() - path.stat().st_mtime > seconds:
+            path.unlink(missing_ok=True)
+
+
+class PartWriter:
+    """A stream of lines that becomes parts of about equal size; `commit` makes them the folder's content."""
+
+    def __init__(self, folder: Place, part_bytes: int = _PART_BYTES) -> None:
+        self.folder = folder
+        self._part_bytes = part_bytes
+        self._known = manifest_version(folder)
+        self._parts: list[Part] = []
+        self._held: list[bytes] = []
+        self._size = 0
+        if isinstance(folder, Path):
+            with explain_io_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Take data; a part ends with a line."""
+        self._held.append(bytes(data))
+        self._size += len(data)
+        if self._size >= self._part_bytes:
+            self._cut()
+        return len(data)
+
+    def adopt(self, parts: Iterable[Part]) -> None:
+        """Parts that tasks wrote into the folder come next."""
+        self._flush(b"".join(self._held))
+        self._held, self._size = [], 0
+        self._parts += parts
+
+    @property
+    def next_number(self) -> int:
+        """The number of the part that comes next."""
+        return len(self._parts) + bool(self._size)
+
+    def commit(self) -> tuple[Part, ...]:
+        """Write what is left and put the manifest."""
+        self.adopt(())
+        commit_parts(self.folder, self._parts, self._known)
+        return tuple(self._parts)
+
+    def discard(self) -> None:
+        """Remove what was written: nobody will name it."""
+        for part in self._parts:
+            (self.folder / part.name).unlink(missing_ok=True)
+        if isinstance(self.folder, Path) and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+    def _cut(self) -> None:
+        whole, line_end, rest = b"".join(self._held).rpartition(b"\n")
+        self._flush(whole + line_end)
+        self._held, self._size = [rest], len(rest)
+
+    def _flush(self, data: bytes) -> None:
+        if data:
+            self._parts.append(write_part(self.folder, len(self._parts), [data]))
+
+
+def copy_pieces(place: AnyPath, write: Callable[[bytes], Any]) -> None:
+    """All bytes of an output, part after part."""
+    for piece in pieces(place):
+        with open_to_read(piece) as stream:
+            while data := stream.read(_COPY_BYTES):
+                write(data)
+
+
+def read_pieces(place: AnyPath) -> Iterator[bytes]:
+    """The lines of an output, part after part."""
+    for piece in pieces(place):
+        with open_to_read(piece) as stream:
+            yield from stream
+
+
+def remove(place: Place) -> None:
+    """Remove a file, an object, or a folder with all that is in it."""
+    if isinstance(place, ObjectPath):
+        objects.delete_below(place.url + "/")
+        place.unlink()
+    elif place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place, ignore_errors=True)
+    else:
+        place.unlink(missing_ok=True)
+
+
+def is_folder_address(given: str | os.PathLike[str]) -> bool:
+    """Whether an output is to be a folder of parts: its name ends with a slash."""
+    return os.fspath(given).endswith("/")

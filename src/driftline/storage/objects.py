@@ -1,0 +1,327 @@
+"""What an object store can do, in few verbs; the conditional ones decide who wins (storage §2).
+
+Keys are literal: nothing in a URL is decoded, and `?`, `*` and `[` only mean something in a glob.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, BinaryIO, cast
+
+from driftline.errors import DriftlineError, InputError, NotFoundError
+
+SCHEMES = ("s3", "s3a", "gs", "abfs", "abfss")
+_RETRIES = 3  # the store's own ten make missing credentials cost seconds
+_PAUSES = (0.05, 0.2, 0.8)  # seconds before a conditional put is tried again
+_PART_BYTES = 16 << 20  # of an upload; a store takes 10,000 parts
+_BUFFER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectVersion:
+    """An object as it was when it was looked at: its URL, size and ETag."""
+
+    url: str
+    size: int
+    etag: str
+
+    def open(self, *, buffered: bool = True) -> BinaryIO:
+        """A seekable stream of ranges, each of which fails if the object was replaced."""
+        ranges = _Ranges(self)
+        return cast(BinaryIO, io.BufferedReader(ranges, _BUFFER_BYTES) if buffered else ranges)
+
+    def read_range(self, start: int, end: int) -> bytes:
+        """One request for this very version."""
+        if start >= end:
+            return b""
+        import obstore
+
+        store, key = located(self.url)
+        with explained(self.url):
+            found = obstore.get(store, key, options={"range": (start, end), "if_match": self.etag})
+            return bytes(found.bytes())
+
+
+def is_url(text: str) -> bool:
+    """Whether a text names something in an object store."""
+    return text.partition("://")[0] in SCHEMES and "://" in text
+
+
+def look_at(url: str) -> ObjectVersion:
+    """The object as it is now."""
+    import obstore
+
+    store, key = located(url)
+    with explained(url):
+        about = obstore.head(store, key)
+    return ObjectVersion(url, about["size"], about["e_tag"] or about["last_modified"].isoformat())
+
+
+def read(url: str) -> tuple[bytes, ObjectVersion]:
+    """A small object whole, and which version of it that was."""
+    import obstore
+
+    store, key = located(url)
+    with explained(url):
+        found = obstore.get(store, key)
+        data = bytes(found.bytes())
+    about = found.meta
+    return data, ObjectVersion(url, len(data), about["e_tag"] or about["last_modified"].isoformat())
+
+
+def put(url: str, data: bytes) -> None:
+    """Write a whole object, whatever was there."""
+    import obstore
+
+    store, key = located(url)
+    with explained(url):
+        obstore.put(store, key, data, use_multipart=False)
+
+
+def create(url: str, data: bytes) -> ObjectVersion | None:
+    """Write an object that must not be there yet; None if it is.
+
+    Data must tell its writer: an answer that was lost is made up for by reading what is there.
+    """
+    return _conditional_put(url, data, "create")
+
+
+def replace(version: ObjectVersion, data: bytes) -> ObjectVersion | None:
+    """Write an object if it still is that version; None if it is not. Data must tell its writer."""
+    return _conditional_put(version.url, data, {"e_tag": version.etag})
+
+
+def delete(url: str) -> None:
+    """Remove an object; one that is not there is fine."""
+    import obstore
+
+    store, key = located(url)
+    with explained(url):
+        try:
+            obstore.delete(store, key)
+        except FileNotFoundError:
+            return
+
+
+def delete_below(folder: str) -> None:
+    """Remove all objects below a URL."""
+    for url in list_below(folder):
+        delete(url)
+
+
+def delete_old(folder: str, kept: set[str], seconds: float) -> None:
+    """Remove objects below a folder that are not among `kept` and have not been written for so long."""
+    limit = datetime.now(UTC) - timedelta(seconds=seconds)
+    for url, written in _entries(folder):
+        if url not in kept and written < limit:
+            delete(url)
+
+
+def list_below(folder: str) -> list[str]:
+    """The objects below a folder, in the order of their names."""
+    return [url for url, _ in _entries(folder)]
+
+
+def _entries(folder: str) -> list[tuple[str, datetime]]:
+    import obstore
+
+    store, prefix = located(folder)
+    root = folder[: len(folder) - len(prefix)]
+    with explained(folder):
+        batches = list(obstore.list(store, prefix.rstrip("/") or None))
+    return sorted((f"{root}{entry['path']}", entry["last_modified"]) for batch in batches for entry in batch)
+
+
+class Upload(io.RawIOBase):
+    """An object that is written in parts and appears when `commit` says so; what is not committed is aborted."""
+
+    def __init__(self, url: str) -> None:
+        import obstore
+
+        self.url = url
+        self.size = 0
+        store, key = located(url)
+        with explained(url):
+            self._writer: Any = obstore.open_writer(store, key, buffer_size=_PART_BYTES, max_concurrency=2)
+
+    def writable(self) -> bool:
+        """It is only written to."""
+        return True
+
+    def write(self, data: Any, /) -> int:
+        """Take all of the data."""
+        view = memoryview(data).cast("B")
+        with explained(self.url):
+            for start in range(0, len(view), _PART_BYTES):
+                self._writer.write(bytes(view[start : start + _PART_BYTES]))
+        self.size += len(view)
+        return len(view)
+
+    def commit(self) -> None:
+        """Make the object visible."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with explained(self.url):
+                writer.close()
+        super().close()
+
+    def discard(self) -> None:
+        """Give the parts up."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            stop = InputError("the upload was given up")
+            with explained(self.url):
+                writer.__exit__(type(stop), stop, None)
+        super().close()
+
+    def close(self) -> None:
+        """Closing by itself publishes nothing: half an object must never appear because of an error."""
+
+
+@contextmanager
+def uploading(url: str) -> Iterator[BinaryIO]:
+    """A stream whose object appears whole at the end of the block, or not at all."""
+    upload = Upload(url)
+    buffered = io.BufferedWriter(upload, _BUFFER_BYTES)
+    try:
+        yield cast(BinaryIO, buffered)
+        buffered.flush()
+        upload.commit()
+    finally:
+        upload.discard()
+
+
+def located(url: str) -> tuple[Any, str]:
+    """The store and the key of a URL."""
+    # Not urlsplit: `?` and `#` are letters of a key here, and nothing is percent-decoded.
+    scheme, _, rest = url.partition("://")
+    root, _, key = rest.partition("/")
+    return _store(f"{'s3' if scheme == 's3a' else scheme}://{root}", os.getpid()), key
+
+
+@lru_cache(maxsize=32)
+def _store(root: str, process: int) -> Any:
+    """One store for each process and bucket: making one costs up to a tenth of a second."""
+    from obstore.store import from_url
+
+    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+    options: dict[str, Any] = {"client_options": {"allow_http": True}} if plain else {}
+    return from_url(root, retry_config={"max_retries": _RETRIES}, **options)
+
+
+def _conditional_put(url: str, data: bytes, mode: Any) -> ObjectVersion | None:
+    import obstore
+    from obstore import exceptions
+
+    store, key = located(url)
+    with explained(url):
+        for pause in (*_PAUSES, None):
+            try:
+                done = obstore.put(store, key, data, mode=mode)
+                return ObjectVersion(url, len(data), done["e_tag"] or "")
+            except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+                return _own(url, data)
+            except exceptions.GenericError:
+                # It may have been written all the same: the next try then finds it there.
+                if pause is None:
+                    raise
+                time.sleep(pause)
+    raise AssertionError("the last try returns or raises")
+
+
+def _own(url: str, data: bytes) -> ObjectVersion | None:
+    """The version that is there, if it is what was to be written: then only the answer was lost."""
+    try:
+        there, version = read(url)
+    except NotFoundError:
+        return None
+    return version if there == data else None
+
+
+class _Ranges(io.RawIOBase):
+    """A file-like view of an object."""
+
+    def __init__(self, version: ObjectVersion) -> None:
+        self._version = version
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._version.size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._version.read_range(self._at, min(self._at + len(buffer), self._version.size))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+@contextmanager
+def explained(url: str) -> Iterator[None]:
+    """The store's complaints as one clear line, without its debug text."""
+    from obstore import exceptions
+
+    try:
+        yield
+    except DriftlineError:
+        raise
+    except exceptions.PreconditionError as error:
+        raise changed(url) from error
+    except (exceptions.NotFoundError, FileNotFoundError) as error:
+        raise NotFoundError(f"{url} does not exist", code="not_found", path=url) from error
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise _denied(url) from error
+    except exceptions.BaseError as error:
+        raise _generic(url, str(error)) from error
+    except ValueError as error:
+        if "path" not in str(error):
+            raise
+        raise InputError(
+            f"{url}: a name in an object store has no empty parts, and no . or .. among them",
+            code="invalid_name",
+            path=url,
+        ) from error
+
+
+def _generic(url: str, words: str) -> InputError:
+    if "403" in words or "AccessDenied" in words:
+        return _denied(url)
+    if "redential" in words or "169.254.169.254" in words:
+        return InputError(
+            f"{url}: there are no credentials for this store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run "
+            "where the machine has a role",
+            code="no_credentials",
+            path=url,
+        )
+    if "404" in words or "NoSuchBucket" in words:
+        return NotFoundError(f"{url} does not exist: check the bucket", code="not_found", path=url)
+    return InputError(
+        f"{url}: the store does not answer: check AWS_ENDPOINT_URL and the network", code="store_unreachable", path=url
+    )
+
+
+def _denied(url: str) -> InputError:
+    return InputError(f"{url}: access denied: the credentials do not allow it", code="access_denied", path=url)
+
+
+def changed(url: str) -> InputError:
+    """The error for an object that was replaced under its reader."""
+    return InputError(
+        f"{url} changed while it was being read: run again when nobody writes to it", code="file_changed", path=url
+    )
