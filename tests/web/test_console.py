@@ -1,194 +1,30 @@
-"""The console as people use it: a real server, a real browser, hostile data and hostile requests."""
+"""The console against hostile data and hostile requests: a real server, no browser."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import random
-import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
-from browser import CHROMIUM
-
-ROOT = Path(__file__).parents[2]
-AXE = Path(__file__).parent / "vendor" / "axe.min.js"
-
-
-class Server:
-    def __init__(self, folder: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "driftline", "ui", str(folder), "--port", "0", *options]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-        self.folder = folder
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-        assert self.process.stderr is not None
-        self.said = self.process.stderr.readline()
-        self.address = re.search(r"http://[^ ]+", self.said).group().split("?")[0].rstrip("/")  # type: ignore[union-attr]
-        self.port = int(self.address.rpartition(":")[2])
-
-    def ask(self, method: str, path: str, body: str | bytes = "", **headers: str) -> tuple[int, str, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        data = body.encode() if isinstance(body, str) else body
-        connection.request(method, path, data, {"Origin": self.address, **sent})
-        answer = connection.getresponse()
-        text = answer.read().decode("utf-8", "replace")
-        connection.close()
-        return answer.status, text, {name.lower(): value for name, value in answer.getheaders()}
-
-    def token(self) -> str:
-        return re.search(r'name="form-token" content="([^"]+)"', self.ask("GET", "/")[1]).group(1)  # type: ignore[union-attr]
-
-    def close(self) -> None:
-        self.process.terminate()
-        self.process.wait(20)
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("tables")
-    for name in ("monday.csv", "tuesday.csv"):
-        shutil.copy(ROOT / "examples/customers" / name, folder / name)
-    (folder.parent / "secret.csv").write_text("id\n1\n")
-    (folder / "link.csv").symlink_to(folder.parent / "secret.csv")
-    running = Server(folder)
-    yield running
-    running.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed; it shows the pages as people see them")
-    with api.sync_playwright() as tool:
-        flags = ["--no-sandbox"] if os.geteuid() == 0 else []
-        running = tool.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield running
-        running.close()
-
-
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """A page of its own; errors on its console, and so violations of the policy, fail the test."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
-    shown = context.new_page()
-    complaints: list[str] = []
-    shown.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    shown.on("pageerror", lambda error: complaints.append(str(error)))
-    yield shown
-    context.close()
-    assert complaints == []
-
-
-def compare(page: Any, server: Server) -> None:
-    page.goto(server.address)
-    page.fill("input[name=a]", "monday.csv")
-    page.fill("input[name=b]", "tuesday.csv")
-    page.press("input[name=b]", "Tab")
-    page.wait_for_selector("input[name=key][value=id]:checked")
-    page.click("button.primary")
-    page.wait_for_url("**/results/*")
-    page.wait_for_selector(".rates")
-
-
-def problems(page: Any) -> list[str]:
-    """What axe finds wrong for people who use a keyboard, a screen reader or weak eyes."""
-    # axe needs eval, which the policy of the page forbids: it is brought in from outside the page's own world.
-    page.evaluate(AXE.read_text() + "; undefined")
-    found = page.evaluate("async () => (await axe.run({resultTypes: ['violations']})).violations")
-    return [f"{each['id']}: {each['nodes'][0]['html'][:120]}" for each in found]
-
-
-def test_from_two_files_to_a_filtered_diff_with_mouse_and_keys(page: Any, server: Server) -> None:
-    compare(page, server)
-    assert "79" in page.inner_text(".kinds .added")
-    assert page.inner_text(".rates li:first-child .name") == "balance"
-    page.click(".rates li:first-child a")
-    page.wait_for_url("**column=balance")
-    assert "88 rows" in page.inner_text(".tools [role=status]")
-    page.keyboard.press("c")
-    page.wait_for_url("**kind=changed**")
-    page.click(".chip >> nth=0")
-    page.wait_for_url(lambda url: "kind=" not in url)
-    page.keyboard.press("/")
-    page.keyboard.type("C00004")
-    page.wait_for_url("**q=C00004**")
-    page.wait_for_selector(".changes tbody tr")
-    assert page.locator(".changes tbody tr").count() == 1
-    assert page.inner_text("td.cell").split() == ["2182.89", "2270.20", "+87.31", "(+4.0%)"]
-    page.keyboard.press("Escape")
-    page.keyboard.press("?")
-    assert page.locator("dialog[open]").count() == 1
-    page.keyboard.press("Escape")
-    page.go_back()
-    page.wait_for_selector(".changes tbody tr:nth-child(2)")
-
-
-def test_pages_rows_and_theme_by_keyboard(page: Any, server: Server) -> None:
-    compare(page, server)
-    page.keyboard.press("j")
-    page.keyboard.press("j")
-    assert page.evaluate("[...document.querySelectorAll('.changes tbody tr')].indexOf(document.activeElement)") == 1
-    page.keyboard.press("ArrowRight")
-    page.wait_for_url("**page=2")
-    page.keyboard.press("t")
-    assert page.evaluate("document.documentElement.dataset.theme") in ("light", "dark")
-    with page.expect_download() as download:
-        page.click("summary >> text=Download")
-        page.click(".menu a >> text=csv")
-    assert Path(download.value.path()).read_text().startswith("_change,")
-
-
-def test_reading_works_without_scripts(browser: Any, page: Any, server: Server) -> None:
-    compare(page, server)
-    context = browser.new_context(java_script_enabled=False)
-    plain = context.new_page()
-    plain.goto(page.url)
-    plain.click(".kinds .added")
-    assert "79 rows" in plain.inner_text(".tools [role=status]")
-    plain.fill("#search", "Hugo")
-    plain.click("form.tools button")
-    assert plain.locator(".changes tbody tr").count() > 0
-    context.close()
-
-
-def test_nothing_stands_in_the_way_of_people(page: Any, server: Server) -> None:
-    page.goto(server.address)
-    assert problems(page) == []
-    compare(page, server)
-    assert problems(page) == []
-    page.emulate_media(color_scheme="dark")
-    assert problems(page) == []
-
-
-def test_screenshots_are_written(browser: Any, page: Any, server: Server, request: pytest.FixtureRequest) -> None:
-    compare(page, server)
-    folder = ROOT / "out" / "screenshots"
-    folder.mkdir(parents=True, exist_ok=True)
-    for scheme, width in (("light", 1440), ("dark", 1440), ("light", 420)):
-        context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
-        shown = context.new_page()
-        shown.goto(page.url)
-        shown.wait_for_selector(".rates")
-        shown.screenshot(path=folder / f"diff-{scheme}-{width}.png")
-        assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth"), (
-            "the page itself never scrolls sideways"
-        )
-        context.close()
-
+from driftline.errors import InputError, OptionError
+from driftline.tables.options import OPTIONS
+from driftline.web.console.event_file import EventFile, Selection
+from driftline.web.console.jobs import Job, Jobs
+from driftline.web.console.option_form import GROUPS, NOT_OFFERED, options_of
+from driftline.web.console.workspace import Workspace
+from web.console_server import Server
 
 # --- hostile data ----------------------------------------------------------------------------------------------------
+
+
+def _compact(event: Any) -> str:
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
 
 
 def write_events(path: Path, columns: list[str], rows: list[dict[str, Any]]) -> None:
@@ -196,18 +32,7 @@ def write_events(path: Path, columns: list[str], rows: list[dict[str, Any]]) -> 
     lines += [{"type": "added", "key": {columns[0]: row.get(columns[0])}, "row": row} for row in rows]
     counts = {"rows_added": len(rows), "rows_removed": 0, "rows_changed": 0, "rows_unchanged": 0}
     lines.append({"type": "stats", "rows_total_compared": 0, **counts})
-    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
-
-
-def test_hostile_cells_are_text(page: Any, server: Server) -> None:
-    nasty = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
-    wide = ["id", *(f"c{n}" for n in range(5000))]
-    write_events(server.folder / "nasty.jsonl", wide, [{"id": nasty, "c0": "\u202eabc", "c1": "x" * 1_000_000}])
-    page.goto(f"{server.address}/open?path=nasty.jsonl")
-    page.wait_for_selector(".rates")
-    assert nasty in page.inner_text("th[scope=row]")
-    assert page.title() == "nasty.jsonl · driftline"
-    assert "more columns are not shown" in page.inner_text("main")
+    path.write_text("".join(_compact(line) + "\n" for line in lines), encoding="utf-8")
 
 
 def test_files_that_are_no_results_are_named(server: Server) -> None:
@@ -292,13 +117,109 @@ def test_beyond_loopback_a_token_is_asked_for(tmp_path: Path) -> None:
         server.close()
 
 
-def test_a_failed_comparison_says_why(page: Any, server: Server) -> None:
-    (server.folder / "ragged.csv").write_text("id,v\n1\n")
-    page.goto(server.address)
-    page.fill("input[name=a]", "monday.csv")
-    page.fill("input[name=b]", "ragged.csv")
-    page.click("button.primary")
-    page.wait_for_selector(".problem")
-    assert "error[" in page.inner_text(".problem")
-    assert "internal" not in page.inner_text(".problem")
-    assert server.ask("GET", "/")[0] == 200
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_option_of_a_diff_is_in_the_form_or_left_out_on_purpose() -> None:
+    offered = [name for names in GROUPS.values() for name in names]
+    assert sorted([*offered, *NOT_OFFERED]) == sorted(OPTIONS)
+
+
+def test_a_form_becomes_options() -> None:
+    form = {"key": ["id"], "tolerance": ["balance=1\r\n\r\ntotal=5%"], "null": ['NULL\n""'], "header_mode": ["sorted"]}
+    options = options_of({**form, "ragged": ["error"], "no_header": ["on"], "delimiter": [""]})
+    assert options == {
+        "key": ["id"],
+        "tolerance": ["balance=1", "total=5%"],
+        "null": ["NULL", ""],
+        "header_mode": "sorted",
+        "no_header": True,
+    }
+    with pytest.raises(OptionError, match="tolerance"):
+        options_of({"tolerance": ["balance"]})
+
+
+def test_search_finds_values_and_never_names(tmp_path: Path) -> None:
+    columns = ["id", "a:name", "note"]
+    rows = [{"id": "1", "a:name": "x", "note": "ends with:"}, {"id": "2", "a:name": "NAME", "note": "a,b"}]
+    write_events(tmp_path / "events.jsonl", columns, rows)
+    events = EventFile(tmp_path / "events.jsonl")
+    found = {words: list(events.select(Selection(words=words))) for words in ("name", "note", ",", "}", "ENDS", "ends")}
+    assert found == {"name": [1], "note": [], ",": [1], "}": [], "ENDS": [], "ends": [0]}
+
+
+def test_more_columns_than_a_machine_word_has_bits(tmp_path: Path) -> None:
+    columns = ["id", *(f"c{n}" for n in range(100))]
+    before, after = dict.fromkeys(columns, "x"), {**dict.fromkeys(columns, "x"), "c99": "y"}
+    lines = [
+        {"type": "schema", "columns_a": columns, "columns_b": columns},
+        {"type": "changed", "key": {"id": "x"}, "changed": ["c99"], "before": before, "after": after,
+         "delta": {"c99": {"from": "x", "to": "y"}}},
+        {"type": "stats", "rows_total_compared": 1, "rows_added": 0, "rows_removed": 0, "rows_changed": 1,
+         "rows_unchanged": 0},
+    ]  # fmt: skip
+    (tmp_path / "events.jsonl").write_text("".join(_compact(line) + "\n" for line in lines))
+    events = EventFile(tmp_path / "events.jsonl")
+    assert list(events.select(Selection(column="c99"))) == [0]
+    assert list(events.select(Selection(column="c35"))) == []  # 99 - 64
+    assert events.column_counts()["c99"] == 1  # type: ignore[index]
+    assert (tmp_path / ".events.jsonl.index.npz").exists()
+
+
+def test_folders_tables_and_versions_are_offered_and_links_out_refused(tmp_path: Path) -> None:
+    import sqlite3
+
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    (root / "parts").mkdir(parents=True)
+    outside.mkdir()
+    (root / "parts" / "1.csv").write_text("id\n1\n")
+    (root / "parts" / "2.csv").write_text("id\n2\n")
+    connection = sqlite3.connect(root / "shop.db")
+    connection.execute("CREATE TABLE users (id INTEGER PRIMARY KEY)")
+    connection.close()
+    write_deltalake(root / "delta", pa.table({"id": [1]}))
+    os.mkfifo(root / "pipe.csv")
+    workspace = Workspace(root)
+    names = [entry.name for entry in workspace.tables()]
+    assert names == ["delta/", "parts/", "parts/1.csv", "parts/2.csv", "shop.db::users"]
+    assert workspace.table_address("delta@0").endswith("delta@0")
+    (root / "leaky").mkdir()
+    (root / "leaky" / "1.csv").symlink_to(outside / "secret.csv")
+    absolute = {
+        "add": {
+            "path": f"file://{outside}/secret.parquet",
+            "partitionValues": {},
+            "size": 1,
+            "modificationTime": 0,
+            "dataChange": True,
+        }
+    }
+    write_deltalake(root / "clone", pa.table({"id": [1]}))
+    (root / "clone/_delta_log/00000000000000000001.json").write_text(json.dumps(absolute) + "\n")
+    (outside / "secret.parquet").write_bytes(b"PAR1")
+    for name in ("leaky", "leaky/", "clone", "clone@1", "pipe.csv", "delta@../../outside", "shop.db::x::y/../../z"):
+        with pytest.raises(InputError):
+            workspace.table_address(name)
+
+
+def test_work_can_be_cancelled_while_it_waits_and_while_it_runs() -> None:
+    jobs, running = Jobs(), threading.Semaphore(0)
+
+    def work(job: Job) -> str:
+        running.release()
+        while True:
+            job.tracker.advance()
+
+    busy = [jobs.start(str(n), work) for n in range(2)]
+    for _ in busy:
+        running.acquire()
+    waiting = jobs.start("waiting", work)
+    for job in (waiting, *busy):
+        job.tracker.cancel()
+        while not job.done:
+            threading.Event().wait(0.01)
+        assert job.error is not None
+        assert job.error.code == "cancelled"

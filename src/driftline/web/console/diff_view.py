@@ -57,6 +57,11 @@ class DiffView:
         return next((list(row["key"]) for row in self.rows if isinstance(row.get("key"), dict)), [])
 
     @property
+    def has_row_numbers(self) -> bool:
+        """Whether rows are known by where they stand."""
+        return any("row_index" in row for row in self.rows)
+
+    @property
     def columns(self) -> list[str]:
         """The columns of this page: not the key, and on wish only those that changed on it."""
         names = [name for name in self.events.columns if name not in self.key]

@@ -28,6 +28,7 @@ _HEAD = 1 << 20
 _LONGEST_LINE = 64 << 20
 _KIND_BYTE = {kind: ord(kind[0]) for kind in KINDS}  # the tenth byte of {"type":"added"…
 _KIND_AT = len('{"type":"')
+_CHANGES = tuple(f'{{"type":"{kind}"'.encode() for kind in KINDS)
 
 Event = dict[str, Any]
 
@@ -90,6 +91,11 @@ class EventFile:
         return self._indexed.is_set()
 
     @property
+    def failure(self) -> str:
+        """Why there are no filters; empty where there are, or where that is not known yet."""
+        return (self._failure or "") if self.is_indexed else ""
+
+    @property
     def total(self) -> int:
         """How many events of changes there are, by the stats."""
         return sum(int(self.stats.get(f"rows_{kind}", 0)) for kind in KINDS)
@@ -99,7 +105,9 @@ class EventFile:
         if not self.is_indexed:
             return None
         counts = dict.fromkeys(self.columns, 0)
-        index = self._ready()
+        if self._index is None:
+            return counts
+        index = self._index
         for names, rows in zip(index.sets, index.per_set, strict=True):
             for name in names:
                 counts[name] = counts.get(name, 0) + int(rows)
@@ -109,10 +117,9 @@ class EventFile:
         """The first events; they need no index."""
         found: list[Event] = []
         for line in self._lines():
-            event = _parsed(line)
-            if event.get("type") in KINDS:
-                found.append(event)
-            if len(found) == count or event.get("type") == "stats":
+            if line.startswith(_CHANGES):
+                found.append(_change(line))
+            if len(found) == count:
                 break
         return found
 
@@ -122,8 +129,7 @@ class EventFile:
 
     def read(self, numbers: Sequence[int] | NDArray[np.int64]) -> list[Event]:
         """The events of those numbers."""
-        index = self._ready()
-        return [_parsed(self._pread(int(index.starts[n]), int(index.ends[n]))) for n in numbers]
+        return [self._event(number) for number in numbers]
 
     def _ready(self) -> _Index:
         self._indexed.wait()
@@ -187,6 +193,9 @@ class EventFile:
 
     def _fresh_index(self) -> _Index:
         starts, ends, kinds = self._scan()
+        if len(starts) != self.total:
+            words = f"{self.path.name} holds {len(starts)} changes where its stats count {self.total}: compare again"
+            raise InputError(words, code="bad_events")
         column_set, sets = self._column_sets(starts, ends, kinds)
         per_set = np.bincount(column_set[column_set >= 0], minlength=len(sets)).astype(np.int64)
         index = _Index(starts, ends, kinds, column_set, sets, per_set)
@@ -228,7 +237,7 @@ class EventFile:
         return codes, tuple(_names(text) for text in known)
 
     def _texts(self, rows: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Any:
-        """Those lines as a Polars series, with one read; a line that is not UTF-8 is null."""
+        """Those lines as a Polars series, with one read."""
         import polars as pl
         import pyarrow as pa
 
@@ -239,7 +248,11 @@ class EventFile:
         offsets = np.stack([starts[rows], ends[rows]], axis=1).ravel() - starts[rows[0]]
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         pieces = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-        return pl.Series(pl.from_arrow(pieces)).gather_every(2).cast(pl.String, strict=False)
+        lines = pl.Series(pl.from_arrow(pieces)).gather_every(2)
+        try:
+            return lines.cast(pl.String)
+        except pl.exceptions.ComputeError:  # somewhere it is no UTF-8: rare, so that the slow way will do
+            return pl.Series([line.decode("utf-8", "replace") for line in lines], dtype=pl.String)
 
     def _index_path(self) -> Path:
         return self.path.with_name(f".{self.path.name}.index.npz")
@@ -284,7 +297,25 @@ class EventFile:
         for batch in _batches(rows, index.starts):
             texts = self._texts(batch, index.starts, index.ends).str.slice(_KIND_AT + 9)
             found.append(batch[texts.str.contains(pattern).fill_null(False).to_numpy()])
-        return np.concatenate(found) if found else rows[:0]
+        hits = np.concatenate(found) if found else rows[:0]
+        return self._looked_into(hits, words) if self._may_mislead(words) else hits
+
+    def _may_mislead(self, words: str) -> bool:
+        """Whether the pattern may find what is no value: a column's name with a colon in it, or JSON's own marks."""
+        small = words.lower()
+        return not any(map(str.isalnum, words)) or any(":" in name and small in name.lower() for name in self.columns)
+
+    def _looked_into(self, hits: NDArray[np.int64], words: str) -> NDArray[np.int64]:
+        folded = words == words.lower()
+        kept = [
+            any(words in (text.lower() if folded else text) for text in _value_texts(event))
+            for event in map(self._event, hits)
+        ]
+        return np.asarray(hits[np.array(kept, dtype=bool)], np.int64)
+
+    def _event(self, number: int) -> Event:
+        index = self._ready()
+        return _change(self._pread(int(index.starts[number]), int(index.ends[number])))
 
 
 @lru_cache(maxsize=32)
@@ -316,6 +347,26 @@ def _names(text: str) -> tuple[str, ...]:
         return tuple(str(name) for name in json.loads(text))
     except ValueError:
         return ()
+
+
+def _value_texts(event: Event) -> Iterator[str]:
+    """The keys and values of an event as texts."""
+    for part in (event.get("key"), event.get("row"), event.get("before"), event.get("after")):
+        for value in part.values() if isinstance(part, dict) else ():
+            yield value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _change(line: bytes) -> Event:
+    """An event of a change in the shape that the page relies on; a damaged one says so."""
+    event = _parsed(line)
+    delta = event.get("delta", {})
+    is_sound = (
+        event.get("type") in KINDS
+        and all(isinstance(event.get(part, {}), dict) for part in ("key", "row", "before", "after", "delta"))
+        and all(isinstance(cell, dict) and cell.keys() >= {"from", "to"} for cell in delta.values())
+        and isinstance(event.get("changed", []), list)
+    )
+    return event if is_sound else {"type": "damaged"}
 
 
 def _parsed(line: bytes) -> Event:

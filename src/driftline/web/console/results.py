@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import shutil
 import threading
 import time
@@ -14,15 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from driftline.errors import DriftlineError, InputError
+from driftline.errors import InputError
 from driftline.files import atomic_write
-from driftline.progress import Progress, Tracker
 from driftline.web.console.event_file import EventFile
+from driftline.web.console.jobs import Job, Jobs
 from driftline.web.console.workspace import Workspace
 
 _ID = re.compile(r"[0-9a-z]{8,40}")
 _MOST_OPEN = 8  # event files whose index is kept in memory
-_MOST_RUNNING = 2
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,11 @@ class Comparison:
     a: str
     b: str
     options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """What is compared, in words."""
+        return f"{self.a} → {self.b}"
 
     @property
     def key(self) -> list[str]:
@@ -51,74 +54,34 @@ class Result:
     stats: dict[str, Any]
 
 
-class Job:
-    """A comparison under way."""
-
-    def __init__(self, job_id: str, comparison: Comparison) -> None:
-        self.id = job_id
-        self.comparison = comparison
-        self.progress: Progress | None = None
-        self.error: DriftlineError | None = None
-        self.done = False
-        self.started = time.monotonic()
-        self.tracker = Tracker(self._note)
-
-    def _note(self, progress: Progress) -> None:
-        self.progress = progress
-
-
 class Results:
     """Starts comparisons, keeps their results and opens them; safe to use from threads."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, jobs: Jobs) -> None:
         self.workspace = workspace
         self.folder = workspace.hidden / "results"
-        self._jobs: dict[str, Job] = {}
+        self._jobs = jobs
         self._open: OrderedDict[Path, EventFile] = OrderedDict()
         self._lock = threading.Lock()
-        self._slots = threading.Semaphore(_MOST_RUNNING)
 
     # --- running -----------------------------------------------------------------------------------------------------
 
     def start(self, comparison: Comparison) -> Job:
-        """Begin a comparison in a thread; its job."""
+        """Begin a comparison; its job."""
         for name in (comparison.a, comparison.b):
             self.workspace.table_address(name)
-        job = Job(f"{int(time.time()):x}{secrets.token_hex(6)}", comparison)
-        with self._lock:
-            self._jobs[job.id] = job
-        threading.Thread(target=self._run, args=(job,), daemon=True, name=f"compare-{job.id}").start()
-        return job
+        return self._jobs.start(comparison.title, lambda job: self._compare(job, comparison))
 
-    def job(self, job_id: str) -> Job:
-        """The job of that id."""
-        try:
-            return self._jobs[job_id]
-        except KeyError:
-            raise InputError("there is no such comparison under way", code="not_found") from None
-
-    def _run(self, job: Job) -> None:
-        with self._slots:
-            try:
-                self._compare(job)
-            except DriftlineError as error:
-                job.error = error
-            except Exception as error:  # noqa: BLE001 - the page says it; the server goes on
-                job.error = DriftlineError(f"{type(error).__name__}: {error} (a fault of driftline)", code="internal")
-            finally:
-                job.done = True
-
-    def _compare(self, job: Job) -> None:
+    def _compare(self, job: Job, wanted: Comparison) -> str:
         from driftline.tables.api import diff
 
-        wanted = job.comparison
         began = time.monotonic()
         sides = [self.workspace.table_address(name) for name in (wanted.a, wanted.b)]
         folder = self.folder / job.id
         folder.mkdir(parents=True)
         try:
-            result = diff(sides[0], sides[1], tracker=job.tracker, **wanted.options)
-            result.write(folder / "events.jsonl")
+            with diff(sides[0], sides[1], engine="local", tracker=job.tracker, **wanted.options) as result:
+                result.write(folder / "events.jsonl")
             seconds = round(time.monotonic() - began, 3)
             now = datetime.now(UTC).isoformat(timespec="seconds")
             kept = Result(job.id, wanted, now, seconds, "local", dict(result.stats))
@@ -127,6 +90,8 @@ class Results:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+        self.open(folder / "events.jsonl")  # begins to make the index that filters and pages need
+        return f"/results/{job.id}"
 
     # --- looking -----------------------------------------------------------------------------------------------------
 

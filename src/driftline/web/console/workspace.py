@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from driftline.errors import InputError
+from driftline.sources.addresses import is_delta_folder
 
 HIDDEN_FOLDER = ".driftline"  # where the console keeps results and uploads
 _TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".db", ".sqlite", ".sqlite3")
-_PACKED_ENDINGS = (".gz", ".zst")
+_EVENTS_START = b'{"type":"schema","columns_a":'
+# A version of a Delta table: a number or a time, nothing that a path could be made of.
+_VERSION = re.compile(r"(.+)@(\d+|[\d-]{10}[T ][\d:.]+(?:Z|[+-][\d:]+))")
 _MOST_FILES = 2000
 _DEEPEST = 5
 
@@ -41,30 +46,82 @@ class Workspace:
             path = (self.root / name).resolve(strict=True)
         except (OSError, RuntimeError) as error:
             raise refused from error
-        if not path.is_relative_to(self.root):
+        # A pipe or a device could be waited for without end.
+        if not path.is_relative_to(self.root) or not (path.is_file() or path.is_dir()):
             raise refused
         return path
 
     def table_address(self, name: str) -> str:
-        """What `driftline diff` takes for a name: a path, with `::TABLE` behind it for a table of a database."""
-        file, mark, table = name.partition("::")
-        return f"{self.path_of(file)}{mark}{table}"
+        """What `driftline diff` takes: a path, with `::TABLE` behind a database or `@VERSION` behind a Delta table."""
+        path, rest = self._table_path(name)
+        if path.is_dir() and not self._holds_all(path, f"{path}{rest}"):
+            raise InputError(f"{name} leads out of this folder", code="not_found")
+        return f"{path}{rest}"
+
+    def table_size(self, name: str) -> int:
+        """How many bytes a table's files have."""
+        path, _ = self._table_path(name)
+        files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+        return sum(each.stat().st_size for each in files)
+
+    def _table_path(self, name: str) -> tuple[Path, str]:
+        try:
+            return self.path_of(name), ""
+        except InputError:
+            file, mark, table = name.rpartition("::")
+            versioned = _VERSION.fullmatch(name)
+            if mark and table:
+                return self.path_of(file), f"::{table}"
+            if versioned and is_delta_folder(str(self.path_of(versioned[1]))):
+                return self.path_of(versioned[1]), f"@{versioned[2]}"
+            raise
+
+    def _holds_all(self, folder: Path, address: str) -> bool:
+        """A folder is read as a whole: nothing in it, and no file that a Delta log names, may lie elsewhere."""
+        for parent, folders, files in os.walk(folder):
+            links = (Path(parent, each) for each in (*folders, *files) if os.path.islink(os.path.join(parent, each)))
+            if not all(link.resolve().is_relative_to(self.root) for link in links):
+                return False
+        named = _files_of_delta(address) if is_delta_folder(str(folder)) else ()
+        return all(Path(path).resolve().is_relative_to(self.root) for path in named)
 
     def relative(self, path: Path) -> str:
         """A path as it is shown: relative to the folder."""
         return path.relative_to(self.root).as_posix()
 
     def tables(self) -> list[Entry]:
-        """What looks like a table, by name; SQLite databases table by table."""
+        """What looks like a table, by name; SQLite databases table by table, folders of part files as a whole."""
         found = []
-        for path, stat in self._files(_TABLE_ENDINGS):
+        parts: dict[Path, list[tuple[str, os.stat_result]]] = {}
+        for path, known in self._files(_TABLE_ENDINGS):
+            if delta := next((folder for folder in path.parents if is_delta_folder(str(folder))), None):
+                parts.setdefault(delta, []).append(("delta", known))
+                continue
+            parts.setdefault(path.parent, []).append((_ending(path), known))
             for name in _tables_of(path, self.relative(path)):
-                found.append(Entry(name, stat.st_size, stat.st_mtime))
+                found.append(Entry(name, known.st_size, known.st_mtime))
+        for folder, files in parts.items():
+            if folder != self.root and len({ending for ending, _ in files}) == 1:
+                sizes, times = [each.st_size for _, each in files], [each.st_mtime for _, each in files]
+                found.append(Entry(f"{self.relative(folder)}/", sum(sizes), max(times)))
         return sorted(found, key=lambda entry: entry.name)[:_MOST_FILES]
+
+    def events_files(self, most: int = 20) -> list[Entry]:
+        """Results that commands wrote into the folder, newest first."""
+        found = [Entry(self.relative(path), known.st_size, known.st_mtime) for path, known in self._files((".jsonl",))]
+        newest = sorted(found, key=lambda entry: -entry.modified)[: most * 10]
+        return [entry for entry in newest if self._begins_as_events(entry.name)][:most]
+
+    def _begins_as_events(self, name: str) -> bool:
+        try:
+            with (self.root / name).open("rb") as file:
+                return file.read(len(_EVENTS_START)) == _EVENTS_START
+        except OSError:
+            return False
 
     def find(self, file_name: str) -> list[Path]:
         """All files of that very name, newest first."""
-        found = [(stat.st_mtime, path) for path, stat in self._files((file_name,)) if path.name == file_name]
+        found = [(known.st_mtime, path) for path, known in self._files((file_name,)) if path.name == file_name]
         return [path for _, path in sorted(found, reverse=True)]
 
     def _files(self, endings: tuple[str, ...]) -> Iterator[tuple[Path, os.stat_result]]:
@@ -72,7 +129,7 @@ class Workspace:
         left = _MOST_FILES * 10
         for folder, names, files in os.walk(self.root):
             depth = len(Path(folder).relative_to(self.root).parts)
-            names[:] = [] if depth >= _DEEPEST else sorted(name for name in names if not name.startswith("."))
+            names[:] = [] if depth >= _DEEPEST else sorted(name for name in names if not name.startswith((".", "_")))
             for name in sorted(files):
                 left -= 1
                 if left < 0:
@@ -82,9 +139,24 @@ class Workspace:
                 if name.startswith(".") or path.is_symlink() or not plain.endswith(endings):
                     continue
                 try:
-                    yield path, path.stat()
+                    known = path.stat()
                 except OSError:
                     continue  # gone while we looked
+                if stat.S_ISREG(known.st_mode):
+                    yield path, known
+
+
+def _files_of_delta(address: str) -> list[str]:
+    from driftline.sources.inputs import open_source
+    from driftline.sources.workspace import Workspace as Scratch
+
+    with Scratch() as scratch:
+        source = open_source(address, scratch)
+        return [file.path for file in source.files]
+
+
+def _ending(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz").removesuffix(".zst")).suffix.lower()
 
 
 def _tables_of(path: Path, name: str) -> list[str]:

@@ -70,6 +70,7 @@ addEventListener("click", event => {
   else if (event.target.closest("[data-keys]")) document.getElementById("keys").showModal();
   else if (event.target.closest("#copy")) copyLink(event.target.closest("#copy"));
   else if (event.target.closest("#swap")) swapSides();
+  else if (event.target.closest("#count-now")) preview({ now: "1" });
 });
 
 async function copyLink(button) {
@@ -130,6 +131,7 @@ async function follow(job) {
 function swapSides() {
   const { a, b } = document.getElementById("compare").elements;
   [a.value, b.value] = [b.value, a.value];
+  preview();
 }
 
 async function offerKeys() {
@@ -137,7 +139,46 @@ async function offerKeys() {
   if (!a.value || !b.value) return;
   const query = new URLSearchParams({ a: a.value, b: b.value });
   const answer = await fetch(`/columns?${query}`, { headers: { "x-fragment": "1" } });
-  if (answer.ok) document.getElementById("columns").innerHTML = await answer.text();
+  const columns = document.getElementById("columns");
+  if (answer.ok) columns.innerHTML = await answer.text();
+  const chosen = JSON.parse(columns.dataset.chosen);
+  if (chosen.length) for (const box of columns.querySelectorAll("input[name=key]")) box.checked = chosen.includes(box.value);
+  preview();
+}
+
+let counting = new AbortController();
+let waiting;
+
+function previewSoon() {
+  clearTimeout(waiting);
+  waiting = setTimeout(preview, 400);
+}
+
+// What the rules do to the counts; a newer wish ends the older one, also on the server.
+async function preview(more = {}) {
+  const form = document.getElementById("compare");
+  const { a, b } = form.elements;
+  const place = document.getElementById("preview");
+  if (!a.value || !b.value) return;
+  counting.abort();
+  counting = new AbortController();
+  const body = new URLSearchParams([...new FormData(form), ...Object.entries(more)]);
+  place.classList.add("busy");
+  try {
+    const answer = await fetch("/preview", { method: "POST", body, signal: counting.signal, headers: { "x-fragment": "1" } });
+    if (answer.headers.get("content-type").includes("html")) place.innerHTML = await answer.text();
+    else place.replaceChildren(problem((await answer.json()).message));
+    place.classList.remove("busy");
+  } catch (error) {
+    if (error.name !== "AbortError") throw error;
+  }
+}
+
+function problem(words) {
+  const line = document.createElement("p");
+  line.className = "problem";
+  line.textContent = words;
+  return line;
 }
 
 async function takeDrop(event) {
@@ -164,5 +205,7 @@ if (document.getElementById("compare")) {
   addEventListener("dragover", event => event.preventDefault());
   addEventListener("drop", takeDrop);
   for (const side of "ab") document.getElementById("compare").elements[side].addEventListener("change", offerKeys);
+  document.getElementById("compare").addEventListener("input", event => event.target.dataset.drop ?? previewSoon());
+  offerKeys();
 }
 waitForCounts();

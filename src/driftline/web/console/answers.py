@@ -1,0 +1,72 @@
+"""What every page of the console does: bind a handler, check a form, answer with a page or an error."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from driftline.errors import DriftlineError
+from driftline.web.console.pages import render
+
+_STATUS = {"not_found": 404, "file_changed": 409}
+_LARGEST_FORM = 1 << 20
+Form = dict[str, list[str]]  # empty fields are left out
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def handler(handle: Callable[[Any, Request], Awaitable[Response]]) -> Callable[[Any], Endpoint]:
+    """A route's function, to be bound to a console; errors become a page, or JSON for scripts."""
+
+    def bound(console: Any) -> Endpoint:
+        @wraps(handle)
+        async def answer(request: Request) -> Response:
+            try:
+                return await handle(console, request)
+            except DriftlineError as error:
+                return error_answer(request, error)
+
+        return answer
+
+    return bound
+
+
+async def checked_form(request: Request) -> Form:
+    """The fields of a form that a page of ours sent."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _LARGEST_FORM:
+            raise HTTPException(413, "this form is too large")
+    form = parse_qs(body.decode("utf-8", "replace"), max_num_fields=10_000)
+    given = form.get("form_token", [""])[0]
+    if not hmac.compare_digest(given.encode(), str(request.scope["form_token"]).encode()):
+        raise HTTPException(403, "this form is out of date: go back, load the page again and send it once more")
+    return form
+
+
+def page(request: Request, template: str, status: int = 200, **shown: Any) -> Response:
+    """A template, filled in."""
+    shown = {"sections": request.scope.get("sections"), "section": "Tables", **shown}
+    return HTMLResponse(render(template, form_token=request.scope.get("form_token", ""), **shown), status)
+
+
+def error_answer(request: Request, error: DriftlineError) -> Response:
+    """What went wrong, for people or for scripts."""
+    status = _STATUS.get(error.code, 422)
+    if request.headers.get("x-fragment") or request.method == "PUT":
+        return JSONResponse({"code": error.code, "message": error.message}, status)
+    return page(request, "error.html", status, code=error.code, message=error.message)
+
+
+async def plain_error(request: Request, error: Exception) -> Response:
+    """An error of HTTP itself."""
+    assert isinstance(error, HTTPException)
+    words = "there is nothing at this address" if error.status_code == 404 else error.detail
+    return page(request, "error.html", error.status_code, code=str(error.status_code), message=words)
