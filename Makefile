@@ -3,9 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 PEERS_READY := benchmarks/.peers/.ready
+DOCS_READY := .docs/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test faults coverage bench bench-full docs pictures release lock clean
+.PHONY: help setup demo check test faults coverage bench bench-full references docs pictures release lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,9 +50,17 @@ $(PEERS_READY): $(READY) requirements/peers.lock
 	@$(BIN)/python -m uv pip install --quiet --python benchmarks/.peers/bin/python --require-hashes -r requirements/peers.lock
 	@touch $@
 
-docs: $(READY) ## write the command line reference and the list of licences
+references: $(READY) ## write the command line reference and the list of licences
 	@$(BIN)/python scripts/write_cli_reference.py
 	@$(BIN)/python scripts/write_licences.py
+
+docs: references $(DOCS_READY) ## build the documentation site into out/site
+	@$(BIN)/python scripts/build_site.py
+
+$(DOCS_READY): requirements/docs.lock $(READY)
+	@$(PYTHON) -m venv --clear .docs
+	@$(BIN)/python -m uv pip install --quiet --python .docs/bin/python --require-hashes -r requirements/docs.lock
+	@touch $@
 
 pictures: $(READY) ## make the pictures of README and docs from real runs
 	@$(BIN)/python scripts/write_pictures.py
@@ -60,7 +69,7 @@ release: $(READY) ## check version, changelog and tag, then build the wheel and 
 	@$(BIN)/python scripts/check_release.py
 
 lock: $(READY) ## renew the locks from pyproject.toml and requirements/*.in
-	@for name in bootstrap peers; do \
+	@for name in bootstrap peers docs; do \
 	  $(BIN)/python -m uv pip compile --quiet --universal --upgrade --no-annotate --python-version 3.11 --generate-hashes \
 	    --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.lock; done
 	@$(BIN)/python -m uv pip compile --quiet --universal --upgrade --no-annotate --python-version 3.11 --generate-hashes \
@@ -69,4 +78,4 @@ lock: $(READY) ## renew the locks from pyproject.toml and requirements/*.in
 	  --custom-compile-command "make lock" pyproject.toml --extra serve --extra lake --extra sqlite -o requirements/image.lock
 
 clean: ## remove everything that was made
-	rm -rf .venv out build dist benchmarks/.peers benchmarks/data benchmarks/results .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .docs out build dist benchmarks/.peers benchmarks/data benchmarks/results .mypy_cache .ruff_cache .pytest_cache

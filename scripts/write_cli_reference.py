@@ -11,7 +11,7 @@ import click
 from driftline.cli.main import driftline
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "cli-reference.md"
-HEAD = "# Command line reference\n\nWritten from the help texts by `make docs`.\n"
+HEAD = "# Command line reference\n\nWritten from the help texts by `make references`.\n"
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     if "--check" not in sys.argv[1:]:
         TARGET.write_text(text, encoding="utf-8")
     elif not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text:
-        sys.exit("docs/cli-reference.md is not current: run `make docs`")
+        sys.exit("docs/cli-reference.md is not current: run `make references`")
 
 
 def sections(command: click.Command, path: str) -> Iterator[str]:

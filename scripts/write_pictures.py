@@ -10,6 +10,7 @@ import fcntl
 import io
 import os
 import pty
+import re
 import shutil
 import struct
 import subprocess
@@ -57,6 +58,18 @@ def main() -> None:
         command = [sys.executable, "-m", "driftline", *DIFF, "-o", str(page)]
         subprocess.run(command, cwd=folder, check=False)
         screenshot(page, PICTURES / "report.png", scratch)
+        screenshot(review(Path(scratch)), PICTURES / "review.png", scratch)
+
+
+def review(scratch: Path) -> Path:
+    """The review page of the story docs/stories/code-review.md, made by that page's own commands."""
+    story = (ROOT / "docs" / "stories" / "code-review.md").read_text(encoding="utf-8")
+    setup = re.findall(r"^\$ (.*)$", story.split("## 2.")[0], re.MULTILINE)
+    page = scratch / "review.html"
+    make = f'"{sys.executable}" -m driftline index diff git:main git:change --repo shop --format html > {page}'
+    for command in [*setup, make]:
+        subprocess.run(command, shell=True, cwd=scratch, check=True)
+    return page
 
 
 def write_terminal(name: str, shown: str, arguments: list[str], folder: Path, *, columns: int) -> None:

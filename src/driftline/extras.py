@@ -6,6 +6,8 @@ words.
 
 >>> explain(ModuleNotFoundError("No module named 'apsw'", name="apsw")).message
 "changesets need apsw: pip install 'driftline[sqlite]'"
+>>> explain(ModuleNotFoundError("tree-sitter-python", name="tree-sitter-python")).message
+"building a code index needs tree-sitter-python: pip install 'driftline[index]'"
 >>> explain(ModuleNotFoundError("No module named 'nowhere'", name="nowhere")) is None
 True
 """
@@ -46,7 +48,7 @@ def load(module: str) -> ModuleType:
 
 def explain(error: ModuleNotFoundError) -> MissingExtraError | None:
     """The missing extra behind a failed import, or None where the module is none of ours."""
-    package = (error.name or "").partition(".")[0]
+    package = (error.name or "").partition(".")[0].replace("-", "_")  # a distribution's name has dashes
     known = EXTRA_OF.get(package) or (EXTRA_OF["tree_sitter"] if package.startswith("tree_sitter_") else None)
     if known is None:
         return None
