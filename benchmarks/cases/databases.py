@@ -100,4 +100,16 @@ def _files(count: int) -> list[Row]:
         found = hold(f"{verb}, {count // 2:,} records a file", contenders)
         found[0].figures["file_mb"] = sum(file.stat().st_size for file in files) / 1e6
         rows += found
-    return rows
+    return rows + _apply(first, count)
+
+
+def _apply(changes: Path, count: int) -> list[Row]:
+    """All records of a file put into an empty table of a new database."""
+    empty, database = DATA / "empty.db", DATA / "applied.db"
+    empty.unlink(missing_ok=True)
+    apsw.Connection(str(empty)).execute(f"CREATE TABLE t ({SHAPES['integer key']})")
+    fresh = ["sh", "-c", f'cp {empty} {database} && "$@"', "sh"]
+    ours = driftline_command("changeset", "apply", str(changes), str(database))
+    theirs = [sys.executable, str(STREAMS), "apply", str(changes), str(database)]
+    contenders = [Contender("driftline", [*fresh, *ours]), Contender("apsw", [*fresh, *theirs])]
+    return hold(f"apply, {count // 2:,} records", contenders)

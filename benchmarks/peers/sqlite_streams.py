@@ -1,4 +1,4 @@
-"""SQLite's own functions through apsw, as plainly as they can be called: diff, concat, invert, and files to work on."""
+"""SQLite's own functions through apsw, as plainly as they can be called, and files to work on."""
 
 import sys
 
@@ -29,6 +29,12 @@ def invert(source, out):
         apsw.Changeset.invert_stream(file.read, target.write)
 
 
+def apply(source, database):
+    connection = apsw.Connection(database)
+    with open(source, "rb") as file, connection:
+        apsw.Changeset.apply(file.read, connection, conflict=lambda *_: apsw.SQLITE_CHANGESET_ABORT)
+
+
 def make(count, *files):
     for number, name in enumerate(files):
         connection = apsw.Connection(":memory:")
@@ -43,4 +49,4 @@ def make(count, *files):
             session.changeset_stream(file.write)
 
 
-{"diff": diff, "concat": concat, "invert": invert, "make": make}[sys.argv[1]](*sys.argv[2:])
+{"diff": diff, "concat": concat, "invert": invert, "apply": apply, "make": make}[sys.argv[1]](*sys.argv[2:])

@@ -221,6 +221,25 @@ def test_inserts_wait_for_rows_whose_keys_sql_calls_equal(tmp_path, ddl, constra
     assert [type(key) for key, _ in rows(old)] == [type(key) for key in olds]
 
 
+def test_rows_that_refer_to_an_insert_that_waits_are_no_conflict(tmp_path):
+    """The first attempt leaves the insert out, so that its children refer to nothing; only the second one counts."""
+    ddl = (
+        "CREATE TABLE parent (k TEXT PRIMARY KEY COLLATE NOCASE);"
+        "CREATE TABLE child (id INTEGER PRIMARY KEY, k TEXT COLLATE NOCASE REFERENCES parent)"
+    )
+    old, new = tmp_path / "old.db", tmp_path / "new.db"
+    for path, key in ((old, "a"), (new, "A")):
+        connection = apsw.Connection(str(path))
+        connection.execute(ddl)
+        connection.execute("INSERT INTO parent VALUES (?)", (key,))
+        if path == new:
+            connection.execute("INSERT INTO child VALUES (1, 'A')")
+        connection.close()
+    apply(diff(old, new).changes, old)
+    connection = apsw.Connection(str(old))
+    assert list(connection.execute("SELECT * FROM parent, child")) == [("A", 1, "A")]
+
+
 def test_a_handler_is_asked_once_however_often_the_file_is_tried(tmp_path):
     path = database(
         tmp_path / "a.db",

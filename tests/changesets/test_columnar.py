@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import random
+import subprocess
+import sys
 
 import apsw
 import numpy as np
@@ -251,3 +253,17 @@ def test_streams_that_are_refused(chunks, code):
         write_columns(out, table, chunks)
     assert caught.value.code == code
     assert out.getvalue() == b""
+
+
+def test_rows_of_every_type_do_without_pandas():
+    """pyarrow imports pandas wherever it meets Python objects; it takes longer than a diff of a small database."""
+    pytest.importorskip("pandas")
+    program = (
+        "import io, sys; from driftline.changesets import Table, write_columns\n"
+        "rows = {'id': [1, 2], 't': ['a', None], 'b': [b'x', 2], 'r': [1.5, 'y']}\n"
+        "after = {**rows, 't': ['b', 'c']}\n"
+        "table = Table('t', [('id', 'INTEGER'), ('t', 'TEXT'), 'b', ('r', 'REAL')], ['id'])\n"
+        "write_columns(io.BytesIO(), table, [('update', rows, after)])\n"
+        "sys.exit('pandas' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

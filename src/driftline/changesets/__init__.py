@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from driftline.changesets.from_events import from_events
     from driftline.changesets.operations import Operation
     from driftline.changesets.recording import Session
-    from driftline.changesets.spooling import write_columns
+    from driftline.changesets.sections import write_columns
     from driftline.changesets.streams import iterate
     from driftline.changesets.table import Column, Table
 
@@ -50,7 +50,7 @@ _LAZY: dict[str, str] = {
     "iterate": "streams",
     "parse": "changeset",
     "rebase": "changeset",
-    "write_columns": "spooling",
+    "write_columns": "sections",
 }
 
 __all__ = [

@@ -67,6 +67,8 @@ class ApplyRun:
         self._is_patchset = is_patchset
         self._answers: dict[tuple[Reason, Kind, _Place], Action] = {}
         self._moved: set[_Place] = set()
+        # Whether every change is looked at. For whole tables SQLite asks once a table, which is a third quicker.
+        self._looks_at_changes = change_filter is not None
         self._start()
 
     def _start(self) -> None:
@@ -75,7 +77,7 @@ class ApplyRun:
         self.filtered: Counter[str] = Counter()
         self._failure: BaseException | None = None
         self._is_lost = False  # whether this attempt will be rolled back
-        self._number = -1  # of the change that SQLite is at
+        self._number = -1  # of the change that SQLite is at, where every change is looked at
 
     def apply(self) -> bytes:
         """Apply the file; what rebasing needs."""
@@ -93,7 +95,7 @@ class ApplyRun:
                 rebase_data = apsw.Changeset.apply(
                     stream.read,
                     self._connection,
-                    filter_change=lambda change: self._guarded(self._wants, change, False),
+                    **self._filters(),
                     conflict=lambda reason, change: self._guarded(
                         lambda given: self._decide(REASONS[reason], given), change, apsw.SQLITE_CHANGESET_ABORT
                     ),
@@ -108,6 +110,11 @@ class ApplyRun:
         if self._is_lost:
             raise _Again
         return rebase_data or b""
+
+    def _filters(self) -> dict[str, Callable[[Any], bool]]:
+        if self._looks_at_changes:
+            return {"filter_change": lambda change: self._guarded(self._wants, change, False)}
+        return {"filter": lambda name: self._guarded(lambda given: folded(given) in self._fit.tables, name, False)}
 
     def _guarded(self, call: Callable[[Any], T], change: Any, after_failure: T) -> T:
         if self._failure is None:
@@ -144,14 +151,14 @@ class ApplyRun:
 
     def _decide(self, reason: Reason, change: Any) -> int:
         conflict = self._conflict(reason, change)
-        if reason == "FOREIGN_KEY":
-            # Leaving rows that refer to nothing is no answer.
-            self.conflicts.append((conflict, "abort"))
-            return apsw.SQLITE_CHANGESET_ABORT
         if reason == "CONFLICT" and self._moves(conflict):
             self._is_lost = True
         if self._is_lost:
             return apsw.SQLITE_CHANGESET_OMIT
+        if reason == "FOREIGN_KEY":
+            # Leaving rows that refer to nothing is no answer.
+            self.conflicts.append((conflict, "abort"))
+            return apsw.SQLITE_CHANGESET_ABORT
         action = self._answer(conflict)
         self.conflicts.append((conflict, action))
         self.decided[folded(change.name), action] += 1
@@ -194,7 +201,9 @@ class ApplyRun:
         try:
             old, new = _row(change.old), _row(change.new)
         except UnicodeDecodeError:
-            return self._operation_at(self._number) if is_at_number else None
+            if is_at_number and not self._looks_at_changes:
+                self._looks_at_changes = self._is_lost = True
+            return self._operation_at(self._number) if is_at_number and self._number >= 0 else None
         return Operation(table, _KINDS[change.op], old, new, int(change.indirect), self._is_patchset)
 
     def _operation_at(self, number: int) -> Operation:

@@ -26,7 +26,7 @@ from driftline.changesets.names import folded
 from driftline.changesets.operations import Operation
 from driftline.changesets.recoding import recoded
 from driftline.changesets.schema import STAT1, StoredTable, stored_tables
-from driftline.changesets.spooling import Spool
+from driftline.changesets.sections import Spool
 from driftline.changesets.table import Column, Table
 from driftline.changesets.table_comparison import NEW, OLD, TablePair
 from driftline.errors import ChangesetError

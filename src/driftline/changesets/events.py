@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from driftline.changesets.arrow_buffers import Indexes, Mask
 from driftline.changesets.format import TAG_NULL, TAG_UNDEFINED, Row
 from driftline.changesets.table import Table, plain_value
-from driftline.changesets.vectors import Indexes, Mask, Vector, concatenated, from_arrow, from_values, with_affinity
+from driftline.changesets.vectors import Vector, concatenated, from_arrow, from_values, with_affinity
 from driftline.errors import ChangesetError
 
 NOWHERE = -1  # a row image that does not exist: the one before an insert, the one after a delete
@@ -135,9 +136,6 @@ class EventLog:
         self._chunks.append(self._open)
         return self._open
 
-
-if TYPE_CHECKING:
-    pass
 
 Columns = "pa.Table | pa.RecordBatch | pl.DataFrame | Mapping[str, Any]"
 

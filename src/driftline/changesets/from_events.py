@@ -19,13 +19,14 @@ import msgspec
 import pyarrow.compute as pc
 
 from driftline.canonical import canonical_json
+from driftline.changesets.arrow_buffers import Mask, as_mask
 from driftline.changesets.changeset import Changeset, Patchset
 from driftline.changesets.events import EventLog
 from driftline.changesets.format import TAG_INTEGER, TAG_NULL, TAG_REAL, TAG_TEXT, Row, Value
 from driftline.changesets.names import folded
 from driftline.changesets.session import single_entries
 from driftline.changesets.table import Table, plain_value
-from driftline.changesets.vectors import Mask, Vector, from_values
+from driftline.changesets.vectors import Vector, from_values
 from driftline.errors import ChangesetError
 
 Format = Literal["changeset", "patchset"]
@@ -260,5 +261,4 @@ def _matching(vector: Vector, pattern: str) -> Mask:
     texts = vector.has_tag(TAG_TEXT)
     if vector.data is None:
         return texts
-    found: Mask = pc.match_substring_regex(vector.data, pattern).to_numpy(zero_copy_only=False)
-    return texts & found
+    return texts & as_mask(pc.match_substring_regex(vector.data, pattern))

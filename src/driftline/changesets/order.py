@@ -16,12 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from driftline.changesets.arrow_buffers import Indexes, Mask, as_numbers
 from driftline.changesets.format import FIRST_BUCKETS, HASH_MASK, TAG_BLOB, TAG_INTEGER, TAG_NULL, TAG_REAL, TAG_TEXT
 from driftline.changesets.records import joined_fields
-from driftline.changesets.vectors import Mask, Vector
+from driftline.changesets.vectors import Vector
 
 Hashes = npt.NDArray[np.uint32]
-Indexes = npt.NDArray[np.int64]
 
 _THREE = np.uint32(3)
 _HALF = np.uint32(16)
@@ -125,7 +125,7 @@ def key_numbers(key: Sequence[Vector], hashes: Hashes) -> Indexes | None:
     is_suspect[order[1:][meets_next]] = is_suspect[order[:-1][meets_next]] = True
     suspects = np.flatnonzero(is_suspect)
     texts = joined_fields([vector.take(suspects) for vector in key])
-    codes = np.asarray(pc.dictionary_encode(texts).indices).astype(np.int64)
+    codes = as_numbers(pc.dictionary_encode(texts).indices)
     _, first_of_code = np.unique(codes, return_index=True)
     if len(first_of_code) == len(codes):
         return None

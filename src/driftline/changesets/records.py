@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from driftline.changesets.arrow_buffers import Mask, as_numbers, binary_array, empty_data, of_mask
 from driftline.changesets.format import TAG_BLOB, TAG_INTEGER, TAG_REAL, TAG_TEXT, TAG_UNDEFINED
-from driftline.changesets.vectors import Mask, Numbers, Vector
+from driftline.changesets.vectors import Numbers, Vector
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -47,7 +48,7 @@ class RecordWriter:
         self._flush()
         if len(self._pieces) == 1:
             return self._pieces[0]
-        return pc.binary_join_element_wise(*self._pieces, pa.scalar(b"", pa.large_binary()))
+        return pc.binary_join_element_wise(*self._pieces, empty_data(self._length))
 
     def _numbers(self, numbers: Numbers, rows: Mask | None) -> None:
         big_endian = numbers.astype(">i8").view(np.uint8).reshape(-1, 8)
@@ -55,8 +56,8 @@ class RecordWriter:
 
     def _data(self, data: pa.LargeBinaryArray, rows: Mask | None) -> None:
         if rows is not None:
-            data = pc.if_else(pa.array(rows), data, pa.scalar(b"", pa.large_binary()))
-        lengths = np.asarray(pc.binary_length(data))
+            data = pc.if_else(of_mask(rows), data, empty_data(self._length))
+        lengths = as_numbers(pc.binary_length(data))
         self._varint(lengths, rows)
         self._flush()
         self._pieces.append(data)
@@ -109,12 +110,6 @@ def _laid_out(length: int, glue: Sequence[tuple[Bytes | int, Mask | None]]) -> p
         return binary_array(np.arange(length + 1, dtype=np.int64) * matrix.shape[1], matrix)
     lengths = np.count_nonzero(kept, axis=1)
     return binary_array(np.concatenate([[0], np.cumsum(lengths)]), matrix[kept])
-
-
-def binary_array(offsets: npt.NDArray[np.int64], content: Bytes) -> pa.LargeBinaryArray:
-    """An Arrow array over offsets and bytes, without copying."""
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
 def joined_fields(vectors: Iterable[Vector]) -> pa.LargeBinaryArray:

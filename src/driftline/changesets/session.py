@@ -14,12 +14,13 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
+from driftline.changesets.arrow_buffers import Indexes, Mask, empty_data, of_numbers
 from driftline.changesets.events import NOWHERE, Events
 from driftline.changesets.format import CHANGESET_MARKER, DELETE, INSERT, UNDEFINED, UPDATE, Field
 from driftline.changesets.order import Hashes, hash_keys, key_numbers, null_keys, session_order
 from driftline.changesets.records import RecordWriter, content_of
 from driftline.changesets.table import Table
-from driftline.changesets.vectors import Indexes, Mask, Vector, concatenated, differ, from_values
+from driftline.changesets.vectors import Vector, concatenated, differ, from_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,13 +230,13 @@ def encoded_entries(table: Table, entries: Entries, marker: int) -> tuple[pa.Lar
             arrays.append(records)
             kept.append(surviving)
     if not arrays:
-        return pa.array([], pa.large_binary()), np.empty(0, dtype=np.int64)
+        return empty_data(0), np.empty(0, dtype=np.int64)
     if len(arrays) == 1:
         return arrays[0], kept[0]
     # Each kind is in output order already; this interleaves them.
     owners = np.concatenate(kept)
     order = np.argsort(owners, kind="stable")
-    return pa.concat_arrays(arrays).take(pa.array(order)), owners[order]
+    return pa.concat_arrays(arrays).take(of_numbers(order)), owners[order]
 
 
 def _inserts(table: Table, entries: Entries, rows: Indexes, marker: int) -> tuple[pa.LargeBinaryArray, Indexes]:

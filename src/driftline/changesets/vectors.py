@@ -15,6 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from driftline.changesets.affinity import Affinity, apply_affinity
+from driftline.changesets.arrow_buffers import (
+    Indexes,
+    Mask,
+    as_mask,
+    as_numbers,
+    empty_data,
+    of_bytes,
+    of_mask,
+    of_numbers,
+)
 from driftline.changesets.format import (
     TAG_BLOB,
     TAG_INTEGER,
@@ -31,9 +41,7 @@ from driftline.changesets.format import (
 from driftline.errors import ChangesetError
 
 Tags = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
-Indexes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,7 @@ class Vector:
             len(rows),
             self.tags if isinstance(self.tags, int) else self.tags[rows],
             None if self.numbers is None else self.numbers[rows],
-            None if self.data is None else self.data.take(pa.array(rows)),
+            None if self.data is None else self.data.take(of_numbers(rows)),
         )
 
     def reals(self) -> npt.NDArray[np.float64]:
@@ -111,7 +119,7 @@ def differ(left: Vector, right: Vector, *, bitwise: bool = False) -> Mask:
         other_real = other_bits if bitwise else left.reals() != right.reals()
         changed |= (both_integer & other_bits) | (both_real & other_real)
     if left.data is not None and right.data is not None:
-        changed |= pc.not_equal(left.data, right.data).to_numpy(zero_copy_only=False)
+        changed |= as_mask(pc.not_equal(left.data, right.data))
     return changed
 
 
@@ -142,12 +150,6 @@ def _concatenated_data(vectors: Sequence[Vector]) -> pa.LargeBinaryArray | None:
     return pa.concat_arrays([empty_data(v.length) if v.data is None else v.data for v in vectors])
 
 
-def empty_data(length: int) -> pa.LargeBinaryArray:
-    """So many empty byte strings."""
-    offsets = np.zeros(length + 1, dtype=np.int64)
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), length, [None, pa.py_buffer(offsets), pa.py_buffer(b"")])
-
-
 def from_values(values: Sequence[Field]) -> Vector:
     """A column from Python values."""
     kinds = set(map(type, values))
@@ -156,7 +158,7 @@ def from_values(values: Sequence[Field]) -> Vector:
     if kinds == {str}:
         return Vector(len(values), TAG_TEXT, None, _texts(values))
     if kinds == {bytes}:
-        return Vector(len(values), TAG_BLOB, None, pa.array(values, pa.large_binary()))
+        return Vector(len(values), TAG_BLOB, None, of_bytes([_bytes_of(value) for value in values]))
     return _from_mixed(values, kinds)
 
 
@@ -171,8 +173,7 @@ def _from_mixed(values: Sequence[Field], kinds: set[type]) -> Vector:
         # NaN is NULL (changesets §1.3).
         tags[np.flatnonzero(tags == TAG_REAL)[np.isnan(reals)]] = TAG_NULL
     if kinds & {str, bytes}:
-        parts = [_bytes_of(value) for value in values]
-        data = pa.array(parts, pa.large_binary())
+        data = of_bytes([_bytes_of(value) for value in values])
     return compacted(tags, numbers, data)
 
 
@@ -201,9 +202,9 @@ def _integers(values: Sequence[Any]) -> Numbers:
 
 def _texts(values: Sequence[Any]) -> pa.LargeBinaryArray:
     try:
-        return pa.array(values, pa.large_string()).view(pa.large_binary())
+        return of_bytes([value.encode() for value in values])
     except UnicodeEncodeError:
-        return pa.array([encode_text(value) for value in values], pa.large_binary())
+        return of_bytes([encode_text(value) for value in values])
 
 
 def _bytes_of(value: Field) -> bytes:
@@ -245,14 +246,14 @@ _BLOB_TYPES = (pa.binary(), pa.large_binary(), pa.binary_view())
 def _arrow_integers(array: pa.Array, name: str) -> Numbers:
     try:
         filled = array.fill_null(0) if array.null_count else array
-        return np.asarray(filled.cast(pa.int64()))
+        return as_numbers(filled)
     except pa.ArrowInvalid:
         raise ChangesetError(f'column "{name}" has integers beyond 64 bits', code="integer_too_large") from None
 
 
 def _arrow_reals(array: pa.Array) -> Vector:
     filled = (array.fill_null(float("nan")) if array.null_count else array).cast(pa.float64())
-    reals = np.asarray(filled)
+    reals = np.frombuffer(filled.buffers()[1], np.float64)[filled.offset : filled.offset + len(filled)]
     tags = np.where(np.isnan(reals), TAG_NULL, TAG_REAL).astype(np.uint8)
     return compacted(tags, reals.view(np.int64), None)
 
@@ -262,7 +263,7 @@ def _with_nulls(
 ) -> Vector:
     if not array.null_count:
         return Vector(len(array), tag, numbers, data)
-    nulls = array.is_null().to_numpy(zero_copy_only=False)
+    nulls = as_mask(array.is_null())
     return compacted(np.where(nulls, TAG_NULL, tag).astype(np.uint8), numbers, data)
 
 
@@ -284,8 +285,8 @@ def _numbers_to_text(vector: Vector) -> Vector:
     numeric = vector.has_tag(TAG_INTEGER) | vector.has_tag(TAG_REAL)
     if not numeric.any():
         return vector
-    if vector.is_all(TAG_INTEGER):
-        return Vector(vector.length, TAG_TEXT, None, _as_data(pc.cast(pa.array(vector.numbers), pa.large_string())))
+    if vector.is_all(TAG_INTEGER) and vector.numbers is not None:
+        return Vector(vector.length, TAG_TEXT, None, _as_data(of_numbers(vector.numbers).cast(pa.large_string())))
     return _one_by_one(vector, np.flatnonzero(numeric), Affinity.TEXT)
 
 
@@ -304,19 +305,18 @@ def _read_plain_integers(vector: Vector, plain: Mask) -> Vector:
         return vector
     rows = np.flatnonzero(plain)
     assert vector.data is not None
-    read = np.asarray(vector.data.take(pa.array(rows)).cast(pa.large_string()).cast(pa.int64()))
+    read = as_numbers(vector.data.take(of_numbers(rows)).cast(pa.large_string()))
     numbers = np.zeros(vector.length, dtype=np.int64) if vector.numbers is None else vector.numbers.copy()
     numbers[rows] = read
     tags = vector.tag_array().copy()
     tags[rows] = TAG_INTEGER
-    data = None if len(rows) == vector.length else pc.if_else(pa.array(plain), b"", vector.data)
+    data = None if len(rows) == vector.length else pc.if_else(of_mask(plain), empty_data(vector.length), vector.data)
     return compacted(tags, numbers, data)
 
 
 def _matches(vector: Vector, pattern: str) -> Mask:
     # The pattern is ASCII, so that bytes that are not UTF-8 simply do not match.
-    found: Mask = pc.match_substring_regex(vector.data, pattern).to_numpy(zero_copy_only=False)
-    return found
+    return as_mask(pc.match_substring_regex(vector.data, pattern))
 
 
 def _one_by_one(vector: Vector, rows: Indexes, affinity: Affinity) -> Vector:
@@ -330,7 +330,7 @@ def _one_by_one(vector: Vector, rows: Indexes, affinity: Affinity) -> Vector:
     sources = np.arange(vector.length)
     sources[rows] = vector.length + np.arange(len(rows))
     both = [empty_data(v.length) if v.data is None else v.data for v in (vector, stored)]
-    return compacted(tags, numbers, pa.concat_arrays(both).take(pa.array(sources)))
+    return compacted(tags, numbers, pa.concat_arrays(both).take(of_numbers(sources)))
 
 
 def _integers_to_reals(vector: Vector) -> Vector:

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from driftline.changesets.changeset import Changeset, Patchset
 from driftline.changesets.from_events import EventCollector, TypeVotes, describe_types
-from driftline.changesets.sorted_records import SCHEMA as RECORDS
-from driftline.changesets.sorted_records import SectionPlan, cut_by_range, encode_events, joined_range
+from driftline.changesets.sections import SCHEMA as RECORDS
+from driftline.changesets.sections import SectionPlan, cut_by_range, encode_events, joined_range
 from driftline.engines import SHARED_FOLDER_VARIABLE, shared_folder
 from driftline.errors import DriftlineError, EngineError
 from driftline.progress import Tracker, silent

@@ -1,0 +1,242 @@
+"""A section larger than memory: records are encoded as they come and put into the order of a session at the end.
+
+Every key may come once. A record's place is known from its key's hash and from when it came (`order.py`), so records
+can wait in a temporary file (`Spool`), or be made in many places and sorted by range of buckets elsewhere
+(`SectionPlan`): the bytes are those of one session that saw the same events.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any, BinaryIO, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from driftline.changesets.arrow_buffers import Indexes, as_numbers, binary_array, of_numbers
+from driftline.changesets.changeset import Changeset, Patchset
+from driftline.changesets.events import ColumnEvents, EventLog, Events, image_columns
+from driftline.changesets.from_events import EventCollector, key_collision
+from driftline.changesets.order import Hashes, bucket_count, byte_ranges, sequence_numbers, session_order, stable_order
+from driftline.changesets.records import content_of, joined_fields
+from driftline.changesets.session import encoded_entries, single_entries
+from driftline.changesets.table import Table
+from driftline.errors import ChangesetError
+from driftline.files import write_all
+
+# ("insert", rows), ("update", before, after) or ("delete", rows), each with Arrow, Polars or plain columns
+Chunk = tuple[Any, ...]
+
+_WRITE_ROWS = 1 << 16
+
+
+class Encoded(NamedTuple):
+    """Events of a section: their keys' hashes, keys and records; an update that changes nothing has an empty record."""
+
+    hashes: Hashes
+    keys: pa.LargeBinaryArray
+    records: pa.LargeBinaryArray
+
+
+def encoded(table: Table, events: Events, marker: int) -> Encoded | None:
+    """Encode events in their order; None where a key comes twice, changes or is not whole."""
+    found = single_entries(table, events)
+    if found is None:
+        return None
+    entries, hashes = found
+    rows = np.where(entries.after >= 0, entries.after, entries.before)
+    keys = joined_fields([entries.images[index].take(rows) for index in table.key_indexes])
+    records, places = encoded_entries(table, entries, marker)
+    lengths = np.zeros(len(events), dtype=np.int64)
+    lengths[places] = byte_ranges(records)[1]
+    return Encoded(hashes, keys, binary_array(_offsets(lengths), content_of(records)))
+
+
+def has_repeated_key(hashes: Hashes, keys: pa.LargeBinaryArray | pa.ChunkedArray) -> bool:
+    """Whether a key comes twice: equal keys have equal hashes, so only keys whose hashes meet are compared."""
+    order = stable_order(hashes)
+    meets = hashes[order[1:]] == hashes[order[:-1]]
+    suspects = np.unique(np.concatenate([order[1:][meets], order[:-1][meets]]))
+    return bool(len(suspects)) and len(keys.take(of_numbers(suspects)).unique()) < len(suspects)
+
+
+def _in_order(records: pa.LargeBinaryArray, order: Indexes) -> Iterator[memoryview]:
+    for start in range(0, len(order), _WRITE_ROWS):
+        yield content_of(records.take(of_numbers(order[start : start + _WRITE_ROWS])))
+
+
+def _offsets(lengths: Indexes) -> Indexes:
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def write_columns(
+    out: BinaryIO,
+    table: Table,
+    chunks: Iterable[Chunk],
+    *,
+    format: Literal["changeset", "patchset"] = "changeset",  # noqa: A002 - the word of the command line
+) -> int:
+    """Write the changes of a stream of columns; how many records there are.
+
+    >>> import io
+    >>> users = Table("users", columns=[("id", "INTEGER"), ("name", "TEXT")], primary_key=["id"])
+    >>> out = io.BytesIO()
+    >>> write_columns(out, users, [("insert", {"id": [1], "name": ["A"]}), ("delete", {"id": [2], "name": ["B"]})])
+    2
+    """
+    marker = (Patchset if format == "patchset" else Changeset).marker
+    with Spool.opened(table, marker) as spool:
+        for chunk in chunks:
+            spool.add(_events_of(table, chunk))
+        return spool.write_to(out, event_after_last_key=spool.ends_with_update)
+
+
+def _events_of(table: Table, chunk: Chunk) -> Events:
+    kind, *sides = chunk
+    if (kind, len(sides)) not in (("insert", 1), ("update", 2), ("delete", 1)):
+        raise ChangesetError(
+            "a chunk is (insert, rows), (update, before, after) or (delete, rows)", code="invalid_chunk"
+        )
+    images = [image_columns(table, side) for side in sides]
+    if images[0][0].length != images[-1][0].length:
+        raise ChangesetError("an update has as many rows before as after", code="row_width_mismatch")
+    log = EventLog(table)
+    before = None if kind == "insert" else images[0]
+    log.append_columns(ColumnEvents(before, None if kind == "delete" else images[-1], False))
+    return log.collected()
+
+
+class Spool:
+    """Records and keys in temporary files, their hashes and lengths in memory."""
+
+    @classmethod
+    @contextmanager
+    def opened(cls, table: Table, marker: int) -> Iterator[Spool]:
+        """A spool whose files go when it is left."""
+        with tempfile.TemporaryFile() as records, tempfile.TemporaryFile() as keys:
+            yield cls(table, marker, records, keys)
+
+    def __init__(self, table: Table, marker: int, records: IO[bytes], keys: IO[bytes]) -> None:
+        self._table = table
+        self._marker = marker
+        self._records, self._keys = records, keys
+        self._hashes: list[Hashes] = []
+        self._record_lengths: list[Indexes] = []
+        self._key_lengths: list[Indexes] = []
+        self.ends_with_update = False
+
+    def add(self, events: Events) -> None:
+        """Take some events in; every key may come once, whole and unchanged."""
+        if not len(events):
+            return
+        found = encoded(self._table, events, self._marker)
+        if found is None:
+            raise self._repeated_key()
+        self._records.write(content_of(found.records))
+        self._keys.write(content_of(found.keys))
+        self._hashes.append(found.hashes)
+        self._record_lengths.append(byte_ranges(found.records)[1])
+        self._key_lengths.append(byte_ranges(found.keys)[1])
+        self.ends_with_update = bool(events.before[-1] >= 0 and events.after[-1] >= 0)
+
+    def write_to(self, out: IO[bytes], *, event_after_last_key: bool) -> int:
+        """Write the section in the order of a session; how many records there are (changesets §2.1)."""
+        if not self._hashes:
+            return 0
+        hashes = np.concatenate(self._hashes)
+        if has_repeated_key(hashes, _mapped(self._keys, self._key_lengths)):
+            raise self._repeated_key()
+        lengths = np.concatenate(self._record_lengths)
+        order = session_order(hashes, event_after_last_key=event_after_last_key)
+        order = order[lengths[order] > 0]
+        if len(order):
+            write_all(out, self._table.header(self._marker))
+        for piece in _in_order(_mapped(self._records, [lengths]), order):
+            write_all(out, piece)
+        return len(order)
+
+    def _repeated_key(self) -> ChangesetError:
+        return ChangesetError(
+            f"table {self._table.name}: in a stream every key may come once, whole and unchanged; "
+            "collect the events in a Changeset or Patchset instead",
+            code="repeated_key",
+        )
+
+
+def _mapped(file: IO[bytes], lengths: Sequence[Indexes]) -> pa.LargeBinaryArray:
+    """The values of a file by their lengths, read from it when they are taken."""
+    file.flush()
+    offsets = _offsets(np.concatenate(lengths))
+    content = np.memmap(file, dtype=np.uint8, mode="r") if offsets[-1] else np.empty(0, dtype=np.uint8)
+    return binary_array(offsets, content)
+
+
+# What places that encode records send to those that sort them.
+SCHEMA = pa.schema(
+    [("hash", pa.int64()), ("sequence", pa.int64()), ("key", pa.large_binary()), ("record", pa.large_binary())]
+)
+
+
+class SectionPlan(NamedTuple):
+    """What all places agree on: the table, the format, and how many buckets the session ends with."""
+
+    table: Table
+    marker: int
+    buckets: int
+
+    @classmethod
+    def of(cls, table: Table, marker: int, events: int, *, ends_with_update: bool) -> SectionPlan:
+        """The plan for so many events, each with a key of its own."""
+        return cls(table, marker, bucket_count(events, event_after_last_key=ends_with_update))
+
+    def ranges_of(self, hashes: Hashes, ranges: int) -> Indexes:
+        """Which of so many ranges of buckets each hash belongs to."""
+        return self.buckets_of(hashes) * ranges // self.buckets
+
+    def buckets_of(self, hashes: Hashes) -> Indexes:
+        """The bucket of each hash."""
+        return (hashes & np.uint32(self.buckets - 1)).astype(np.int64)
+
+
+def encode_events(plan: SectionPlan, collector: EventCollector, first_event: int) -> pa.Table:
+    """The records of some events of the stream, the first of which has number `first_event`."""
+    log = EventLog(plan.table)
+    collector.fill(log)
+    events = log.collected()
+    found = encoded(plan.table, events, plan.marker)
+    if found is None:
+        raise key_collision(plan.table)
+    sequence = sequence_numbers(np.arange(first_event, first_event + len(events)), plan.buckets)
+    columns = [of_numbers(found.hashes), of_numbers(sequence), found.keys, found.records]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def cut_by_range(plan: SectionPlan, records: pa.Table, ranges: int) -> Iterator[tuple[int, pa.Table]]:
+    """The records of each range of buckets."""
+    targets = plan.ranges_of(_hashes(records), ranges)
+    order = np.argsort(targets, kind="stable")
+    borders = np.searchsorted(targets[order], np.arange(ranges + 1))
+    for number in range(ranges):
+        rows = order[borders[number] : borders[number + 1]]
+        if len(rows):
+            yield number, records.take(of_numbers(rows))
+
+
+def joined_range(plan: SectionPlan, parts: Sequence[pa.Table]) -> Iterator[memoryview]:
+    """The bytes of a range of buckets from the parts that all places sent, in any order."""
+    records = pa.concat_tables(parts)
+    hashes = _hashes(records)
+    if has_repeated_key(hashes, records["key"]):
+        raise key_collision(plan.table)
+    order = np.lexsort((as_numbers(_whole(records["sequence"])), plan.buckets_of(hashes)))
+    return _in_order(_whole(records["record"]), order)
+
+
+def _hashes(records: pa.Table) -> Hashes:
+    return as_numbers(_whole(records["hash"])).astype(np.uint32)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
