@@ -26,6 +26,7 @@ OPENED = {
     "lake": "import driftline.lake",
     "serve": "import driftline.web.app, driftline.web.compare_service; driftline.web.app.application",
     "index": "import tree_sitter, driftline.codeindex",
+    "cloud,postgresql": "import obstore, psycopg, adbc_driver_postgresql, driftline.sources.stores",
 }
 
 
@@ -77,6 +78,17 @@ def test_core_compares_tables_and_payloads_and_names_what_is_missing(
         assert (closed.returncode, closed.stderr) == (2, f"error[missing_extra]: {line}\n")
     inside = run(scripts / "python", "-c", "import driftline as dl; dl.changesets.apply", cwd=tmp_path)
     assert "driftline[sqlite]" in inside.stderr.splitlines()[-1]
+
+
+def test_the_wheel_runs_without_being_installed(dist: Path, tmp_path: Path) -> None:
+    """What `uvx --from driftline.whl driftline diff` does; `uvx` is short for `uv tool run`."""
+    pytest.importorskip("uv", reason="uv did not install here")
+    (tmp_path / "a.csv").write_text("id,v\n1,a\n")
+    command = [sys.executable, "-m", "uv", "tool", "run", "--quiet", "--python", sys.executable]
+    command += ["--constraints", ROOT / "requirements/dev.lock", "--from", next(dist.glob("*.whl"))]
+    done = run(*command, "driftline", "diff", "a.csv", "a.csv", "--key", "id", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '"rows_unchanged":1' in done.stdout
 
 
 @pytest.mark.parametrize("extra", OPENED)
