@@ -11,7 +11,9 @@ import pytest
 from browser import needs_browser, shown_page
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
-from driftline.payloads import batch_page
+from driftline.payloads import batch_page, compare
+from driftline.payloads.batch_view import find_reports, read_view
+from driftline.payloads.suggesting.applying import apply_rules
 
 SCHEMA = {
     "properties": {
@@ -102,3 +104,82 @@ def test_failed_pairs_and_endpoints_are_told(tmp_path):
     assert "<oops>" not in page
     assert '<td class="path">/b</td><td class="number">1</td><td class="number">0</td><td class="number">1</td>' in page
     assert "--ignore &#39;$.n&#39;" in page
+
+
+ENDPOINT_PAIRS = [
+    {"id": "p1", "endpoint": "/a", "old": {"n": 1.0, "s": "x"}, "new": {"n": 1.8, "s": "y"}},
+    {"id": "p2", "endpoint": "/b", "old": {"n": 1, "at": [1]}, "new": {"n": 1, "at": [1, 2, 3]}},
+    {"id": "p3", "endpoint": "/b", "old": {"n": 5, "s": "it's"}, "new": {"n": 1, "s": "it"}},
+    {"id": "p4", "endpoint": "/b", "old": {"n": 5, "x": [[[[1]]]]}, "new": {"n": 1, "x": [[[[1]]]]}},
+]
+
+
+@pytest.fixture(scope="module")
+def batch_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "schema.json").write_text(json.dumps(SCHEMA))
+    (folder / "engine.json").write_text('{"max_depth": 4}')
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in ENDPOINT_PAIRS))
+    files = [str(folder / "pairs.jsonl"), "--schema", str(folder / "schema.json")]
+    arguments = ["payloads", "batch", *files, "--config", str(folder / "engine.json"), "-o", str(folder / "out")]
+    assert run(driftline, arguments) == 1
+    return folder / "out"
+
+
+def test_the_view_of_a_folder_has_places_by_frequency_failures_and_remedies(batch_folder: Path) -> None:
+    view = read_view(batch_folder)
+    assert (view.pairs, view.matched, view.different, view.failed) == (4, 0, 3, 1)
+    assert [(row.name, row.pairs, row.different, row.failed) for row in view.endpoints] == [
+        ("/a", 1, 1, 0),
+        ("/b", 3, 2, 1),
+    ]
+    assert [failure["code"] for failure in view.failures] == ["MAX_DEPTH_EXCEEDED"]
+    rules = {(place.endpoint, place.path): place.remedy and place.remedy.rule for place in view.places}
+    assert rules == {
+        ("/a", "$.n"): {"precision": 1},
+        ("/a", "$.s"): {"strategy": "ignore"},
+        ("/b", "$.n"): {"precision": 5},
+        ("/b", "$.s"): {"strategy": "ignore"},
+        ("/b", "$.at"): {"ignore-extra-items": True},
+    }
+    remedy = next(place.remedy for place in view.places if place.endpoint == "/b" and place.path == "$.s")
+    assert remedy is not None
+    pair = ENDPOINT_PAIRS[2]
+    accepted = apply_rules(json.dumps(SCHEMA).replace("0.5", "5"), [remedy]).after
+    assert compare(pair["old"], pair["new"], accepted).is_match
+
+
+def test_the_page_names_its_inputs_and_links_single_reports(batch_folder: Path) -> None:
+    text = (batch_folder / "report.html").read_text()
+    assert re.search(r'<p class="meta">pairs.jsonl · schema.json · \d{4}-\d\d-\d\d \d\d:\d\d UTC</p>', text)
+    assert str(batch_folder.parent) not in text
+    links = {int(number) for number in re.findall(r'data-report="(\d+)"', text)}
+    reports = re.findall(r'id="report-(\d+)"><summary>(p\d) · (/\w)</summary>', text)
+    assert sorted(identity for _, identity, _ in reports) == ["p1", "p2", "p3", "p4"]
+    assert links == {int(number) for number, _, _ in reports}
+    assert "x-migration-precision: 5" in text
+    assert "what was found" in text  # of the pair that was nested too deep
+
+
+def test_single_reports_are_found_by_their_ids(batch_folder: Path) -> None:
+    found = find_reports(batch_folder, ["p2", "p4", "nobody"])
+    assert found['"p2"']["report"]["diffs"][0]["path"] == "$.at"
+    assert found['"p4"']["error"]["code"] == "MAX_DEPTH_EXCEEDED"
+    assert len(found) == 2
+
+
+@pytest.mark.browser
+@needs_browser
+def test_order_endpoints_and_reports_in_a_real_browser(batch_folder: Path, tmp_path: Path) -> None:
+    text = (batch_folder / "report.html").read_text()
+    clicks = (
+        "for (const one of document.querySelectorAll('.places .sort')) if (one.textContent == 'place') one.click();"
+    )
+    clicks += "document.querySelector('[data-column=\"/b\"]').click(); document.querySelector('[data-report]').click();"
+    page = tmp_path / "clicked.html"
+    page.write_text(text.replace("</body>", f"<script>{clicks}</script></body>"))
+    shown = shown_page(page)
+    rows = re.findall(r'<tr data-kind="\w+"( hidden="")?>.*?data-sort="([^"]*)"', shown)
+    assert [place for hidden, place in rows if not hidden] == ["/b $.at", "/b $.n", "/b $.s"]
+    assert [place for _, place in rows] == sorted(place for _, place in rows)
+    assert len(re.findall(r'<details class="report" id="report-\d+" open="">', shown)) == 1

@@ -52,7 +52,7 @@ def suggest(
 ) -> None:
     """Suggest rules that explain how NEW differs from OLD in PAIRS."""
     from driftline.files import open_output, write_all, write_atomically
-    from driftline.payloads.suggesting.rendering import suggestions_page
+    from driftline.payloads.suggesting.rendering import count_words, suggestions_page
     from driftline.payloads.suggesting.suggester import accepted, suggest_file
 
     if target is not None and (output is not None or schema is not None):
@@ -68,8 +68,7 @@ def suggest(
         write_all(out, _written(found, chosen, base, target, root, format_name))
     if page is not None:
         write_atomically(page, suggestions_page(found, chosen))
-    counts = ", ".join(f"{sum(one.level == level for one in found)} {level}" for level in ("sure", "review", "finding"))
-    click.echo(f"{counts}; {len(chosen)} accepted", err=True)
+    click.echo(f"{count_words(found)}; {len(chosen)} accepted", err=True)
 
 
 def _written(

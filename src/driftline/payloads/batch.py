@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,9 +20,10 @@ from typing import Any, Protocol
 from driftline.files import atomic_write, explain_io_errors, write_atomically
 from driftline.payloads.batch_job import BatchJob, Split, splits_of
 from driftline.payloads.batch_kernels import RangeResult, Spool, compare_range, sample_keys, scatter
-from driftline.payloads.batch_page import batch_page
+from driftline.payloads.batch_page import MOST_REPORTS, Made, made_now, view_page
 from driftline.payloads.batch_records import SortKey
 from driftline.payloads.batch_totals import BatchTotals
+from driftline.payloads.batch_view import batch_view, find_reports
 from driftline.payloads.report import encode, indented
 from driftline.payloads.rule_usage import rule_places
 from driftline.progress import Tracker, silent
@@ -113,11 +115,17 @@ def _write_output(job: BatchJob, target: Path, results: list[RangeResult]) -> Ba
     summary, aggregate, coverage = totals.summary(), totals.aggregate(), _coverage(job, totals)
     write_atomically(target / "aggregate.json", _pretty(aggregate))
     write_atomically(target / "coverage.json", _pretty(coverage))
-    write_atomically(
-        target / "report.html", b"".join(batch_page(summary, aggregate, coverage, [row for _, row in totals.failures]))
-    )
+    view = batch_view(summary, aggregate, coverage, [row for _, row in totals.failures])
+    reports = find_reports(target, islice(view.ids(), MOST_REPORTS))
+    write_atomically(target / "report.html", b"".join(view_page(view, _made(job), reports)))
     write_atomically(target / "summary.json", _pretty(summary))
     return totals
+
+
+def _made(job: BatchJob) -> Made:
+    """What the batch was made of, without the folders of this machine."""
+    schemas = [f"{endpoint or ''} {Path(name).name}".strip() for endpoint, name in job.schema_names.items()]
+    return made_now([Path(source.path).name for source in job.sources], schemas)
 
 
 def _place_tables(folder: Path, tables: list[str]) -> None:

@@ -1,79 +1,103 @@
-"""A batch as an HTML page: where pairs differ, how often, with examples, and which rules were never used."""
+"""A batch as an HTML page: one file without a network, with search, filters, order, single reports, rules to copy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
+from driftline.payloads.batch_view import BatchView, PlaceRow, batch_view
 from driftline.payloads.report import encode
 from driftline.sinks.pages import page_bytes
 
 MOST_LISTED = 1000  # places; aggregate.json has all of them
+MOST_REPORTS = 200  # single reports in the page; reports.jsonl has all of them
+_MOST_ENTRIES = 50  # of a single report
 _LONGEST_VALUE = 200
 _KINDS = {"ERROR": "error", "WARNING": "warning"}
 
 
-@dataclass(frozen=True)
-class _Page:
-    """What the template shows."""
+class Made(NamedTuple):
+    """What a batch was made of, and when."""
 
-    counts: Sequence[tuple[str, str, int]]
-    endpoints: Sequence[tuple[str, dict[str, int]]]
-    failures: Sequence[dict[str, Any]]
-    groups: Sequence[dict[str, Any]]
-    kinds: Sequence[str]
-    unused: Sequence[tuple[str, str, str]]
+    inputs: Sequence[str]
+    schemas: Sequence[str]
+    when: str
+
+
+def made_now(inputs: Sequence[str], schemas: Sequence[str]) -> Made:
+    """The origin of a batch that ends now; SOURCE_DATE_EPOCH fixes the time, for builds that can be repeated."""
+    given = os.environ.get("SOURCE_DATE_EPOCH", "")
+    seconds = int(given) if given.isdecimal() else time.time()
+    return Made(inputs, schemas, datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC"))
 
 
 def batch_page(
-    summary: dict[str, Any],
-    aggregate: Sequence[dict[str, Any]],
-    coverage: Sequence[dict[str, Any]],
-    failures: Sequence[dict[str, Any]] = (),
+    summary: Mapping[str, Any],
+    aggregate: Sequence[Mapping[str, Any]],
+    coverage: Sequence[Mapping[str, Any]],
+    failures: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[bytes]:
     """The page, made of what summary.json, aggregate.json and coverage.json say, and of the pairs that failed."""
-    # The most frequent first, whatever their endpoint.
-    frequent = sorted(aggregate, key=lambda row: (row["severity"] != "ERROR", -row["pairs"]))
-    groups = [_group(row) for row in frequent[:MOST_LISTED]]
-    page = _Page(
-        [
-            ("pairs", "pairs", summary["pairs"]),
-            ("added", "match", summary["matched"]),
-            ("removed", "differ", summary["mismatched"]),
-            ("changed", "could not be compared", summary["failed"]),
-        ],
-        list(summary.get("endpoints", {}).items()) if any(summary.get("endpoints", {})) else [],
-        [{**row, "id": _shown(row["id"])} for row in failures],
-        groups,
-        [kind for kind in _KINDS.values() if any(group["kind"] == kind for group in groups)],
-        [(row["endpoint"] or "", row["pointer"], row["rule"]) for row in coverage if not row["used"]],
+    return view_page(batch_view(summary, aggregate, coverage, failures))
+
+
+def view_page(
+    view: BatchView, made: Made | None = None, reports: Mapping[str, Mapping[str, Any]] | None = None
+) -> Iterator[bytes]:
+    """The page of a view; `reports` are rows of reports.jsonl by the JSON spelling of their ids."""
+    rows = reports or {}
+    numbers = {identity: number for number, identity in enumerate(rows, 1)}
+    groups = [_group(place, numbers) for place in view.places[:MOST_LISTED]]
+    return page_bytes(
+        "batch.html",
+        view=view,
+        made=made,
+        kinds=[kind for kind in _KINDS.values() if any(group["kind"] == kind for group in groups)],
+        groups=groups,
+        failures=[{**row, "id": _shown(row["id"]), "report": numbers.get(_key(row["id"]))} for row in view.failures],
+        reports=[_report(numbers[identity], row) for identity, row in rows.items()],
     )
-    return page_bytes("batch.html", page=page, listed=len(groups), places=len(aggregate))
 
 
-def _group(row: dict[str, Any]) -> dict[str, Any]:
+def _key(identity: Any) -> str:
+    return encode(identity).decode("utf-8", "backslashreplace")
+
+
+def _group(place: PlaceRow, numbers: Mapping[str, int]) -> dict[str, Any]:
     return {
-        "kind": _KINDS[row["severity"]],
-        "type": row["type"],
-        "endpoint": row["endpoint"],
-        "path": row["path"],
-        "rule": row["rule"],
-        "pairs": row["pairs"],
-        "share": f"{row['rate']:.2%}",
-        "first": _shown(row["first_id"]),
-        "last": _shown(row["last_id"]),
-        "flag": f"--ignore '{row['path']}'" if "'" not in row["path"] else None,
-        "samples": [_sample(sample) for sample in row["sample"]],
+        "kind": _KINDS[place.severity],
+        "place": place,
+        "endpoints": [place.endpoint or "–"],
+        "share": f"{place.rate:.2%}",
+        "first": _shown(place.first_id),
+        "last": _shown(place.last_id),
+        "samples": [{**_values(one), "report": numbers.get(_key(one["id"]))} for one in place.examples],
     }
 
 
-def _sample(sample: dict[str, Any]) -> dict[str, Any]:
+def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry for people; a message that only says the values again is left out."""
+    old, new = (_shown(entry[name]) if name in entry else None for name in ("old_value", "new_value"))
+    message = entry.get("message", "")
+    if old is not None and new is not None and message.startswith("Values differ"):
+        message = ""
+    return {"id": _shown(entry.get("id")), "old": old, "new": new, "message": message}
+
+
+def _report(number: int, row: Mapping[str, Any]) -> dict[str, Any]:
+    found = row.get("report") or row.get("partial_result") or {"diffs": [], "warnings": []}
+    entries = [*found["diffs"], *found["warnings"]]
+    error = row.get("error")
     return {
-        "id": _shown(sample["id"]),
-        "old": _shown(sample["old_value"]) if "old_value" in sample else None,
-        "new": _shown(sample["new_value"]) if "new_value" in sample else None,
-        "message": sample.get("message", ""),
+        "number": number,
+        "id": _shown(row["id"]),
+        "endpoint": row["endpoint"],
+        "error": f"{error['code']}: {error['message']}" if error else None,
+        "entries": [{**entry, **_values(entry)} for entry in entries[:_MOST_ENTRIES]],
+        "left": max(len(entries) - _MOST_ENTRIES, 0),
     }
 
 

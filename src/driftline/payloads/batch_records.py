@@ -95,7 +95,7 @@ def line_record(role: Role, line: bytes | memoryview, id_name: str) -> Record:
             return _pair_record(_decode_pair(line))
         return _side_record(role, _decode_any(line), msgspec.Raw(line), id_name)
     except (PayloadError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
-        return _odd_line_record(role, bytes(line), id_name)
+        return _odd_line_record(role, bytes(line).rstrip(b"\r\n"), id_name)
 
 
 def _odd_line_record(role: Role, line: bytes, id_name: str) -> Record:

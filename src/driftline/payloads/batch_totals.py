@@ -5,30 +5,18 @@ Totals of parts can be added in any order; first and last ids and samples go by 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from driftline.payloads.batch_records import Record, SortKey
 from driftline.payloads.ci_reports import BatchResult
 from driftline.payloads.gate import fails
+from driftline.payloads.paths import generalised
 from driftline.payloads.report import Entry, Report
 from driftline.thresholds import Threshold
 
 SAMPLE_SIZE = 5
 MOST_FAILURES = 1000  # reports.jsonl has all of them
-_ITEM = re.compile(r"\[(?:[0-9]+|\?\((?:[^'\\]|\\.|'(?:[^'\\]|\\.)*')*?\))\]")
-
-
-@lru_cache(maxsize=4096)
-def generalised(path: str) -> str:
-    """A path without indexes and keys.
-
-    >>> generalised("$.a[3].b[?(@.sku=='x]')].c")
-    '$.a[*].b[*].c'
-    """
-    return _ITEM.sub("[*]", path)
 
 
 @dataclass(slots=True)

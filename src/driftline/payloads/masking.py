@@ -19,20 +19,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from driftline.payloads.path_rules import PathState, bad_flag, start_state
+from driftline.payloads.paths import STEP, unescaped
 from driftline.payloads.report import Entry, Report, encode
 
 _DIGITS = 12
-_STEP = re.compile(
-    r"\.(?P<name>[^.\['\s(]+)|\['(?P<quoted>(?:[^'\\]|\\.)*)'\]|\[(?P<index>[0-9]+)\]"
-    r"|\[\?\((?P<test>(?:[^'\\]|\\.|'(?:[^'\\]|\\.)*')*?)\)\]",
-    re.DOTALL,
-)
 _TEST = re.compile(
     r"@(?P<path>(?:\.[^.\['\s=]+|\['(?:[^'\\]|\\.)*'\])+)==(?P<value>'(?:[^'\\]|\\.)*'|[^\s&)]+)(?P<rest> && )?",
     re.DOTALL,
 )
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 # What entries say without their values.
 _MESSAGES = {
     "PRECISION_EXCEEDED": "Value difference exceeds the precision tolerance",
@@ -127,7 +121,7 @@ class Masker:
     def _place(self, path: str) -> _Place:
         state, is_masked = self._start, self._start.removed_by is not None
         pieces = ["$"]
-        for found in _STEP.finditer(path, 1):
+        for found in STEP.finditer(path, 1):
             if found["test"] is not None:
                 state = state.step(None)
                 pieces.append(f"[?({self._keys(found['test'], state, is_masked)})]")
@@ -135,7 +129,7 @@ class Masker:
                 state = state.step(None)
                 pieces.append(found.group())
             else:
-                name = found["name"] if found["name"] is not None else _unescaped(found["quoted"])
+                name = found["name"] if found["name"] is not None else unescaped(found["quoted"])
                 state = state.step(name)
                 pieces.append(found.group())
             is_masked = is_masked or state.removed_by is not None
@@ -146,12 +140,12 @@ class Masker:
 
         def shown(found: re.Match[str]) -> str:
             at, hidden = state, is_masked
-            for step in _STEP.finditer(found["path"]):
-                at = at.step(step["name"] if step["name"] is not None else _unescaped(step["quoted"]))
+            for step in STEP.finditer(found["path"]):
+                at = at.step(step["name"] if step["name"] is not None else unescaped(step["quoted"]))
                 hidden = hidden or at.removed_by is not None
             value = found["value"]
             if hidden:
-                plain = _unescaped(value[1:-1]) if value.startswith("'") else _number(value)
+                plain = unescaped(value[1:-1]) if value.startswith("'") else _number(value)
                 value = f"'{self.token(plain)}'"
             return f"@{found['path']}=={value}{found['rest'] or ''}"
 
@@ -159,14 +153,6 @@ class Masker:
 
 
 _UNMATCHED = ("unmatched_in_old", "unmatched_in_new")
-
-
-def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda found: _escape(found[1]), text)
-
-
-def _escape(code: str) -> str:
-    return chr(int(code[1:], 16)) if code.startswith("u") and len(code) == 5 else _ESCAPED.get(code, code)
 
 
 def _number(text: str) -> Any:

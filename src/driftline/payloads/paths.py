@@ -66,3 +66,60 @@ def _escape(found: re.Match[str]) -> str:
 
 def _literal(value: Any) -> str:
     return _quoted(value) if isinstance(value, str) else to_string(value)
+
+
+# Paths that were rendered, read again: by masks, totals and people who accept a rule.
+Place = tuple[str | None, ...]  # where a rule stands: member names, None for the items of an array
+STEP = re.compile(
+    r"\.(?P<name>[^.\['\s(]+)|\['(?P<quoted>(?:[^'\\]|\\.)*)'\]|\[(?P<index>[0-9]+|\*)\]"
+    r"|\[\?\((?P<test>(?:[^'\\]|\\.|'(?:[^'\\]|\\.)*')*?)\)\]",
+    re.DOTALL,
+)
+_ITEM = re.compile(r"\[(?:[0-9]+|\?\((?:[^'\\]|\\.|'(?:[^'\\]|\\.)*')*?\))\]")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_PLAIN = {escape[1]: char for char, escape in _SHORT_ESCAPES.items()}
+
+
+@lru_cache(maxsize=4096)
+def generalised(path: str) -> str:
+    """A path without indexes and keys.
+
+    >>> generalised("$.a[3].b[?(@.sku=='x]')].c")
+    '$.a[*].b[*].c'
+    """
+    return _ITEM.sub("[*]", path)
+
+
+def place_text(place: Place) -> str:
+    """A place as a path.
+
+    >>> place_text(("items", None, "odd name"))
+    "$.items[*]['odd name']"
+    """
+    return "$" + "".join("[*]" if step is None else _member_text(step) for step in place)
+
+
+def parse_place(path: str) -> Place | None:
+    """The place that a path leads to; None where it is no rendered path.
+
+    >>> parse_place("$.items[*]['odd name']")
+    ('items', None, 'odd name')
+    """
+    at, place = 1, []
+    while at < len(path):
+        found = STEP.match(path, at)
+        if found is None:
+            return None
+        name = found["name"] if found["name"] is not None else found["quoted"]
+        place.append(None if name is None else unescaped(name))
+        at = found.end()
+    return tuple(place)
+
+
+def unescaped(text: str) -> str:
+    """The name or value that quotes hold."""
+    return _ESCAPE.sub(lambda found: _unescape(found[1]), text)
+
+
+def _unescape(code: str) -> str:
+    return chr(int(code[1:], 16)) if code.startswith("u") and len(code) == 5 else _PLAIN.get(code, code)

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from driftline.payloads.suggesting.evidence import Pair, Place, token
+from driftline.payloads.paths import Place
+from driftline.payloads.suggesting.evidence import Pair, token
 from driftline.payloads.values import MISSING
 
 

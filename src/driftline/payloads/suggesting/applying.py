@@ -20,6 +20,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
 from driftline.errors import PayloadError
+from driftline.payloads.paths import Place, place_text
 from driftline.payloads.report import encode
 from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Fragment, SchemaDocument, objects_of, parts_of
 from driftline.payloads.schema_root import find_root
@@ -31,7 +32,6 @@ from driftline.payloads.schema_text import (
     unescape_pointer,
     yaml_text,
 )
-from driftline.payloads.suggesting.evidence import Place, place_text
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_-]*")

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from driftline.payloads.paths import Place
 from driftline.payloads.suggesting.alignment import Alignment, ArrayMode
-from driftline.payloads.suggesting.evidence import MIN_DIFFERING, SHARE, Pair, Place, Suggestion, is_sure, token
+from driftline.payloads.suggesting.evidence import MIN_DIFFERING, SHARE, Pair, Suggestion, is_sure, token
 
 _ROUNDS = 4
 _AGREE = 0.9  # of the arrays, for members that tell items apart

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from difflib import SequenceMatcher
 from typing import Any
 
-from driftline.payloads.paths import render
+from driftline.payloads.paths import Place, place_text
+from driftline.payloads.schema_nodes import EXTENSION_PREFIX
 from driftline.payloads.values import MISSING, decimal_of, kind_of, same_number
 
 MIN_DIFFERING = 5
@@ -20,7 +21,6 @@ SURE_BOUND = 0.80
 MOSTLY = 0.5  # a change in fewer pairs is a bug as likely as a migration: never sure
 EXAMPLES = 3
 
-Place = tuple[str | None, ...]  # member names; None for the items of an array
 Pair = tuple[Any, Any]
 
 # What a rule lets pass from now on.
@@ -40,6 +40,8 @@ _HIDES = {
     "array-mode": "the order of the items",
     "array-key": "the order of the items",
     "pattern": "every value of this shape: the values themselves are no longer compared",
+    "ignore-extra-items": "items that only New has",
+    "ignore-missing-items": "items that only Old has",
     "strategy": "the value: it is no longer compared at all",
 }
 
@@ -70,9 +72,14 @@ class Suggestion:
         return f"{self.path}:{'+'.join(self.rule) or 'finding'}"
 
     @property
+    def extensions(self) -> dict[str, Any]:
+        """The rule as a schema has it."""
+        return {f"{EXTENSION_PREFIX}{name}": value for name, value in self.rule.items()}
+
+    @property
     def hides(self) -> str:
         """What the rule lets pass, in words."""
-        return "; ".join(dict.fromkeys(_HIDES[name] for name in self.rule if name in _HIDES))
+        return hidden_by(self.rule)
 
     @property
     def is_preserving(self) -> bool:
@@ -87,7 +94,7 @@ class Suggestion:
         return {
             "id": self.id,
             "path": self.path,
-            "rule": {f"x-migration-{name}": value for name, value in self.rule.items()},
+            "rule": self.extensions,
             "level": self.level,
             "explained": self.explained,
             "differing": self.differing,
@@ -100,13 +107,9 @@ class Suggestion:
         }
 
 
-def place_text(place: Place) -> str:
-    """A place as a path.
-
-    >>> place_text(("items", None, "odd name"))
-    "$.items[*]['odd name']"
-    """
-    return "$" + "".join("[*]" if step is None else render((None, step))[1:] for step in place)
+def hidden_by(rule: Mapping[str, Any]) -> str:
+    """What extensions (without their prefix) let pass, in words."""
+    return "; ".join(dict.fromkeys(_HIDES[name] for name in rule if name in _HIDES))
 
 
 def shown(value: Any) -> Any:
@@ -187,3 +190,16 @@ def nice_limit(value: Decimal) -> Decimal:
         return Decimal(0)
     power = value.adjusted()
     return next(limit for step in (1, 2, 5, 10) if (limit := Decimal(step).scaleb(power)) >= value)
+
+
+SECOND = 1_000_000_000  # in nanoseconds
+TIME_LIMITS = ((1, "1s"), (2, "2s"), (5, "5s"), (10, "10s"), (30, "30s"), (60, "1m"), (300, "5m"))
+
+
+def nice_duration(nanoseconds: int) -> str | None:
+    """The next of the durations that are suggested; None beyond the longest.
+
+    >>> nice_duration(3_200_000_000)
+    '5s'
+    """
+    return next((name for seconds, name in TIME_LIMITS if nanoseconds <= seconds * SECOND), None)

@@ -11,14 +11,22 @@ from typing import Any, NamedTuple
 from driftline.payloads.casts import CASTS, CastError
 from driftline.payloads.datetimes import EPOCH_UNITS, Instant, parse_iso
 from driftline.payloads.scalars.epoch import epoch
-from driftline.payloads.suggesting.evidence import SHARE, Pair, most, nice_limit, number, same, token
+from driftline.payloads.suggesting.evidence import (
+    SECOND,
+    SHARE,
+    TIME_LIMITS,
+    Pair,
+    most,
+    nice_limit,
+    number,
+    same,
+    token,
+)
 from driftline.payloads.values import kind_of
 
 _MAX_WORDS = 30
 _ENUM_SIGHTINGS = 3
 _SCALES = tuple(map(Decimal, ("100", "1000", "60", "3600", "0.01", "0.001")))
-_TIME_LIMITS = ((1, "1s"), (2, "2s"), (5, "5s"), (10, "10s"), (30, "30s"), (60, "1m"), (300, "5m"))
-_SECOND = 1_000_000_000
 
 
 class Hypothesis(NamedTuple):
@@ -128,11 +136,11 @@ def _times(moments: list[tuple[Instant, Instant]]) -> Iterator[Hypothesis]:
         why = "the same moment in another zone or spelling" + note
         yield Hypothesis({"datetime-format": "ISO8601"}, _within_time(0), not is_mixed, why)
         return
-    for seconds, name in _TIME_LIMITS:
-        if most(spans) <= seconds * _SECOND:
+    for seconds, name in TIME_LIMITS:
+        if most(spans) <= seconds * SECOND:
             rule = {"datetime-format": "ISO8601", "datetime-tolerance": name}
             sure = seconds <= 10 and not is_mixed
-            yield Hypothesis(rule, _within_time(seconds * _SECOND), sure, f"at most {name} apart{note}")
+            yield Hypothesis(rule, _within_time(seconds * SECOND), sure, f"at most {name} apart{note}")
             return
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from driftline.payloads.datetimes import parse_iso
+from driftline.payloads.paths import Place
 from driftline.payloads.suggesting.alignment import Alignment
 from driftline.payloads.suggesting.evidence import (
     MIN_DIFFERING,
     SHARE,
     Pair,
-    Place,
     Suggestion,
     is_sure,
     likeness,

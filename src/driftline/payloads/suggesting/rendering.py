@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
-from html import escape
+from typing import Any
 
 from driftline.payloads.schema_text import is_json_text, load_schema, yaml_text
-from driftline.payloads.suggesting.applying import apply_rules
-from driftline.payloads.suggesting.evidence import EXAMPLES, Suggestion, shown
+from driftline.payloads.suggesting.applying import apply_rules, nested
+from driftline.payloads.suggesting.evidence import EXAMPLES, Pair, Suggestion, shown
 from driftline.payloads.values import spelled
+from driftline.sinks.pages import page_bytes
 
 _HEAD = """\
 # Rules suggested from observed pairs. A loosening rule hides differences: look before you accept one,
 # with `driftline payloads suggest … --accept ID`."""
 _TAIL = "# Suggestions; what follows is written anew by each `driftline payloads suggest`."
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-section { border: 1px solid #8884; border-radius: .5rem; padding: .5rem 1rem; margin: 1rem 0; overflow-wrap: anywhere; }
-h2 { font-size: 1rem; margin: .3rem 0; } pre { background: #8882; padding: .5rem; overflow: auto; }
-.sure { border-left: .4rem solid #2a7; }
-.review { border-left: .4rem solid #c80; } .finding { border-left: .4rem solid #c33; }
-"""
+_LONGEST_VALUE = 200
 
 
 def rules_yaml(suggestions: list[Suggestion], chosen: list[Suggestion], base: str = "", root: str | None = None) -> str:
@@ -58,18 +54,38 @@ def _lines(one: Suggestion) -> Iterator[str]:
 def suggestions_page(suggestions: list[Suggestion], chosen: list[Suggestion]) -> bytes:
     """A page that needs nothing else."""
     taken = {id(one) for one in chosen}
-    parts = [
-        f"<section class='{one.level}'><h2>{escape(one.path)}</h2><p>{escape(one.level)}"
-        f"{', accepted' if id(one) in taken else ''}</p><pre>{escape(chr(10).join(_lines(one)))}</pre></section>"
-        for one in suggestions
-    ]
-    counts = ", ".join(
+    shown = [_section(one, is_accepted=id(one) in taken) for one in suggestions]
+    return b"".join(
+        page_bytes("suggestions.html", suggestions=shown, counts=count_words(suggestions), accepted=len(chosen))
+    )
+
+
+def count_words(suggestions: list[Suggestion]) -> str:
+    """How many there are of each level."""
+    return ", ".join(
         f"{sum(one.level == level for one in suggestions)} {level}" for level in ("sure", "review", "finding")
     )
-    body = f"<h1>Suggested rules</h1><p>{counts}; {len(chosen)} accepted.</p>{''.join(parts)}"
-    head = "<meta charset='utf-8'><meta name='viewport' content='width=device-width'><title>Suggested rules</title>"
-    return (
-        f"<!doctype html><html lang='en'><head>{head}<style>{_STYLE}</style></head><body>{body}</body></html>".encode(
-            "utf-8", "backslashreplace"
-        )
-    )
+
+
+def _section(one: Suggestion, *, is_accepted: bool) -> dict[str, Any]:
+    return {
+        "path": one.path,
+        "level": one.level,
+        "accepted": is_accepted,
+        "counts": _counts(one),
+        "why": one.why,
+        "yaml": yaml_text(nested(one.place, one.extensions)) if one.rule else "",
+        "hides": one.hides,
+        "flag": shlex.quote(one.id),
+        "pairs": [("for example", _spelled(one.examples)), ("but also", _spelled(one.counterexamples))],
+        "rivals": one.rivals,
+    }
+
+
+def _spelled(pairs: list[Pair]) -> list[tuple[str, str]]:
+    return [(_short(old), _short(new)) for old, new in pairs[:EXAMPLES]]
+
+
+def _short(value: Any) -> str:
+    text = spelled(shown(value))
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"

@@ -10,8 +10,8 @@ from typing import Any
 from driftline.errors import PayloadError
 from driftline.payloads.batch_job import BatchJob, open_source, splits_of
 from driftline.payloads.batch_kernels import records_of
-from driftline.payloads.batch_totals import generalised
 from driftline.payloads.comparison import compile as compile_schema
+from driftline.payloads.paths import Place, generalised
 from driftline.payloads.payload_text import parse_json
 from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Fragments, SchemaDocument, open_document
 from driftline.payloads.schema_root import find_root
@@ -23,7 +23,6 @@ from driftline.payloads.suggesting.evidence import (
     MIN_DIFFERING,
     SHARE,
     Pair,
-    Place,
     Suggestion,
     is_sure,
     same,

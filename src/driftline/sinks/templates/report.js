@@ -6,7 +6,7 @@ const search = document.getElementById("search");
 const rows = [...body.children].map(row => ({
   row,
   text: row.textContent.toLowerCase(),
-  changed: JSON.parse(row.dataset.changed || "[]"),
+  changed: JSON.parse((row.dataset.changed ? row : row.querySelector("[data-changed]"))?.dataset.changed || "[]"),
 }));
 const original = [...rows];
 const state = { kinds: [], column: "", page: 0, sorted: -1, down: false };
@@ -60,7 +60,7 @@ function order(at) {
   } else {
     state.down = state.sorted === at;
     state.sorted = at;
-    const value = ({ row }) => (row.children[at]?.querySelector("ins") ?? row.children[at])?.textContent ?? "";
+    const value = ({ row: { children: { [at]: cell } } }) => cell?.dataset.sort ?? (cell?.querySelector("ins") ?? cell)?.textContent ?? "";
     const compare = new Intl.Collator(undefined, { numeric: true }).compare;
     rows.sort((a, b) => (state.down ? -1 : 1) * compare(value(a), value(b)));
   }
@@ -82,7 +82,7 @@ addEventListener("click", event => {
   else if (button.id === "on") { state.page += 1; show(); }
 });
 search.addEventListener("input", remember);
-document.getElementById("narrow").addEventListener("change", event => {
+document.getElementById("narrow")?.addEventListener("change", event => {
   document.querySelector(".changes").classList.toggle("narrow", event.target.checked);
 });
 addEventListener("hashchange", readAddress);

@@ -1,0 +1,235 @@
+"""A batch as people look at it, for the report page and the console: where pairs differ, and what would accept it.
+
+>>> row = {"path": "$.lines[*].net", "type": "PRECISION_EXCEEDED", "rule": "x-migration-precision: 0.01", "sample": []}
+>>> remedy_of({**row, "sample": [{"id": 1, "old_value": 1.0, "new_value": 1.04}]}).rule
+{'precision': 0.05}
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from driftline.errors import InputError
+from driftline.files import explain_io_errors
+from driftline.payloads.datetimes import parse_iso
+from driftline.payloads.paths import Place, parse_place
+from driftline.payloads.payload_text import parse_json
+from driftline.payloads.report import encode
+from driftline.payloads.schema_nodes import EXTENSION_PREFIX
+from driftline.payloads.schema_text import yaml_text
+from driftline.payloads.suggesting.applying import nested
+from driftline.payloads.suggesting.evidence import hidden_by, nice_duration, nice_limit, number
+
+MOST_FAILURES = 1000  # reports.jsonl has all of them
+PARTIAL = ("TIMEOUT", "MAX_DEPTH_EXCEEDED")  # codes of failed pairs that have findings nevertheless
+_ID, _AFTER_ID = b'{"id":', b',"endpoint":'  # how each line of reports.jsonl begins
+
+
+class Remedy(NamedTuple):
+    """A rule that would accept the differences of a place; `apply_rules` writes it into a schema."""
+
+    place: Place
+    rule: dict[str, Any]  # extensions without their prefix
+
+    @property
+    def hides(self) -> str:
+        """What the rule lets pass, in words."""
+        return hidden_by(self.rule)
+
+    @property
+    def yaml(self) -> str:
+        """The rule as a schema of its own, to be copied."""
+        extensions = {f"{EXTENSION_PREFIX}{name}": value for name, value in self.rule.items()}
+        return yaml_text(nested(self.place, extensions))
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRow:
+    """Differences (or warnings) of one endpoint, path, type and rule, with the first examples."""
+
+    endpoint: str | None
+    path: str  # without indexes and keys
+    type: str
+    severity: str  # ERROR or WARNING
+    rule: str | None
+    count: int
+    pairs: int
+    rate: float  # of the endpoint's compared pairs
+    first_id: Any
+    last_id: Any
+    examples: Sequence[Mapping[str, Any]]  # id, path, old_value, new_value, message
+
+    @property
+    def flag(self) -> str:
+        """What leaves the place out, as it is typed."""
+        return f"--ignore {shlex.quote(self.path)}"
+
+    @property
+    def remedy(self) -> Remedy | None:
+        """The rule that would accept it; None where a rule cannot (a missing partner, a warning)."""
+        row = {"path": self.path, "type": self.type, "sample": self.examples}
+        return remedy_of(row) if self.severity == "ERROR" else None
+
+
+class EndpointRow(NamedTuple):
+    """Totals of one endpoint."""
+
+    name: str
+    matched: int
+    different: int
+    failed: int
+    missing: int
+
+    @property
+    def pairs(self) -> int:
+        """All pairs; those without a partner are among the different ones."""
+        return self.matched + self.different + self.failed
+
+
+@dataclass(frozen=True, slots=True)
+class BatchView:
+    """Everything about a batch but the single reports."""
+
+    pairs: int
+    matched: int
+    different: int
+    failed: int
+    missing: int
+    endpoints: Sequence[EndpointRow]
+    places: Sequence[PlaceRow]  # errors first, the most frequent first, whatever their endpoint
+    failures: Sequence[Mapping[str, Any]]  # id, endpoint, line, code, message
+    unused: Sequence[Mapping[str, Any]]  # endpoint, pointer, rule
+
+    def ids(self) -> Iterator[Any]:
+        """The ids that the view names, the most frequent places first."""
+        for place in self.places:
+            yield from (example["id"] for example in place.examples)
+        yield from (failure["id"] for failure in self.failures if failure["code"] in PARTIAL)
+
+
+def batch_view(
+    summary: Mapping[str, Any],
+    aggregate: Iterable[Mapping[str, Any]],
+    coverage: Iterable[Mapping[str, Any]],
+    failures: Sequence[Mapping[str, Any]] = (),
+) -> BatchView:
+    """The view of what summary.json, aggregate.json and coverage.json hold, and of the pairs that failed."""
+    places = [_place(row) for row in aggregate]
+    return BatchView(
+        summary["pairs"],
+        summary["matched"],
+        summary["mismatched"],
+        summary["failed"],
+        summary.get("missing", 0),
+        [EndpointRow(name, **counts) for name, counts in summary.get("endpoints", {}).items()],
+        sorted(places, key=lambda place: (place.severity != "ERROR", -place.pairs)),
+        failures,
+        [row for row in coverage if not row["used"]],
+    )
+
+
+def _place(row: Mapping[str, Any]) -> PlaceRow:
+    shown = {name: value for name, value in row.items() if name != "sample"}
+    return PlaceRow(**shown, examples=row["sample"])
+
+
+def read_view(folder: str | os.PathLike[str]) -> BatchView:
+    """The view of a batch that was written to a folder."""
+    home = Path(folder)
+    summary, aggregate, coverage = (_read(home / f"{name}.json") for name in ("summary", "aggregate", "coverage"))
+    return batch_view(summary, aggregate, coverage, list(_failures(home)))
+
+
+def _read(path: Path) -> Any:
+    with explain_io_errors(path):
+        return parse_json(path.read_bytes(), path.name)
+
+
+def _failures(folder: Path) -> Iterator[dict[str, Any]]:
+    found = 0
+    for line in _report_lines(folder):
+        if b'"success":false' in line and found < MOST_FAILURES:
+            row = msgspec.json.decode(line)
+            if row.get("success") is False:
+                found += 1
+                error = row["error"]
+                yield {name: row.get(name) for name in ("id", "endpoint", "line")} | {
+                    "code": error["code"],
+                    "message": error["message"],
+                }
+
+
+def find_reports(folder: str | os.PathLike[str], ids: Iterable[Any]) -> dict[str, dict[str, Any]]:
+    """Rows of reports.jsonl by their ids, which are keys in their JSON spelling; of equal ids the first.
+
+    A row has `id`, `endpoint` and `report`, or the error response of a pair that failed.
+    """
+    wanted = {encode(identity) for identity in ids}
+    found: dict[str, dict[str, Any]] = {}
+    for line in _report_lines(Path(folder)):
+        if not wanted:
+            break
+        identity = line[len(_ID) : line.index(_AFTER_ID)]
+        if identity in wanted:
+            wanted.remove(identity)
+            found[identity.decode()] = parse_json(line, "the report")
+    return found
+
+
+def _report_lines(folder: Path) -> Iterator[bytes]:
+    path = folder / "reports.jsonl"
+    with explain_io_errors(path), open(path, "rb", buffering=1 << 20) as lines:
+        for line in lines:
+            if not line.startswith(_ID) or _AFTER_ID not in line:
+                raise InputError(f"{path} is no file of reports that a batch has written", code="not_reports")
+            yield line
+
+
+def remedy_of(row: Mapping[str, Any]) -> Remedy | None:
+    """The tightest rule that would accept the examples of a row of the aggregate, else one that ignores the place."""
+    place = parse_place(row["path"])
+    kind = row["type"]
+    if place is None or kind in ("MISSING_PARTNER", "DUPLICATE_KEY", "SCHEMA_MISMATCH"):
+        return None
+    if kind in ("ARRAY_ITEM_EXTRA", "ARRAY_ITEM_MISSING"):
+        allowed = "ignore-extra-items" if kind == "ARRAY_ITEM_EXTRA" else "ignore-missing-items"
+        return Remedy(place[:-1] if place[-1:] == (None,) else place, {allowed: True})
+    values = [(one.get("old_value"), one.get("new_value")) for one in row["sample"]]
+    rule = _TIGHT_RULES[kind](values) if kind in _TIGHT_RULES else None
+    if rule is None and not place:
+        return None  # nobody wants to ignore everything
+    return Remedy(place, rule or {"strategy": "ignore"})
+
+
+def _precision(values: list[tuple[Any, Any]]) -> dict[str, Any] | None:
+    pairs = [(number(old), number(new)) for old, new in values]
+    apart = [abs(old - new) for old, new in pairs if old is not None and new is not None]
+    limit = nice_limit(max(apart, default=Decimal(0)))
+    return {"precision": int(limit) if limit == limit.to_integral_value() else float(limit)} if limit else None
+
+
+def _tolerance(values: list[tuple[Any, Any]]) -> dict[str, Any] | None:
+    moments = [(parse_iso(old), parse_iso(new)) for old, new in values if isinstance(old, str) and isinstance(new, str)]
+    apart = [abs(old.nanoseconds - new.nanoseconds) for old, new in moments if old is not None and new is not None]
+    limit = nice_duration(max(apart, default=0))
+    return {"datetime-tolerance": limit} if limit is not None else None
+
+
+def _surplus(values: list[tuple[Any, Any]]) -> dict[str, Any] | None:
+    longer = {len(new) > len(old) for old, new in values if isinstance(old, list) and isinstance(new, list)}
+    return {f"ignore-{'extra' if longer.pop() else 'missing'}-items": True} if len(longer) == 1 else None
+
+
+_TIGHT_RULES = {
+    "PRECISION_EXCEEDED": _precision,
+    "DATETIME_EXCEEDED": _tolerance,
+    "ARRAY_LENGTH_MISMATCH": _surplus,
+}
