@@ -40,9 +40,9 @@ class Server:
     def token(self) -> str:
         return re.search(r'name="form-token" content="([^"]+)"', self.ask("GET", "/")[1]).group(1)  # type: ignore[union-attr]
 
-    def post(self, path: str, **fields: str | list[str]) -> tuple[int, str, dict[str, str]]:
+    def post(self, address: str, **fields: str | list[str]) -> tuple[int, str, dict[str, str]]:
         """Send a form as a page of the console would."""
-        return self.ask("POST", path, urlencode({"form_token": self.token(), **fields}, doseq=True))
+        return self.ask("POST", address, urlencode({"form_token": self.token(), **fields}, doseq=True))
 
     def close(self) -> None:
         self.process.terminate()

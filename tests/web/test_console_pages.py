@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from web.console_server import Server, look_at
 from web.test_console import write_events
@@ -123,3 +127,71 @@ def test_rules_show_what_they_do_before_they_are_used(page: Any, server: Server)
 def test_the_diff_page_looks_right(page: Any, server: Server) -> None:
     compare(page, server)
     look_at(page, "diff")
+
+
+def write_pairs(path: Path) -> None:
+    lines = []
+    for number in range(40):
+        old = {"id": number, "status": "OPEN", "total": 10.0}
+        new = {"id": number, "status": "open", "total": 10.01 if number % 4 == 0 else 10.0}
+        lines.append(json.dumps({"id": number, "endpoint": "/orders", "old": old, "new": new}))
+    lines.append('{"id": 40, "endpoint": "/orders", "old": {"id": 40}, "new": ')
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_from_pairs_to_an_accepted_rule(page: Any, server: Server) -> None:
+    write_pairs(server.folder / "pairs.jsonl")
+    (server.folder / "rules.yaml").write_text("# kept by people\ntype: object\nproperties:\n  id: {type: integer}\n")
+    page.goto(f"{server.address}/payloads")
+    page.fill("input[name=pairs]", "pairs.jsonl")
+    page.fill("textarea[name=rules]", "rules.yaml")
+    page.click("button.primary")
+    page.wait_for_url("**/payloads/batch**")
+    assert page.locator(".kinds b").all_inner_texts() == ["0", "40", "1", "0"]
+    assert "$.status" in page.inner_text(".places tbody tr:first-child")
+    assert page.inner_text(".places tbody tr:first-child .share").strip() == "100.0 %"
+    page.click(".rates a")
+    page.wait_for_url("**endpoint=**")
+    look_at(page, "payloads")
+    page.click("text=Failed pairs")
+    page.wait_for_selector("text=not valid JSON")
+    page.click("text=Suggested rules")
+    page.wait_for_selector(".card")
+    look_at(page, "payload-rules")
+    [box] = page.query_selector_all("input[name=rule][value*=status]")
+    box.set_checked(True)
+    assert "Hides" in page.inner_text(".card >> nth=0")
+    page.click("text=Accept as rules…")
+    page.wait_for_selector(".patch .plus")
+    assert "x-migration-" in page.inner_text(".patch")
+    look_at(page, "payload-accept")
+    assert "x-migration" not in (server.folder / "rules.yaml").read_text()
+    page.click("text=Write and run again")
+    page.wait_for_url("**/payloads/batch**")
+    written = (server.folder / "rules.yaml").read_text()
+    assert written.startswith("# kept by people\n")
+    assert "x-migration-" in written
+    assert page.locator(".kinds b").all_inner_texts()[:3] == ["30", "10", "1"]
+
+
+def test_rules_that_changed_under_the_viewer_are_not_overwritten(server: Server) -> None:
+    write_pairs(server.folder / "other.jsonl")
+    location = server.post("/payloads/compare", pairs="other.jsonl", rules="other.yaml")[2]["location"]
+    while (answer := server.ask("GET", location))[0] == 200:
+        assert "problem" not in answer[1]
+    batch = answer[2]["location"].partition("path=")[2]
+    [rule] = [
+        html.unescape(name)
+        for name in re.findall(
+            'name="rule" value="([^"]*status[^"]*)"', server.ask("GET", f"/payloads/batch?path={batch}&show=rules")[1]
+        )
+    ]
+    shown = server.ask("GET", f"/payloads/accept?path={batch}&{urlencode({'rule': rule})}")[1]
+    digest = re.search('name="digest" value="([^"]+)"', shown).group(1)  # type: ignore[union-attr]
+    (server.folder / "other.yaml").write_text("type: object\n")
+    assert server.post("/payloads/accept", path=batch, rule=rule, digest=digest)[0] == 409
+    assert (server.folder / "other.yaml").read_text() == "type: object\n"
+    assert server.post("/payloads/compare", pairs="other.jsonl", rules="../out.yaml")[0] == 404
+    assert server.post("/payloads/compare", pairs="../secret.csv")[0] == 404
+    (server.folder / "leaky.yaml").write_text("$ref: ../secret.csv\n")
+    assert server.post("/payloads/compare", pairs="other.jsonl", rules="leaky.yaml")[0] in (404, 422)

@@ -208,11 +208,13 @@ def suggest_file(
     return suggest(read_pairs(pairs, endpoint), old_old, schema, root)
 
 
-def read_pairs(path: str | Path, endpoint: str | None = None) -> Iterator[Pair]:
-    """The pairs of a file that have both sides, of one endpoint or of all."""
+def read_pairs(path: str | Path, endpoint: str | None = None, *, skip_bad: bool = False) -> Iterator[Pair]:
+    """The pairs of a file that have both sides, of one endpoint or of all; bad lines raise, or are left out."""
     job = BatchJob((open_source(path, "pairs"),), {})
     for split in splits_of(job):
         for record in records_of(job, split):
+            if record.problem is not None and skip_bad:
+                continue
             if record.problem is not None:
                 raise PayloadError(f"{path}, line {record.line}: {record.problem}", details={"line": record.line})
             is_wanted = endpoint is None or record.endpoint == endpoint

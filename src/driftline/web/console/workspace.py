@@ -51,6 +51,17 @@ class Workspace:
             raise refused
         return path
 
+    def new_path(self, name: str) -> Path:
+        """Where a file of that name lies or would lie: in a folder that is there, and not behind a link."""
+        path = Path(name)
+        parent = self.path_of(str(path.parent)) if path.parent != Path() else self.root
+        if not path.name or path.name in (".", "..") or "\0" in name or path.is_absolute():
+            raise InputError(f"{name!r} is no name for a file in this folder", code="not_found")
+        found = parent / path.name
+        if found.is_symlink() or found.is_dir():
+            raise InputError(f"{name!r} is no plain file", code="not_found")
+        return found
+
     def table_address(self, name: str) -> str:
         """What `driftline diff` takes: a path, with `::TABLE` behind a database or `@VERSION` behind a Delta table."""
         path, rest = self._table_path(name)
@@ -118,6 +129,10 @@ class Workspace:
                 return file.read(len(_EVENTS_START)) == _EVENTS_START
         except OSError:
             return False
+
+    def names(self, endings: tuple[str, ...], most: int = 500) -> list[str]:
+        """Files with one of the endings, by name."""
+        return sorted(self.relative(path) for path, _ in self._files(endings) if path.name.endswith(endings))[:most]
 
     def find(self, file_name: str) -> list[Path]:
         """All files of that very name, newest first."""

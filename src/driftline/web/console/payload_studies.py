@@ -1,0 +1,266 @@
+"""Batches of payloads for the console: run, kept with suggestions, read again; and rules that are accepted.
+
+A batch that `driftline payloads batch` wrote is shown too. Only one that was run from here knows its pairs and rules,
+and so has suggestions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from driftline.errors import DriftlineError, InputError
+from driftline.files import write_atomically
+from driftline.web.console.jobs import Job, Jobs
+from driftline.web.console.workspace import HIDDEN_FOLDER, Workspace
+
+if TYPE_CHECKING:
+    from driftline.payloads.batch import BatchJob
+    from driftline.payloads.suggesting.applying import RuleEdit
+
+_RECORD, _SUGGESTIONS = "study.json", "suggestions.json"
+_MOST_PAIRS = 50_000  # that suggestions are made from
+_MOST_FAILURES = 1000
+_FAILED = b'"success":false'
+Endpoint = str | None
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is compared: a file of pairs under rules, each for an endpoint or (None) for all others."""
+
+    pairs: str
+    rules: tuple[tuple[Endpoint, str], ...] = ()
+    root: str | None = None
+    when: str = ""
+    seconds: float = 0.0
+
+    @property
+    def title(self) -> str:
+        """What is compared, in words."""
+        files = ", ".join(file for _, file in self.rules)
+        return f"{self.pairs} under {files}" if files else self.pairs
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The output of a batch, read from its folder."""
+
+    name: str
+    study: Study | None
+    summary: dict[str, Any]
+    places: list[dict[str, Any]]
+    coverage: list[dict[str, Any]]
+    suggestions: list[dict[str, Any]]
+    failures: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class AcceptedRule:
+    """A rule at its place, as `apply_rules` takes it."""
+
+    place: tuple[str | None, ...]
+    rule: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What accepting rules would write into one file; `digest` names the text that the change was made for."""
+
+    file: str
+    edit: RuleEdit
+    digest: str
+    rules: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Studies:
+    """Runs batches and reads them."""
+
+    def __init__(self, workspace: Workspace, jobs: Jobs) -> None:
+        self.workspace = workspace
+        self._jobs = jobs
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    def start(self, study: Study) -> Job:
+        """Begin a batch."""
+        self._batch_job(study)  # what is wrong with the files is said at once
+        return self._jobs.start(study.title, lambda job: self._run(job, study))
+
+    def _run(self, job: Job, study: Study) -> str:
+        from driftline.payloads.batch import local_scheduler, run_batch
+        from driftline.payloads.report import encode
+
+        began = time.monotonic()
+        name = f"{HIDDEN_FOLDER}/payloads/{job.id}"
+        folder = self.workspace.root / name
+        batch = self._batch_job(study)
+        with local_scheduler(batch, workers=1) as scheduler:
+            run_batch(batch, folder, scheduler, job.tracker)
+        with job.tracker.phase("suggest", total=max(1, len(study.rules)), unit="items"):
+            found = [one for rules in study.rules or ((None, ""),) for one in self._suggestions(study, rules, job)]
+        write_atomically(folder / _SUGGESTIONS, encode(found))
+        now, seconds = datetime.now(UTC).isoformat(timespec="seconds"), round(time.monotonic() - began, 3)
+        record = {**asdict(study), "when": now, "seconds": seconds}
+        write_atomically(folder / _RECORD, json.dumps(record, ensure_ascii=False).encode())
+        return f"/payloads/batch?path={name}"
+
+    def _batch_job(self, study: Study) -> BatchJob:
+        from driftline.payloads.batch_job import BatchJob, open_source
+
+        source = open_source(self.workspace.path_of(study.pairs), "pairs")
+        schemas = {endpoint: self._schema(file, study.root) for endpoint, file in study.rules}
+        names = {endpoint: str(self.workspace.root / file) for endpoint, file in study.rules}
+        return BatchJob((source,), schemas or {None: b"{}"}, root=study.root, schema_names=names)
+
+    def _schema(self, file: str, root: str | None) -> Any:
+        from driftline.payloads.comparison import bundle_of
+
+        path = self.workspace.new_path(file)
+        if not path.exists():
+            return b"{}"  # rules that are still to be written
+        bundle = bundle_of(self.workspace.path_of(file), root)
+        for read in bundle.files:
+            if not Path(read).resolve().is_relative_to(self.workspace.root):
+                raise InputError(f"{file} refers to a file outside this folder", code="not_found")
+        return bundle if bundle.files else bundle.main
+
+    def _suggestions(self, study: Study, rules: tuple[Endpoint, str], job: Job) -> Iterator[dict[str, Any]]:
+        from driftline.payloads.suggesting.suggester import read_pairs, suggest
+
+        endpoint, file = rules
+        pairs = islice(read_pairs(self.workspace.path_of(study.pairs), endpoint, skip_bad=True), _MOST_PAIRS)
+        path = self.workspace.new_path(file) if file else None
+        try:
+            found = suggest(_ticking(pairs, job), (), path if path is not None and path.exists() else None, study.root)
+        except DriftlineError as error:
+            if error.code == "cancelled":
+                raise
+            found = []  # rules that cannot be read as a whole fail the batch itself, which says why
+        job.tracker.advance()
+        for one in found:
+            plain = {**one.to_dict(), "place": list(one.place), "plain_rule": one.rule, "file": file}
+            yield {**plain, "endpoint": endpoint, "is_preserving": one.is_preserving}
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def batches(self) -> list[tuple[str, Study | None, dict[str, Any]]]:
+        """Batches in the folder with their counts: those of the console newest first, then others by name."""
+        own = self.workspace.hidden / "payloads"
+        folders = sorted(own.iterdir(), reverse=True) if own.is_dir() else []
+        folders += [path.parent for path in sorted(self.workspace.find("aggregate.json"))]
+        found = []
+        for folder in folders[:200]:
+            summary = _json(folder / "summary.json")
+            if isinstance(summary, dict) and "matched" in summary:
+                found.append((self.workspace.relative(folder), _study(folder), summary))
+        return found
+
+    def open(self, name: str) -> Batch:
+        """A batch by the name of its folder."""
+        folder = self.workspace.path_of(name)
+        summary, places = _json(folder / "summary.json"), _json(folder / "aggregate.json")
+        if not isinstance(summary, dict) or not isinstance(places, list):
+            raise InputError(f"{name} holds no batch of payloads", code="bad_batch")
+        suggestions, coverage = _json(folder / _SUGGESTIONS), _json(folder / "coverage.json")
+        return Batch(
+            name,
+            _study(folder),
+            summary,
+            places,
+            coverage or [],
+            suggestions or [],
+            _failures(folder / "reports.jsonl"),
+        )
+
+    # --- accepting ---------------------------------------------------------------------------------------------------
+
+    def changes(self, batch: Batch, ids: Iterable[str], new_file: str) -> list[Change]:
+        """What accepting suggestions would write, file by file; `new_file` takes rules that have no file yet."""
+        from driftline.payloads.suggesting.applying import apply_rules
+
+        wanted = set(ids)
+        chosen = [one for one in batch.suggestions if one["plain_rule"] and _name(one) in wanted]
+        by_file: dict[str, list[dict[str, Any]]] = {}
+        for one in chosen:
+            by_file.setdefault(one["file"] or new_file, []).append(one)
+        root = batch.study.root if batch.study else None
+        changes = []
+        for file, found in by_file.items():
+            text = self._text(file)
+            rules = [AcceptedRule(tuple(one["place"]), one["plain_rule"]) for one in found]
+            changes.append(Change(file, apply_rules(text, rules, root if text else None), _digest(text), found))
+        return changes
+
+    def accept(self, batch: Batch, changes: Sequence[Change], shown: Sequence[str]) -> Job:
+        """Write the changes that were shown, and compare again."""
+        if batch.study is None:
+            raise InputError("this batch does not know its pairs: compare them from here first", code="no_pairs")
+        if [change.digest for change in changes] != list(shown):
+            raise InputError("the rules were changed since they were shown: look again", code="file_changed")
+        for change in changes:
+            write_atomically(self.workspace.new_path(change.file), change.edit.after.encode())
+        rules = batch.study.rules or tuple((None, change.file) for change in changes)
+        return self.start(Study(batch.study.pairs, rules, batch.study.root))
+
+    def _text(self, file: str) -> str:
+        from driftline.payloads.schema_text import read_text
+
+        path = self.workspace.new_path(file)
+        return read_text(path) if path.exists() else ""
+
+
+def suggestion_names(batch: Batch) -> list[str]:
+    """How the suggestions of a batch are named in a form: by endpoint and id."""
+    return [_name(one) for one in batch.suggestions]
+
+
+def _name(suggestion: dict[str, Any]) -> str:
+    return f"{suggestion['endpoint'] or ''} {suggestion['id']}"
+
+
+def _ticking(pairs: Iterable[Any], job: Job) -> Iterator[Any]:
+    for pair in pairs:
+        job.tracker.check()
+        yield pair
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _study(folder: Path) -> Study | None:
+    plain = _json(folder / _RECORD)
+    try:
+        return Study(**{**plain, "rules": tuple((endpoint, file) for endpoint, file in plain["rules"])})
+    except (TypeError, KeyError, ValueError):
+        return None
+
+
+def _failures(reports: Path) -> list[dict[str, Any]]:
+    """The first pairs that could not be compared, with reasons."""
+    found = []
+    try:
+        with reports.open("rb") as lines:
+            for line in lines:
+                if _FAILED in line and isinstance(plain := json.loads(line), dict) and "error" in plain:
+                    found.append(plain)
+                if len(found) == _MOST_FAILURES:
+                    break
+    except (OSError, ValueError):
+        return found
+    return found
