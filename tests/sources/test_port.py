@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -45,6 +46,12 @@ def write_parquet(folder: Path) -> str:
     return str(folder / "t.parquet")
 
 
+def write_arrow(folder: Path) -> str:
+    columns = [pa.array(column) for column in zip(*ROWS, strict=True)]
+    feather.write_feather(pa.Table.from_arrays(columns, list(NAMES)), folder / "t.feather", chunksize=2)
+    return str(folder / "t.feather")
+
+
 def write_sqlite(folder: Path) -> str:
     with sqlite3.connect(folder / "t.db") as database:
         database.execute('CREATE TABLE "t 1" (id, größe, "a,b")')
@@ -70,6 +77,7 @@ def write_hive(folder: Path) -> str:
 
 
 WRITERS = {
+    "arrow": write_arrow,
     "delta": write_delta,
     "hive": write_hive,
     "csv": write_csv,
@@ -92,7 +100,7 @@ def test_header_splits_rows_and_fingerprint(tmp_path: Path, name: str) -> None:
         assert source.format == name
         assert source.header("A") == NAMES
         assert source.typed == (name != "csv")
-        assert (source.types() is None) == (name not in ("parquet", "delta", "hive"))
+        assert (source.types() is None) == (name not in ("parquet", "arrow", "delta", "hive"))
         side = source.lay_out("A", 20, workspace)
         assert side.header == NAMES
         assert side.expected_rows > 0

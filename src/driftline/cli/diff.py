@@ -34,8 +34,8 @@ Examples:
   driftline diff old.csv new.csv --key id --format changeset --table users -o changes.bin
   zcat new.csv.gz | driftline diff old.csv - --ignore-row-order
 
-A side is a CSV, TSV, Parquet or JSONL file (CSV, TSV and JSONL also as .gz or .zst), a folder or a quoted glob of
-such files, FILE.db::TABLE for a table of a SQLite database, or - for standard input.
+A side is a CSV, TSV, Parquet, Arrow or JSONL file (CSV, TSV and JSONL also as .gz or .zst), a folder or a quoted glob
+of such files, FILE.db::TABLE for a table of a SQLite database, or - for standard input.
 
 Exit codes: 0 no difference, 1 differences (with --fail-if: one holds), 2 error.
 """

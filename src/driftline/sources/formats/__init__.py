@@ -5,6 +5,7 @@ Their files are imported by every command, so what is heavy is imported inside t
 
 from __future__ import annotations
 
+from driftline.sources.formats.arrow import ArrowFormat
 from driftline.sources.formats.csv import CsvFormat
 from driftline.sources.formats.delta import DeltaFormat
 from driftline.sources.formats.hive import HiveFormat
@@ -21,6 +22,7 @@ FORMATS: tuple[Format, ...] = (
     PostgresFormat(),
     SqliteFormat(),
     ParquetFormat(),
+    ArrowFormat(),
     JsonLinesFormat(),
     CsvFormat(),
 )

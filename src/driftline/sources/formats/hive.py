@@ -41,7 +41,7 @@ class HiveFormat:
             if [name for name, _ in values] != names:
                 raise InputError(f"{path} lies in other folders than the rest", code="mixed_inputs", path=path)
         data = tuple(DataFile(_file(path), values) for path, values in found)
-        own = ParquetSource((data[0].file,)).types()
+        own = ParquetSource((data[0].file,), "parquet").types()
         columns = [field for field in own if field.name not in names]
         schema = pa.schema([*columns, *(pa.field(name, pa.string()) for name in names)])
         return DataFileSource(data, schema, {name: name for name in schema.names}, self.name, ordered=True)

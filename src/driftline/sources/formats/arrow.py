@@ -1,0 +1,108 @@
+"""Arrow files (Feather version 2): typed cells, every record batch is a split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from driftline.errors import InputError
+from driftline.files import explain_io_errors
+from driftline.sources.addresses import Address
+from driftline.sources.formats.columnar import ColumnarFiles, ColumnarSplit
+from driftline.sources.input_file import InputFile, known_suffix
+from driftline.sources.port import Counted, Opening, SplitSide, part_mismatch
+from driftline.sources.workspace import Workspace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MAGIC = b"ARROW1"
+
+
+class ArrowFormat:
+    """Knows its files by their first bytes, whatever they are called."""
+
+    name = "arrow"
+    suffixes = (".arrow", ".feather")
+
+    def recognises(self, address: Address, start: bytes | None) -> bool:
+        """By the magic word; a file that only bears the name is opened, so that it is called damaged."""
+        return start is not None and (start.startswith(_MAGIC) or known_suffix(address.path) in self.suffixes)
+
+    def open(self, address: Address, opening: Opening) -> ArrowSource:
+        """Its files."""
+        return ArrowSource(opening.files, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowSource(ColumnarFiles):
+    """Files of record batches."""
+
+    def types(self) -> pa.Schema:
+        """From the schema of the first file."""
+        with opened(self.files[0]) as file:
+            return file.schema
+
+    def first_rows(self, rows: int) -> pa.Table:
+        """Of the first batch."""
+        import pyarrow as pa
+
+        with opened(self.files[0]) as file:
+            batches = [file.get_batch(0).slice(0, rows)] if file.num_record_batches else []
+            return pa.Table.from_batches(batches, file.schema)
+
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+        """The record batches of all files; how many rows each has is known when it is read."""
+        from driftline.sources.json_cells import column_kinds
+
+        schema = self.types()
+        splits: list[RecordBatch] = []
+        rows = 0
+        for file in self.files:
+            with opened(file) as found:
+                if found.schema.names != schema.names:
+                    raise part_mismatch(side, file.name)
+                rows += found.count_rows()
+                batches = found.num_record_batches
+            splits += [RecordBatch(file, number, file.size // batches) for number in range(batches)]
+        return SplitSide(tuple(schema.names), splits, rows, typed=True, kinds=column_kinds(schema))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch(ColumnarSplit):
+    """One record batch."""
+
+    def count(self) -> Counted:
+        """By reading it."""
+        rows = self.typed_rows().num_rows
+        return Counted(rows, rows)
+
+    def typed_rows(self) -> pa.Table:
+        """All of it."""
+        import pyarrow as pa
+
+        with opened(self.file) as file:
+            return pa.Table.from_batches([file.get_batch(self.number)], file.schema)
+
+
+@contextmanager
+def opened(file: InputFile) -> Iterator[pa.ipc.RecordBatchFileReader]:
+    """A file, with pyarrow's complaints turned into one clear line."""
+    import pyarrow as pa
+
+    try:
+        given = file.for_arrow()
+        with (
+            explain_io_errors(file.name),
+            pa.OSFile(given) if isinstance(given, str) else given as stream,
+            pa.ipc.open_file(stream) as found,
+        ):
+            yield found
+    except pa.ArrowException as error:
+        first_line = str(error).splitlines()[0]
+        raise InputError(
+            f"{file.name} is not a readable Arrow file: {first_line}", code="invalid_arrow", path=file.name
+        ) from error

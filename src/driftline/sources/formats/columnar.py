@@ -1,0 +1,114 @@
+"""What formats of typed columns share: files that each hold runs of rows with a schema (Parquet, Arrow)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from driftline.sources.input_file import InputFile
+from driftline.sources.port import Counted, FileFingerprint, ParsedRange, fingerprint_of_files
+from driftline.sources.workspace import Workspace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_HEAD_ROWS = 6144
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnarFiles(ABC):
+    """Files with the same columns in the same order."""
+
+    files: tuple[InputFile, ...]
+    format: str
+    typed: bool = True
+    seekable: bool = True
+    ordered: bool = True
+
+    @abstractmethod
+    def types(self) -> pa.Schema:
+        """From the first file."""
+
+    @abstractmethod
+    def first_rows(self, rows: int) -> pa.Table:
+        """Of the first file."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    def header(self, side: str) -> tuple[str, ...]:
+        """From the first file."""
+        return tuple(self.types().names)
+
+    def fingerprint(self, of_file: FileFingerprint) -> str:
+        """The bytes of its files."""
+        return fingerprint_of_files(self.files, of_file)
+
+    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> Self:
+        """As it is."""
+        return self
+
+    def records(self, side: str, *, checked: bool = True) -> None:
+        """There is no text to read."""
+        return
+
+    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
+        """The first rows of the first file."""
+        from driftline.sources.json_cells import json_columns
+
+        table = json_columns(self.first_rows(rows))
+        return {name: table.column(at).to_pylist() for at, name in enumerate(table.column_names)}
+
+    def text_table(self, side: str) -> None:
+        """Cells are typed."""
+        return
+
+    def with_absolute_paths(self) -> Self:
+        """The same source for processes in other folders."""
+        return replace(self, files=tuple(file.with_absolute_path() for file in self.files))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnarSplit(ABC):
+    """One run of rows of a file; its cells are read as JSON text."""
+
+    file: InputFile
+    number: int
+    size: int
+
+    @abstractmethod
+    def count(self) -> Counted:
+        """The numbers of records and of rows: they are the same."""
+
+    @abstractmethod
+    def typed_rows(self) -> pa.Table:
+        """All rows as they are stored."""
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """Its file."""
+        return (self.file,)
+
+    def read(self) -> ParsedRange:
+        """All rows."""
+        from driftline.sources.json_cells import json_columns
+
+        table = json_columns(self.typed_rows())
+        return ParsedRange(table.num_rows, table)
+
+    def pick(self, records: Any) -> Any:
+        """Some rows."""
+        from driftline.sources.csv_parse import take_records
+        from driftline.sources.json_cells import json_columns
+
+        return json_columns(take_records(self.typed_rows(), records))
+
+    def head(self) -> Any:
+        """The first rows; the whole run is read for them."""
+        from driftline.sources.json_cells import json_columns
+
+        return json_columns(self.typed_rows().slice(0, _HEAD_ROWS))
