@@ -68,6 +68,7 @@ def look_at(page: Any, name: str) -> None:
         page.screenshot(path=SCREENSHOTS / f"{name}-{scheme}-{width}.png")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
         if (scheme, width) != ("light", 420):  # colours and order are those of the wide page
-            assert problems(page) == []
+            found = problems(page)
+            assert not found, found
     page.set_viewport_size({"width": 1280, "height": 800})
     page.emulate_media(color_scheme="light")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -195,3 +196,53 @@ def test_rules_that_changed_under_the_viewer_are_not_overwritten(server: Server)
     assert server.post("/payloads/compare", pairs="../secret.csv")[0] == 404
     (server.folder / "leaky.yaml").write_text("$ref: ../secret.csv\n")
     assert server.post("/payloads/compare", pairs="other.jsonl", rules="leaky.yaml")[0] in (404, 422)
+
+
+PIPELINE = """
+[pipeline]
+name = "nightly"
+
+[tables.customers]
+snapshots = "snapshots/customers-{date}.csv"
+key = "id"
+events = "changes/customers-{to}.jsonl"
+fail_if = ["changed > 1%"]
+"""
+
+
+def test_a_pipeline_is_run_looked_at_and_run_again(page: Any, server: Server) -> None:
+    (server.folder / "snapshots").mkdir()
+    for day, name in (("2026-03-01", "monday.csv"), ("2026-03-02", "tuesday.csv")):
+        shutil.copy(server.folder / name, server.folder / f"snapshots/customers-{day}.csv")
+    (server.folder / "nightly.toml").write_text(PIPELINE)
+    page.goto(f"{server.address}/pipelines")
+    page.click("text=nightly")
+    assert "has not run yet" in page.inner_text("main")
+    page.click("button.primary")
+    page.wait_for_url("**run=**")
+    assert page.inner_text("h1 .result") == "exceeded"
+    assert "changed > 1%" in page.inner_text(".limits .broken")
+    assert "~106" in page.inner_text(".graph")
+    look_at(page, "pipeline")
+    (server.folder / "nightly.toml").write_text(PIPELINE.replace("1%", "50%"))
+    page.click("button.primary")
+    page.wait_for_selector("h1 .result.done")
+    assert page.locator("aside .dot").count() == 2
+    page.click("aside .dot.exceeded")
+    page.wait_for_selector("h1 .result.exceeded")
+    page.click("text=changes/customers-2026-03-02.jsonl")
+    page.wait_for_selector(".rates")
+    assert "106" in page.inner_text(".kinds .changed")
+
+
+def test_only_pipelines_of_the_folder_are_run(server: Server) -> None:
+    token = server.token()
+    assert server.ask("PUT", "/uploads/evil.toml", PIPELINE, X_Form_Token=token)[0] == 200
+    for name in (
+        ".driftline/uploads/evil.toml",
+        "../evil.toml",
+        "monday.csv",
+        "snapshots/../.driftline/uploads/evil.toml",
+    ):
+        assert server.post("/pipelines/start", path=name)[0] == 404
+        assert server.ask("GET", f"/pipelines/run?{urlencode({'path': name})}")[0] == 404

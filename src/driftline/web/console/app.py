@@ -12,16 +12,17 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from driftline.web.console import diff_page, payloads_page, start_page
+from driftline.web.console import diff_page, payloads_page, pipelines_page, start_page
 from driftline.web.console.answers import plain_error
 from driftline.web.console.jobs import Jobs
 from driftline.web.console.payload_studies import Studies
+from driftline.web.console.pipeline_runs import Pipelines
 from driftline.web.console.preview import Previews
 from driftline.web.console.results import Results
 from driftline.web.console.workspace import Workspace
 
 _HERE = Path(__file__).parent
-_PAGES = (start_page, diff_page, payloads_page)
+_PAGES = (start_page, diff_page, payloads_page, pipelines_page)
 
 
 class Console:
@@ -32,6 +33,7 @@ class Console:
         self.jobs = Jobs()
         self.results = Results(self.workspace, self.jobs)
         self.studies = Studies(self.workspace, self.jobs)
+        self.pipelines = Pipelines(self.workspace, self.jobs)
         self.previews = Previews(self.workspace)
 
     def app(self) -> Starlette:

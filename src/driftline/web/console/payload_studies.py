@@ -29,6 +29,7 @@ _RECORD, _SUGGESTIONS = "study.json", "suggestions.json"
 _MOST_PAIRS = 50_000  # that suggestions are made from
 _MOST_FAILURES = 1000
 _FAILED = b'"success":false'
+RULE_ENDINGS = (".yaml", ".yml", ".json")
 Endpoint = str | None
 
 
@@ -213,6 +214,8 @@ class Studies:
     def _text(self, file: str) -> str:
         from driftline.payloads.schema_text import read_text
 
+        if not file.endswith(RULE_ENDINGS):
+            raise InputError(f"{file}: rules are kept in a file that ends with .yaml, .yml or .json", code="bad_name")
         path = self.workspace.new_path(file)
         return read_text(path) if path.exists() else ""
 

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from driftline.web.console.answers import Form, checked_form, handler, page
-from driftline.web.console.payload_studies import Batch, Study, suggestion_names
+from driftline.web.console.payload_studies import RULE_ENDINGS, Batch, Study, suggestion_names
 
 if TYPE_CHECKING:
     from driftline.web.console.app import Console
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 PAGE_ROWS = 50
 _VIEWS = ("places", "failed", "rules", "unused")
 _PAIR_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".parquet")
-_RULE_ENDINGS = (".yaml", ".yml", ".json")
 
 
 def routes(console: Console) -> list[Route]:
@@ -105,7 +104,7 @@ async def _batches(console: Console, request: Request) -> Response:
         section="Payloads",
         batches=await run_in_threadpool(console.studies.batches),
         pairs=await run_in_threadpool(console.workspace.names, _PAIR_ENDINGS),
-        rules=await run_in_threadpool(console.workspace.names, _RULE_ENDINGS),
+        rules=await run_in_threadpool(console.workspace.names, RULE_ENDINGS),
         root=console.workspace.root.name,
     )
 

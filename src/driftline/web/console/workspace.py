@@ -121,9 +121,10 @@ class Workspace:
         """Results that commands wrote into the folder, newest first."""
         found = [Entry(self.relative(path), known.st_size, known.st_mtime) for path, known in self._files((".jsonl",))]
         newest = sorted(found, key=lambda entry: -entry.modified)[: most * 10]
-        return [entry for entry in newest if self._begins_as_events(entry.name)][:most]
+        return [entry for entry in newest if self.begins_as_events(entry.name)][:most]
 
-    def _begins_as_events(self, name: str) -> bool:
+    def begins_as_events(self, name: str) -> bool:
+        """Whether a file looks like the events of a table diff."""
         try:
             with (self.root / name).open("rb") as file:
                 return file.read(len(_EVENTS_START)) == _EVENTS_START
