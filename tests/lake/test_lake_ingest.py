@@ -134,6 +134,23 @@ def test_a_stream_of_deltas_in_ranges(tmp_path: Path, ending: str) -> None:
     assert sorted(all_deltas(lake, "todos"), key=lambda each: each.hlc) == deltas
 
 
+def test_a_delta_whose_copies_lie_far_apart_in_a_file_is_stored_once(tmp_path: Path) -> None:
+    """Each range is written on its own and knows nothing of the others."""
+    deltas = [delta("UPDATE", f"r{n % 7}", n, title=f"é{n}") for n in range(1, 41)]
+    twins = [delta("INSERT", "t", 50), delta("DELETE", "t", 50)]  # one id, two operations
+    file = [*deltas, *twins, *deltas[:15], deltas[3], *twins]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(each.to_wire()) + "\n" for each in file), encoding="utf-8")
+    lake = Lake(str(tmp_path / "lake"))
+    register(lake, SCHEMA)
+    plan = plan_ingest(lake, ["todos"], "gw")
+    work = [(lines, 0) for lines in line_ranges(tmp_path / "d.jsonl", 400)]
+    assert len(work) > 10
+    [result] = commit_ingested(plan, ingest_locally(plan, work), "file:1")
+    assert (result.deltas, result.known) == (42, 18)
+    held = sorted((each.hlc, each.op) for each in all_deltas(lake, "todos"))
+    assert held == sorted((each.hlc, each.op) for each in [*deltas, *twins])
+
+
 @pytest.mark.parametrize(
     ("line", "word"),
     [

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,7 +20,7 @@ from driftline.lake.columns import HLC
 from driftline.lake.delta_tables import files_of
 from driftline.lake.envelopes import envelope_paths, read_envelope
 from driftline.lake.layout import Lake, is_written_by, path_hlcs, relative
-from driftline.lake.parquet_files import DataFile, read_batches
+from driftline.lake.parquet_files import DataFile, read_batches, read_file
 
 Identity = tuple[str, str]  # delta id and operation
 
@@ -71,6 +72,35 @@ def holdings_of(lake: Lake, table: str, deltas_table: Any, *, log_id: str | None
         files = [file for file in files if not is_written_by(file.path, log_id)]
         names = [name for name in names if not is_written_by(name, log_id)]
     return Holdings(lake, table, tuple(files), tuple(names))
+
+
+def repeated_rows(lake: Lake, table: str, files: Sequence[DataFile]) -> dict[str, list[int]]:
+    """By file, the rows whose delta stands in an earlier file already.
+
+    The first 8 bytes of the ids tell which deltas to look at: almost always none.
+    """
+    prefixes = [_prefixes(lake, table, file) for file in files]
+    values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *prefixes]), return_counts=True)
+    suspects = values[counts > 1]
+    seen: set[Identity] = set()
+    found: dict[str, list[int]] = {}
+    for file, own in zip(files, prefixes, strict=True):
+        rows = np.flatnonzero(np.isin(own, suspects))
+        ids = _ids_of(lake, table, file).take(pa.array(rows)).to_pylist() if len(rows) else []
+        identities = [(each["_delta_id"], each["_op"]) for each in ids]
+        again = [int(row) for row, identity in zip(rows, identities, strict=True) if identity in seen]
+        seen.update(identities)
+        found |= {file.path: again} if again else {}
+    return found
+
+
+def _prefixes(lake: Lake, table: str, file: DataFile) -> Any:
+    ids = pc.utf8_slice_codeunits(_ids_of(lake, table, file)["_delta_id"], 0, 16).to_pylist()
+    return np.frombuffer(bytes.fromhex("".join(ids)), dtype=">u8").astype(np.uint64)
+
+
+def _ids_of(lake: Lake, table: str, file: DataFile) -> Any:
+    return read_file(lake, relative(table, "deltas", file.path), _ID_COLUMNS)
 
 
 def identity_of(delta: RowDelta) -> Identity:

@@ -18,15 +18,17 @@ import msgspec
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema, from_events
 from driftline.errors import DeltaError, DriftlineError, LakeError
 from driftline.files import StrPath, read_lines
+from driftline.lake.columns import delta_file_schema
 from driftline.lake.delta_tables import Commit, append, files_of, load, retried, transaction_version
 from driftline.lake.envelopes import wrong_id
 from driftline.lake.flushing import FlushResult, checked, write_delta_files
-from driftline.lake.holdings import Holdings, holdings_of, without
-from driftline.lake.layout import Lake
+from driftline.lake.holdings import Holdings, holdings_of, repeated_rows, without
+from driftline.lake.layout import Lake, relative
 from driftline.lake.line_ranges import LineRange
-from driftline.lake.parquet_files import DataFile
+from driftline.lake.parquet_files import DataFile, read_file
 from driftline.lake.registry import every_column, required
 from driftline.lake.retention import refused_before, too_old
+from driftline.lake.rows import decode_deltas
 
 _FRAME = frozenset({"schema", "stats", "unchanged"})
 _decode = msgspec.json.decode
@@ -163,7 +165,33 @@ def commit_ingested(plan: IngestPlan, files: Iterable[IngestedFile], application
     return [_commit(plan, table, entries, application) for table, entries in sorted(by_table.items())]
 
 
+def _each_once(plan: IngestPlan, table: str, entries: list[IngestedFile]) -> list[IngestedFile]:
+    """Ranges are written side by side: a delta with copies in two of them is in two files, and the second gives way."""
+    files = [entry.file for entry in entries if entry.file is not None]
+    crossing = [file for file in files if any(_overlap(file, other) for other in files if other is not file)]
+    repeated = repeated_rows(plan.lake, table, crossing)
+    return [
+        each
+        for entry in entries
+        for each in (
+            [entry]
+            if entry.file is None or entry.file.path not in repeated
+            else _without_rows(plan, table, entry.file, repeated[entry.file.path])
+        )
+    ]
+
+
+def _without_rows(plan: IngestPlan, table: str, file: DataFile, rows: Sequence[int]) -> list[IngestedFile]:
+    columns, gone = plan.columns[table], set(rows)
+    held = read_file(plan.lake, relative(table, "deltas", file.path), delta_file_schema(columns))
+    kept = [delta for row, delta in enumerate(decode_deltas(held, table, columns)) if row not in gone]
+    written = write_delta_files(plan.lake, table, kept, plan.gateway_id, columns)
+    return [IngestedFile(table, None, 0, len(gone)), *(IngestedFile(table, each, each.rows) for each in written)]
+
+
 def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], application: str) -> FlushResult:
+    if table in plan.holdings:
+        entries = _each_once(plan, table, entries)
     count = sum(entry.deltas for entry in entries)
     adds = [entry.file for entry in entries if entry.file is not None]
     known = sum(entry.known for entry in entries)
