@@ -137,7 +137,7 @@ def test_large_tails_go_in_several_ranges(setting: Setting, monkeypatch: pytest.
     setting.push(*rows(0, 25))
     assert setting.flusher.flush().deltas == 25
     assert sorted(setting.parquet(), key=int) == [str(number) for number in range(25)]
-    assert setting.log.marks().flushed == 25
+    assert setting.log.flush_progress().flushed == 25
 
 
 @pytest.mark.parametrize("option", [("--flush-seconds", "0.1"), ("--flush-mb", "0.001")])
@@ -192,4 +192,4 @@ def test_a_range_that_the_lake_knew_whole_is_no_lake_set_back(setting: Setting) 
     setting.log.flush_again(0)
     setting.restarted().flush()  # everything is known, and without a schema nothing is written
     assert setting.restarted().look().notices == []
-    assert setting.log.marks().flushed == 2
+    assert setting.log.flush_progress().flushed == 2

@@ -36,14 +36,14 @@ class CountingLog(SqliteLog):
     read_moments = 0
     written_bytes = 0
 
-    def moments(self, *arguments: Any) -> Any:
-        found = super().moments(*arguments)
+    def versions(self, *arguments: Any) -> Any:
+        found = super().versions(*arguments)
         self.read_moments += len(found)
         return found
 
     def store_rows(self, rows: Any, *arguments: Any) -> None:
         self.written_bytes += sum(
-            len(row.fold) + sum(len(each.watched) for each in row.moments) for row in rows.values()
+            len(row.fold) + sum(len(each.watched) for each in row.versions) for row in rows.values()
         )
         super().store_rows(rows, *arguments)
 

@@ -14,7 +14,7 @@ import pytest
 
 from driftline.deltas.clock import make_hlc
 from driftline.errors import ClockDriftError, DriftlineError
-from driftline.gateway.log import Appended, DeltaLog, Entry, Projection, StoredMoment, StoredRow
+from driftline.gateway.log import Appended, DeltaLog, Entry, Projection, StoredRow, StoredVersion
 from driftline.gateway.sqlite_log import SqliteLog
 from postgres_server import postgres_server
 
@@ -130,20 +130,20 @@ def test_marks_only_go_forward_until_the_identity_is_renewed(log: DeltaLog, open
     log.note_flushing(5)
     log.note_flushed(3)
     log.note_flushed(1)
-    marks = log.marks()
-    assert (marks.flushed, marks.flushing) == (3, 5)
+    progress = log.flush_progress()
+    assert (progress.flushed, progress.flushing) == (3, 5)
     before = log.identity()
     renewed = log.renew_identity()
-    marks = open_log().marks()
-    assert (marks.flushed, marks.flushing) == (3, 3)
+    progress = open_log().flush_progress()
+    assert (progress.flushed, progress.flushing) == (3, 3)
     assert renewed.log_id != before.log_id
     assert renewed.was == (before.log_id,)
     assert before.log_id in renewed
     assert open_log().identity() == renewed
     log.flush_again(5)
-    assert log.marks().flushed == 3
+    assert log.flush_progress().flushed == 3
     log.flush_again(1)
-    assert (log.marks().flushed, log.marks().flushing) == (1, 1)
+    assert (log.flush_progress().flushed, log.flush_progress().flushing) == (1, 1)
 
 
 def test_what_waits_for_the_lake_is_measured(log: DeltaLog) -> None:
@@ -217,17 +217,17 @@ def test_rows_are_replaced_and_their_moments_added(log: DeltaLog, open_log: Open
     start = log.projected()
     assert (start.seq, start.rules) == (0, 0)
     key, other = ("todos", "1"), ("todos", "é")
-    moments = tuple(StoredMoment(seq, seq % 2 == 0, f'{{"n":{seq}}}') for seq in range(1, 6))
-    log.store_rows({key: StoredRow(b"one", moments), other: StoredRow(b"two")}, start, Projection(5, 3))
+    versions = tuple(StoredVersion(seq, seq % 2 == 0, f'{{"n":{seq}}}') for seq in range(1, 6))
+    log.store_rows({key: StoredRow(b"one", versions), other: StoredRow(b"two")}, start, Projection(5, 3))
     assert log.projected() == Projection(5, 3)
     log.store_rows({key: StoredRow(b"late")}, start, Projection(9, 3))  # somebody else was as quick
     assert open_log().rows([key, other, ("todos", "2")]) == {key: StoredRow(b"one"), other: StoredRow(b"two")}
-    more = (StoredMoment(7, True, "{}"),)
+    more = (StoredVersion(7, True, "{}"),)
     log.store_rows({key: StoredRow(b"three", more)}, Projection(5, 3), Projection(7, 3))
-    assert log.moments(key, 0, 100) == [*moments, *more]
-    assert log.moments(key, 3, 2) == list(moments[3:5])
-    assert log.moments(other, 0, 100) == []
+    assert log.versions(key, 0, 100) == [*versions, *more]
+    assert log.versions(key, 3, 2) == list(versions[3:5])
+    assert log.versions(other, 0, 100) == []
     assert dict(log.all_rows()) == {key: StoredRow(b"three"), other: StoredRow(b"two")}
-    log.restart_rows({other: StoredRow(b"new", (StoredMoment(0, True, "{}"),))}, Projection(7, 3), Projection(7, 4))
+    log.restart_rows({other: StoredRow(b"new", (StoredVersion(0, True, "{}"),))}, Projection(7, 3), Projection(7, 4))
     assert dict(log.all_rows()) == {other: StoredRow(b"new")}
-    assert (log.moments(key, -1, 9), log.moments(other, -1, 9)) == ([], [StoredMoment(0, True, "{}")])
+    assert (log.versions(key, -1, 9), log.versions(other, -1, 9)) == ([], [StoredVersion(0, True, "{}")])

@@ -51,9 +51,13 @@ def new_tables(batch: Sequence[Entry], known_table: KnownTable) -> dict[str, str
     return found
 
 
-def unknown_entries(batch: Sequence[Entry], known_op: KnownOp, horizon: int) -> list[Entry]:
-    """Foreign entries that the log does not know and has not forgotten, each once."""
-    fresh = (entry for entry in batch if entry.hlc > horizon and known_op(entry) is None)
+def unknown_entries(batch: Sequence[Entry], known_op: KnownOp) -> list[Entry]:
+    """Foreign entries that the log does not know, each once.
+
+    Also those as old as what it has forgotten: a load of an earlier day reaches the lake late, and clients that pull
+    must end where a snapshot of the lake begins. One that was here before changes nothing for whoever has it.
+    """
+    fresh = (entry for entry in batch if known_op(entry) is None)
     return list({(entry.delta_id, entry.op): entry for entry in fresh}.values())
 
 

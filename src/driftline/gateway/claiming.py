@@ -72,12 +72,15 @@ class LakeTie:
             return self._first_claim(identity)
         if claim.log_id == identity.log_id:
             problem = self._set_back_by(identity, starting)
-            return self._set_back(identity, claim, problem) if problem else self._checked_lake(identity)
+            return self._set_back(claim, problem) if problem else self._checked_lake(identity)
+        if claim.log_id in identity.was:  # the log has its new id already: its database was promoted, or a kill came
+            problem = f"the lake follows log {claim.log_id}, which this one ({identity.log_id}) was before"
+            return self._claimed_again(identity, claim, problem)
         if not starting:
             return Standing(closed=f"the lake follows another log of gateway {self.gateway} now ({claim.log_id})")
         if any(log_id in identity for log_id in claim.ids):
             problem = f"the lake follows log {claim.log_id}, which came after this one ({identity.log_id})"
-            return self._set_back(identity, claim, problem)
+            return self._set_back(claim, problem)
         if not self.adopt:
             raise self._other_log(claim.log_id)
         taken = self.store.take_claim(self.gateway, Claim(identity.log_id, (claim.log_id, *claim.was)), claim)
@@ -89,8 +92,8 @@ class LakeTie:
         flushed_before = self.store.unnamed_sequence(self.gateway)
         if self.log.document(UNNAMED) is None and flushed_before is not None and not self.adopt:
             raise self._other_log("of an earlier version, or an empty one put in its place")
-        if self.log.document(UNNAMED) is not None and (flushed_before or 0) > self.log.marks().flushing:
-            return self._set_back(identity, None, self._ahead(flushed_before or 0))
+        if self.log.document(UNNAMED) is not None and (flushed_before or 0) > self.log.flush_progress().flushing:
+            return self._set_back(None, self._ahead(flushed_before or 0))
         if not self.store.take_claim(self.gateway, Claim(identity.log_id), None):
             return None
         return self._checked_lake(identity)
@@ -100,7 +103,7 @@ class LakeTie:
         mark = self.store.mark(identity.log_id)
         if mark is None:
             return None
-        if mark.sequence > self.log.marks().flushing:
+        if mark.sequence > self.log.flush_progress().flushing:
             return self._ahead(mark.sequence)
         here = self.log.arrival_at(mark.sequence)
         if mark.arrival is not None and here is not None and here != mark.arrival:
@@ -116,16 +119,19 @@ class LakeTie:
             for delta in self.store.enveloped(identity.log_id, sequence)
         )
 
-    def _set_back(self, identity: Identity, claim: Claim | None, problem: str) -> Standing | None:
+    def _set_back(self, claim: Claim | None, problem: str) -> Standing | None:
+        # The log first: a kill in between leaves a log whose earlier id is in the claim, which is said again then.
+        return self._claimed_again(self.log.renew_identity(), claim, problem)
+
+    def _claimed_again(self, identity: Identity, claim: Claim | None, problem: str) -> Standing | None:
         from driftline.lake.gateways import Claim
 
-        # The log first: a kill in between leaves a log whose earlier id is in the claim, which is this case again.
-        renewed = self.log.renew_identity()
-        was = tuple(dict.fromkeys((identity.log_id, *(claim.ids if claim else ()))))
-        if not self.store.take_claim(self.gateway, Claim(renewed.log_id, was), claim):
+        before = claim.ids if claim else ()
+        was = tuple(dict.fromkeys(log_id for log_id in (*identity.was, *before) if log_id != identity.log_id))
+        if not self.store.take_claim(self.gateway, Claim(identity.log_id, was), claim):
             return None
         message = f"log set back: {problem}"
-        _logger.warning(message, extra={"fields": {"log": renewed.log_id, "was": identity.log_id}})
+        _logger.warning(message, extra={"fields": {"log": identity.log_id, "was": list(identity.was)}})
         return Standing(set_back=message)
 
     def _checked_lake(self, identity: Identity) -> Standing:

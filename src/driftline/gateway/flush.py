@@ -58,25 +58,30 @@ class Flusher:
     def __init__(self, tie: LakeTie) -> None:
         self._tie = tie
         self._log = tie.log
+        self._untold: list[str] = []  # notices of looks whose flush failed afterwards
 
     def flush(self, *, wait: bool = True) -> FlushReport:
         """Flush everything that has arrived by now; without `wait` nothing happens while another process flushes."""
         report = FlushReport()
         with self._log.flush_lock(wait=wait) as alone:
             wanted = self._log.bounds().last
-            while alone and self._log.marks().flushed < wanted:
-                self._look(report)
+            while alone and self._log.flush_progress().flushed < wanted:
+                self._look()
                 self._flush_range(report)
-        return report
+        return self._told(report)
 
     def look(self) -> FlushReport:
         """See how log and lake stand to each other."""
         report = FlushReport()
         with self._log.flush_lock(wait=True):
-            self._look(report)
+            self._look()
+        return self._told(report)
+
+    def _told(self, report: FlushReport) -> FlushReport:
+        report.notices, self._untold = self._untold, []
         return report
 
-    def _look(self, report: FlushReport) -> None:
+    def _look(self) -> None:
         try:
             standing = self._tie.look()
         except DriftlineError as error:
@@ -86,7 +91,7 @@ class Flusher:
         # A log that was replaced takes no more, but what it acknowledged still goes out.
         close_gateway(self._log, standing.closed)
         if standing.set_back is not None:
-            report.notices.append(standing.set_back)
+            self._untold.append(standing.set_back)
 
     def _flush_range(self, report: FlushReport) -> None:
         for _ in range(_TRIES):
@@ -95,14 +100,14 @@ class Flusher:
             except LakeError as error:
                 if error.code != "log_set_back":
                     raise
-                self._look(report)  # a copy of this log has flushed in between
+                self._look()  # a copy of this log has flushed in between
         raise LakeError("copies of this log keep flushing into the lake", code="commit_conflict")
 
     def _try_range(self, report: FlushReport) -> None:
         from driftline.lake.flushing import LogRange
 
-        marks, identity = self._log.marks(), self._log.identity()
-        done, target = marks.flushed, marks.flushing
+        progress, identity = self._log.flush_progress(), self._log.identity()
+        done, target = progress.flushed, progress.flushing
         if target <= done:
             target = min(self._log.bounds().last, done + MAX_RANGE)
             self._log.note_flushing(target)

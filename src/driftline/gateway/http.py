@@ -132,7 +132,7 @@ async def admin_metrics(gateway: Gateway, request: Request) -> Response:
                 "was": list(identity.was),
                 "pruned": bounds.pruned,
                 "last": bounds.last,
-                "flushed": gateway.log.marks().flushed,
+                "flushed": gateway.log.flush_progress().flushed,
             },
             "lake": {"setBack": int(totals["driftline_set_back_total"]), "closed": gateway.configuration().closed},
             "pending": gateway.pending,

@@ -73,7 +73,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class FlushProgress:
     """How far the lake has the log.
 
     Up to `flushed` it has all; the range up to `flushing` is under way and may be there in part.
@@ -108,7 +108,7 @@ class Projection:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredMoment:
+class StoredVersion:
     """What filters look at changed with this sequence: whether the row lives, and the values as JSON."""
 
     seq: int
@@ -118,10 +118,10 @@ class StoredMoment:
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A row's fold as JSON, and the moments to add to those that are stored."""
+    """A row's fold as JSON, and the versions to add to those that are stored."""
 
     fold: bytes
-    moments: tuple[StoredMoment, ...] = ()
+    versions: tuple[StoredVersion, ...] = ()
 
 
 class DeltaLog(Protocol):
@@ -177,7 +177,7 @@ class DeltaLog(Protocol):
 
     # --- the way to the lake ---
 
-    def marks(self) -> Marks:
+    def flush_progress(self) -> FlushProgress:
         """How far the lake has the log."""
 
     def waiting(self) -> Waiting:
@@ -212,19 +212,19 @@ class DeltaLog(Protocol):
         """How far the rows are folded."""
 
     def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
-        """The folds of those rows that have one; their moments are read on their own."""
+        """The folds of those rows that have one; their versions are read on their own."""
 
     def all_rows(self) -> Iterator[tuple[RowKey, StoredRow]]:
         """Every fold."""
 
-    def moments(self, key: RowKey, after: int, limit: int) -> list[StoredMoment]:
-        """The moments of a row after a sequence, in order."""
+    def versions(self, key: RowKey, after: int, limit: int) -> list[StoredVersion]:
+        """The versions of a row after a sequence, in order."""
 
     def store_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
-        """Replace folds and add moments in one durable step, unless the rows are not at `before` any more."""
+        """Replace folds and add versions in one durable step, unless the rows are not at `before` any more."""
 
     def restart_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
-        """Like `store_rows`, after every fold and moment was removed."""
+        """Like `store_rows`, after every fold and version was removed."""
 
     # --- upkeep ---
 

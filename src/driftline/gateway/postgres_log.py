@@ -13,62 +13,76 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, tuple_row
 
 from driftline.deltas.clock import Clock, check_drift, physical_ms
 from driftline.deltas.merging import RowKey
 from driftline.errors import DriftlineError, InputError
 from driftline.gateway import postgres_sql
-from driftline.gateway.appending import check_horizon, first_reached, fresh_positions, new_tables, unknown_entries
+from driftline.gateway.appending import check_horizon, fresh_positions, new_tables, unknown_entries
 from driftline.gateway.log import (
     Appended,
-    Bounds,
     Entry,
     Identity,
-    Marks,
     Numbered,
-    Numbers,
     Projection,
     Record,
-    StoredMoment,
     StoredRow,
+    StoredVersion,
     Waiting,
     unavailable,
 )
+from driftline.gateway.log_numbers import NumberedLog
 
 _CHANNEL = "driftline"
-_POLL_SECONDS = 1.0  # a notification can be lost with its connection
 _COUNTED = 1_000_000
 _CREATE_LOCK = 7_283_001  # two servers that start at once create the tables one after the other
 
 
-class PostgresLog:
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A connection, and how many had been lost when it was opened."""
+
+    connection: psycopg.Connection[Any]
+    losses: int
+
+
+class PostgresLog(NumberedLog):
     """A `DeltaLog` in a database that several processes and hosts share."""
 
+    _poll_seconds = 1.0  # a notification can be lost with its connection
+
     def __init__(self, address: str, gateway: str, *, wall: Callable[[], int] | None = None) -> None:
+        super().__init__()
         self._address = address
         self._gateway = gateway
         self._wall = wall or physical_ms
         self._write_lock = threading.Lock()
-        self._writer: psycopg.Connection[Any] | None = None
+        self._writer: _Held | None = None
+        self._losses = 0  # how often a connection was lost
         self._readers = threading.local()
         self._opened: list[psycopg.Connection[Any]] = []
-        self._committed = threading.Condition()
         self._listener: threading.Thread | None = None
         self._closing = False
-        with self.writing() as db:
+        self._fingerprint = ""  # of the database that was connected to last
+        with self._explained(), self._open() as db, db.transaction():
             db.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
             db.execute(postgres_sql.SCHEMA)
-            self._check_fingerprint(db)
+            first = (
+                "INSERT INTO driftline_head (gateway, log_id, fingerprint) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+            )
+            db.execute(first, (gateway, secrets.token_hex(8), _fingerprint(db)))
+        self.identity()
 
     # --- records --------------------------------------------------------------------------------------------------
 
     def identity(self) -> Identity:
         """What names this log."""
-        return _identity(self._head())
+        return _identity(self._numbers())
 
     def renew_identity(self) -> Identity:
         """Take a new random id because the log was set back; no range is under way then."""
@@ -99,7 +113,7 @@ class PostgresLog:
         with self.writing() as db:
             head = self._locked_head(db)
             known = self._known_ops(db, batch)
-            fresh = unknown_entries(batch, lambda entry: known.get((entry.hlc, entry.delta_id)), head["horizon"])
+            fresh = unknown_entries(batch, lambda entry: known.get((entry.hlc, entry.delta_id)))
             clock = Clock(self._wall, last=max(head["clock"], newest))
             new_tables(fresh, self._tables(db).get)  # refuses a name that differs from a known one only in case
             arrivals = clock.take(len(fresh) * 2)[::2]
@@ -116,25 +130,15 @@ class PostgresLog:
             rows = db.execute(query, (self._gateway, after, last, since_hlc, limit), binary=True)
             return [Record(*row) for row in rows]
 
-    def arrival_at(self, seq: int) -> int | None:
-        """The arrival of the record with this sequence (0 for 0), None where it is not known any more."""
-        if seq == 0:
-            return 0
-        found = self._one("SELECT arrival FROM driftline_log WHERE gateway = %s AND seq = %s", self._gateway, seq)
-        if found is None:
-            head = self._head()
-            return head["pruned_arrival"] or None if seq == head["pruned"] else None
-        return int(found)
+    def wait_past(self, seq: int, seconds: float) -> int:
+        """Wait until the log reaches past a sequence, or for so long; the newest sequence then."""
+        self._listen()
+        return super().wait_past(seq, seconds)
 
     def has(self, hlc: int, delta_id: bytes) -> bool:
         """Whether a delta is known."""
         query = "SELECT 1 FROM driftline_log WHERE gateway = %s AND hlc = %s AND delta_id = %s"
         return self._one(query, self._gateway, hlc, delta_id) is not None
-
-    def bounds(self) -> Bounds:
-        """How far the log reaches."""
-        head = self._head()
-        return Bounds(head["pruned"], head["last"], head["horizon"])
 
     def prune(self, upto: int) -> int:
         """Forget records up to a sequence; deltas as old as those are refused from then on."""
@@ -158,59 +162,21 @@ class PostgresLog:
             )
             return removed.rowcount
 
-    def forget_below(self, hlc: int) -> None:
-        """Say that deltas with timestamps up to `hlc` were never here."""
-        self._raise("horizon", hlc)
-
-    def first_arrival_from(self, hlc: int) -> int:
-        """The sequence of the first record that arrived at `hlc` or later; one past the end if none did."""
-        bounds = self.bounds()
-        return first_reached(bounds.pruned + 1, bounds.last + 1, self.arrival_at, hlc)
-
     def table_names(self) -> list[str]:
         """The tables that deltas have spoken of."""
         with self._reading() as db:
             return sorted(self._tables(db).values())
 
-    def clock(self) -> int:
-        """The newest timestamp that the log has given or seen."""
-        return int(self._head()["clock"])
-
-    def wait_past(self, seq: int, seconds: float) -> int:
-        """Wait until the log reaches past a sequence, or for so long; the newest sequence then."""
-        self._listen()
-        deadline = time.monotonic() + seconds
-        while True:
-            last = int(self._head()["last"])
-            left = deadline - time.monotonic()
-            if last > seq or left <= 0:
-                return last
-            with self._committed:
-                self._committed.wait(min(left, _POLL_SECONDS))
-
     # --- the way to the lake --------------------------------------------------------------------------------------
-
-    def marks(self) -> Marks:
-        """How far the lake has the log."""
-        head = self._head()
-        return Marks(head["flushed"], head["flushing"])
 
     def waiting(self) -> Waiting:
         """What is not in the lake yet."""
         query = """SELECT min(arrival), sum(length(body)) FROM (
             SELECT arrival, body FROM driftline_log WHERE gateway = %s AND seq > %s ORDER BY seq LIMIT %s) tail"""
         with self._reading() as db:
-            row = db.execute(query, (self._gateway, self._head()["flushed"], _COUNTED)).fetchone()
+            row = db.execute(query, (self._gateway, self._numbers()["flushed"], _COUNTED)).fetchone()
         oldest, size = row or (None, None)
         return Waiting(int(size or 0), None if oldest is None else oldest >> 16)
-
-    def note_flushing(self, target: int) -> None:
-        """Note durably that the range up to `target` is on its way."""
-        self._raise("flushing", target)
-
-    def note_flushed(self, target: int) -> None:
-        """Note durably that the lake has everything up to `target`."""
-        self._raise("flushed", target)
 
     def flush_again(self, after: int) -> None:
         """Note durably that the lake has nothing after this sequence any more."""
@@ -222,7 +188,7 @@ class PostgresLog:
     def flush_lock(self, *, wait: bool) -> Iterator[bool]:
         """Only one process of all hosts flushes at a time; the lock goes with the connection."""
         name = f"driftline:flush:{self._gateway}"
-        with _explained(), self._connect() as connection:
+        with self._explained(), self._connect() as connection:
             function = "pg_advisory_lock" if wait else "pg_try_advisory_lock"
             row = connection.execute(f"SELECT {function}(hashtextextended(%s, 0))", (name,)).fetchone()
             yield wait or bool(row and row[0])
@@ -250,17 +216,7 @@ class PostgresLog:
                 db.execute("INSERT INTO driftline_documents VALUES (%s, %s, %s)", (*place, body))
             self._set(db, **{each: head[each] + 1 for each in bumped})
 
-    def numbers(self) -> Numbers:
-        """The numbers of the configuration."""
-        head = self._head()
-        return Numbers(head["config"], head["rules"])
-
     # --- rows -----------------------------------------------------------------------------------------------------
-
-    def projected(self) -> Projection:
-        """How far the rows are folded."""
-        head = self._head()
-        return Projection(head["projected"], head["projected_rules"])
 
     def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
         """The folds of those rows that have one."""
@@ -281,20 +237,12 @@ class PostgresLog:
             for table, row_id, fold in rows:
                 yield (table, row_id), StoredRow(bytes(fold))
 
-    def moments(self, key: RowKey, after: int, limit: int) -> list[StoredMoment]:
-        """The moments of a row after a sequence, in order."""
-        query = """SELECT seq, live, watched FROM driftline_moments
+    def versions(self, key: RowKey, after: int, limit: int) -> list[StoredVersion]:
+        """The versions of a row after a sequence, in order."""
+        query = """SELECT seq, live, watched FROM driftline_row_versions
             WHERE gateway = %s AND tbl = %s AND row_id = %s AND seq > %s ORDER BY seq LIMIT %s"""
         with self._reading() as db:
-            return [StoredMoment(*row) for row in db.execute(query, (self._gateway, *key, after, limit))]
-
-    def store_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
-        """Replace folds and add moments, unless another process was as quick."""
-        self._store_rows(rows, before, after, anew=False)
-
-    def restart_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
-        """Like `store_rows`, after every fold and moment was removed."""
-        self._store_rows(rows, before, after, anew=True)
+            return [StoredVersion(*row) for row in db.execute(query, (self._gateway, *key, after, limit))]
 
     # --- upkeep ---------------------------------------------------------------------------------------------------
 
@@ -321,26 +269,62 @@ class PostgresLog:
     @contextmanager
     def writing(self) -> Iterator[psycopg.Connection[Any]]:
         """A durable transaction; it is undone when the block raises."""
-        with self._write_lock, _explained():
-            if self._writer is None or self._writer.closed or self._writer.broken:
-                self._writer = self._connect(row_factory=dict_row)
-            with self._writer.transaction():
-                yield self._writer
+        with self._write_lock, self._explained():
+            self._writer = self._usable(self._writer, row_factory=dict_row)
+            with self._writer.connection.transaction():
+                yield self._writer.connection
 
     @contextmanager
     def _reading(self) -> Iterator[psycopg.Connection[Any]]:
-        with _explained():
-            connection: psycopg.Connection[Any] | None = getattr(self._readers, "connection", None)
-            if connection is None or connection.closed or connection.broken:
-                connection = self._readers.connection = self._connect()
-            yield connection
+        with self._explained():
+            held = self._readers.held = self._usable(getattr(self._readers, "held", None))
+            yield held.connection
 
-    def _connect(self, **options: Any) -> psycopg.Connection[Any]:
+    def _usable(self, held: _Held | None, **options: Any) -> _Held:
+        """This connection, or another one where it or any other was lost since it was opened."""
+        if held is not None and held.losses == self._losses and not (held.connection.closed or held.connection.broken):
+            return held
+        if held is not None:
+            held.connection.close()
+        return _Held(self._connect(**options), self._losses)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """The database's troubles as the gateway's: nothing was acknowledged, the client may try again."""
+        try:
+            yield
+        except psycopg.Error as error:
+            if isinstance(error, psycopg.OperationalError):
+                self._losses += 1  # the server is gone or another one: no thread need find out for itself
+            words = (str(error).splitlines() or [type(error).__name__])[0]
+            raise unavailable(f"the log cannot be used just now ({words})", type(error).__name__) from error
+
+    def _open(self, **options: Any) -> psycopg.Connection[Any]:
         connection: psycopg.Connection[Any] = psycopg.connect(
-            self._address, autocommit=True, options="-c synchronous_commit=on", **options
+            self._address,
+            autocommit=True,
+            fallback_application_name="driftline",
+            options="-c synchronous_commit=on",
+            **options,
         )
         self._opened = [each for each in self._opened if not each.closed]
         self._opened.append(connection)
+        return connection
+
+    def _connect(self, **options: Any) -> psycopg.Connection[Any]:
+        """A connection to the log that is known; where the database is another one, the log is a new one from now on.
+
+        Whoever connects first after a promotion notices it, readers and listeners too: a cursor of before must not be
+        answered by a log that may have lost what it stands for.
+        """
+        connection = self._open(**options)
+        fingerprint = _fingerprint(connection)
+        if fingerprint != self._fingerprint:
+            with connection.transaction():
+                if self._locked_head(connection)["fingerprint"] != fingerprint:
+                    self._renew(connection)
+                    self._set(connection, fingerprint=fingerprint)
+            self._fingerprint = fingerprint
         return connection
 
     def _one(self, query: str, *values: Any) -> Any:
@@ -348,35 +332,31 @@ class PostgresLog:
             row = db.execute(query, values).fetchone()
         return None if row is None else row[0]
 
-    def _head(self) -> dict[str, Any]:
-        with self._reading() as db, db.cursor(row_factory=dict_row) as cursor:
-            head = cursor.execute("SELECT * FROM driftline_head WHERE gateway = %s", (self._gateway,)).fetchone()
+    def _numbers(self) -> dict[str, Any]:
+        with self._reading() as db:
+            return self._head(db)
+
+    def _arrival(self, seq: int) -> int | None:
+        found = self._one("SELECT arrival FROM driftline_log WHERE gateway = %s AND seq = %s", self._gateway, seq)
+        return None if found is None else int(found)
+
+    def _head(self, db: psycopg.Connection[Any], lock: str = "") -> dict[str, Any]:
+        query = f"SELECT * FROM driftline_head WHERE gateway = %s {lock}"  # noqa: S608 - a constant
+        with db.cursor(row_factory=dict_row) as cursor:
+            head = cursor.execute(query, (self._gateway,)).fetchone()
         if head is None:
             raise InputError(f"the database has no log of gateway {self._gateway!r} any more", code="corrupt_log")
         return head
 
     def _locked_head(self, db: psycopg.Connection[Any]) -> dict[str, Any]:
-        query = "SELECT * FROM driftline_head WHERE gateway = %s FOR UPDATE"
-        head = db.execute(query, (self._gateway,)).fetchone()
-        if head is None:
-            raise InputError(f"the database has no log of gateway {self._gateway!r} any more", code="corrupt_log")
-        return dict(head)
-
-    def _check_fingerprint(self, db: psycopg.Connection[Any]) -> None:
-        found = db.execute(postgres_sql.FINGERPRINT).fetchone()
-        fingerprint = "" if found is None else found["concat_ws"]
-        db.execute(
-            "INSERT INTO driftline_head (gateway, log_id, fingerprint) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
-            (self._gateway, secrets.token_hex(8), fingerprint),
-        )
-        if self._locked_head(db)["fingerprint"] != fingerprint:
-            self._renew(db)
-            self._set(db, fingerprint=fingerprint)
+        return self._head(db, "FOR UPDATE")
 
     def _renew(self, db: psycopg.Connection[Any]) -> Identity:
         head = self._locked_head(db)
         renewed = Identity(secrets.token_hex(8), (head["log_id"], *head["was"]))
-        self._set(db, log_id=renewed.log_id, was=list(renewed.was), flushing=head["flushed"])
+        # The number of the configuration wakes listeners, whose cursors are worth nothing any more.
+        config, flushed = head["config"] + 1, head["flushed"]
+        self._set(db, log_id=renewed.log_id, was=list(renewed.was), flushing=flushed, config=config)
         return renewed
 
     def _judge(
@@ -442,7 +422,7 @@ class PostgresLog:
                 "INSERT INTO driftline_tables VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", (self._gateway, folded, name)
             )
 
-    def _store_rows(
+    def _replace_rows(
         self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection, *, anew: bool
     ) -> None:
         with self.writing() as db:
@@ -450,13 +430,13 @@ class PostgresLog:
             if (head["projected"], head["projected_rules"]) != (before.seq, before.rules):
                 return
             if anew:
-                for table in ("driftline_rows", "driftline_moments"):
+                for table in ("driftline_rows", "driftline_row_versions"):
                     db.execute(f"DELETE FROM {table} WHERE gateway = %s", (self._gateway,))  # noqa: S608 - constants
             folds = [(self._gateway, *key, row.fold) for key, row in rows.items()]
-            moments = [
+            versions = [
                 (self._gateway, *key, each.seq, each.live, each.watched)
                 for key, row in rows.items()
-                for each in row.moments
+                for each in row.versions
             ]
             with db.cursor() as cursor:
                 cursor.executemany(
@@ -464,7 +444,7 @@ class PostgresLog:
                     " ON CONFLICT (gateway, tbl, row_id) DO UPDATE SET fold = excluded.fold",
                     folds,
                 )
-                cursor.executemany("INSERT INTO driftline_moments VALUES (%s, %s, %s, %s, %s, %s)", moments)
+                cursor.executemany("INSERT INTO driftline_row_versions VALUES (%s, %s, %s, %s, %s, %s)", versions)
             self._set(db, projected=after.seq, projected_rules=after.rules)
 
     def _raise(self, name: str, value: int) -> None:
@@ -478,10 +458,6 @@ class PostgresLog:
             query = f"UPDATE driftline_head SET {assignments} WHERE gateway = %s"  # noqa: S608 - constants
             db.execute(query, (*values.values(), self._gateway))
 
-    def _wake(self) -> None:
-        with self._committed:
-            self._committed.notify_all()
-
     def _listen(self) -> None:
         if self._listener is None:
             self._listener = threading.Thread(target=self._hear, name="log-listener", daemon=True)
@@ -494,21 +470,17 @@ class PostgresLog:
                 with self._connect() as connection:
                     connection.execute(f"LISTEN {_CHANNEL}")
                     while not self._closing:
-                        for _ in connection.notifies(timeout=_POLL_SECONDS):
+                        for _ in connection.notifies(timeout=self._poll_seconds):
                             self._wake()
             except psycopg.Error:
-                time.sleep(_POLL_SECONDS)
+                time.sleep(self._poll_seconds)
+
+
+def _fingerprint(connection: psycopg.Connection[Any]) -> str:
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        found = cursor.execute(postgres_sql.FINGERPRINT).fetchone()
+    return "" if found is None else str(found[0])
 
 
 def _identity(head: Mapping[str, Any]) -> Identity:
     return Identity(head["log_id"], tuple(head["was"]))
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """The database's troubles as the gateway's: nothing was acknowledged, the client may try again."""
-    try:
-        yield
-    except psycopg.Error as error:
-        words = (str(error).splitlines() or [type(error).__name__])[0]
-        raise unavailable(f"the log cannot be used just now ({words})", type(error).__name__) from error

@@ -26,15 +26,16 @@ CREATE TABLE IF NOT EXISTS driftline_rows (
     gateway text NOT NULL, tbl text NOT NULL, row_id text NOT NULL, fold bytea NOT NULL,
     PRIMARY KEY (gateway, tbl, row_id)
 );
-CREATE TABLE IF NOT EXISTS driftline_moments (
+CREATE TABLE IF NOT EXISTS driftline_row_versions (
     gateway text NOT NULL, tbl text NOT NULL, row_id text NOT NULL, seq bigint NOT NULL, live boolean NOT NULL,
     watched text NOT NULL, PRIMARY KEY (gateway, tbl, row_id, seq)
 );
 """
-# Another one on connect: the database was restored, promoted or copied. A copy has this too, a failover changes it.
+# Another one on connect: the database was restored, promoted or copied. The timeline is read from the write-ahead log:
+# the control file tells the old one until the checkpoint after a promotion is done.
 FINGERPRINT = """
 SELECT concat_ws('.', (SELECT system_identifier FROM pg_control_system()),
-    (SELECT timeline_id FROM pg_control_checkpoint()),
+    ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int,
     (SELECT oid FROM pg_database WHERE datname = current_database()), 'driftline_log'::regclass::oid)
 """
 KNOWN = """

@@ -1,7 +1,7 @@
 """The merged state of every row, folded from the log behind the pushes; only kept while sync rules are set.
 
-Beside a row's fold stand its moments: whether it lived, and the columns that filters look at, each time that changed.
-With them a page of old records is judged as of their time. Moments are only ever added, so that a row with a hundred
+Beside a row's fold stand its versions: whether it lived, and the columns that filters look at, each time that changed.
+With them a page of old records is judged as of their time. Versions are only ever added, so that a row with a hundred
 thousand changes costs no more per change than any other.
 """
 
@@ -14,17 +14,17 @@ from typing import Any
 
 from driftline.deltas.merging import RowFold, RowKey
 from driftline.deltas.row_delta import RowDelta
-from driftline.gateway.log import DeltaLog, Projection, StoredMoment, StoredRow, read_all
+from driftline.gateway.log import DeltaLog, Projection, StoredRow, StoredVersion, read_all
 from driftline.gateway.push import stored_delta
 from driftline.gateway.rules import SyncRules
 
 _STEP = 2000  # records folded in one durable step, so that pushes get their turn
-_AT_FIRST, _AT_ONCE = 64, 1000  # moments read at a time: few for most pages, more for whoever reads on
+_AT_FIRST, _AT_ONCE = 64, 1000  # versions read at a time: few for most pages, more for whoever reads on
 _REMEMBERED = 50_000  # rows whose story is known up to where a caller stands
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class RowVersion:
     """From this sequence on the row lived or not, with these values in the columns that filters look at."""
 
     seq: int
@@ -34,11 +34,11 @@ class Moment:
 
 @dataclass(slots=True)
 class _IndexedRow:
-    """A row's fold, what was visible of it last, and the moments that are new."""
+    """A row's fold, what was visible of it last, and the versions that are new."""
 
     fold: RowFold = field(default_factory=RowFold)
     shown: tuple[bool, str] | None = None
-    moments: list[StoredMoment] = field(default_factory=list)
+    versions: list[StoredVersion] = field(default_factory=list)
 
     def add(self, seq: int, delta: RowDelta, watched: Sequence[str]) -> None:
         """Fold one more delta in."""
@@ -46,12 +46,12 @@ class _IndexedRow:
         self.note(seq, watched)
 
     def note(self, seq: int, watched: Sequence[str]) -> None:
-        """Add a moment if what filters look at has changed."""
+        """Add a version if what filters look at has changed."""
         state = self.fold.state()
         values = json.dumps({name: state.columns[name] for name in watched if name in state.columns})
         if self.shown != (state.live, values):
             self.shown = (state.live, values)
-            self.moments.append(StoredMoment(seq, state.live, values))
+            self.versions.append(StoredVersion(seq, state.live, values))
 
 
 @dataclass(slots=True)
@@ -61,30 +61,30 @@ class Story:
     `is_whole`: the row was visible whenever it lived, from its beginning on, so the caller has all its deltas.
     """
 
-    moments: Iterator[Moment]
-    sees: Callable[[Moment], bool]
-    before: Moment | None = None  # the last moment before the record that is looked at
+    versions: Iterator[RowVersion]
+    sees: Callable[[RowVersion], bool]
+    before: RowVersion | None = None  # the last version before the record that is looked at
     is_whole: bool = True
     _seen: bool = False
-    _next: Moment | None = None
+    _next: RowVersion | None = None
 
-    def at(self, seq: int) -> Moment | None:
-        """Go on to a record; the moment that holds after it."""
+    def at(self, seq: int) -> RowVersion | None:
+        """Go on to a record; the version that holds after it."""
         if self._next is None:
-            self._next = next(self.moments, None)
+            self._next = next(self.versions, None)
         while self._next is not None and self._next.seq < seq:
             self._pass(self._next)
-            self._next = next(self.moments, None)
+            self._next = next(self.versions, None)
         return self._next if self._next is not None and self._next.seq == seq else self.before
 
-    def _pass(self, moment: Moment) -> None:
-        if self.sees(moment):
+    def _pass(self, version: RowVersion) -> None:
+        if self.sees(version):
             self._seen = True
-        elif moment.live or not self._seen:
+        elif version.live or not self._seen:
             self.is_whole = False
-        self.before = moment
+        self.before = version
 
-    def bookmark(self) -> tuple[Moment | None, bool, bool]:
+    def bookmark(self) -> tuple[RowVersion | None, bool, bool]:
         """Where the story stands, to go on from there with the next page."""
         return self.before, self.is_whole, self._seen
 
@@ -94,7 +94,7 @@ class RowIndex:
 
     def __init__(self, log: DeltaLog) -> None:
         self._log = log
-        self._bookmarks: dict[tuple[int, str, RowKey], tuple[Moment | None, bool, bool]] = {}
+        self._bookmarks: dict[tuple[int, str, RowKey], tuple[RowVersion | None, bool, bool]] = {}
 
     def catch_up(self, rules: SyncRules, rules_number: int) -> int:
         """Fold everything that has arrived; the sequence that the index stands at."""
@@ -117,13 +117,13 @@ class RowIndex:
         stored = self._log.rows([key]).get(key)
         return RowFold() if stored is None else _read(stored).fold
 
-    def story(self, key: RowKey, seq: int, sees: Callable[[Moment], bool], view: tuple[int, str]) -> Story:
+    def story(self, key: RowKey, seq: int, sees: Callable[[RowVersion], bool], view: tuple[int, str]) -> Story:
         """The story of a row for a caller whose next record is at `seq`; `view` names rules and claims."""
         before, is_whole, seen = self._bookmarks.get((*view, key), (None, True, False))
         if before is not None and before.seq >= seq:  # the caller stands further back than another page of its
             before, is_whole, seen = None, True, False
         after = -1 if before is None else before.seq
-        return Story(self._moments(key, after), sees, before, is_whole, seen)
+        return Story(self._versions(key, after), sees, before, is_whole, seen)
 
     def remember(self, key: RowKey, story: Story, view: tuple[int, str]) -> None:
         """Keep how far a story was followed, so that the next page goes on from there."""
@@ -131,11 +131,11 @@ class RowIndex:
             self._bookmarks.clear()
         self._bookmarks[(*view, key)] = story.bookmark()
 
-    def _moments(self, key: RowKey, after: int) -> Iterator[Moment]:
+    def _versions(self, key: RowKey, after: int) -> Iterator[RowVersion]:
         size = _AT_FIRST
         while True:
-            found = self._log.moments(key, after, size)
-            yield from (Moment(each.seq, each.live, json.loads(each.watched)) for each in found)
+            found = self._log.versions(key, after, size)
+            yield from (RowVersion(each.seq, each.live, json.loads(each.watched)) for each in found)
             if len(found) < size:
                 return
             after, size = found[-1].seq, min(size * 2, _AT_ONCE)
@@ -180,7 +180,7 @@ def _written(row: _IndexedRow) -> StoredRow:
         "deleted": _plain_stamp(row.fold.deleted),
         "shown": row.shown,
     }
-    return StoredRow(json.dumps(plain).encode(), tuple(row.moments))
+    return StoredRow(json.dumps(plain).encode(), tuple(row.versions))
 
 
 def _plain_stamp(stamp: Any) -> Any:

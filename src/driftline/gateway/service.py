@@ -172,13 +172,13 @@ class Gateway:
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """What a scrape reads off the log and this process: name, help, value."""
-        bounds = self.log.bounds()
+        bounds, flushed = self.log.bounds(), self.log.flush_progress().flushed
         server_ms = self.server_hlc() >> 16
         lag = max((server_ms - (hlc >> 16) for hlc in list(self.last_seen.values())), default=0)
         return {
             "driftline_log_last_sequence": ("Newest sequence of the log.", bounds.last),
             "driftline_log_pruned_sequence": ("Everything up to this sequence is forgotten.", bounds.pruned),
-            "driftline_log_flushed_sequence": ("Everything up to this is in the lake.", self.log.marks().flushed),
+            "driftline_log_flushed_sequence": ("Everything up to this is in the lake.", flushed),
             "driftline_log_wal_bytes": ("Size of the write-ahead log.", self.log.size()),
             "driftline_feeds_open": ("Clients that listen to a feed or a long poll (this process).", self.feeds.open),
             "driftline_pending_deltas": ("Deltas waiting to be written (this process).", self.pending),
@@ -201,7 +201,7 @@ class Gateway:
         if self.settings.retention_days is None:
             return 0
         before = physical_ms() - round(self.settings.retention_days * 86_400_000)
-        upto = min(self.log.first_arrival_from(make_hlc(max(before, 0))) - 1, self.log.marks().flushed)
+        upto = min(self.log.first_arrival_from(make_hlc(max(before, 0))) - 1, self.log.flush_progress().flushed)
         self.follow_rows()
         removed = 0
         while (pruned := self.log.bounds().pruned) < upto:
@@ -232,7 +232,7 @@ class Gateway:
         self._upkeep.close()
         self._timer.close()
         try:
-            if self.log.marks().flushed < self.log.bounds().last:
+            if self.log.flush_progress().flushed < self.log.bounds().last:
                 self._flushed(self.lake.flush(wait=False, seconds=flush_seconds))
         except DriftlineError as error:
             self._flush_failed(error)

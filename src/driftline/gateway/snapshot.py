@@ -119,7 +119,7 @@ class Snapshots:
         return (_arrow_page if request.as_arrow else _json_page)(self._head(pins), pins, request, folder)
 
     def _begin(self, request: Request) -> Pins:
-        identity, flushed, made = self._log.identity(), self._log.marks().flushed, physical_ms()
+        identity, flushed, made = self._log.identity(), self._log.flush_progress().flushed, physical_ms()
         versions = self._store.versions()
         last = self._log.bounds().last
         names = {*versions, *self._log.table_names()}

@@ -10,7 +10,6 @@ import fcntl
 import json
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -21,34 +20,33 @@ import apsw
 from driftline.deltas.clock import Clock, check_drift, physical_ms
 from driftline.deltas.merging import RowKey
 from driftline.errors import DriftlineError, InputError
-from driftline.gateway.appending import check_horizon, first_reached, fresh_positions, new_tables, unknown_entries
+from driftline.gateway.appending import check_horizon, fresh_positions, new_tables, unknown_entries
 from driftline.gateway.log import (
     Appended,
-    Bounds,
     Entry,
     Identity,
-    Marks,
     Numbered,
-    Numbers,
     Projection,
     Record,
-    StoredMoment,
     StoredRow,
+    StoredVersion,
     Waiting,
     unavailable,
 )
-from driftline.gateway.sqlite_schema import moment_rows, prepare
+from driftline.gateway.log_numbers import NumberedLog
+from driftline.gateway.sqlite_schema import prepare, version_rows
 
 _SPAN_BITS = 12  # 4096 records share one "greatest hlc", so that `since` skips what is older
 _BUSY_MS = 10_000
 _CHECKPOINT_BYTES = 8 << 20
-_POLL_SECONDS = 0.1  # how late another process's commit is seen by whoever waits
 _COUNTED = 1_000_000  # deltas whose size is added up; more than that is more than enough to flush
 _COUNTER_OF: dict[Numbered, str] = {"config": "config", "rules": "rules_number"}
 
 
-class SqliteLog:
+class SqliteLog(NumberedLog):
     """A `DeltaLog` in a file, with the gateway's clock and small documents beside it."""
+
+    _poll_seconds = 0.1
 
     def __init__(self, path: Path, *, wall: Callable[[], int] | None = None, vfs: str | None = None) -> None:
         self._path = path
@@ -57,7 +55,7 @@ class SqliteLog:
         self._write_lock = threading.Lock()
         self._readers = threading.local()
         self._all_readers: list[apsw.Connection] = []
-        self._committed = threading.Condition()
+        super().__init__()
         with _explained(path):
             self._writer = self._connect()
             self._prepare()
@@ -77,7 +75,8 @@ class SqliteLog:
             _write_identity(db, renewed)
             counters = _read_counters(db)
             counters["flushing"] = counters["flushed"]
-            _write_counters(db, counters, ("flushing",))
+            counters["config"] += 1  # wakes listeners, whose cursors are worth nothing any more
+            _write_counters(db, counters, ("flushing", "config"))
         return renewed
 
     def append(self, batches: Sequence[Sequence[Entry]]) -> list[Appended | DriftlineError]:
@@ -99,7 +98,7 @@ class SqliteLog:
         check_drift(newest, self._wall())  # else it would carry the clock away, and every client's with it
         with self.writing() as db:
             counters = _read_counters(db)
-            fresh = unknown_entries(batch, partial(_known_op, db), counters["horizon"])
+            fresh = unknown_entries(batch, partial(_known_op, db))
             clock = Clock(self._wall, last=max(counters["clock"], newest))
             db.executemany("INSERT INTO tables VALUES (?, ?)", new_tables(fresh, partial(_known_table, db)).items())
             self._take(db, clock, counters, fresh, is_foreign=True)
@@ -116,26 +115,11 @@ class SqliteLog:
                 return _select(self.reader(), "seq > ? AND seq <= ?", (after, last), limit)
             return self._read_since(after, limit, last, since_hlc)
 
-    def arrival_at(self, seq: int) -> int | None:
-        """The arrival of the record with this sequence (0 for 0), None where it is not known any more."""
-        if seq == 0:
-            return 0
-        with _explained(self._path):
-            found: int | None = self.reader().execute("SELECT arrival FROM log WHERE seq = ?", (seq,)).get
-            if found is None and seq == self.counter("pruned"):
-                return self.counter("pruned_arrival") or None
-            return found
-
     def has(self, hlc: int, delta_id: bytes) -> bool:
         """Whether a delta is known."""
         with _explained(self._path):
             found = self.reader().execute("SELECT 1 FROM log WHERE hlc = ? AND delta_id = ?", (hlc, delta_id))
             return found.fetchone() is not None
-
-    def bounds(self) -> Bounds:
-        """How far the log reaches."""
-        counters = self._counters()
-        return Bounds(counters["pruned"], counters["last"], counters["horizon"])
 
     def prune(self, upto: int) -> int:
         """Forget records up to a sequence; deltas as old as those are refused from then on."""
@@ -154,55 +138,19 @@ class SqliteLog:
             _write_counters(db, counters, ("pruned", "pruned_arrival", "horizon"))
         return removed
 
-    def forget_below(self, hlc: int) -> None:
-        """Say that deltas with timestamps up to `hlc` were never here."""
-        self._raise_counter("horizon", hlc)
-
-    def first_arrival_from(self, hlc: int) -> int:
-        """The sequence of the first record that arrived at `hlc` or later; one past the end if none did."""
-        return first_reached(self.counter("pruned") + 1, self.counter("last") + 1, self.arrival_at, hlc)
-
     def table_names(self) -> list[str]:
         """The tables that deltas have spoken of."""
         with _explained(self._path):
             return [name for (name,) in self.reader().execute("SELECT name FROM tables ORDER BY name")]
 
-    def clock(self) -> int:
-        """The newest timestamp that the log has given or seen."""
-        return self.counter("clock")
-
-    def wait_past(self, seq: int, seconds: float) -> int:
-        """Wait until the log reaches past a sequence, or for so long; the newest sequence then."""
-        deadline = time.monotonic() + seconds
-        while True:
-            last = self.counter("last")
-            left = deadline - time.monotonic()
-            if last > seq or left <= 0:
-                return last
-            with self._committed:  # this process's commits are told, others' are found by looking
-                self._committed.wait(min(left, _POLL_SECONDS))
-
     # --- the way to the lake --------------------------------------------------------------------------------------
-
-    def marks(self) -> Marks:
-        """How far the lake has the log."""
-        counters = self._counters()
-        return Marks(counters["flushed"], counters["flushing"])
 
     def waiting(self) -> Waiting:
         """What is not in the lake yet."""
         query = "SELECT min(arrival), sum(length(body)) FROM (SELECT arrival, body FROM log WHERE seq > ? LIMIT ?)"
         with _explained(self._path):
-            oldest, size = next(self.reader().execute(query, (self.counter("flushed"), _COUNTED)))
+            oldest, size = next(self.reader().execute(query, (self._numbers()["flushed"], _COUNTED)))
         return Waiting(size or 0, None if oldest is None else oldest >> 16)
-
-    def note_flushing(self, target: int) -> None:
-        """Note durably that the range up to `target` is on its way."""
-        self._raise_counter("flushing", target)
-
-    def note_flushed(self, target: int) -> None:
-        """Note durably that the lake has everything up to `target`."""
-        self._raise_counter("flushed", target)
 
     def flush_again(self, after: int) -> None:
         """Note durably that the lake has nothing after this sequence any more."""
@@ -241,17 +189,7 @@ class SqliteLog:
             raised = [(_COUNTER_OF[each],) for each in bumped]
             db.executemany("UPDATE counters SET value = value + 1 WHERE name = ?", raised)
 
-    def numbers(self) -> Numbers:
-        """The numbers of the configuration."""
-        counters = self._counters()
-        return Numbers(counters["config"], counters["rules_number"])
-
     # --- rows -----------------------------------------------------------------------------------------------------
-
-    def projected(self) -> Projection:
-        """How far the rows are folded."""
-        counters = self._counters()
-        return Projection(counters["projected"], counters["projected_rules"])
 
     def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
         """The folds of those rows that have one."""
@@ -269,23 +207,15 @@ class SqliteLog:
             for name, row_id, body in self.reader().execute("SELECT name, row_id, body FROM rows"):
                 yield (name, row_id), StoredRow(bytes(body))
 
-    def moments(self, key: RowKey, after: int, limit: int) -> list[StoredMoment]:
-        """The moments of a row after a sequence, in order."""
-        query = """SELECT seq, live, watched FROM moments WHERE name = ? AND row_id = ? AND seq > ?
+    def versions(self, key: RowKey, after: int, limit: int) -> list[StoredVersion]:
+        """The versions of a row after a sequence, in order."""
+        query = """SELECT seq, live, watched FROM row_versions WHERE name = ? AND row_id = ? AND seq > ?
             ORDER BY seq LIMIT ?"""
         with _explained(self._path):
             rows = self.reader().execute(query, (*key, after, limit))
-            return [StoredMoment(seq, bool(live), watched) for seq, live, watched in rows]
+            return [StoredVersion(seq, bool(live), watched) for seq, live, watched in rows]
 
-    def store_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
-        """Replace folds and add moments, unless another process was as quick."""
-        self._store_rows(rows, before, after, anew=False)
-
-    def restart_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
-        """Like `store_rows`, after every fold and moment was removed."""
-        self._store_rows(rows, before, after, anew=True)
-
-    def _store_rows(
+    def _replace_rows(
         self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection, *, anew: bool
     ) -> None:
         with self.writing() as db:
@@ -293,10 +223,10 @@ class SqliteLog:
             if (counters["projected"], counters["projected_rules"]) != (before.seq, before.rules):
                 return
             if anew:
-                db.execute("DELETE FROM rows; DELETE FROM moments")
+                db.execute("DELETE FROM rows; DELETE FROM row_versions")
             folds = ((*key, row.fold) for key, row in rows.items())
             db.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", folds)
-            db.executemany("INSERT INTO moments VALUES (?, ?, ?, ?, ?)", moment_rows(rows))
+            db.executemany("INSERT INTO row_versions VALUES (?, ?, ?, ?, ?)", version_rows(rows))
             counters["projected"], counters["projected_rules"] = after.seq, after.rules
             _write_counters(db, counters, ("projected", "projected_rules"))
 
@@ -327,16 +257,17 @@ class SqliteLog:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def counter(self, name: str) -> int:
-        """A small number that lives with the log."""
+    def _numbers(self) -> Mapping[str, int]:
         with _explained(self._path):
-            return int(self.reader().execute("SELECT value FROM counters WHERE name = ?", (name,)).get)
+            counters = _read_counters(self.reader())
+        return {**counters, "rules": counters["rules_number"]}
 
-    def _counters(self) -> dict[str, int]:
+    def _arrival(self, seq: int) -> int | None:
         with _explained(self._path):
-            return _read_counters(self.reader())
+            found: int | None = self.reader().execute("SELECT arrival FROM log WHERE seq = ?", (seq,)).get
+        return found
 
-    def _raise_counter(self, name: str, value: int) -> None:
+    def _raise(self, name: str, value: int) -> None:
         with self.writing() as db:
             db.execute("UPDATE counters SET value = max(value, ?) WHERE name = ?", (value, name))
 
@@ -377,10 +308,6 @@ class SqliteLog:
         self._writer.execute("PRAGMA journal_mode = WAL")
         with self.writing() as db:
             prepare(db, self._path.name)
-
-    def _wake(self) -> None:
-        with self._committed:
-            self._committed.notify_all()
 
     def _append_batch(
         self, db: apsw.Connection, clock: Clock, counters: dict[str, int], batch: Sequence[Entry]

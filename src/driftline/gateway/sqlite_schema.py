@@ -11,7 +11,7 @@ import apsw
 
 from driftline.deltas.merging import RowKey
 from driftline.errors import InputError
-from driftline.gateway.log import StoredMoment, StoredRow
+from driftline.gateway.log import StoredRow, StoredVersion
 
 FORMAT_VERSION = 2
 
@@ -35,7 +35,7 @@ INSERT INTO documents VALUES ('was', '[]');
 CREATE TABLE IF NOT EXISTS rows (
     name TEXT NOT NULL, row_id TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (name, row_id)
 ) WITHOUT ROWID;
-CREATE TABLE moments (
+CREATE TABLE row_versions (
     name TEXT NOT NULL, row_id TEXT NOT NULL, seq INTEGER NOT NULL, live INTEGER NOT NULL, watched TEXT NOT NULL,
     PRIMARY KEY (name, row_id, seq)
 ) WITHOUT ROWID;
@@ -63,18 +63,18 @@ def prepare(db: apsw.Connection, name: str) -> None:
         db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
 
-def moment_rows(rows: Mapping[RowKey, StoredRow]) -> Iterator[tuple[Any, ...]]:
-    """The moments of rows as they are inserted."""
+def version_rows(rows: Mapping[RowKey, StoredRow]) -> Iterator[tuple[Any, ...]]:
+    """The versions of rows as they are inserted."""
     for key, row in rows.items():
-        yield from ((*key, each.seq, each.live, each.watched) for each in row.moments)
+        yield from ((*key, each.seq, each.live, each.watched) for each in row.versions)
 
 
 def _take_histories_out(db: apsw.Connection) -> None:
-    """Format 1 kept a row's moments inside its fold."""
+    """Format 1 kept a row's versions inside its fold."""
     for name, row_id, body in list(db.execute("SELECT name, row_id, body FROM rows")):
         plain = json.loads(body)
-        history = [StoredMoment(seq, live, json.dumps(columns)) for seq, live, columns in plain.pop("history")]
+        history = [StoredVersion(seq, live, json.dumps(columns)) for seq, live, columns in plain.pop("history")]
         shown = (history[-1].live, history[-1].watched) if history else None
         row = StoredRow(json.dumps({**plain, "shown": shown}).encode(), tuple(history))
         db.execute("UPDATE rows SET body = ? WHERE name = ? AND row_id = ?", (row.fold, name, row_id))
-        db.executemany("INSERT INTO moments VALUES (?, ?, ?, ?, ?)", moment_rows({(name, row_id): row}))
+        db.executemany("INSERT INTO row_versions VALUES (?, ?, ?, ?, ?)", version_rows({(name, row_id): row}))

@@ -1,6 +1,6 @@
 """What a caller under sync rules is sent for each record of the log.
 
-As long as a row has been visible in every moment of its life the caller has all its deltas, and gets the next one as
+As long as a row has been visible all its life the caller has all its deltas, and gets the next one as
 it is. Once the row was alive and hidden that chain is broken: from then on the caller gets the row's merged values,
 stamped with the time of arrival, which is greater than every timestamp before it and rises with the log. So a caller
 always ends at the merged state of the rows it may see, whatever arrives late.
@@ -23,7 +23,7 @@ from driftline.deltas.merging import RowFold, RowKey, stamp_of
 from driftline.deltas.row_delta import Op
 from driftline.gateway.log import Record
 from driftline.gateway.push import WireDelta, stored_delta, wire_delta
-from driftline.gateway.row_index import Moment, RowIndex, Story
+from driftline.gateway.row_index import RowIndex, RowVersion, Story
 from driftline.gateway.rules import SyncRules
 
 
@@ -85,12 +85,12 @@ class View:
         deleted = self._fold((delta.table, delta.rowId)).deleted
         return deleted is not None and stamp_of(stored_delta(record.body)) < deleted
 
-    def _sees(self, table: str, moment: Moment) -> bool:
-        return moment.live and self.rules.sees(table, moment.columns, self.claims, self.parameters)
+    def _sees(self, table: str, version: RowVersion) -> bool:
+        return version.live and self.rules.sees(table, version.columns, self.claims, self.parameters)
 
     def _merged(self, delta: WireDelta, record: Record, *, entering: bool) -> list[bytes]:
         present = self._fold((delta.table, delta.rowId)).state()
-        if not self._sees(delta.table, Moment(record.seq, present.live, present.columns)):
+        if not self._sees(delta.table, RowVersion(record.seq, present.live, present.columns)):
             return []  # a later record takes the row away again
         if entering or delta.op == "DELETE":
             whole = [ColumnDelta(name, value) for name, value in present.columns.items()]

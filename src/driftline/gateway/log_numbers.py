@@ -1,0 +1,116 @@
+"""What every store of the log does alike: it keeps a few numbers beside its records, and all questions about how far
+the log, its flushes and its rows have come are questions about these.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from driftline.deltas.merging import RowKey
+from driftline.gateway.appending import first_reached
+from driftline.gateway.log import Bounds, FlushProgress, Numbers, Projection, StoredRow
+
+
+class NumberedLog(ABC):
+    """The part of a `DeltaLog` that needs nothing but the store's numbers."""
+
+    _poll_seconds: ClassVar[float]  # how late another process's commit is seen by whoever waits
+
+    def __init__(self) -> None:
+        self._committed = threading.Condition()
+
+    @abstractmethod
+    def _numbers(self) -> Mapping[str, Any]:
+        """Every number by its name, as of now."""
+
+    @abstractmethod
+    def _raise(self, name: str, value: int) -> None:
+        """Make a number at least this, durably."""
+
+    @abstractmethod
+    def _arrival(self, seq: int) -> int | None:
+        """The arrival of a record that is still there."""
+
+    @abstractmethod
+    def _replace_rows(
+        self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection, *, anew: bool
+    ) -> None:
+        """Replace folds and add versions in one durable step, unless the rows are not at `before` any more."""
+
+    def arrival_at(self, seq: int) -> int | None:
+        """The arrival of the record with this sequence (0 for 0), None where it is not known any more."""
+        if seq == 0:
+            return 0
+        found = self._arrival(seq)
+        if found is None:
+            numbers = self._numbers()
+            return numbers["pruned_arrival"] or None if seq == numbers["pruned"] else None
+        return found
+
+    def bounds(self) -> Bounds:
+        """How far the log reaches."""
+        numbers = self._numbers()
+        return Bounds(numbers["pruned"], numbers["last"], numbers["horizon"])
+
+    def forget_below(self, hlc: int) -> None:
+        """Say that deltas with timestamps up to `hlc` were never here."""
+        self._raise("horizon", hlc)
+
+    def first_arrival_from(self, hlc: int) -> int:
+        """The sequence of the first record that arrived at `hlc` or later; one past the end if none did."""
+        bounds = self.bounds()
+        return first_reached(bounds.pruned + 1, bounds.last + 1, self.arrival_at, hlc)
+
+    def clock(self) -> int:
+        """The newest timestamp that the log has given or seen."""
+        return int(self._numbers()["clock"])
+
+    def wait_past(self, seq: int, seconds: float) -> int:
+        """Wait until the log reaches past a sequence, or for so long; the newest sequence then."""
+        deadline = time.monotonic() + seconds
+        while True:
+            last = int(self._numbers()["last"])
+            left = deadline - time.monotonic()
+            if last > seq or left <= 0:
+                return last
+            with self._committed:  # commits that this process hears of are told, others are found by looking
+                self._committed.wait(min(left, self._poll_seconds))
+
+    def flush_progress(self) -> FlushProgress:
+        """How far the lake has the log."""
+        numbers = self._numbers()
+        return FlushProgress(numbers["flushed"], numbers["flushing"])
+
+    def note_flushing(self, target: int) -> None:
+        """Note durably that the range up to `target` is on its way."""
+        self._raise("flushing", target)
+
+    def note_flushed(self, target: int) -> None:
+        """Note durably that the lake has everything up to `target`."""
+        self._raise("flushed", target)
+
+    def numbers(self) -> Numbers:
+        """The numbers of the configuration."""
+        numbers = self._numbers()
+        return Numbers(numbers["config"], numbers["rules"])
+
+    def projected(self) -> Projection:
+        """How far the rows are folded."""
+        numbers = self._numbers()
+        return Projection(numbers["projected"], numbers["projected_rules"])
+
+    def store_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
+        """Replace folds and add versions, unless another process was as quick."""
+        self._replace_rows(rows, before, after, anew=False)
+
+    def restart_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
+        """Like `store_rows`, after every fold and version was removed."""
+        self._replace_rows(rows, before, after, anew=True)
+
+    def _wake(self) -> None:
+        with self._committed:
+            self._committed.notify_all()
