@@ -187,6 +187,41 @@ def test_following_with_for(server: Server) -> None:
     one.close()
 
 
+def test_an_application_syncs_and_closes_while_it_follows(server: Server) -> None:
+    one, two = store(server, ":memory:", "a"), store(server, ":memory:", "b")
+    failures: list[BaseException] = []
+
+    def follow() -> None:
+        try:
+            for _ in one.follow():
+                pass
+        except BaseException as error:  # noqa: BLE001 - looked at below
+            failures.append(error)
+
+    following = threading.Thread(target=follow)
+    following.start()
+    for number in range(40):
+        one.put("todos", str(number), {"n": number})
+        two.put("todos", str(number), {"m": number})
+        (one if number % 2 else two).sync()
+    two.sync()
+    one.sync()
+    assert (one.pending, one.rows("todos")) == (0, {str(n): {"n": n, "m": n} for n in sorted(range(40), key=str)})
+    one.close()
+    following.join(20)
+    assert (following.is_alive(), failures) == (False, [])
+
+
+def test_a_page_is_taken_only_where_the_store_stands() -> None:
+    """As when a follower's event comes after a snapshot has replaced what the event goes on from."""
+    alone = Store(":memory:", "a")
+    made = RowDelta.make(op="INSERT", table="t", row_id="1", client_id="b", columns=[ColumnDelta("x", 1)], hlc=5)
+    assert alone.take([made], "two", 0, after="one") is None
+    assert (alone.rows("t"), alone.cursor) == ({}, None)
+    assert alone.take([made], "one", 0, after=None) == [Change("t", "1", {"x": 1})]
+    assert alone.cursor == "one"
+
+
 def test_following_with_async_for_over_a_restart(tmp_path: Path) -> None:
     with running(tmp_path / "data", "--rate-limit", "0") as server:
         port = server.url.rpartition(":")[2]

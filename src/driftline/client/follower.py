@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import queue
 import random
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from driftline.client.syncing import Connection, SyncReport, deltas_of, push_waiting
 from driftline.errors import DriftlineError, GatewayError
-from driftline.gateway.client import FeedReader
+from driftline.gateway.client import FeedReader, GatewayClient
 
 if TYPE_CHECKING:
     from driftline.client.store import Change, Store
@@ -55,6 +56,9 @@ class Follower:
                     raise
                 self._stopped.wait(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, _LONGEST_PAUSE)
+            except sqlite3.ProgrammingError:
+                if not self._stopped.is_set():  # else the store was closed under it, which ends it
+                    raise
 
     async def __aiter__(self) -> AsyncIterator[Change]:
         loop = asyncio.get_running_loop()
@@ -81,21 +85,22 @@ class Follower:
 
     def _listen(self) -> Iterator[Change]:
         """One connection of the feed, until it ends."""
-        client = self._connection.open()
-        self._reader = reader = client.feed(self._store.cursor or "")
+        client, position = self._connection.open(), self._store.cursor or ""
+        self._reader = reader = client.feed(position)
         threading.Thread(target=self._read, args=(reader,), name="feed", daemon=True).start()
         try:
             while not self._stopped.is_set():
                 kind, source, content = self._news.get()
                 if kind == "written":
-                    report = SyncReport()
-                    push_waiting(self._store, client, report)
-                    yield from report.changes
+                    yield from self._send(client)
                 elif source is not reader:
                     continue  # the rest of an earlier connection
                 elif kind == "deltas":
-                    deltas = deltas_of(content["deltas"])
-                    yield from self._store.take(deltas, content["cursor"], int(content["serverHlc"]))
+                    changes = self._taken(content, position)
+                    if changes is None:
+                        return  # the application has synced by itself: listen from where it stands
+                    position = content["cursor"]
+                    yield from changes
                 elif content is not None:
                     raise content
                 else:
@@ -103,6 +108,16 @@ class Follower:
                     return
         finally:
             reader.close()
+
+    def _send(self, client: GatewayClient) -> list[Change]:
+        report = SyncReport()
+        with self._store.sending:
+            push_waiting(self._store, client, report)
+        return report.changes
+
+    def _taken(self, event: dict[str, Any], position: str) -> list[Change] | None:
+        deltas = deltas_of(event["deltas"])
+        return self._store.take(deltas, event["cursor"], int(event["serverHlc"]), after=position)
 
     def _read(self, reader: FeedReader) -> None:
         ending: GatewayError | None = None

@@ -71,7 +71,7 @@ class Store:
         self._connection = Connection(url, gateway, client_id, token, dict(parameters or {}))
         self._wall = wall
         self._lock = threading.RLock()
-        self._syncing = threading.Lock()
+        self.sending = threading.Lock()  # two that send one queue at once would both be told what became of it
         self._followers: list[Follower] = []
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._prepare()
@@ -128,7 +128,7 @@ class Store:
 
     def sync(self) -> SyncReport:
         """Send what waits and fetch what is new; raises where the gateway cannot be reached, and nothing is lost."""
-        with self._syncing:
+        with self.sending:
             return sync(self, self._connection)
 
     async def sync_async(self) -> SyncReport:
@@ -175,16 +175,24 @@ class Store:
             self._db.execute("DELETE FROM queue WHERE n = ?", (number,))
             return _change((name, row_id), self._state((name, row_id)))
 
-    def take(self, deltas: Sequence[RowDelta], cursor: str, server_hlc: int) -> list[Change]:
-        """Fold a page in and move the cursor, in one step; the rows that look different now."""
+    def take(
+        self, deltas: Sequence[RowDelta], cursor: str, server_hlc: int, *, after: str | None
+    ) -> list[Change] | None:
+        """Fold in the page that follows a cursor and move on, in one step; the rows that look different now.
+
+        None, and nothing is taken, where the store stands elsewhere meanwhile: a follower and `sync` work side by side,
+        and a page that is put behind a snapshot it does not follow would leave a gap.
+        """
         with self.writing():
+            if self._meta("cursor") != after:
+                return None
             keys = list(dict.fromkeys((delta.table, delta.row_id) for delta in deltas))
             before = {key: self._state(key) for key in keys}
             self._fold_in(deltas)
             self._set_meta("cursor", cursor)
             self._observe(server_hlc)
-            after = {key: self._state(key) for key in keys}
-        return [_change(key, after[key]) for key in keys if after[key] != before[key]]
+            now = {key: self._state(key) for key in keys}
+        return [_change(key, now[key]) for key in keys if now[key] != before[key]]
 
     def begin_snapshot(self) -> None:
         """Forget what an earlier snapshot left that never came to its end."""

@@ -114,9 +114,14 @@ def begin_anew(store: Store, client: GatewayClient, report: SyncReport) -> None:
 
 
 def _pull(store: Store, client: GatewayClient, report: SyncReport) -> None:
-    for page in client.pull_all(cursor=store.cursor):
-        report.changes += store.take(page.deltas, page.cursor, page.server_hlc)
-        report.pulled += len(page.deltas)
+    has_more = True
+    while has_more:
+        after = store.cursor
+        page = client.pull(cursor=after)
+        changes = store.take(page.deltas, page.cursor, page.server_hlc, after=after)
+        has_more = page.has_more or changes is None  # None: a follower was quicker, go on behind it
+        report.changes += changes or []
+        report.pulled += 0 if changes is None else len(page.deltas)
 
 
 def _refused_position(error: GatewayError, count: int) -> int | None:
