@@ -1,0 +1,232 @@
+"""Clients that begin with a snapshot, at any time, end where one ends that read every delta.
+
+Everything of a gateway but its HTTP: a log, a lake, flushes, compactions, retention, rules, deltas from elsewhere; and
+stores as applications have them.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from driftline.client import Store
+from driftline.deltas import ColumnDelta, RowDelta, TableSchema
+from driftline.errors import GatewayError
+from driftline.gateway.auth import Caller
+from driftline.gateway.claiming import LakeTie
+from driftline.gateway.configuration import load_configuration
+from driftline.gateway.flush import Flusher
+from driftline.gateway.importing import import_foreign
+from driftline.gateway.lake_store import LakeStore
+from driftline.gateway.log import Appended
+from driftline.gateway.push import parse_push
+from driftline.gateway.reading import LogReader
+from driftline.gateway.row_index import RowIndex
+from driftline.gateway.rules import NO_RULES, SyncRules
+from driftline.gateway.snapshot import Request, Snapshots
+from driftline.gateway.sqlite_log import SqliteLog
+from driftline.lake import compact, register
+from driftline.lake.flushing import flush_content
+from gateway.crash_world import replayed
+
+GATEWAY = "gw-1"
+BASE = 1 << 40  # fixed, because ids (and so ties) depend on it
+SCHEMA = {"table": "todos", "columns": [{"name": "team", "type": "string"}, {"name": "x", "type": "number"}]}
+RULES: dict[str, dict[str, Any] | None] = {
+    "none": None,
+    "by team": {"column": "team", "op": "in", "value": "jwt:teams"},
+    "small": {"column": "x", "op": "lt", "value": 2},
+}
+CLAIMS: list[list[str]] = [["red"], ["red", "blue"], []]
+
+changes = st.tuples(
+    st.sampled_from(["INSERT", "UPDATE", "UPDATE", "UPDATE", "DELETE"]),
+    st.sampled_from(["1", "2", "3"]),
+    st.integers(1, 8),  # few timestamps, so that late arrivals and ties are common
+    st.fixed_dictionaries({}, optional={"team": st.sampled_from(["red", "blue"]), "x": st.integers(0, 3)}),
+)
+clients = st.integers(0, 1)
+actions = st.one_of(
+    st.tuples(st.just("push"), changes),
+    st.tuples(st.just("push"), changes),
+    st.tuples(st.just("push"), changes),
+    st.tuples(st.just("pull"), clients),
+    st.tuples(st.just("pull"), clients),
+    st.tuples(st.just("begin"), clients),
+    st.tuples(st.just("claims"), clients, st.sampled_from(CLAIMS)),
+    st.tuples(st.just("rules"), st.sampled_from(list(RULES))),
+    st.tuples(st.just("flush")),
+    st.tuples(st.just("flush")),
+    st.tuples(st.just("register")),
+    st.tuples(st.just("compact")),
+    st.tuples(st.just("prune"), st.integers(1, 4)),
+    st.tuples(st.just("foreign"), changes),
+)
+
+
+class Gateway:
+    """A gateway without its server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = SqliteLog(folder / "log")
+        self.store = LakeStore(str(folder / "lake"))
+        self.flusher = Flusher(LakeTie(self.log, self.store, GATEWAY, run="1"))
+        self.index = RowIndex(self.log)
+        self.reader = LogReader(self.log, self.index, GATEWAY, self.rules)
+        self.snapshots = Snapshots(self.log, self.store, folder / "snapshots")
+        self.accepted: list[dict[str, Any]] = []
+        self.filter: dict[str, Any] | None = None
+
+    def rules(self) -> tuple[SyncRules | None, int]:
+        configuration = load_configuration(self.log)
+        return configuration.rules, configuration.rules_number
+
+    def push(self, change: Any) -> None:
+        made = made_of(change, "a")
+        body = json.dumps({"clientId": "a", "deltas": [made.to_wire()]}).encode()
+        [result] = self.log.append([parse_push(body).entries])
+        # Refused: older than what is forgotten, or a DELETE with the id of an INSERT without columns.
+        self.accepted += [made.to_wire()] if isinstance(result, Appended) else []
+
+    def foreign(self, change: Any) -> None:
+        """Another way into the lake."""
+        made = made_of(change, "b")
+        flush_content(self.store.lake, "todos", [made], "other", f"other:{made.delta_id}", made.delta_id[:16])
+        import_foreign(self.log, self.store)
+        self.accepted.append(made.to_wire())
+
+    def flush(self) -> None:
+        self.flusher.flush()
+
+    def register(self) -> None:
+        register(self.store.lake, TableSchema.from_wire(SCHEMA))
+
+    def compact(self) -> None:
+        if any(fact.schema for fact in self.store.facts().values()):
+            compact(self.store.lake, "todos")
+
+    def prune(self, count: int) -> None:
+        """As a server forgets: rows are kept first, and only what the lake has goes."""
+        rules, number = self.rules()
+        self.index.catch_up(rules or NO_RULES, number)
+        self.log.prune(min(self.log.bounds().pruned + count, self.log.flush_progress().flushed))
+
+    def change_rules(self, name: str) -> None:
+        self.filter = RULES[name]
+        bucket = {"name": "b", "tables": ["todos"], "filters": [self.filter]}
+        body = None if self.filter is None else json.dumps({"version": 1, "buckets": [bucket]}).encode()
+        self.log.change_document("rules", lambda _: body, "config", "rules")
+
+    def expected(self, teams: list[str]) -> dict[str, dict[str, Any]]:
+        """The rows that a caller should have: replayed, then filtered, both by the bare rule."""
+        rows = replayed(self.accepted, "todos")
+        return {row: columns for row, columns in rows.items() if self._is_seen(columns, teams)}
+
+    def _is_seen(self, columns: Mapping[str, Any], teams: list[str]) -> bool:
+        if self.filter is None:
+            return True
+        if self.filter["column"] == "team":
+            return columns.get("team") in teams
+        return "x" in columns and columns["x"] < 2
+
+
+class Replica:
+    """A store, fed by hand instead of over HTTP."""
+
+    def __init__(self, gateway: Gateway, name: str) -> None:
+        self.gateway = gateway
+        self.store = Store(":memory:", name)
+        self.teams = CLAIMS[0]
+
+    @property
+    def caller(self) -> Caller:
+        return Caller("c", GATEWAY, claims={"teams": self.teams})
+
+    def begin(self) -> None:
+        self.store.begin_snapshot()
+        following, cursor = None, ""
+        while True:
+            rules, number = self.gateway.rules()
+            request = Request(following, 2, rules, number, self.caller.claims, {})
+            lines = [json.loads(line) for line in self.gateway.snapshots.page(request).splitlines()]
+            self.store.add_to_snapshot(lines[1:-1])
+            following, cursor = lines[-1]["end"]["next"], lines[-1]["end"]["cursor"]
+            if following is None:
+                break
+        self.store.end_snapshot(cursor, 0)
+
+    def pull(self) -> None:
+        """As clients do: from the cursor, and anew where that is refused."""
+        try:
+            self._pull()
+        except GatewayError as error:
+            if error.code != "MUST_REFETCH":
+                raise
+            self.begin()
+            self._pull()
+
+    def _pull(self) -> None:
+        has_more = True
+        while has_more:
+            after = self.store.cursor
+            start = {"since": "0"} if after is None else {"cursor": after}
+            page = self.gateway.reader.page(self.caller, {"limit": "2", **start})
+            deltas = [RowDelta.from_wire(json.loads(body)) for body in page.deltas]
+            assert self.store.take(deltas, page.cursor.encode(), 0, after=after) is not None
+            has_more = page.has_more
+
+
+def made_of(change: Any, client: str) -> RowDelta:
+    op, row, timestamp, columns = change
+    entries = [] if op == "DELETE" else [ColumnDelta(name, value) for name, value in columns.items()]
+    return RowDelta.make(op=op, table="todos", row_id=row, client_id=client, columns=entries, hlc=BASE + timestamp)
+
+
+def run(steps: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        gateway = Gateway(Path(folder))
+        replicas = [Replica(gateway, "one"), Replica(gateway, "two")]
+        for action, *more in steps:
+            match action:
+                case "pull":
+                    replicas[more[0]].pull()
+                case "begin":
+                    replicas[more[0]].begin()
+                case "claims":
+                    replicas[more[0]].teams = more[1]
+                case "rules":
+                    gateway.change_rules(more[0])
+                case _:
+                    getattr(gateway, action)(*more)
+        late = Replica(gateway, "late")
+        late.begin()
+        for replica in (*replicas, late):
+            replica.pull()
+            assert replica.store.rows("todos") == gateway.expected(replica.teams)
+        gateway.log.close()
+
+
+def test_what_reaches_the_lake_below_the_forgotten_is_pulled_too() -> None:
+    """A load of an older day comes to the lake after the log has forgotten newer deltas."""
+    newer, older = ("INSERT", "1", 5, {"x": 1}), ("INSERT", "2", 3, {"x": 1})
+    run([("push", newer), ("pull", 0), ("flush",), ("prune", 1), ("foreign", older)])
+
+
+@settings(max_examples=12)
+@given(st.lists(actions, min_size=8, max_size=24))
+def test_whoever_begins_with_a_snapshot_converges(steps: list[Any]) -> None:
+    run(steps)
+
+
+@pytest.mark.faults
+@settings(max_examples=150)
+@given(st.lists(actions, min_size=5, max_size=40))
+def test_whoever_begins_with_a_snapshot_converges_at_length(steps: list[Any]) -> None:
+    run(steps)
