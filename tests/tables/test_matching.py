@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from driftline.tables import local_run
 from driftline.tables.engines import DiffJob
+from driftline.tables.key_pairs import key_pairs
 from driftline.tables.local import LocalPlan, run_vectorized
 from driftline.tables.matching import Duplicate, HashCollision, match_keyed
 from driftline.tables.options import check_options
@@ -37,6 +40,23 @@ def test_duplicates_are_found_with_and_without_a_partner() -> None:
     assert match_keyed(twice, hashes()).duplicate_a == Duplicate(repeated=6, first=4)
     assert match_keyed(twice, hashes((1, 1, 0, 0, 0))).duplicate_a == Duplicate(repeated=6, first=4)
     assert match_keyed(hashes((1, 1, 0, 0, 0)), twice).duplicate_b == Duplicate(repeated=6, first=4)
+
+
+# Many keys share their low bits, so that they push each other out of their slots round after round.
+keys = st.lists(st.builds(lambda high, low: high << 59 | low, st.integers(0, 31), st.integers(0, 3)), max_size=40)
+
+
+@settings(max_examples=200, deadline=None)
+@given(keys_a=keys, keys_b=keys)
+def test_pairs_of_keys_are_those_of_a_plain_search(keys_a: list[int], keys_b: list[int]) -> None:
+    found = key_pairs(np.array(keys_a, np.uint64), np.array(keys_b, np.uint64))
+    if len(set(keys_b)) < len(keys_b):
+        assert found is None
+        return
+    assert found is not None
+    expected = {(at, keys_b.index(key)) for at, key in enumerate(keys_a) if key in keys_b}
+    assert set(zip(*(part.tolist() for part in found), strict=True)) == expected
+    assert len(found[0]) == len(expected)
 
 
 def test_a_collision_starts_the_run_again_with_other_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import polars as pl
 
 from driftline.tables.cell_columns import measure_count, within
 from driftline.tables.cells import CellRule
+from driftline.tables.key_pairs import key_pairs
 from driftline.tables.matching_rows import match_alike
 from driftline.tables.row_hashes import EXACT, KEY, KEY_2, MEASURES, PLACE, ROW, ROW_2, Numbers, RowHashes, hash_columns
 from driftline.tables.stats import Stats
@@ -87,14 +88,13 @@ def match_keyed(
 ) -> Matches:
     """Match rows by key; duplicate keys end the matching, as there will be an error."""
     a, b = hash_columns(hashes_a), hash_columns(hashes_b)
-    keys_a, keys_b = pl.Series(a[KEY]), pl.Series(b[KEY])
-    # Before joining, as a key that repeats on both sides would multiply. Now every row of A has at most one partner.
-    if _has_duplicates(keys_b):
+    pairs = key_pairs(a[KEY], b[KEY])
+    if pairs is None:
         return Matches(duplicate_a=first_duplicate(a), duplicate_b=first_duplicate(b))
-    in_a, in_b = _pairs(keys_a, keys_b)
-    only_a, only_b = _others(in_a, len(keys_a)), _others(in_b, len(keys_b))
+    in_a, in_b = pairs
+    only_a, only_b = _others(in_a, a.shape[1]), _others(in_b, b.shape[1])
     # A key that repeats in A either shares its partner in B or has none.
-    if len(keys_b) - np.count_nonzero(only_b) != len(in_b) or _has_duplicates(keys_a.filter(pl.Series(only_a))):
+    if b.shape[1] - np.count_nonzero(only_b) != len(in_b) or _has_duplicates(a[KEY][only_a]):
         return Matches(duplicate_a=first_duplicate(a), duplicate_b=first_duplicate(b))
     if (a[KEY_2][in_a] != b[KEY_2][in_b]).any():
         raise HashCollision
@@ -126,7 +126,9 @@ def match_groups(
     repeated = _repeated_keys(a, b)
     single_a, single_b = _is_single(a, repeated), _is_single(b, repeated)
     at_a, at_b = np.flatnonzero(single_a), np.flatnonzero(single_b)
-    in_a, in_b = _pairs(pl.Series(a[KEY][at_a]), pl.Series(b[KEY][at_b]))
+    pairs = key_pairs(a[KEY][at_a], b[KEY][at_b])
+    assert pairs is not None, "every key is there once"
+    in_a, in_b = pairs
     if (a[KEY_2][at_a[in_a]] != b[KEY_2][at_b[in_b]]).any():
         raise HashCollision
     met = [_Met(at_a[in_a], at_b[in_b], at_a[_others(in_a, len(at_a))], at_b[_others(in_b, len(at_b))])]
@@ -199,14 +201,6 @@ def _judged(a: Numbers, b: Numbers, met: _Met, emit_unchanged: bool, verdict: Ve
     )
 
 
-def _pairs(keys_a: pl.Series, keys_b: pl.Series) -> tuple[_Index, _Index]:
-    """The positions in A and in B of every key that both have; keys are unique on both sides."""
-    left = pl.LazyFrame({"key": keys_a}).with_row_index("in_a")
-    right = pl.LazyFrame({"key": keys_b}).with_row_index("in_b")
-    pairs = left.join(right, on="key", how="inner").select("in_a", "in_b").collect()
-    return pairs["in_a"].to_numpy(), pairs["in_b"].to_numpy()
-
-
 def _others(positions: _Index, length: int) -> _Mask:
     """A mask of the positions that are not listed."""
     mask = np.ones(length, dtype=np.bool_)
@@ -263,8 +257,9 @@ def first_duplicate(hashes: Numbers) -> Duplicate | None:
     return Duplicate(int(repeated), int(first))
 
 
-def _has_duplicates(keys: pl.Series) -> bool:
-    return keys.n_unique() != len(keys)
+def _has_duplicates(keys: Numbers) -> bool:
+    ordered = np.sort(keys)
+    return bool((ordered[1:] == ordered[:-1]).any())
 
 
 def _numbered(hashes: Numbers) -> pl.DataFrame:
