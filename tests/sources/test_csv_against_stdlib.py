@@ -6,12 +6,14 @@ import csv
 import io
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from driftline.errors import TableError
+from driftline.sources import csv_splits
 from driftline.sources.csv_exact import read_records, rewrite_soundly
 from driftline.sources.csv_quotes import blank_records, count_quotes, quoting_is_sound, record_ends
 from driftline.sources.formats.csv import CsvSource
@@ -96,16 +98,22 @@ def widths_checked(reading: list[list[str]] | str) -> list[list[str]] | str:
 
 
 @settings(max_examples=250, deadline=None)
-@given(content=st.one_of(soup, mostly_sound_csv()), split_bytes=st.integers(1, 40))
-@example(content=b"", split_bytes=1)
-@example(content=b"\xef\xbb\xbf", split_bytes=1)
-@example(content=b"h\n\xef\xbb\xbf\n", split_bytes=1)
-@example(content=b"\r\n\r\n", split_bytes=1)
-@example(content=b'"a\r\n"\r\n"b"\r\n', split_bytes=3)
-@example(content=b'h\n"', split_bytes=1)
-@example(content=b'h,i\n"x,y\nz","w"\n\n', split_bytes=5)
-def test_quick_reading_equals_the_standard_library(content: bytes, split_bytes: int) -> None:
-    assert quick_reading(content, split_bytes) == widths_checked(exact_reading(content))
+@given(
+    content=st.one_of(soup, mostly_sound_csv()),
+    split_bytes=st.integers(1, 40),
+    guess_bytes=st.sampled_from([3, 8, 20, 1 << 16]),
+)
+@example(content=b"", split_bytes=1, guess_bytes=8)
+@example(content=b"\xef\xbb\xbf", split_bytes=1, guess_bytes=8)
+@example(content=b"h\n\xef\xbb\xbf\n", split_bytes=1, guess_bytes=8)
+@example(content=b"\r\n\r\n", split_bytes=1, guess_bytes=8)
+@example(content=b'"a\r\n"\r\n"b"\r\n', split_bytes=3, guess_bytes=8)
+@example(content=b'h\n"', split_bytes=1, guess_bytes=8)
+@example(content=b'h,i\n"x,y\nz","w"\n\n', split_bytes=5, guess_bytes=8)
+@example(content=b'h\n"' + b"a\n" * 30 + b'"\n1\n', split_bytes=7, guess_bytes=8)  # every guess is wrong
+def test_quick_reading_equals_the_standard_library(content: bytes, split_bytes: int, guess_bytes: int) -> None:
+    with mock.patch.object(csv_splits, "_GUESS_BYTES", guess_bytes):
+        assert quick_reading(content, split_bytes) == widths_checked(exact_reading(content))
 
 
 @settings(max_examples=30, deadline=None)
@@ -122,6 +130,7 @@ def test_sound_quoting_means_that_parity_finds_the_records(content: bytes) -> No
     if not content or content.startswith(b"\xef\xbb\xbf") or not quoting_is_sound(content):
         return
     ends = record_ends(content).tolist()
+    assert record_ends(content, len(ends)).tolist() == ends
     pieces = [content[start:end] for start, end in zip([0, *ends], ends, strict=False)]
     expected = [record or [""] for record in csv.reader(io.StringIO(content.decode(), newline=""), strict=True)]
     assert [_only_record(piece) for piece in pieces] == expected

@@ -51,10 +51,17 @@ def _without_blank_cells(table: pa.Table) -> ParsedRange:
 
 
 def pick_records(
-    data: bytes, records: npt.NDArray[np.int64], header: Sequence[str], reading: CsvReading | None = None
+    data: bytes,
+    records: npt.NDArray[np.int64],
+    header: Sequence[str],
+    reading: CsvReading | None = None,
+    held: int | None = None,
 ) -> pa.Table:
-    """The given records (counted from 0, in this order) of a range that has been parsed before without complaint."""
-    ends = record_ends(data)
+    """The given records (counted from 0, in this order) of a range that has been parsed before without complaint.
+
+    `held` is the number of records in the range, where it is known.
+    """
+    ends = record_ends(data, held)
     if len(records) * _FEW > len(ends):
         return parse_range(data, header, reading).take(records)
     starts = np.concatenate([[0], ends[:-1]])

@@ -21,6 +21,7 @@ from driftline.sources.strict_csv import parse_records
 
 _COUNT_CHUNK = 1 << 20
 _WINDOW = 1 << 16
+_GUESS_BYTES = 1 << 16  # what is looked at to tell a line end between records from one inside a cell
 _LARGEST_HEADER = 64 << 20
 _SAMPLE_BYTES = 1 << 16
 _HEAD_BYTES = 32 << 10
@@ -65,9 +66,9 @@ class CsvSplit:
         """All rows as string columns."""
         return parse_range(self.range.read(), self.header, self.reading)
 
-    def pick(self, records: Any) -> Any:
+    def pick(self, records: Any, held: int | None = None) -> Any:
         """Some rows as string columns."""
-        return pick_records(self.range.read(), records, self.header, self.reading)
+        return pick_records(self.range.read(), records, self.header, self.reading, held)
 
     def count(self) -> Counted:
         """The number of records, without parsing them where each is a row."""
@@ -96,8 +97,15 @@ class Layout:
     blank: int = 0  # records that were left out before the first
 
 
-def plan_file(file: InputFile, reading: CsvReading, target_bytes: int, pool: Executor | None = None) -> Layout:
-    """Read the first record and cut the data into ranges of about `target_bytes`."""
+def plan_file(
+    file: InputFile, reading: CsvReading, target_bytes: int, pool: Executor | None = None, *, guess: bool = False
+) -> Layout:
+    """Read the first record and cut the data into ranges of about `target_bytes`.
+
+    With `guess` no quote is counted: a line end that looks like the end of a record is taken for one. The reader of
+    the ranges notices a wrong guess: the first range that ends inside a cell has an odd number of quotes, which is not
+    sound, and then the file is to be planned without guessing.
+    """
     if reading.encoding != UTF_8:
         return Layout(None, ())
     with explain_io_errors(file.name), file.open(buffered=False) as stream:
@@ -108,7 +116,9 @@ def plan_file(file: InputFile, reading: CsvReading, target_bytes: int, pool: Exe
         if found is None:
             return Layout(None, ())
         first, end = found
-        boundaries = _boundaries(file, stream, begin if reading.no_header else end, target_bytes, pool)
+        data_start = begin if reading.no_header else end
+        guessed = _guessed_boundaries(file, stream, data_start, target_bytes, reading.delimiter) if guess else None
+        boundaries = guessed or _boundaries(file, stream, data_start, target_bytes, pool)
     return Layout(first, tuple(ByteRange(file, *pair) for pair in pairwise(boundaries)), blank)
 
 
@@ -149,6 +159,21 @@ def _boundaries(file: InputFile, stream: BinaryIO, start: int, target_bytes: int
             boundary = next_record_end(stream, position, inside_quotes=quotes_so_far % 2 == 1)
             if boundary < file.size:
                 boundaries.append(boundary)
+    return [*boundaries, file.size] if file.size > start else boundaries
+
+
+def _guessed_boundaries(
+    file: InputFile, stream: BinaryIO, start: int, target_bytes: int, delimiter: str
+) -> list[int] | None:
+    """As `_boundaries`, told by the lines behind each place alone; None where those do not look like records."""
+    boundaries = [start]
+    for position in range(start + target_bytes, file.size, target_bytes):
+        window = read_exactly(stream, position, _GUESS_BYTES)
+        first_end, last_end = window.find(b"\n") + 1, window.rfind(b"\n") + 1
+        if first_end == last_end or not quoting_is_sound(window[first_end:last_end], delimiter):
+            return None
+        if boundaries[-1] < position + first_end < file.size:
+            boundaries.append(position + first_end)
     return [*boundaries, file.size] if file.size > start else boundaries
 
 

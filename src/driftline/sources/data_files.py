@@ -6,7 +6,6 @@ deleted rows are masked.
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,8 @@ from driftline.sources.port import Counted, FileFingerprint, ParsedRange, SplitS
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import pyarrow as pa
 
 _HEAD_ROWS = 6144
@@ -129,7 +130,7 @@ class DataFileSplit:
         table = json_columns(self._read())
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: Any) -> Any:
+    def pick(self, records: Any, held: int | None = None) -> Any:
         """Some rows."""
         from driftline.sources.csv_parse import take_records
         from driftline.sources.json_cells import json_columns

@@ -10,7 +10,6 @@ Engines, the pipeline and the survey ask these questions and never what kind of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -20,6 +19,8 @@ from driftline.sources.input_file import InputFile
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
@@ -142,8 +143,8 @@ class Split(Protocol):
     def read(self) -> ParsedRange:
         """All rows as Arrow columns, or what is wrong with them."""
 
-    def pick(self, records: Any) -> Any:
-        """Some rows (a NumPy array of numbers from 0, ascending) as an Arrow table."""
+    def pick(self, records: Any, held: int | None = None) -> Any:
+        """Some rows (a NumPy array of numbers from 0, ascending) as an Arrow table; `held` records are in the split."""
 
     def count(self) -> Counted:
         """The numbers of records and of rows."""
@@ -188,12 +189,12 @@ class ParsedRange:
         return take_records(self.table, records if self.numbers is None else self.numbers.searchsorted(records))
 
 
-class KeptSplit:
-    """A split that is being read already and stays in memory, so that picking rows needs no second reading."""
+class EarlySplit:
+    """A split that is being read already, before anybody asks for it."""
 
     def __init__(self, split: Split, pool: Executor) -> None:
         self.split = split
-        self._reading = pool.submit(split.read)
+        self._reading: Future[ParsedRange] | None = pool.submit(split.read)
 
     @property
     def size(self) -> int:
@@ -206,12 +207,13 @@ class KeptSplit:
         return self.split.files
 
     def read(self) -> ParsedRange:
-        """The result of the reading that was begun."""
-        return self._reading.result()
+        """The result of the reading that was begun; it is handed out once and not kept."""
+        reading, self._reading = self._reading, None
+        return self.split.read() if reading is None else reading.result()
 
-    def pick(self, records: Any) -> Any:
-        """Some rows of what is in memory."""
-        return self.read().take(records)
+    def pick(self, records: Any, held: int | None = None) -> Any:
+        """As the split: reading a few rows again is cheaper than keeping all of them."""
+        return self.split.pick(records, held)
 
     def count(self) -> Counted:
         """As the split."""
@@ -240,11 +242,11 @@ class SplitSide:
         return sum(split.size for split in self.splits)
 
     def read_ahead(self, pool: Executor, limit_bytes: int) -> tuple[SplitSide, int]:
-        """The same side with its first splits kept in memory, up to a limit, and what is left of the limit."""
+        """The same side with its first splits being read, up to a limit, and what is left of the limit."""
         splits: list[Split] = []
         for split in self.splits:
             limit_bytes -= split.size
-            splits.append(KeptSplit(split, pool) if limit_bytes > 0 else split)
+            splits.append(EarlySplit(split, pool) if limit_bytes > 0 else split)
         return replace(self, splits=splits), max(limit_bytes, 0)
 
 

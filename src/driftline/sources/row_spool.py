@@ -44,7 +44,7 @@ class SpooledBatch:
         table = self._read()
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: Any) -> Any:
+    def pick(self, records: Any, held: int | None = None) -> Any:
         """Some rows."""
         return take_records(self._read(), np.asarray(records))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +21,8 @@ from driftline.tables.reference import diff_tables
 from driftline.tables.stats import Stats
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     from driftline.sources.port import SplitSide
     from driftline.tables.local_run import LocalRun
 
@@ -29,7 +32,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 SMALL_BYTES = 512 << 10  # both files together; plain Python is done before Polars is imported
-_KEPT_BYTES = 64 << 20  # of the files' bytes: about what is parsed while Polars is imported
+_EARLY_BYTES = 64 << 20  # of the files' bytes: about what is parsed while Polars is imported
 _RANGE_BYTES = 12 << 20  # rows of one range of the output; encoding them takes about ten times as much
 _HASH_BYTES = 192 << 20  # held as many small arrays; beyond it appending to files is faster and takes half the memory
 _BASE_BYTES = 200 << 20  # what Python, Arrow and Polars take for themselves
@@ -41,8 +44,8 @@ class LocalPlan:
 
     threads: int = field(default_factory=lambda: os.cpu_count() or 1)
     split_bytes: int = 8 << 20
-    kept_bytes: int = _KEPT_BYTES
-    bucket_rows: int = 400_000
+    early_bytes: int = _EARLY_BYTES
+    bucket_rows: int = 130_000
     range_bytes: int = _RANGE_BYTES
     hash_bytes: int = _HASH_BYTES
     chunk_bytes: int = 1 << 30
@@ -56,8 +59,8 @@ class LocalPlan:
         return cls(
             threads=threads,
             split_bytes=piece,
-            kept_bytes=min(_KEPT_BYTES, free // 6),
-            bucket_rows=max(10_000, piece // 24),
+            early_bytes=min(_EARLY_BYTES, free // 6),
+            bucket_rows=max(10_000, piece // 64),
             range_bytes=min(_RANGE_BYTES, piece),
             hash_bytes=min(_HASH_BYTES, free // 4),
             chunk_bytes=free // 8,
@@ -103,11 +106,14 @@ def _run_plainly(a: Source, b: Source, job: DiffJob, write: Write) -> Stats:
 def _run_kernels(
     a: Source, b: Source, job: DiffJob, write: Write, workspace: Workspace, plan: LocalPlan | None
 ) -> Stats:
+    from concurrent.futures import ThreadPoolExecutor
+
     sizes = plan or LocalPlan.within(job.memory or default_limit())
     with ThreadPoolExecutor(sizes.threads) as pool:
         try:
-            sides = _begin_reading(a, b, sizes, workspace, pool)
-            running = _import_run()(job, sizes, workspace, pool)
+            with _without_collection():
+                sides = _begin_reading(a, b, sizes, workspace, pool)
+                running = _import_run()(job, sizes, workspace, pool)
             matched = running.match(a, b, sides)
             compared, changes = matched.plan.compared, Counter[str]()
             write(event_line(schema_event(compared)))
@@ -131,9 +137,21 @@ def _begin_reading(
     side_b = b.lay_out("B", sizes.split_bytes, workspace, pool)
     if side_a is None or side_b is None:
         return None
-    side_a, left = side_a.read_ahead(pool, sizes.kept_bytes)
+    side_a, left = side_a.read_ahead(pool, sizes.early_bytes)
     side_b, _ = side_b.read_ahead(pool, left)
     return side_a, side_b
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """No garbage collection while modules are imported: they make many objects, and all of them stay."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _import_run() -> type[LocalRun]:

@@ -119,6 +119,8 @@ class LocalRun:
                 for bucket, hashes in self._buckets(hashed, owner.total_rows, plan):
                     store.add(owner.side, bucket, hashes)
                 owner.note(hashed)
+                if not owner.sound:
+                    break  # nothing more can be learned this way
                 self.job.tracker.advance(owner.layout.splits[hashed.number].size)
         return found_a, found_b
 
@@ -169,7 +171,7 @@ class LocalRun:
         stores = [ChunkStore(self.workspace, self.sizes.chunk_bytes) for _ in "AB"]
         picks_a, picks_b = _picks(matched.a, matched.wanted_a), _picks(matched.b, matched.wanted_b)
         owners = [stores[0]] * len(picks_a) + [stores[1]] * len(picks_b)
-        work = ((*pick, matched.plan) for pick in [*picks_a, *picks_b])
+        work = ((*pick, matched.plan, held) for *pick, held in [*picks_a, *picks_b])
         rows = len(matched.wanted_a) + len(matched.wanted_b)
         with self.job.tracker.phase("fetch", total=rows, unit="rows"):
             for store, chunk in zip(owners, ordered_map(self.pool, pick_rows, work, self.sizes.threads), strict=True):
@@ -178,13 +180,14 @@ class LocalRun:
         return stores[0], stores[1]
 
 
-def _picks(side: HashedSide, wanted: SelectedRows) -> list[tuple[Split, Side, SelectedRows, int]]:
-    """The splits that hold wanted rows, with those rows and the number of the split's first record."""
+def _picks(side: HashedSide, wanted: SelectedRows) -> list[tuple[Split, Side, SelectedRows, int, int]]:
+    """The splits that hold wanted rows, with those rows, the number of the first record, and how many there are."""
+    first, held = side.first_records, np.diff(side.first_records).tolist()
     wanted = wanted[np.argsort(wanted["place"])]
     numbers = np.arange(len(side.layout.splits) + 1, dtype=np.uint64)
     borders = np.searchsorted(split_of(wanted["place"]), numbers)
     return [
-        (split, side.side, wanted[borders[number] : borders[number + 1]], side.first_records[number])
+        (split, side.side, wanted[borders[number] : borders[number + 1]], first[number], held[number])
         for number, split in enumerate(side.layout.splits)
         if borders[number] < borders[number + 1]
     ]

@@ -7,7 +7,6 @@ which every field is quoted, and that is split (tables §2).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -29,6 +28,8 @@ from driftline.sources.port import (
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from driftline.sources.csv_splits import ByteRange
 
 _TAB_SUFFIXES = (".tsv", ".tab")
@@ -69,6 +70,7 @@ class CsvSource:
 
     files: tuple[InputFile, ...]
     reading: CsvReading = field(default_factory=CsvReading)
+    counted: bool = field(default=False, compare=False)  # splits are told by counting quotes, no longer by a guess
     format: str = "csv"
     typed: bool = False
     seekable: bool = True
@@ -160,7 +162,8 @@ class CsvSource:
         """Byte ranges, or None where a header cannot be read the quick way."""
         from driftline.sources.csv_splits import CsvSplit, plan_file, record_bytes
 
-        layouts = [plan_file(file, self.reading, split_bytes, pool) for file in self.files]
+        guess = not self.counted
+        layouts = [plan_file(file, self.reading, split_bytes, pool, guess=guess) for file in self.files]
         first = layouts[0].first
         if first is None or any(layout.first is None for layout in layouts):
             return None
@@ -184,7 +187,7 @@ class CsvSource:
     def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> CsvSource:
         """The same side with every file provably sound; raises what the strict reader finds wrong."""
         files = tuple(self._normalized_file(file, side, workspace, pool) for file in self.files)
-        return replace(self, files=files, reading=replace(self.reading, encoding=UTF_8))
+        return replace(self, files=files, reading=replace(self.reading, encoding=UTF_8), counted=True)
 
     def _normalized_file(self, file: InputFile, side: str, workspace: Workspace, pool: Executor | None) -> InputFile:
         from driftline.sources.csv_splits import plan_file
