@@ -1,4 +1,9 @@
-"""Cell equality for whole columns: the functions of `cells`, each asked once for every value that occurs."""
+"""Cell equality for whole columns: what `cells` decides for one cell, decided for many.
+
+Where a rule is the same for most cells of a column (plain decimals, text of ASCII letters) it is written a second time
+below as operations on columns; every other cell is given to the functions of `cells`, once for every value that
+occurs. Tests hold both ways to the same forms.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +14,59 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftline.tables.cells import NUMBER, CellRule, Tolerance, number_of, seconds_of
+from driftline.tables.cells import (
+    EXPONENT_DIGITS,
+    EXPONENT_SHIFT,
+    NULL,
+    NUMBER,
+    SPACE,
+    TEXT,
+    CellRule,
+    Tolerance,
+    number_of,
+    seconds_of,
+)
 
 Numbers = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 _TIMES = ("4", "5", "6")
 _BILLION = 10**9
+_LONGEST_QUICK_NUMBER = 300  # characters; so short, an exponent that gives a finite number has few digits
+_PLAIN_DECIMAL = r"^[+-]?[0-9]{1,200}(?:\.[0-9]{0,200})?$"
 
 
 def form_column(cells: pl.Series, rule: CellRule, *, typed: bool) -> pl.Series:
     """The forms of a column's cells."""
     if rule.is_exact:
         return cells
-    return _mapped(cells, rule.form_of_json if typed else rule.form, pl.String)
+    of_cell = rule.form_of_json if typed else rule.form
+    if rule.kind == "number":
+        quick = _decimal_forms(cells, rule)
+    elif rule.kind in (None, "text") and not rule.mixed and not typed:
+        quick = _text_forms(cells, rule)
+    else:
+        return _mapped(cells, of_cell, pl.String)
+    return _filled(quick, cells, lambda rest: _mapped(rest, of_cell, pl.String)).alias(cells.name)
+
+
+def tolerant_column(cells: pl.Series, rule: CellRule, *, typed: bool) -> tuple[pl.Series, list[Numbers]]:
+    """What is left to be equal of a column with a tolerance (see `hashed_form`), and its measures.
+
+    The same as by way of the forms; most numbers need no form.
+    """
+    assert rule.tolerance is not None, "there is a tolerance"
+    if rule.tolerance.nanoseconds is not None or rule.kind != "number":
+        forms = form_column(cells, rule, typed=typed)
+        return hashed_form(forms, rule), measures(forms, rule)
+    numbers = _quick_numbers(cells, rule)
+    at = numbers.is_null().arg_true()
+    left = pl.repeat(NUMBER, len(cells), dtype=pl.String, eager=True)
+    if len(at):
+        forms = form_column(cells.gather(at), rule, typed=typed)
+        left = left.scatter(at, hashed_form(forms, rule))
+        numbers = numbers.scatter(at, pl.Series(measures(forms, rule)[0].view(np.float64)))
+    return left, [np.ascontiguousarray(numbers.to_numpy()).view(np.uint64)]
 
 
 def differing(before: pl.Series, after: pl.Series, rule: CellRule, *, typed: tuple[bool, bool]) -> pl.Series:
@@ -88,6 +132,77 @@ def _near_numbers(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64], tolera
         if tolerance.relative is not None:
             near |= (distance <= np.abs(tolerance.relative * a)) | (distance <= np.abs(tolerance.relative * b))
     return near
+
+
+def _quick_numbers(cells: pl.Series, rule: CellRule) -> pl.Series:
+    """The nearest doubles of cells that are numbers beyond doubt; null for all others, and for zero.
+
+    What Polars reads as a finite number other than zero is a number of the rules too. Zero may be an exponent of too
+    many digits, and a null word may look like a number.
+    """
+    number, cell = pl.col("number"), pl.col("cell")
+    is_sure = number.is_finite() & (number != 0) & (cell.str.len_bytes() <= _LONGEST_QUICK_NUMBER)
+    if rule.null_words:
+        is_sure &= ~_written_as_null(cell, rule)
+    read = pl.DataFrame({"cell": cells, "number": cells.cast(pl.Float64, strict=False)})
+    return read.select(pl.when(is_sure).then(number)).to_series()
+
+
+def _decimal_forms(cells: pl.Series, rule: CellRule) -> pl.Series:
+    """The forms of plain decimals such as `-12.50`: `cells` finds the same on one text; null for all other cells."""
+    cell = pl.col("cell")
+    body = cell.str.strip_chars_start("+-").str.splitn(".", 2)
+    whole = body.struct.field("field_0").str.strip_chars_start("0").alias("whole")
+    fraction = body.struct.field("field_1").fill_null("").alias("fraction")
+    is_plain = cell.str.contains(_PLAIN_DECIMAL)
+    if rule.null_words:
+        is_plain &= ~_written_as_null(cell, rule)
+    parts = pl.DataFrame({"cell": cells}).select(cell, is_plain.alias("plain"), whole, fraction)
+    digits = (pl.col("whole") + pl.col("fraction")).str.strip_chars_start("0")
+    # The place of the leading digit: of what is before the point, or, where that is nothing, behind it.
+    place = digits.str.len_bytes().cast(pl.Int64) - pl.col("fraction").str.len_bytes().cast(pl.Int64)
+    shown = digits.str.strip_chars_end("0")
+    parts = parts.select("cell", "plain", shown.alias("digits"), place.alias("place"))
+    digits, place = pl.col("digits"), pl.col("place")
+    above = (EXPONENT_SHIFT + place).cast(pl.String).str.zfill(EXPONENT_DIGITS)
+    below = (EXPONENT_SHIFT - place).cast(pl.String).str.zfill(EXPONENT_DIGITS)
+    turned = digits.str.replace_many(list("0123456789"), list("9876543210"))
+    form = (
+        pl.when(digits == "")
+        .then(pl.lit(NUMBER + "1"))
+        .when(cell.str.starts_with("-"))
+        .then(pl.concat_str(pl.lit(NUMBER + "0"), below, turned, pl.lit("~")))
+        .otherwise(pl.concat_str(pl.lit(NUMBER + "2"), above, digits))
+    )
+    return parts.select(pl.when("plain").then(form)).to_series()
+
+
+def _text_forms(cells: pl.Series, rule: CellRule) -> pl.Series:
+    """The forms of text that is ASCII, on which the steps are simple; null for all other cells."""
+    text = cell = pl.col("cell")
+    for step in rule.steps:
+        if step == "blanks":
+            text = text.str.replace_all(r"[\t\n\x0b\x0c\r ]+", " ").str.strip_chars(" ")
+        elif step == "trim":
+            text = text.str.strip_chars(SPACE)
+        elif step == "case":
+            text = text.str.to_lowercase()
+    form = pl.concat_str(pl.lit(TEXT), text)
+    if rule.null_words:
+        form = pl.when(text.is_in(sorted(rule.nulls))).then(pl.lit(NULL)).otherwise(form)
+    is_ascii = cell.str.len_bytes() == cell.str.len_chars()
+    return pl.DataFrame({"cell": cells}).select(pl.when(is_ascii).then(form)).to_series()
+
+
+def _written_as_null(cell: pl.Expr, rule: CellRule) -> pl.Expr:
+    """Whether a cell that looks like a number may be a null word; of the steps only `case` changes a number's text."""
+    return cell.str.to_lowercase().is_in([word.lower() for word in rule.nulls])
+
+
+def _filled(quick: pl.Series, cells: pl.Series, slowly: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """What was found quickly, and for the rest what is found slowly."""
+    at = quick.is_null().arg_true()
+    return quick.scatter(at, slowly(cells.gather(at))) if len(at) else quick
 
 
 def _finite(form: str) -> float:

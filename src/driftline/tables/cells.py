@@ -33,7 +33,8 @@ NULL, FALSE, TRUE, NUMBER, DATE, LOCAL, INSTANT, TEXT = "01234567"  # first lett
 _RUN_OF_SPACE = re.compile(f"[{SPACE}]+")
 _NUMBER = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?)0*([0-9]*))?")
 _LONGEST_EXPONENT = 9
-_EXPONENT_SHIFT = 5 * 10**11  # makes every exponent of a leading digit positive, in 12 digits
+EXPONENT_SHIFT = 5 * 10**11  # makes every exponent of a leading digit positive, in 12 digits
+EXPONENT_DIGITS = 12
 _COMPLEMENT = str.maketrans("0123456789", "9876543210")
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _ZONE = r"(Z|[+-][0-9]{2}(?::?[0-9]{2})?)"
@@ -88,7 +89,7 @@ class CellRule:
         if self.is_exact:
             return cell
         text = self._normalized(cell)
-        if text in self._nulls:
+        if text in self.nulls:
             return NULL
         read = self._read(text.strip(SPACE)) if self.kind is not None else None
         return read if read is not None else TEXT + text
@@ -125,7 +126,8 @@ class CellRule:
         return ("null", '""') if typed else ("",)
 
     @cached_property
-    def _nulls(self) -> frozenset[str]:
+    def nulls(self) -> frozenset[str]:
+        """The null words as they are after normalization."""
         return frozenset(map(self._normalized, self.null_words))
 
     def _normalized(self, text: str) -> str:
@@ -186,8 +188,8 @@ def _number_form(text: str) -> str | None:
     digits = digits.rstrip("0")
     if sign == "-":
         # Larger ones come first: everything is turned round, and a shorter one comes behind a longer.
-        return f"{NUMBER}0{_EXPONENT_SHIFT - leading:012d}{digits.translate(_COMPLEMENT)}~"
-    return f"{NUMBER}2{_EXPONENT_SHIFT + leading:012d}{digits}"
+        return f"{NUMBER}0{EXPONENT_SHIFT - leading:0{EXPONENT_DIGITS}d}{digits.translate(_COMPLEMENT)}~"
+    return f"{NUMBER}2{EXPONENT_SHIFT + leading:0{EXPONENT_DIGITS}d}{digits}"
 
 
 def number_of(form: str) -> float:
@@ -196,8 +198,8 @@ def number_of(form: str) -> float:
     if sign == "1":
         return 0.0
     if sign == "0":
-        return -_nearest(digits[:-1].translate(_COMPLEMENT), _EXPONENT_SHIFT - int(place))
-    return _nearest(digits, int(place) - _EXPONENT_SHIFT)
+        return -_nearest(digits[:-1].translate(_COMPLEMENT), EXPONENT_SHIFT - int(place))
+    return _nearest(digits, int(place) - EXPONENT_SHIFT)
 
 
 def _nearest(digits: str, leading: int) -> float:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from driftline.sources.port import Split, WidthMismatch
-from driftline.tables.cell_columns import form_column, hashed_form, measure_count, measures
+from driftline.tables.cell_columns import form_column, measure_count, tolerant_column
 from driftline.tables.columns import Column, Comparison
 from driftline.tables.encoding import Encoded, EventShape, encode_events
 from driftline.tables.matching import (
@@ -34,6 +34,7 @@ from driftline.tables.ordering import ROW_NUMBER, RowChunk, join_chunks, kinds_s
 from driftline.tables.problems import Problem, Side, missing_key_problem, width_problem
 from driftline.tables.row_hashes import (
     HashedColumns,
+    Numbers,
     RowHashes,
     Seeds,
     as_frame,
@@ -123,22 +124,29 @@ def hash_split(split: Split, side: Side, number: int, plan: TablePlan) -> Hashed
 
 def _hashed_columns(frame: pl.DataFrame, side: Side, plan: TablePlan) -> HashedColumns:
     keys, others = plan.hashed
-    forms_of_others = _forms(frame, others, side, plan)
-    tolerant = [
-        (forms, column.rule) for forms, column in zip(forms_of_others, others, strict=True) if column.rule.tolerance
-    ]
-    return HashedColumns(
-        _forms(frame, keys, side, plan),
-        [hashed_form(forms, column.rule) for forms, column in zip(forms_of_others, others, strict=True)],
-        [forms for forms, _ in tolerant],
-        [measure for forms, rule in tolerant for measure in measures(forms, rule)],
-    )
+    typed = plan.compared.typed(side)
+    hashed: list[pl.Series] = []
+    measured: list[Numbers] = []
+    for column, cells in zip(others, _cells(frame, others, side, plan), strict=True):
+        if column.rule.tolerance is None:
+            hashed.append(form_column(cells, column.rule, typed=typed))
+        else:
+            left, measures = tolerant_column(cells, column.rule, typed=typed)
+            hashed.append(left)
+            measured += measures
+    # Only rows of one key look for their equals among several.
+    tolerant = [column for column in others if column.rule.tolerance] if plan.options.duplicates == "match" else []
+    return HashedColumns(_forms(frame, keys, side, plan), hashed, _forms(frame, tolerant, side, plan), measured)
+
+
+def _cells(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: TablePlan) -> list[pl.Series]:
+    return [frame[column_name(name)] for name in plan.compared.names(columns, side)]
 
 
 def _forms(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: TablePlan) -> list[pl.Series]:
-    names, typed = plan.compared.names(columns, side), plan.compared.typed(side)
-    pairs = zip(columns, names, strict=True)
-    return [form_column(frame[column_name(name)], column.rule, typed=typed) for column, name in pairs]
+    typed = plan.compared.typed(side)
+    pairs = zip(columns, _cells(frame, columns, side, plan), strict=True)
+    return [form_column(cells, column.rule, typed=typed) for column, cells in pairs]
 
 
 def _first_missing_key(
@@ -175,11 +183,16 @@ def match_bucket(a: Sequence[RowHashes], b: Sequence[RowHashes], plan: TablePlan
     return match_keyed(hashes_a, hashes_b, **judging)
 
 
-def pick_rows(split: Split, side: Side, wanted: SelectedRows, first_record: int, plan: TablePlan) -> RowChunk:
-    """Fetch the wanted rows of one split, in output order; `first_record` is the number of its first record."""
+def pick_rows(
+    split: Split, side: Side, wanted: SelectedRows, first_record: int, plan: TablePlan, held: int | None = None
+) -> RowChunk:
+    """Fetch the wanted rows of one split, in output order.
+
+    `first_record` is the number of its first record, and `held` how many records it has, where that is known.
+    """
     wanted = wanted[np.argsort(wanted["place"])]
     records = row_in_split(wanted["place"]).astype(np.int64)
-    frame = as_frame(split.pick(records))
+    frame = as_frame(split.pick(records, held))
     if plan.options.has_row_numbers:
         order = pl.Series(wanted["turn"], dtype=pl.UInt64)
         frame = frame.with_columns(pl.Series(ROW_NUMBER, records + first_record, dtype=pl.UInt64))

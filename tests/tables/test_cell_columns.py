@@ -1,0 +1,65 @@
+"""Rules on whole columns against the same rules on one cell: the quick ways give the forms that `cells` rules."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from driftline.tables.cell_columns import form_column, tolerant_column
+from driftline.tables.cells import NUMBER, CellRule, Tolerance, number_of
+
+number_like = st.text("0123456789+-.eE_ xinfa", max_size=12) | st.floats().map(repr) | st.integers().map(str)
+padded = st.builds(
+    lambda sign, before, digits, after: f"{sign}{before}{digits}{after}",
+    st.sampled_from(["", "-", "+"]),
+    st.sampled_from(["", "0", "000", "0.000", "1" * 40]),
+    st.integers(0, 10**20).map(str),
+    st.sampled_from(["", ".", ".0", ".50", "e3", "E-5", "e9999999999", "e-9999999999", "0" * 310]),
+)
+text = st.text(st.sampled_from("aB \t\n\x0b\x1c\x85\xa0ßéİ0-/nN"), max_size=6)
+cells = st.lists(st.one_of(number_like, padded, text), max_size=12)
+steps = st.lists(st.sampled_from(["nfc", "blanks", "trim", "case"]), unique=True).map(
+    lambda chosen: tuple(step for step in ("nfc", "blanks", "trim", "case") if step in chosen)
+)
+null_words = st.lists(st.sampled_from(["", "-999", "1E5", "n/a", "NA", " 0"]), max_size=2).map(tuple)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    column=cells,
+    rule=st.builds(CellRule, steps=steps, null_words=null_words, kind=st.sampled_from([None, "text", "number"])),
+    typed=st.booleans(),
+)
+@example(column=["1e-9999999999", "1e400", "-0", "1E5", " 7 "], rule=CellRule(kind="number"), typed=False)
+@example(column=["-999", "1e5"], rule=CellRule(steps=("case",), null_words=("1E5",), kind="number"), typed=False)
+def test_columns_have_the_forms_of_their_cells(column: list[str], rule: CellRule, typed: bool) -> None:
+    if typed:
+        column = [cell if is_number(cell) else json.dumps(cell, ensure_ascii=False) for cell in column]
+    form = rule.form_of_json if typed else rule.form
+    found = form_column(pl.Series("c", column, dtype=pl.String), rule, typed=typed)
+    assert found.to_list() == [form(cell) for cell in column]
+
+
+def is_number(cell: str) -> bool:
+    try:
+        return isinstance(json.loads(cell), (int, float))
+    except ValueError:
+        return False
+
+
+@settings(max_examples=150, deadline=None)
+@given(column=cells, null_words=null_words)
+@example(column=["1e-9999999999", "1e400", "-0", "nan", "inf", "0", "1E5"], null_words=("1E5",))
+def test_tolerant_numbers_are_measured_as_by_their_forms(column: list[str], null_words: tuple[str, ...]) -> None:
+    rule = CellRule(null_words=null_words, kind="number", tolerance=Tolerance(absolute=0.5))
+    left, (measured,) = tolerant_column(pl.Series("c", column, dtype=pl.String), rule, typed=False)
+    forms = [rule.form(cell) for cell in column]
+    numbers = [number_of(form) if form[0] == NUMBER else float("inf") for form in forms]
+    assert left.to_list() == [
+        NUMBER if np.isfinite(number) else form for form, number in zip(forms, numbers, strict=True)
+    ]
+    assert measured.view(np.float64).tolist() == [number if np.isfinite(number) else 0.0 for number in numbers]
