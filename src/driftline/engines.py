@@ -14,7 +14,6 @@ The master comes from the option, else from SPARK_REMOTE, SPARK_MASTER or the us
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -138,6 +137,8 @@ def _is_readable(path: Path) -> bool:
 def _read_config(path: Path) -> dict[str, dict[str, object]]:
     with explain_io_errors(path):
         text = path.read_bytes()
+    import tomllib
+
     try:
         content = tomllib.loads(text.decode())
     except ValueError as error:

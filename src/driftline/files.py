@@ -14,20 +14,15 @@ import contextlib
 import errno
 import fnmatch
 import glob
-import gzip
 import io
 import os
 import re
-import secrets
 import stat
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, cast
-
-from backports import zstd
 
 from driftline.errors import InputError, NotFoundError, OptionError, StorageError
 from driftline.storage.object_path import ObjectPath, Place, place_at
@@ -124,7 +119,7 @@ def _refuse_object_among(output: AnyPath, inputs: Iterable[StrPath]) -> None:
 def _write_beside(path: StrPath) -> Iterator[BinaryIO]:
     """Write a temporary file in the target's folder, and put it into the target's place when it is complete."""
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         with explain_io_errors(path), open(temporary, "wb", buffering=_BUFFER_BYTES) as out:
             yield out
@@ -304,8 +299,18 @@ def decompressed(raw: BinaryIO, kind: Compression, name: str) -> BinaryIO:
     """`raw` read through its decompressor; damage is an `InputError` that names the file."""
     if kind == "plain":
         return raw
-    opened: Any = gzip.GzipFile(fileobj=raw, mode="rb") if kind == "gzip" else zstd.ZstdFile(raw, "rb")
-    return cast(BinaryIO, io.BufferedReader(_CheckedStream(opened, raw, name), _BUFFER_BYTES))
+    # Imported here, because most files are plain and a short command takes as long as its imports.
+    if kind == "gzip":
+        import gzip
+        import zlib
+
+        opened: Any = gzip.GzipFile(fileobj=raw, mode="rb")
+        damage: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
+    else:
+        from backports import zstd
+
+        opened, damage = zstd.ZstdFile(raw, "rb"), (EOFError, zstd.ZstdError)
+    return cast(BinaryIO, io.BufferedReader(_CheckedStream(opened, raw, name, damage), _BUFFER_BYTES))
 
 
 def read_lines(path: AnyPath) -> Iterator[bytes]:
@@ -318,10 +323,11 @@ def read_lines(path: AnyPath) -> Iterator[bytes]:
 class _CheckedStream(io.RawIOBase):
     """A decompressing stream that closes its source and explains damage."""
 
-    def __init__(self, stream: IO[bytes], raw: BinaryIO, name: str) -> None:
+    def __init__(self, stream: IO[bytes], raw: BinaryIO, name: str, damage: tuple[type[Exception], ...]) -> None:
         self._stream = stream
         self._raw = raw
         self._name = name
+        self._damage = damage
 
     def readable(self) -> bool:
         return True
@@ -329,7 +335,7 @@ class _CheckedStream(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             data = self._stream.read(len(buffer))
-        except (EOFError, zlib.error, gzip.BadGzipFile, zstd.ZstdError) as error:
+        except self._damage as error:
             raise InputError(
                 f"{self._name} is damaged or cut short: {error}", code="corrupt_compression", path=self._name
             ) from error

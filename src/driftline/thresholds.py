@@ -11,7 +11,10 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 TABLE_COUNTS = ("added", "removed", "changed", "unchanged", "different")
 PAYLOAD_COUNTS = ("different", "errors", "matching")
@@ -57,6 +60,8 @@ class Threshold:
 
     def measured(self, counts: Mapping[str, int]) -> Fraction:
         """The count, or its share in percent; exact, so that 1 of 3 is more than 33.33%."""
+        from fractions import Fraction
+
         value = counts.get(self.name, 0)
         if not self.is_share:
             return Fraction(value)
@@ -84,6 +89,8 @@ class Threshold:
 
 def parse_threshold(text: str, *, in_pipeline: bool = False) -> Threshold:
     """The threshold of a text; `ValueError` says what a threshold looks like. Only pipelines have history and ages."""
+    from fractions import Fraction
+
     match = _FORM.fullmatch(text)
     if match is None:
         raise ValueError(f'{text!r} is not a threshold: write it like "changed > 5%" or "removed >= 100"')

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _FILES = ("FILE", "DIR", "PATH")
 
@@ -21,11 +23,14 @@ class Words(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The words that begin like what was typed."""
+        from click.shell_completion import CompletionItem
+
         return [CompletionItem(word) for word in self._words() if word.startswith(incomplete)]
 
 
 def offer_files() -> None:
     """Let arguments, and options that take a file, complete to file names; for a process that only completes."""
+    from click.shell_completion import CompletionItem
 
     def shell_complete(self: Any, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         takes_file = isinstance(param, click.Argument) or (param.metavar or "").startswith(_FILES)

@@ -54,4 +54,6 @@ def driftline(error_format: str, color: str) -> None:
 
 def main() -> None:
     """Entry point of the `driftline` command and of `python -m driftline`."""
+    # NumPy's library for linear algebra, which no command uses, would start threads that spin while they wait.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     run_and_exit(driftline, sys.argv[1:])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,6 +66,8 @@ def read_rules(path: str) -> dict[str, Any]:
     with explain_io_errors(path):
         text = Path(path).read_bytes()
     try:
+        import tomllib
+
         content = tomllib.loads(text.decode())
     except ValueError as error:
         raise OptionError(f"{path} is not valid TOML: {error}", code="invalid_option") from None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, BinaryIO, Protocol
@@ -87,6 +86,8 @@ def write_events(
     if not changed_only:
         writer(shown, out, **settings)
         return
+    import tempfile
+
     with tempfile.TemporaryFile() as spool:  # looked at twice
         spool.writelines(shown)
         spool.seek(0)

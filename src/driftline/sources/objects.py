@@ -5,11 +5,8 @@ They are copied once into the workspace: a stream can be read only once, and tas
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +16,8 @@ from driftline.sources.port import FileFingerprint, SplitSide
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import pyarrow as pa
 
 _BATCH_ROWS = 100_000
@@ -108,6 +107,9 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _value(value: Any) -> Any:
     """A value that has a JSON form."""
+    import datetime
+    import decimal
+
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, decimal.Decimal):

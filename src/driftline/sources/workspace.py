@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -39,6 +37,8 @@ class Workspace:
     def folder(self) -> Path:
         """The folder itself."""
         if self._folder is None:
+            import tempfile
+
             with explain_io_errors(self._parent or tempfile.gettempdir()):
                 self._folder = Path(tempfile.mkdtemp(prefix="driftline-", dir=self._parent))
         return self._folder
@@ -57,5 +57,7 @@ class Workspace:
         while self._open:
             self._open.pop().close()
         if self._folder is not None:
+            import shutil
+
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None

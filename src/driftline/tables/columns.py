@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -295,6 +294,8 @@ def _which_columns(name: str, header: Sequence[str]) -> str:
         for delimiter, option in _OTHER_DELIMITERS.items():
             if delimiter in header[0]:
                 return f': its only column is {_quoted(header[0])}; for this delimiter give --delimiter "{option}"'
+    from difflib import get_close_matches
+
     near = get_close_matches(name, header, n=1)
     hint = f"; did you mean {_quoted(near[0])}?" if near else ""
     more = f" and {len(header) - _MOST_NAMES} more" if len(header) > _MOST_NAMES else ""

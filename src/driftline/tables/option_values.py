@@ -8,7 +8,6 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Iterable, Mapping
-from fractions import Fraction
 from typing import Any, cast, get_args
 
 from driftline.tables.cells import STEPS, Kind, Step, TimePattern, Tolerance
@@ -145,6 +144,8 @@ def tolerances(value: Any) -> tuple[tuple[str, Tolerance], ...]:
 def _tolerance(name: str, text: str) -> Tolerance:
     found = _DURATION.fullmatch(text)
     if found is not None:
+        from fractions import Fraction
+
         amount = found[1] if found[1][-1] != "." else found[1][:-1]
         return Tolerance(nanoseconds=int(Fraction(amount) * _NANOSECONDS[found[2]]))
     numbers = _NUMBERS.fullmatch(text)

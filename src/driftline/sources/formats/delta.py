@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from driftline.errors import InputError
 from driftline.sources.addresses import Address, is_delta_folder
@@ -151,6 +150,8 @@ def _data_files(table: DeltaTable, address: Address, physical: dict[str, str]) -
 
 def _file_of(root: str, path: str) -> str:
     """Where a file lies whose path the log gives percent-encoded, relative to the table or (in clones) absolute."""
+    from urllib.parse import unquote
+
     decoded = unquote(path)
     if "://" in decoded:
         return decoded.removeprefix("file://")
@@ -164,6 +165,8 @@ def _partition_value(action: dict[str, Any], name: str, physical: str) -> Any:
 
 def _deletions(table: DeltaTable, address: Address) -> dict[str, tuple[bytes, int]]:
     """For each file with deleted rows a bit mask of what is kept, and its length."""
+    from urllib.parse import unquote
+
     import numpy as np
     import pyarrow as pa
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.parse import unquote
 
 from driftline.errors import InputError
 from driftline.sources.addresses import Address
@@ -73,6 +72,8 @@ def _is_data(below: str) -> bool:
 
 
 def _values(path: str, folder: str) -> tuple[tuple[str, str | None], ...]:
+    from urllib.parse import unquote
+
     parts = [part.partition("=") for part in path[len(folder) :].strip("/").split("/")[:-1]]
     return tuple((unquote(name), None if value == _NULL else unquote(value)) for name, mark, value in parts if mark)
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from driftline.errors import InputError
 from driftline.sources.addresses import Address
@@ -22,6 +20,8 @@ from driftline.sources.port import Counted, FileFingerprint, Opening, ParsedRang
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import pyarrow as pa
 
 _QUERY = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
@@ -78,6 +78,8 @@ class PostgresFormat:
                 f"{address.path}: name a table too, as {address.path}::SCHEMA.TABLE, or a query",
                 code="missing_table_name",
             )
+        from urllib.parse import urlsplit
+
         if urlsplit(address.path).password:
             raise InputError(
                 "a password does not belong into an address, where others see it: set PGPASSWORD or use ~/.pgpass",
@@ -203,7 +205,7 @@ class KeyRange:
         table = self._read()
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: Any) -> Any:
+    def pick(self, records: Any, held: int | None = None) -> Any:
         """Some rows."""
         from driftline.sources.csv_parse import take_records
 
@@ -336,6 +338,8 @@ def _quoted(name: str) -> str:
 @contextmanager
 def _explained(uri: str, what: str) -> Iterator[None]:
     """The server's complaints as one clear line."""
+    from urllib.parse import urlsplit
+
     from adbc_driver_manager import Error
 
     try:

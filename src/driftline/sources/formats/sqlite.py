@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from driftline.errors import InputError
 from driftline.sources.addresses import Address
@@ -18,6 +16,7 @@ from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
     import sqlite3
+    from concurrent.futures import Executor
 
 _MAGIC = b"SQLite format 3\x00"
 
@@ -107,6 +106,7 @@ class SqliteSource:
 def _selected(file: InputFile, table: str) -> tuple[sqlite3.Connection, sqlite3.Cursor, list[str]]:
     """A table or view opened for reading, in the order in which SQLite keeps its rows, and its columns."""
     import sqlite3
+    from urllib.parse import quote
 
     try:
         connection = sqlite3.connect(f"file:{quote(file.path)}?mode=ro", uri=True)
