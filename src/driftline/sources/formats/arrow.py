@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +16,8 @@ from driftline.sources.port import Counted, Opening, SplitSide, part_mismatch
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import pyarrow as pa
 
 _MAGIC = b"ARROW1"

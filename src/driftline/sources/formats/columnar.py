@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,6 +11,8 @@ from driftline.sources.port import Counted, FileFingerprint, ParsedRange, finger
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import pyarrow as pa
 
 _HEAD_ROWS = 6144
@@ -100,7 +101,7 @@ class ColumnarSplit(ABC):
         table = json_columns(self.typed_rows())
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: Any) -> Any:
+    def pick(self, records: Any, held: int | None = None) -> Any:
         """Some rows."""
         from driftline.sources.csv_parse import take_records
         from driftline.sources.json_cells import json_columns
