@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -120,3 +121,26 @@ def test_both_engines_write_the_same_bytes(store: Any, tmp_path: Path) -> None:
         )
         assert done.returncode == 1, done.stderr
     assert (tmp_path / "spark.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()
+
+
+def test_a_prefix_of_change_events_is_read_once(store: Any, tmp_path: Path) -> None:
+    pytest.importorskip("deltalake", reason="needs deltalake, the extra lake")
+    from driftline.pipeline import load, run_pipeline
+
+    def message(number: int) -> str:
+        columns = [{"name": "id", "value": number}, {"name": "v", "value": "x"}]
+        return json.dumps({"action": "I", "schema": "public", "table": "t", "columns": columns}) + "\n"
+
+    file = tmp_path / "p.toml"
+    lines = ('[pipeline]\nname = "p"', '[lake]\npath = "lake"', '[tables.t]\nchanges = "s3://data/cdc"', 'key = "id"')
+    file.write_text("\n".join([*lines, "deltas = true\n"]))
+    put(store, "cdc/1.jsonl", message(1))
+    put(store, "cdc-of-others/1.jsonl", "no JSON")
+    put(store, "cdc/_SUCCESS", "")
+    assert run_pipeline(load(file)).stages[1].counts == {"deltas": 1}
+    put(store, "cdc/1.jsonl", message(1) + message(2))
+    put(store, "cdc/2.jsonl.gz", gzip.compress(message(3).encode()))
+    assert run_pipeline(load(file)).stages[1].counts == {"deltas": 2}
+    assert {stage.result for stage in run_pipeline(load(file)).stages} == {"kept"}
+    put(store, "cdc/1.jsonl", message(9) + message(2))
+    assert "changes_replaced: 1.jsonl" in (run_pipeline(load(file)).stages[0].problem or "")

@@ -111,6 +111,8 @@ def test_extraction_in_tasks_makes_the_same_deltas(spark: SparkSession, tmp_path
     header = "id,name\n"
     (tmp_path / "a.csv").write_text(header + "".join(f"k{n:04d},name {n}\n" for n in range(500)))
     (tmp_path / "b.csv").write_text(header + "".join(f"k{n:04d},name {n % 400}\n" for n in range(100, 600)))
+    rows = {f"k{n:04d}": f"name {n}" for n in range(500) if n % 100 != 3} | {"k0005": "changed", "new": "é"}
+    (tmp_path / "c.csv").write_text(header + "".join(f"{key},{name}\n" for key, name in rows.items()))
     lakes = [Lake(str(tmp_path / name)) for name in ("local", "spark")]
     ways: list[dict[str, Any]] = [
         {},
@@ -122,9 +124,13 @@ def test_extraction_in_tasks_makes_the_same_deltas(spark: SparkSession, tmp_path
         assert (result.base_deltas, result.deltas) == (500, 300)
         again = extract_snapshots(lake, tmp_path / "b.csv", tmp_path / "a.csv", **{**given, "start": 9 << 16}, **way)
         assert again.deltas == 300
-        # Compared with the lake itself, where folds run.
         back = extract_snapshots(lake, tmp_path / "b.csv", tmp_path / "a.csv", **{**given, "start": 11 << 16}, **way)
         assert back.was_done_before
+        # The lake holds A and no ledger knows C: C is compared with the lake itself, where folds run.
+        compared = extract_snapshots(
+            lake, tmp_path / "c.csv", tmp_path / "a.csv", **{**given, "start": 13 << 16}, **way
+        )
+        assert (compared.base_deltas, compared.deltas) == (7, 7)
     local, remote = (sorted(all_deltas(lake, "people"), key=lambda each: each.hlc) for lake in lakes)
     assert local == remote
     assert [each.hlc - (5 << 16) for each in remote[:800]] == list(range(800))

@@ -7,8 +7,8 @@ lost brings its own, and a load that was killed left none (deltas-and-lake §12)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from driftline.deltas.clock import MAX_HLC
@@ -53,15 +53,34 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadFile:
+    """How far a file of change events was read: so many bytes and their hash; `mark` is its version if that was all."""
+
+    offset: int
+    digest: str
+    mark: str = ""
+
+    def to_wire(self) -> list[Any]:
+        """The position as the log holds it."""
+        return [self.offset, self.digest, self.mark]
+
+
+Positions = Mapping[str, ReadFile]
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """The windows of a table in the order of time, and who else wrote to it since the last load.
 
-    `number` counts the loads of all generations, so that two that run at once are noticed.
+    `number` counts the loads of all generations, so that two that run at once are noticed. A table that follows change
+    events has no windows; `changes` says how far each of their files was read.
     """
 
     windows: tuple[Window, ...] = ()
     number: int = 0
     others: frozenset[str] = frozenset()
+    changes: Positions = field(default_factory=dict)
+    changes_key: tuple[str, ...] = ()  # the columns that rows of change events are known by
 
     @property
     def newest(self) -> Window | None:
@@ -118,9 +137,15 @@ class Ledger:
         windows = sorted([*(other for other in self.windows if other is not known), done], key=lambda each: each.start)
         return Ledger(tuple(windows[-MAX_WINDOWS:]), number)
 
+    def with_changes(self, changes: Positions, key: Sequence[str]) -> Ledger:
+        """The ledger after a load of change events."""
+        return Ledger((), self.number + 1, changes=dict(changes), changes_key=tuple(key))
+
     def to_wire(self) -> dict[str, Any]:
         """The ledger as a commit carries it."""
-        return {"number": self.number, "windows": [window.to_wire() for window in self.windows]}
+        windows = {"number": self.number, "windows": [window.to_wire() for window in self.windows]}
+        changes = {name: position.to_wire() for name, position in self.changes.items()}
+        return {**windows, "changes": changes, "changes_key": list(self.changes_key)} if changes else windows
 
 
 def read_ledger(lake: Lake, table: str) -> Ledger:
@@ -132,8 +157,10 @@ def read_ledger(lake: Lake, table: str) -> Ledger:
     others: set[str] = {"waiting envelopes"} if waiting_envelopes(lake, table, deltas_table) else set()
     for details, adds_data in _commits_backwards(lake, table, deltas_table.version()):
         if details.get("operation") == LOAD:
-            windows = tuple(Window.from_wire(entry) for entry in details["ledger"]["windows"])
-            return Ledger(windows, number, frozenset(others))
+            held = details["ledger"]
+            windows = tuple(Window.from_wire(entry) for entry in held["windows"])
+            changes = {name: ReadFile(*entry) for name, entry in held.get("changes", {}).items()}
+            return Ledger(windows, number, frozenset(others), changes, tuple(held.get("changes_key", ())))
         if details.get("operation") == GENERATION:
             break
         if adds_data:

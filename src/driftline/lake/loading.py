@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from driftline.canonical import canonical_json, sha256_hex
-from driftline.deltas import ColumnSchema, TableSchema
+from driftline.deltas import Clock, ColumnSchema, TableSchema
 from driftline.deltas.typed_rows import Types, typed_event
 from driftline.errors import DriftlineError, LakeError
 from driftline.lake.compacting import Engine
@@ -35,7 +35,7 @@ from driftline.lake.ingesting import (
     survey,
 )
 from driftline.lake.layout import Lake, relative
-from driftline.lake.ledger import LOAD, Ledger, Window, read_ledger
+from driftline.lake.ledger import LOAD, Ledger, Positions, Window, greatest_hlc, read_ledger
 from driftline.lake.line_ranges import LineRange, line_ranges
 from driftline.lake.local_engine import run_locally
 from driftline.lake.parquet_files import DataFile
@@ -93,6 +93,7 @@ class LoadJob:
     tracker: Tracker = field(default_factory=silent)
     nulls: tuple[str, ...] = ()  # columns that the snapshot lacks: null, whatever its cells say
     columns: tuple[str, ...] | None = None  # only these go in; all of the snapshot's where none are named
+    is_typed: bool = False  # events hold values of the declared types already
 
     def content(self, fingerprint: str) -> str:
         """What a load puts there, as a name: another snapshot, key, type or rule gives another one."""
@@ -101,8 +102,14 @@ class LoadJob:
         return sha256_hex(canonical_json(parts))[:32]
 
 
-def refuse_others(job: LoadJob, ledger: Ledger) -> None:
+def refuse_others(job: LoadJob, ledger: Ledger, *, follows_changes: bool = False) -> None:
     """A table that somebody else writes to cannot be promised to be a snapshot, and their rows must not be lost."""
+    if ledger.windows if follows_changes else ledger.changes:
+        was, wanted = ("snapshots", "change events")[:: 1 if follows_changes else -1]
+        raise LakeError(
+            f"the lake's table {job.table} was loaded from {was} and is to be loaded from {wanted} now: {REMEDY}",
+            code="unknown_lake",
+        )
     writers = sorted(ledger.others | {window.by for window in ledger.windows if window.by != job.by})
     if writers:
         raise LakeError(
@@ -132,6 +139,35 @@ def settle(job: LoadJob, fingerprint: str, events: SnapshotEvents) -> Window | N
     if newest is None or ledger.holds(newest.label, content):
         return None
     return _load(job, ledger, replace(newest, content=content), events, by_difference=False)
+
+
+def load_changes(job: LoadJob, start: str, after: Positions, events: Path) -> int:
+    """Put change events in, exactly once: one commit has the deltas and how far each file was read; how many deltas.
+
+    `start` is the digest of the positions that the events begin at.
+    """
+    ledger = read_ledger(job.lake, job.table)
+    refuse_others(job, ledger, follows_changes=True)
+    if ledger.changes and ledger.changes_key != job.key:
+        raise LakeError(
+            f"table {job.table} was loaded under the key {', '.join(ledger.changes_key)}, by which its rows are known: "
+            f"{REMEDY}",
+            code="key_changed",
+        )
+    if positions_digest(ledger.changes) == positions_digest(after):
+        return 0
+    if positions_digest(ledger.changes) != start:
+        raise LakeError(f"table {job.table} was loaded meanwhile: run it again", code="commit_conflict")
+    first = max(Clock().now(), greatest_hlc(job.lake, job.table) + 1)
+    with _explaining_types(job):
+        _prepare(job, events, first, "of now")
+        files, _ = _ingest(job, events, first)
+    return _append(job, ledger, ledger.with_changes(after, job.key), files, "changes")
+
+
+def positions_digest(positions: Positions) -> str:
+    """A name for how far files were read; when they were looked at does not matter."""
+    return sha256_hex(canonical_json({name: [each.offset, each.digest] for name, each in positions.items()}))
 
 
 def count_differences(job: LoadJob, events: SnapshotEvents, moment: int) -> tuple[int, list[str]]:
@@ -176,7 +212,7 @@ def _load(job: LoadJob, ledger: Ledger, window: Window, events: SnapshotEvents, 
     source = difference or events.whole()
     with _explaining_types(job):
         _prepare(job, source, first, window.label)
-        if difference is not None or (not ledger.windows and not ledger.others):
+        if difference is not None or not (ledger.windows or ledger.others or ledger.changes):
             files, last = _ingest(job, source, first)
         else:
             files, last = _Comparison(job, source, first).write(), first
@@ -234,7 +270,8 @@ def _ingest(job: LoadJob, events: Path, first: int) -> tuple[list[DataFile], int
 
 
 def _ingest_plan(job: LoadJob, first: int, *, same_moment: bool = False) -> IngestPlan:
-    reading = partial(typed_event, types=dict(job.types), nulls=job.nulls) if job.types or job.nulls else None
+    needs_types = (job.types or job.nulls) and not job.is_typed
+    reading = partial(typed_event, types=dict(job.types), nulls=job.nulls) if needs_types else None
     schema = registered(job.lake, job.table)
     assert schema is not None
     how = Extraction(job.table, job.client_id, first, schema, reading, same_moment)
@@ -289,7 +326,15 @@ def _commit(job: LoadJob, ledger: Ledger, window: Window, files: Sequence[DataFi
     """One commit with the deltas and the ledger, unless another load or writer was quicker."""
     count = sum(file.rows for file in files)
     after = ledger.with_window(replace(window, deltas=count))
-    details = {"operation": LOAD, "gateway": job.by, "deltas": count, "label": window.label, "ledger": after.to_wire()}
+    _append(job, ledger, after, files, window.label)
+    done = after.find(window.label)
+    assert done is not None
+    return done
+
+
+def _append(job: LoadJob, ledger: Ledger, after: Ledger, files: Sequence[DataFile], label: str) -> int:
+    count = sum(file.rows for file in files)
+    details = {"operation": LOAD, "gateway": job.by, "deltas": count, "label": label, "ledger": after.to_wire()}
 
     def attempt() -> bool:
         found = read_ledger(job.lake, job.table)
@@ -298,7 +343,5 @@ def _commit(job: LoadJob, ledger: Ledger, window: Window, files: Sequence[DataFi
         deltas_table = load(job.lake, job.table, "deltas")
         return append(deltas_table, Commit(files, (), {LOAD: after.number}, details))
 
-    retried(attempt, f"loading {window.label} into {job.table}")
-    done = after.find(window.label)
-    assert done is not None
-    return done
+    retried(attempt, f"loading {label} into {job.table}")
+    return count

@@ -22,6 +22,18 @@ class StateTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeSource:
+    """Files of change events: where they lie, and how their messages are read (pipeline §8)."""
+
+    address: str
+    table: str | None = None  # its name in the source, also with the schema or database before it
+    source: str | None = None
+    partitioned: bool = False
+    on_truncate: str = "fail"
+    on_difference: str = "fail"
+
+
+@dataclass(frozen=True, slots=True)
 class TableFlow:
     """One table: its snapshots, its key and rules, and what is made of its changes."""
 
@@ -31,6 +43,7 @@ class TableFlow:
     before: str | None = None
     after: str | None = None
     since: str | None = None
+    changes: ChangeSource | None = None
     mode: str | None = None
     header_mode: str = "strict"
     ignore_row_order: bool = False

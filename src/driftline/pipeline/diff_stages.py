@@ -22,6 +22,8 @@ from driftline.tables.stats import Stats
 def diff_stages(plan: TablePlan) -> Iterator[Stage]:
     """Events for each pair of snapshots."""
     flow = plan.flow
+    if flow.changes is not None:
+        return
     earlier: tuple[str, ...] = ()
     for before, after in plan.pairs():
         outputs = {"events": plan.state / "events" / flow.name / f"{after.label}.jsonl"}

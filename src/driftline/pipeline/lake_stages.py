@@ -21,7 +21,7 @@ def compact_stages(plan: TablePlan) -> Iterator[Stage]:
         yield Stage(
             plan.name("lake", "compact"),
             partial(_compact, plan),
-            needs=(plan.name(plan.snapshots[-1].label, "deltas"),),
+            needs=(plan.last_load,),
             options={"lake": plan.lake_options()},
             is_fresh=partial(_is_compacted, plan),
         )
@@ -29,7 +29,7 @@ def compact_stages(plan: TablePlan) -> Iterator[Stage]:
 
 def state_stages(plan: TablePlan) -> Iterator[Stage]:
     """The state of the table at the declared moments."""
-    last = plan.name("lake", "compact") if plan.flow.compact else plan.name(plan.snapshots[-1].label, "deltas")
+    last = plan.name("lake", "compact") if plan.flow.compact else plan.last_load
     for number, target in enumerate(plan.flow.states, start=1):
         yield Stage(
             plan.name("lake", f"state-{number}"),
@@ -41,8 +41,7 @@ def state_stages(plan: TablePlan) -> Iterator[Stage]:
 
 
 def _compact(plan: TablePlan, context: StageContext) -> Outcome:
-    engine = {"engine": _fold_engine(context)} if context.engine.is_spark else {}
-    done = compact(plan.lake(), plan.flow.name, tracker=context.tracker, **engine)
+    done = compact(plan.lake(), plan.flow.name, tracker=context.tracker, **fold_options(context))
     return Outcome({"deltas": done.deltas_folded, "files": done.files_written}, {"deltas_version": done.deltas_version})
 
 
@@ -56,7 +55,6 @@ def _is_compacted(plan: TablePlan, context: StageContext, facts: Mapping[str, An
 def _state(plan: TablePlan, target: StateTarget, context: StageContext) -> Outcome:
     from driftline.lake import materialize
 
-    engine = {"engine": _fold_engine(context)} if context.engine.is_spark else {}
     rows = materialize(
         plan.lake(),
         plan.flow.name,
@@ -64,15 +62,18 @@ def _state(plan: TablePlan, target: StateTarget, context: StageContext) -> Outco
         format=target.format,
         as_of=moment_of(target.as_of, plan.ledger()),
         tracker=context.tracker,
-        **engine,
+        **fold_options(context),
     )
     return Outcome({"rows": rows})
 
 
-def _fold_engine(context: StageContext) -> Any:
+def fold_options(context: StageContext) -> dict[str, Any]:
+    """Where folds of this run do their work."""
+    if not context.engine.is_spark:
+        return {}
     from driftline.spark.lake_folds import fold_engine
 
-    return fold_engine(context.engine.session())
+    return {"engine": fold_engine(context.engine.session())}
 
 
 def moment_of(text: str | None, ledger: Ledger) -> int | None:

@@ -22,7 +22,7 @@ from driftline.tables.nothing import is_text, write_nothing
 
 def load_stages(plan: TablePlan) -> Iterator[Stage]:
     """Each snapshot into the lake, one after the other."""
-    if not plan.flow.deltas:
+    if not plan.flow.deltas or plan.flow.changes is not None:
         return
     needs: tuple[str, ...] = ()
     for place, snapshot in enumerate(plan.snapshots):
@@ -166,7 +166,7 @@ def _job(load: _Load, context: StageContext) -> LoadJob:
         plan.flow.columns,
         _rules(load),
         is_text(load.snapshot.given, plan.diff_options().reading("B")),
-        _schedulers(context),
+        schedulers_of(context),
         context.tracker,
         nulls=load.shape.missing if load.shape else (),
     )
@@ -179,7 +179,8 @@ def _rules(load: _Load) -> dict[str, Any]:
     return {**load.plan.flow.rules(), **own}
 
 
-def _schedulers(context: StageContext) -> Schedulers:
+def schedulers_of(context: StageContext) -> Schedulers:
+    """Where loads of this run do their work."""
     if not context.engine.is_spark:
         return Schedulers()
     from driftline.spark.lake_ingest import load_schedulers

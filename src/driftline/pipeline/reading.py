@@ -13,6 +13,7 @@ from driftline.deltas.schema import COLUMN_TYPES, ColumnType
 from driftline.errors import DriftlineError, PipelineError
 from driftline.files import StrPath, explain_io_errors
 from driftline.pipeline.declaration import (
+    ChangeSource,
     FinishHook,
     IndexFlow,
     LakeTarget,
@@ -26,6 +27,7 @@ from driftline.pipeline.sections import Document, Section
 from driftline.pipeline.shapes import MISSING_COLUMN, NEW_COLUMN, TYPE_CHANGE, SchemaPolicy
 from driftline.pipeline.snapshots import LABEL_MARKS, PLACEHOLDERS
 from driftline.pipeline.toml_lines import key_lines, parse_toml
+from driftline.sources.stores import is_url
 from driftline.tables.memory import memory_limit
 from driftline.tables.options import HeaderMode, check_options, option_names
 from driftline.thresholds import AGE, INDEX_COUNTS, PAYLOAD_COUNTS, TABLE_COUNTS, Threshold, parse_threshold
@@ -39,6 +41,7 @@ EVENT_FORMATS = ("jsonl", "json", "csv", "markdown")
 STATE_FORMATS = ("jsonl", "csv", "parquet", "sqlite")
 MOMENTS = ("always", "success", "failure")
 MODES = ("keyed", "positional")
+CDC_SOURCES = ("wal2json", "debezium", "maxwell")
 _OWN_RULES = {"key", "key_columns", "mode", "header_mode", "ignore_row_order", "delimiter", "fail_if"}
 HEADER_MODES = get_args(HeaderMode)
 _OF_TABLES = (*TABLE_COUNTS, AGE)
@@ -123,6 +126,7 @@ def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str
         header_mode=section.choice("header_mode", "strict", HEADER_MODES),
         ignore_row_order=section.flag("ignore_row_order"),
         delimiter=_delimiter(section.text("delimiter")),
+        changes=_changes(section),
         columns=_columns(section),
         schema_policy=SchemaPolicy(
             section.choice("on_new_column", "fail", NEW_COLUMN),
@@ -147,6 +151,24 @@ def _table(name: str, section: Section, lake: LakeTarget | None, lines: dict[str
     options = {key: value for key, value in flow.rules().items() if key != "mode"}
     _checked(section, None, lambda: check_options(mode=flow.mode, **options))
     return flow
+
+
+def _changes(section: Section) -> ChangeSource | None:
+    address = section.text("changes")
+    if address is None:
+        return None
+    if _ADDRESS.match(address) and not is_url(address):
+        section.fail(
+            f"'changes' is {address!r}: a folder, or a prefix in s3, gs or abfs", "changes", "unsupported_address"
+        )
+    return ChangeSource(
+        address,
+        section.text("changes_table"),
+        section.choice("changes_from", "", CDC_SOURCES) if "changes_from" in section else None,
+        section.flag("partitioned"),
+        section.choice("on_truncate", "fail", ("fail", "skip")),
+        section.choice("on_difference", "fail", ("fail", "warn")),
+    )
 
 
 def _path(section: Section, key: str) -> str | None:
@@ -192,13 +214,36 @@ def _state(section: Section) -> StateTarget:
 def _check_sources(flow: TableFlow, section: Section) -> None:
     if flow.snapshots is not None and (flow.before or flow.after):
         section.fail("give either 'snapshots' or 'before' and 'after', not both", "snapshots")
-    if flow.snapshots is None and not (flow.before and flow.after):
-        section.fail(f"[tables.{flow.name}] has no source: give 'snapshots', or 'before' and 'after'")
+    if flow.changes is not None:
+        _check_changes(flow, section)
+    elif flow.snapshots is None and not (flow.before and flow.after):
+        section.fail(f"[tables.{flow.name}] has no source: give 'snapshots', 'before' and 'after', or 'changes'")
     if flow.snapshots is not None and sum(flow.snapshots.count(mark) for mark in LABEL_MARKS) != 1:
         section.fail(
             f"'snapshots' needs one of {', '.join(LABEL_MARKS)} where the versions differ, as in data/x-{{date}}.csv",
             "snapshots",
         )
+
+
+def _check_changes(flow: TableFlow, section: Section) -> None:
+    """Change events go into the lake; a share of rows is not known of them."""
+    if flow.before or flow.after:
+        section.fail(
+            "'changes' goes with 'snapshots', which it is checked against, not with 'before' and 'after'", "changes"
+        )
+    if not flow.key:
+        section.fail("'changes' need the key columns: give 'key'", "changes")
+    if not flow.deltas:
+        section.fail("'changes' go into the lake: they need 'deltas = true'", "changes")
+    for kind in ("events", "changeset", "patchset"):
+        if getattr(flow, kind):
+            section.fail(
+                f"{kind!r} does not go with 'changes': `driftline changeset from-cdc` makes changesets of them", kind
+            )
+    for key, limits in (("fail_if", flow.fail_if), ("warn_if", flow.warn_if)):
+        for limit in limits:
+            if limit.is_share or limit.column is not None or limit.count == "unchanged":
+                section.fail(f"{limit.text!r}: of changes only added, removed, changed and different are counted", key)
 
 
 def _check_targets(flow: TableFlow, section: Section, lake: LakeTarget | None) -> None:

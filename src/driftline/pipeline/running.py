@@ -108,7 +108,7 @@ class PipelineRun:
     ) -> list[Stage]:
         left = []
         for stage in waiting:
-            if not all(other in self.runs for other in (*stage.needs, *stage.after)):
+            if not all(other in self.runs for other in (*stage.needs, *stage.waits_for, *stage.after)):
                 left.append(stage)
             elif (hindrance := self._hindrance(stage)) is not None:
                 self._note(stage, hindrance)
@@ -120,7 +120,8 @@ class PipelineRun:
 
     def _hindrance(self, stage: Stage) -> StageRun | None:
         """Why a stage cannot run: what it needs is not there."""
-        results = {self.runs[need].result: need for need in stage.needs}
+        needs = (*stage.needs, *stage.waits_for)
+        results = {self.runs[need].result: need for need in needs}
         for result in ("cancelled", "failed", "blocked", "gated", "skipped"):
             if result in results:
                 become: Result = "blocked" if result == "failed" else result
@@ -128,7 +129,7 @@ class PipelineRun:
                     words = f"needs {results[result]}, which is not selected and not fresh"
                     return StageRun(stage.name, "blocked", problem=words)
                 return StageRun(stage.name, become, problem=f"needs {results[result]}")
-        if any(self._is_over(need) for need in stage.needs):
+        if any(self._is_over(need) for need in needs):
             return StageRun(stage.name, "gated", problem="a threshold was exceeded")
         return None
 

@@ -49,13 +49,15 @@ class Snapshot:
 
 def find_snapshots(pipeline: Pipeline, flow: TableFlow) -> list[Snapshot]:
     """The snapshots of a table, oldest first; fewer than two, or two of one day, are a mistake."""
+    if flow.changes is not None and flow.snapshots is None:
+        return []
     if flow.snapshots is None:
         assert flow.before is not None
         assert flow.after is not None
         return [_named(pipeline, "before", flow.before), _named(pipeline, "after", flow.after)]
     found = [snapshot for snapshot in _matching(pipeline, flow.snapshots) if _is_wanted(snapshot, flow.since)]
     found.sort(key=_order)
-    if len(found) < 2 and not (found and flow.deltas):
+    if len(found) < 2 and not (found and flow.deltas) and flow.changes is None:
         raise _mistake(pipeline, flow, f"{len(found)} snapshots match {flow.snapshots}: a comparison needs two")
     for earlier, later in itertools.pairwise(found):
         if _order(earlier) == _order(later):

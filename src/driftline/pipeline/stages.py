@@ -49,8 +49,9 @@ class Stage:
     """One step.
 
     `after` names stages that it rather follows than runs beside, whatever becomes of them: what they parsed waits for
-    it. `extra_inputs` tell what it reads beside plain files; `is_fresh` asks the world outside its files (a lake, a
-    registry) whether the result still holds. `measures` are what limits ask about the present, such as an age.
+    it. `waits_for` must have ended well, but it does not rest on what they made. `extra_inputs` tell what it reads
+    beside plain files; `is_fresh` asks the world outside its files (a lake, a registry) whether the result still holds.
+    `measures` are what limits ask about the present, such as an age.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Stage:
     extra_inputs: Callable[[], Mapping[str, Any]] = dict
     is_fresh: Check = always_fresh
     after: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
     measures: Callable[[], Mapping[str, int]] = dict
 
     @property

@@ -13,6 +13,8 @@ from driftline.pipeline.shapes import Shape, header_of, shapes_of
 from driftline.pipeline.snapshots import Snapshot, fill
 from driftline.tables.options import DiffOptions, check_options
 
+CHANGES = "changes"  # the label of stages that follow change events
+
 _OF_WHOLE_SNAPSHOTS = frozenset(
     {
         *("mode", "key_columns", "ignore_row_order", "delimiter", "encoding"),
@@ -38,6 +40,17 @@ class TablePlan:
     def name(self, label: str, step: str) -> str:
         """The name of a stage."""
         return f"{self.flow.name}/{label}/{step}"
+
+    @property
+    def last_load(self) -> str:
+        """The stage after which the lake holds all that there is."""
+        return self.name(CHANGES if self.flow.changes else self.snapshots[-1].label, "deltas")
+
+    def changes_address(self) -> str:
+        """Where the files of change events lie."""
+        assert self.flow.changes is not None
+        given = self.flow.changes.address
+        return given if "://" in given else str(self.pipeline.place(given))
 
     def target(self, path: str, before: Snapshot, after: Snapshot) -> Path:
         """Where a target of one comparison lies."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from driftline.pipeline.change_stages import change_stages
 from driftline.pipeline.changeset_stages import changeset_stages
+from driftline.pipeline.check_stages import check_stages
 from driftline.pipeline.declaration import Pipeline, TableFlow
 from driftline.pipeline.diff_stages import diff_stages
 from driftline.pipeline.lake_stages import compact_stages, state_stages
@@ -18,6 +20,8 @@ from driftline.pipeline.table_plan import TablePlan
 STAGES_OF_A_TABLE: tuple[Callable[[TablePlan], Iterator[Stage]], ...] = (
     diff_stages,
     load_stages,
+    change_stages,
+    check_stages,
     compact_stages,
     state_stages,
     changeset_stages,

@@ -33,7 +33,7 @@ def load_schedulers(session: SparkSession) -> Schedulers:
 
 def survey_on_spark(session: SparkSession, ranges: Sequence[LineRange]) -> Iterator[Survey]:
     """Survey every range in a task of its own."""
-    for result in _each(session, len(ranges), partial(_survey_task, list(ranges))):
+    for result in in_tasks(session, len(ranges), partial(_survey_task, list(ranges))):
         events, columns, types = result
         yield Survey(events, columns, {name: set(kinds) for name, kinds in types.items()})
 
@@ -42,12 +42,13 @@ def ingest_on_spark(
     session: SparkSession, plan: IngestPlan, work: Sequence[tuple[LineRange, int]]
 ) -> Iterator[IngestedFile]:
     """Write every range in a task of its own; only files that tasks report are committed."""
-    for result in _each(session, len(work), partial(_write_task, plan, list(work))):
+    for result in in_tasks(session, len(work), partial(_write_task, plan, list(work))):
         for table, file, deltas, known in result:
             yield IngestedFile(table, None if file is None else DataFile(*file), deltas, known)
 
 
-def _each(session: SparkSession, count: int, kernel: Kernel) -> Iterator[Any]:
+def in_tasks(session: SparkSession, count: int, kernel: Kernel) -> Iterator[Any]:
+    """The results of a kernel for the numbers up to `count`, each in a task of its own, in their order."""
     if count == 0:
         return
     rows = session.range(0, count, 1, count).mapInArrow(partial(_run, kernel), _RESULTS).collect()
