@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "index": ("driftline.cli.index:index", "Compare two builds of a code index; keep a registry of diffs."),
     "lake": ("driftline.cli.lake:lake", "Keep row deltas in a lake, fold them, travel in time."),
     "pipeline": ("driftline.cli.pipeline:pipeline", "Run a declared pipeline from snapshots to lake and changesets."),
+    "check": ("driftline.cli.check:check", "Check many pairs of tables at once, by a file of pairs."),
     "git": ("driftline.cli.git:git", "Diff and merge databases and tables in Git."),
     "ui": ("driftline.cli.ui:ui", "Look at diffs in a browser: compare, filter, search, download."),
     "doctor": ("driftline.cli.doctor:doctor", "Check this machine and say in words what is wrong."),

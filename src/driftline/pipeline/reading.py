@@ -50,14 +50,18 @@ _OF_TABLES = (*TABLE_COUNTS, AGE)
 def load(path: StrPath) -> Pipeline:
     """Read and check a pipeline file; the first mistake is raised with its line."""
     file = Path(path)
+    return _pipeline(read_document(file).root, file.absolute())  # Spark's tasks run in directories of their own
+
+
+def read_document(file: Path) -> Document:
+    """A TOML file with the lines of its keys."""
     with explain_io_errors(file):
         data = file.read_bytes()
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise PipelineError(f"{file.name} is not UTF-8 text (byte {error.start})", path=file.name) from error
-    document = Document(file.name, parse_toml(text, file.name), key_lines(text))
-    return _pipeline(document.root, file.absolute())  # Spark's tasks run in directories of their own
+    return Document(file.name, parse_toml(text, file.name), key_lines(text))
 
 
 def _pipeline(root: Section, file: Path) -> Pipeline:
