@@ -45,9 +45,11 @@ def _make_console(folder: Path, host: str, port: int, open_browser: bool) -> Ser
     from driftline.web.console.guard import Guard
 
     token = None if host in ("127.0.0.1", "localhost", "::1") else secrets.token_urlsafe(16)
-    guarded = Guard(Console(folder).app(), host=host, port=port, token=token)
+    console = Console(folder)
+    guarded = Guard(console.app(), host=host, port=port, token=token)
     address = f"http://{host}:{port}/" + (f"?token={token}" if token else "")
     click.echo(f"driftline ui: {address} (Ctrl-C ends it)", err=True)
+    console.warm_up()
     if open_browser:
         click.launch(address)
     return Service(guarded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from driftline.web.console import diff_page, payloads_page, pipelines_page, start_page
+from driftline.web.console import changesets_page, diff_page, payloads_page, pipelines_page, start_page
 from driftline.web.console.answers import plain_error
 from driftline.web.console.jobs import Jobs
+from driftline.web.console.pages import compile_templates
 from driftline.web.console.payload_studies import Studies
 from driftline.web.console.pipeline_runs import Pipelines
 from driftline.web.console.preview import Previews
@@ -22,7 +24,7 @@ from driftline.web.console.results import Results
 from driftline.web.console.workspace import Workspace
 
 _HERE = Path(__file__).parent
-_PAGES = (start_page, diff_page, payloads_page, pipelines_page)
+_PAGES = (start_page, diff_page, payloads_page, pipelines_page, changesets_page)
 
 
 class Console:
@@ -35,6 +37,15 @@ class Console:
         self.studies = Studies(self.workspace, self.jobs)
         self.pipelines = Pipelines(self.workspace, self.jobs)
         self.previews = Previews(self.workspace)
+
+    def warm_up(self) -> None:
+        """Do in the background what the first look would wait for: compiled templates, and Polars for the index."""
+
+        def work() -> None:
+            compile_templates()
+            import polars  # noqa: F401
+
+        threading.Thread(target=work, daemon=True, name="warm-up").start()
 
     def app(self) -> Starlette:
         """The ASGI application, without its guard."""

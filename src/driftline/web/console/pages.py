@@ -16,6 +16,13 @@ def render(template: str, **shown: Any) -> str:
     return _templates().get_template(template).render(**shown)
 
 
+def compile_templates() -> None:
+    """Make every template ready."""
+    templates = _templates()
+    for name in templates.list_templates():
+        templates.get_template(name)
+
+
 @cache
 def _templates() -> Environment:
     templates = environment("driftline.web.console")

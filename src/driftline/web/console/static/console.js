@@ -183,27 +183,30 @@ function problem(words) {
 
 async function takeDrop(event) {
   event.preventDefault();
-  const { a, b } = document.getElementById("compare").elements;
+  const fields = [...event.currentTarget.document.querySelectorAll("[data-drop]")];
   const note = document.getElementById("drop-note");
-  let target = event.target.closest("[data-drop]") ?? (a.value ? b : a);
-  for (const file of [...event.dataTransfer.files].slice(0, 2)) {
+  let at = fields.indexOf(event.target.closest("[data-drop]"));
+  if (at < 0) at = Math.max(0, fields.findIndex(field => !field.value));
+  for (const file of [...event.dataTransfer.files].slice(0, fields.length)) {
     note.textContent = `taking ${file.name} …`;
     const headers = { "x-form-token": token() };
     const answer = await fetch(`/uploads/${encodeURIComponent(file.name)}`, { method: "PUT", body: file, headers });
     const told = await answer.json();
     note.textContent = answer.ok ? "" : told.message;
     if (!answer.ok) return;
-    target.value = told.name;
-    target = target === a ? b : a;
+    fields[at].value = told.name;
+    at = (at + 1) % fields.length;
   }
-  offerKeys();
+  if (document.getElementById("compare")) offerKeys();
 }
 
 const job = document.getElementById("job");
 if (job && document.getElementById("bar")) follow(job);
-if (document.getElementById("compare")) {
+if (document.querySelector("[data-drop]")) {
   addEventListener("dragover", event => event.preventDefault());
   addEventListener("drop", takeDrop);
+}
+if (document.getElementById("compare")) {
   for (const side of "ab") document.getElementById("compare").elements[side].addEventListener("change", offerKeys);
   document.getElementById("compare").addEventListener("input", event => event.target.dataset.drop ?? previewSoon());
   offerKeys();
