@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 
 import apsw
@@ -12,7 +13,11 @@ from hypothesis import strategies as st
 from changesets.random_work import SHAPES, work_of
 from changesets.sqlite_oracle import contents
 from driftline.changesets import apply, concat, diff, invert, parse, rebase
+from driftline.changesets.changegroup_on_disk import ChangegroupOnDisk
+from driftline.cli.main import driftline
+from driftline.cli.outcome import run
 from driftline.errors import ChangesetError
+from driftline.sources.workspace import Workspace
 
 shapes = st.sampled_from(sorted(SHAPES))
 seeds = st.integers(0, 1 << 40)
@@ -51,6 +56,49 @@ def test_concat_and_invert(shape, seed, size, count):
     for data in changesets:
         assert bytes(invert(data)) == apsw.Changeset.invert(data)
         assert bytes(invert(invert(data))) == data
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=shapes,
+    seed=seeds,
+    size=st.sampled_from([3, 60, 128, 300]),
+    count=st.integers(1, 4),
+    shares=st.integers(1, 9),
+)
+def test_concat_on_disk(shape, seed, size, count, shares):
+    """Merged in shares, put together as if one hash table had seen them all."""
+    changesets, patchsets = recorded_pieces(shape, seed, size, count)
+    for files in (changesets, patchsets, changesets[::-1], patchsets[::-1]):
+        total = sum(map(len, files))
+        with Workspace() as workspace:
+            out = io.BytesIO()
+            group = ChangegroupOnDisk(workspace, size=total, memory_bytes=8 * total // shares + 1)
+            for data in files:
+                group.add_file(io.BytesIO(data))
+            group.write_to(out)
+        assert out.getvalue() == merged_by_sqlite(files)
+
+
+def test_concat_beyond_memory(tmp_path, monkeypatch, capfd):
+    """The command looks at the sizes; what does not fit together is refused with the same words either way."""
+    changesets, patchsets = recorded_pieces(sorted(SHAPES)[0], 7, 200, 3)
+    names = [str(tmp_path / f"{number}.bin") for number in range(3)]
+    for name, data in zip(names, changesets, strict=True):
+        with open(name, "wb") as file:
+            file.write(data)
+    monkeypatch.setattr("driftline.changesets.streams._SMALL_BYTES", 0)
+    monkeypatch.setattr("driftline.tables.memory.SMALLEST_LIMIT", 100)
+    out = tmp_path / "out.bin"
+    assert run(driftline, ["changeset", "concat", *names, "--memory", "3kB", "-o", str(out)]) == 0
+    assert out.read_bytes() == merged_by_sqlite(changesets)
+    (tmp_path / "1.bin").write_bytes(patchsets[1])
+    told = []
+    for memory in ("3kB", "3GB"):
+        assert run(driftline, ["changeset", "concat", *names, "--memory", memory]) == 2
+        told.append(capfd.readouterr().err)
+    assert told[0] == told[1]
+    assert "mixed_formats" in told[0]
 
 
 @settings(max_examples=40, deadline=None)

@@ -13,9 +13,10 @@ from backports import zstd
 from codeindex.caches import put, small_index
 from codeindex.index_layouts import chunk_row, file_row, manifest_of, write_index
 from driftline import codeindex
-from driftline.codeindex.row_spool import DiskSpool
+from driftline.codeindex.chunk_rows import RecordCodec
 from driftline.errors import DriftlineError
 from driftline.progress import Tracker
+from driftline.sources.spill import SpillStore
 
 
 @pytest.fixture
@@ -278,15 +279,17 @@ def test_many_files_go_over_the_disk_with_the_same_result(
     expected = diff(sides)
     assert expected.summary["modesSummary"]["code"]["files"]["renamed"] == count
     assert expected.summary["totalEvents"] == count + 26 + 2 * count
-    for module in ("row_spool", "mode_diff"):
-        monkeypatch.setattr(f"driftline.codeindex.{module}.FILES_PER_BUCKET", 3)
-    monkeypatch.setattr("driftline.codeindex.row_spool._BUFFERED_BYTES", 1000)
+    monkeypatch.setattr("driftline.codeindex.mode_diff.FILES_PER_BUCKET", 3)
+    monkeypatch.setattr("driftline.codeindex.mode_diff.SPILL_BYTES", 20_000)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     buckets: set[int] = set()
-    take = DiskSpool.take
-    monkeypatch.setattr(DiskSpool, "take", lambda spool, bucket: buckets.add(bucket) or take(spool, bucket))
+    files: set[str] = set()
+    take, read = SpillStore.take, RecordCodec.read
+    monkeypatch.setattr(SpillStore, "take", lambda store, bucket: buckets.add(bucket) or take(store, bucket))
+    monkeypatch.setattr(RecordCodec, "read", lambda codec, path: files.add(path.name) or read(codec, path))
     spooled = diff(sides)
     assert buckets == set(range(14))
+    assert len(files) > 14
     assert spooled.events == expected.events
     assert spooled.summary["modesSummary"] == expected.summary["modesSummary"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]

@@ -52,16 +52,14 @@ class Group:
     def add(self, header: Header, record: RawRecord) -> None:
         """Merge one change."""
         if self._marker not in (None, header.marker):
-            raise ChangesetError("changesets and patchsets cannot be combined", code="mixed_formats")
+            raise mixed_formats()
         self._marker = header.marker
         name = folded(header.table.name)
         entries = self._tables.get(name)
         if entries is None:
             entries = self._tables[name] = _Entries(header.table, header.marker == PATCHSET_MARKER)
         elif entries.table.key_flags != header.table.key_flags:
-            raise ChangesetError(
-                f"table {header.table.name} has other columns or another key in another file", code="schema_mismatch"
-            )
+            raise other_shape(header.table)
         entries.add(record)
 
     def add_file(self, data: bytes) -> None:
@@ -74,12 +72,26 @@ class Group:
         return b"".join(piece for entries in self._tables.values() for piece in entries.pieces(marker))
 
 
+def mixed_formats() -> ChangesetError:
+    """The error for files of both formats."""
+    return ChangesetError("changesets and patchsets cannot be combined", code="mixed_formats")
+
+
+def other_shape(table: Table) -> ChangesetError:
+    """The error for a table that files describe differently."""
+    return ChangesetError(
+        f"table {table.name} has other columns or another key in another file: where columns were added, "
+        "give the newer tables (--schema or --database)",
+        code="schema_mismatch",
+    )
+
+
 def summed(first: Operation, second: Operation) -> Operation | None:
     """One operation that does what two of the same row do one after the other."""
     marker = PATCHSET_MARKER if first.patchset else CHANGESET_MARKER
     header = Header(marker, first.table, 0)
     records = [read_raw_record(operation.encode(), 0, header)[0] for operation in (first, second)]
-    result = _Entries(first.table, first.patchset).merge(*records)
+    result = Merger(first.table, first.patchset).merge(*records)
     return None if result is None else decoded(result, header)
 
 
@@ -88,13 +100,13 @@ class _Entries:
 
     def __init__(self, table: Table, is_patchset: bool) -> None:
         self.table = table
-        self._is_patchset = is_patchset
+        self._merger = Merger(table, is_patchset)
         self._chains: list[dict[_Key, RawRecord]] = [{} for _ in range(FIRST_BUCKETS)]
         self._hashes: dict[_Key, int] = {}
 
     def add(self, record: RawRecord) -> None:
         self._grow()
-        key = self._key(record)
+        key = self._merger.key(record)
         key_hash = self._hashes.get(key)
         if key_hash is None:
             key_hash = _hash_key(key)
@@ -103,7 +115,7 @@ class _Entries:
         result: RawRecord | None = record
         if existing is not None:
             del self._hashes[key]
-            result = self.merge(existing, record)
+            result = self._merger.merge(existing, record)
         if result is not None:
             chain[key] = result
             self._hashes[key] = key_hash
@@ -126,7 +138,16 @@ class _Entries:
                 grown[self._hashes[key] % len(grown)][key] = chain[key]
         self._chains = grown
 
-    def _key(self, record: RawRecord) -> _Key:
+
+class Merger:
+    """What two changes of one row are together (changesets §3.1)."""
+
+    def __init__(self, table: Table, is_patchset: bool) -> None:
+        self.table = table
+        self._is_patchset = is_patchset
+
+    def key(self, record: RawRecord) -> _Key:
+        """The encoded key of a change."""
         if self._is_patchset and record.old is not None:
             return tuple(record.old)
         fields = record.new if record.old is None else record.old
@@ -134,7 +155,7 @@ class _Entries:
         return tuple(fields[index] for index in self.table.key_indexes)
 
     def merge(self, existing: RawRecord, new: RawRecord) -> RawRecord | None:
-        """The table of changesets §3.1."""
+        """One change that does what both do, or nothing."""
         merge = _MERGES.get((existing.kind, new.kind))
         if merge is None:
             return existing
@@ -182,13 +203,13 @@ class _Entries:
 
 
 # All other pairs keep the existing change whole, with its own indirect flag.
-_Merge = Callable[[_Entries, RawRecord, RawRecord, int], RawRecord | None]
+_Merge = Callable[[Merger, RawRecord, RawRecord, int], RawRecord | None]
 _MERGES: dict[tuple[int, int], _Merge] = {
-    (INSERT, UPDATE): _Entries._insert_update,
-    (INSERT, DELETE): _Entries._insert_delete,
-    (UPDATE, UPDATE): _Entries._update_update,
-    (UPDATE, DELETE): _Entries._update_delete,
-    (DELETE, INSERT): _Entries._delete_insert,
+    (INSERT, UPDATE): Merger._insert_update,
+    (INSERT, DELETE): Merger._insert_delete,
+    (UPDATE, UPDATE): Merger._update_update,
+    (UPDATE, DELETE): Merger._update_delete,
+    (DELETE, INSERT): Merger._delete_insert,
 }
 
 

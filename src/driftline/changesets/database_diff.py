@@ -11,26 +11,29 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from threading import Thread
+from typing import IO, TYPE_CHECKING, Any
 
 import apsw
 
-from driftline.changesets.changeset import Changeset, Patchset
 from driftline.changesets.database import explained, file_uri, opened
-from driftline.changesets.events import EventLog
 from driftline.changesets.fitting import MAX_APPLIED_COLUMNS
-from driftline.changesets.format import Row
+from driftline.changesets.format import CHANGESET_MARKER, PATCHSET_MARKER, Row
 from driftline.changesets.names import folded
 from driftline.changesets.operations import Operation
 from driftline.changesets.recoding import recoded
 from driftline.changesets.schema import STAT1, StoredTable, stored_tables
-from driftline.changesets.sections import Spool
 from driftline.changesets.table import Column, Table
 from driftline.changesets.table_comparison import NEW, OLD, TablePair
 from driftline.errors import ChangesetError
 from driftline.files import StrPath, write_all
+
+if TYPE_CHECKING:
+    from driftline.changesets.changeset import Changeset, Patchset
+    from driftline.changesets.sections import Spool
 
 _CHUNK_ROWS = 1 << 14
 _COPY_BYTES = 1 << 20
@@ -97,6 +100,8 @@ def diff(
 
     Differences that a changeset cannot say raise `incomplete_diff`, unless `allow_incomplete` is set.
     """
+    from driftline.changesets.changeset import Changeset, Patchset
+
     kind = Patchset if patchset else Changeset
     with tempfile.TemporaryFile() as out:
         found = diff_to(
@@ -129,7 +134,7 @@ def diff_to(
     """Write the changes to an open file, larger than memory; nothing is written where the diff is incomplete."""
     found = Findings()
     with tempfile.TemporaryFile() as sections, _both_opened(old, new) as sides:
-        marker = (Patchset if patchset else Changeset).marker
+        marker = PATCHSET_MARKER if patchset else CHANGESET_MARKER
         comparison = _Comparison(sides, found, sections, marker, with_shadow=shadow, with_stat=stat)
         comparison.run(None if tables is None else _names(tables), _names(skip))
         if found.problems and not allow_incomplete:
@@ -204,6 +209,8 @@ class _Comparison:
 
     def run(self, wanted: Collection[str] | None, skip: Collection[str]) -> None:
         """Compare all tables, or those that are wanted, except those to skip."""
+        # Records are encoded in columns; NumPy and Arrow are imported while SQLite looks for the first rows.
+        Thread(target=import_module, args=("driftline.changesets.sections",)).start()
         known = [*self._sides.new, *(name for name in self._sides.old if name not in self._sides.new)]
         for asked in (*(wanted or ()), *skip):
             if folded(asked) not in known:
@@ -272,15 +279,14 @@ class _Comparison:
         seen = pair.new.table
         # What is stored is not converted again, so the columns have no types here.
         table = Table(seen.name, [Column(name) for name in seen.column_names], seen.primary_key)
-        with Spool.opened(table, self._marker) as spool:
-            feed = _Feed(table, spool, may_have_null_keys=pair.may_have_null_keys)
+        with ExitStack() as stack:
+            feed = _Feed(table, self._marker, stack, may_have_null_keys=pair.may_have_null_keys)
             counts = {
                 "insert": feed.add((None, row) for row in pair.only_in(NEW)),
                 "delete": feed.add((row, None) for row in pair.only_in(OLD)),
                 "update": feed.add(pair.changed()),
             }
-            # For SQLite's own diff an update is one event, not two as in a session (changesets §5.2).
-            spool.write_to(self._out, event_after_last_key=feed.ends_with_null_key)
+            feed.write_to(self._out)
         return counts
 
     def _note_internal(self, new: StoredTable | None, old: StoredTable | None) -> None:
@@ -309,11 +315,13 @@ class _Comparison:
 class _Feed:
     """Gives events to a spool in chunks, without those that have NULL in their key."""
 
-    def __init__(self, table: Table, spool: Spool, *, may_have_null_keys: bool) -> None:
+    def __init__(self, table: Table, marker: int, stack: ExitStack, *, may_have_null_keys: bool) -> None:
         self._table = table
-        self._spool = spool
+        self._marker = marker
+        self._stack = stack
+        self._spool: Spool | None = None
         self._may_have_null_keys = may_have_null_keys
-        self.ends_with_null_key = False
+        self._ends_with_null_key = False
 
     def add(self, events: Iterable[tuple[Row | None, Row | None]]) -> int:
         """Take the events in; how many there are."""
@@ -323,14 +331,27 @@ class _Feed:
             if self._may_have_null_keys:
                 has_null = [self._has_null_key(before if after is None else after) for before, after in chunk]
                 # Rows without a whole key are no changes, but SQLite's hash table sees them pass.
-                self.ends_with_null_key = has_null[-1]
+                self._ends_with_null_key = has_null[-1]
                 chunk = [event for event, is_null in zip(chunk, has_null, strict=True) if not is_null]
-            log = EventLog(self._table)
-            for before, after in chunk:
-                log.append(before, after, False)
-            self._spool.add(log.collected())
+            self._encode(chunk)
             count += len(chunk)
         return count
+
+    def write_to(self, out: IO[bytes]) -> None:
+        """Write the section, if there is any; for SQLite's own diff an update is one event (changesets §5.2)."""
+        if self._spool is not None:
+            self._spool.write_to(out, event_after_last_key=self._ends_with_null_key)
+
+    def _encode(self, chunk: list[tuple[Row | None, Row | None]]) -> None:
+        from driftline.changesets.events import EventLog
+        from driftline.changesets.sections import Spool
+
+        if self._spool is None:
+            self._spool = self._stack.enter_context(Spool.opened(self._table, self._marker))
+        log = EventLog(self._table)
+        for before, after in chunk:
+            log.append(before, after, False)
+        self._spool.add(log.collected())
 
     def _has_null_key(self, row: Row | None) -> bool:
         assert row is not None

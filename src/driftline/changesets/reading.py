@@ -226,6 +226,79 @@ def count_quickly(data: bytes, start: int, header: Header) -> tuple[Counts, int]
     return Counts(counts, indirect), start
 
 
+class Slices(NamedTuple):
+    """Records and their keys, both still encoded."""
+
+    records: list[bytes]
+    keys: list[bytes]
+
+
+def record_slices(window: Window) -> Iterator[tuple[Header, Slices]]:
+    """All records of a stream as bytes with their keys, some at a time."""
+    return walk(window, _slice_quickly, _slice_carefully)
+
+
+def _slice_quickly(data: bytes, start: int, header: Header) -> tuple[Slices, int]:
+    """As `count_quickly`, with the bytes."""
+    flags = {kind: _key_places(header, kind) for kind in _shapes(header)}
+    records: list[bytes] = []
+    keys: list[bytes] = []
+    size = len(data)
+    with suppress(*_NOT_QUICK):
+        while start < size and data[start] in flags:
+            offset = start + 2
+            key = b""
+            for is_key in flags[data[start]]:
+                field = offset
+                tag = data[offset]
+                if tag in _NUMBER_TAGS:
+                    offset += 9
+                elif tag in _DATA_TAGS:
+                    length, offset = decode_varint(data, offset + 1)
+                    offset += length
+                elif tag in _EMPTY_TAGS:
+                    offset += 1
+                else:
+                    return Slices(records, keys), start
+                if is_key:
+                    key += data[field:offset]
+            if offset > size:
+                break
+            records.append(data[start:offset])
+            keys.append(key)
+            start = offset
+    return Slices(records, keys), start
+
+
+def _slice_carefully(data: bytes, offset: int, header: Header) -> tuple[Slices, int]:
+    """One record, or what is wrong with it."""
+    record, end = read_raw_record(data, offset, header)
+    fields = (*(record.old or ()), *(record.new or ()))
+    places = _key_places(header, record.kind)
+    key = b"".join(field for field, is_key in zip(fields, places, strict=True) if is_key)
+    return Slices([data[offset:end]], [key]), end
+
+
+def _key_places(header: Header, kind: int) -> list[bool]:
+    """Which fields of a record are its key: all of a patchset's DELETE, and of the first row elsewhere."""
+    flags = [bool(flag) for flag in header.table.key_flags]
+    count = _shapes(header)[kind][0](header.table)
+    if count < len(flags):
+        return [True] * count
+    return flags + [False] * (count - len(flags))
+
+
+def split_fields(data: bytes) -> list[bytes]:
+    """Encoded fields that stand one behind the other."""
+    fields = []
+    offset = 0
+    while offset < len(data):
+        end = _field_end(data, offset)
+        fields.append(data[offset:end])
+        offset = end
+    return fields
+
+
 def count_carefully(data: bytes, offset: int, header: Header) -> tuple[Counts, int]:
     """One record, or what is wrong with it."""
     record, offset = read_raw_record(data, offset, header)

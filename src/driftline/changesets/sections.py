@@ -230,13 +230,14 @@ def joined_range(plan: SectionPlan, parts: Sequence[pa.Table]) -> Iterator[memor
     hashes = _hashes(records)
     if has_repeated_key(hashes, records["key"]):
         raise key_collision(plan.table)
-    order = np.lexsort((as_numbers(_whole(records["sequence"])), plan.buckets_of(hashes)))
-    return _in_order(_whole(records["record"]), order)
+    order = np.lexsort((as_numbers(whole(records["sequence"])), plan.buckets_of(hashes)))
+    return _in_order(whole(records["record"]), order)
 
 
 def _hashes(records: pa.Table) -> Hashes:
-    return as_numbers(_whole(records["hash"])).astype(np.uint32)
+    return as_numbers(whole(records["hash"])).astype(np.uint32)
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
     return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, SupportsBytes, TypeAlias
 
 import apsw
 
+from driftline.changesets.changegroup import mixed_formats, other_shape
 from driftline.changesets.database import Database, opened
 from driftline.changesets.format import DELETE, INSERT, PATCHSET_MARKER, UPDATE
 from driftline.changesets.names import folded
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     Changes: TypeAlias = SupportsBytes | str | os.PathLike[str] | BinaryIO
 
 Open = Callable[[], IO[bytes]]
+
+_SMALL_BYTES = 16 << 20  # never worth a look at how much memory there is
+_HELD = 2.5  # SQLite's changegroup takes about this many times its input
 
 
 @contextmanager
@@ -148,14 +152,24 @@ def invert_to(out: IO[bytes], data: Changes) -> None:
             raise ChangesetError(f"the changeset cannot be inverted: {error}", code="invert_failed") from error
 
 
-def concat_to(out: IO[bytes], files: Iterable[Changes], *, schema: Database | None = None) -> None:
+def concat_to(
+    out: IO[bytes],
+    files: Iterable[Changes],
+    *,
+    schema: Database | None = None,
+    memory: Callable[[], int] | None = None,
+) -> None:
     """Write one file that does what these do one after the other (changesets §3.1).
 
     `schema` is a database with the newer tables: files from before a column was added get its default (changesets
-    §3.4).
+    §3.4). SQLite holds all changes; files that need more bytes than `memory` says are merged on disk instead.
     """
     with ExitStack() as stack:
         opens = [stack.enter_context(reopenable(item)) for item in files]
+        size = sum(map(_size, opens))
+        if schema is None and memory is not None and size > _SMALL_BYTES and size * _HELD > memory():
+            _concat_on_disk(out, opens, size, memory())
+            return
         builder = stack.enter_context(closing(apsw.ChangesetBuilder()))  # type: ignore[no-untyped-call]
         try:
             if schema is not None:
@@ -166,6 +180,25 @@ def concat_to(out: IO[bytes], files: Iterable[Changes], *, schema: Database | No
         except apsw.Error as error:
             raise _why_not_together(opens, error) from error
         builder.output_stream(lambda block: _pass_on(out, block))
+
+
+def _concat_on_disk(out: IO[bytes], opens: Iterable[Open], size: int, memory_bytes: int) -> None:
+    from driftline.changesets.changegroup_on_disk import ChangegroupOnDisk
+    from driftline.sources.workspace import Workspace
+
+    with Workspace() as workspace:
+        group = ChangegroupOnDisk(workspace, size=size, memory_bytes=memory_bytes)
+        for open_changes in opens:
+            with open_changes() as stream:
+                group.add_file(stream)
+        group.write_to(out)
+
+
+def _size(open_changes: Open) -> int:
+    with open_changes() as stream:
+        if stream.seekable():
+            return stream.seek(0, os.SEEK_END)
+        return sum(map(len, iter(lambda: stream.read(1 << 20), b"")))  # compressed
 
 
 def _pass_on(out: IO[bytes], block: bytes | memoryview) -> None:
@@ -182,15 +215,11 @@ def _why_not_together(opens: Iterable[Open], error: apsw.Error) -> ChangesetErro
         if found.marker is not None:
             markers.add(found.marker)
         if len(markers) > 1:
-            return ChangesetError("changesets and patchsets cannot be combined", code="mixed_formats")
+            return mixed_formats()
         for section in found.sections:
             table = known.setdefault(folded(section.table.name), section.table)
             if table.key_flags != section.table.key_flags:
-                return ChangesetError(
-                    f"table {table.name} has other columns or another key in another file: where columns were added, "
-                    "give the newer tables (--schema or --database)",
-                    code="schema_mismatch",
-                )
+                return other_shape(table)
     if isinstance(error, apsw.SchemaChangeError):
         return ChangesetError("the files do not fit the tables that were given", code="schema_mismatch")
     return ChangesetError(f"the files cannot be combined: {error}", code="concat_failed")

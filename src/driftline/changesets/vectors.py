@@ -35,6 +35,7 @@ from driftline.changesets.format import (
     UNDEFINED,
     Field,
     decode_text,
+    decode_varint,
     encode_text,
     integer_too_large,
 )
@@ -175,6 +176,17 @@ def _from_mixed(values: Sequence[Field], kinds: set[type]) -> Vector:
     if kinds & {str, bytes}:
         data = of_bytes([_bytes_of(value) for value in values])
     return compacted(tags, numbers, data)
+
+
+def from_fields(fields: Sequence[bytes]) -> Vector:
+    """A column from encoded fields, bit by bit as they are."""
+    tags = np.frombuffer(bytes([field[0] for field in fields]), dtype=np.uint8)
+    is_number = (tags == TAG_INTEGER) | (tags == TAG_REAL)
+    numbers = np.zeros(len(fields), dtype=np.int64)
+    content = b"".join(field[1:] for field, number in zip(fields, is_number.tolist(), strict=True) if number)
+    numbers[is_number] = np.frombuffer(content, dtype=">i8")
+    data = [field[decode_varint(field, 1)[1] :] if field[0] in (TAG_TEXT, TAG_BLOB) else b"" for field in fields]
+    return compacted(tags, numbers, of_bytes(data))
 
 
 def compacted(tags: Tags, numbers: Numbers | None, data: pa.LargeBinaryArray | None) -> Vector:

@@ -154,14 +154,23 @@ Examples:
 @click.option("--database", "-d", metavar="DB", help="Fill in columns that its tables have and a file has not.")
 @click.option("--schema", metavar="FILE", help="The same from CREATE TABLE statements in this file.")
 @_output_option
-def concat(files: tuple[str, ...], database: str | None, schema: str | None, output: str | None) -> None:
-    """Make one file that does what several do one after the other."""
+@click.option("--memory", metavar="SIZE", help="Memory to stay within, such as 500MB or 2GB. Default: half of it.")
+def concat(
+    files: tuple[str, ...], database: str | None, schema: str | None, output: str | None, memory: str | None
+) -> None:
+    """Make one file that does what several do one after the other; files beyond memory are merged on disk."""
     from driftline.changesets.schema import database_from_sql
     from driftline.changesets.streams import concat_to
+    from driftline.tables.memory import default_limit, memory_limit
 
+    limit = memory_limit(memory)
     _check_one(database, schema)
     newer: Any = database if schema is None else database_from_sql(_read_text(schema))
-    _write(lambda out: concat_to(out, list(map(_source, files)), schema=newer), output, *files)
+    _write(
+        lambda out: concat_to(out, list(map(_source, files)), schema=newer, memory=lambda: limit or default_limit()),
+        output,
+        *files,
+    )
 
 
 @changeset.command(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from driftline.codeindex.artifacts import Artifact
 from driftline.codeindex.json_values import compact_json, row_id
 from driftline.codeindex.relations import file_imports
-from driftline.codeindex.row_spool import Spool
 from driftline.codeindex.rows import Probe, Row, selected_rows
+from driftline.codeindex.storage import parse_json
 from driftline.progress import Tracker
+from driftline.sources.spill import SpillStore
 
+_RECORD_BYTES = 2000
 _NEEDED_MEMBERS = (
     "id", "chunkId", "start", "end", "startLine", "endLine", "kind", "name", "segment", "docmeta", "codeRelations",
     "metaV2",
@@ -68,12 +71,36 @@ class IdSelector:
         return key if self.wanted is None or key in self.wanted else None
 
 
+Record = tuple[str, str, Any]  # what it is, its file or row number, and what was read
+
+
+class RecordCodec:
+    """Records as lines of JSON."""
+
+    def size(self, piece: Record) -> int:
+        """About what a row of a real index takes as Python objects."""
+        return _RECORD_BYTES
+
+    def write(self, pieces: Sequence[Record], out: BinaryIO) -> None:
+        """A line each."""
+        out.writelines(compact_json(piece) + b"\n" for piece in pieces)
+
+    def read(self, path: Path) -> list[Record]:
+        """All of them."""
+        with open(path, "rb") as lines:
+            return [tuple(parse_json(line, "a spilled row")) for line in lines]
+
+
+# By bucket: a renamed folder can bring every chunk of a large repository into the diff.
+RecordStore = SpillStore[int, Record]
+
+
 @dataclass(slots=True)
 class SideRows:
     """One side's rows of the wanted files, put into buckets; of a file above the limit only the count is exact."""
 
     bucket_of: Mapping[str, int]
-    spool: Spool
+    store: RecordStore
     scan: Scan
     tracker: Tracker
     counts: Counter[str] = field(default_factory=Counter)
@@ -84,7 +111,7 @@ class SideRows:
         buckets_of_id: dict[str, set[int]] = defaultdict(set)
         for file, row in selected_rows(hot, selector, self.tracker):
             bucket = self.bucket_of[file]
-            self.spool.add(bucket, "chunk", file, row)
+            self.store.add(bucket, ("chunk", file, row))
             self.scan.parsed_rows += 1
             if cold is not None and (key := row_id(row.get("id"))) is not None:
                 buckets_of_id[key].add(bucket)
@@ -94,13 +121,13 @@ class SideRows:
         if cold is not None:
             for key, row in selected_rows(cold, IdSelector(buckets_of_id), self.tracker):
                 for bucket in buckets_of_id[key]:
-                    self.spool.add(bucket, "cold", key, row)
+                    self.store.add(bucket, ("cold", key, row))
 
     def read_imports(self, artifact: Artifact) -> None:
         """Read the imports of the wanted files."""
         selector = FileSelector(self.bucket_of, {})
         for file, row in selected_rows(artifact, selector, self.tracker):
-            self.spool.add(self.bucket_of[file], "imports", file, file_imports(row))
+            self.store.add(self.bucket_of[file], ("imports", file, file_imports(row)))
         self.scan.skipped_rows += selector.skipped
 
     def take(self, bucket: int) -> tuple[dict[str, list[Row]], dict[str, list[str]]]:
@@ -108,7 +135,7 @@ class SideRows:
         rows: dict[str, list[Row]] = defaultdict(list)
         imports: dict[str, list[str]] = defaultdict(list)
         cold: list[tuple[Any, Row]] = []
-        for tag, key, value in self.spool.take(bucket):
+        for tag, key, value in self.store.take(bucket):
             if tag == "chunk":
                 rows[key].append(value)
             elif tag == "imports":

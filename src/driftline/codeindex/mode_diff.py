@@ -18,17 +18,21 @@ from driftline.codeindex.artifacts import (
     read_pieces,
     require_artifact,
 )
-from driftline.codeindex.chunk_rows import Scan, SideRows
+from driftline.codeindex.chunk_rows import RecordCodec, RecordStore, Scan, SideRows
 from driftline.codeindex.events import MAX_CHANGED_FILES, MAX_CHUNKS_PER_FILE, Event, file_event, mode_limit_event
 from driftline.codeindex.file_kernel import FileOutcome, FileSide, diff_file
 from driftline.codeindex.files_changed import FileChange, FileTable, changed_files, file_table
 from driftline.codeindex.fingerprint import same_artifacts
 from driftline.codeindex.options import V2, DiffOptions
 from driftline.codeindex.resolve import IndexDir
-from driftline.codeindex.row_spool import FILES_PER_BUCKET, open_spools
 from driftline.codeindex.rows import all_rows
 from driftline.codeindex.symbol_diff import SymbolDiff
 from driftline.progress import Tracker
+from driftline.sources.workspace import Workspace
+
+# Files of a bucket are neighbours in the order of events: one bucket of either side is in memory at a time.
+FILES_PER_BUCKET = 500
+SPILL_BYTES = 256 << 20  # of rows of both sides, held before they move to disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +159,13 @@ def _diff_chunks(
     if not pairs:
         return
     total = sum(side.chunk_meta.size for side, _ in (before, after))
-    with open_spools(len(pairs)) as (old_spool, new_spool):
+    with Workspace() as workspace:
+        old_store, new_store = (RecordStore(workspace, SPILL_BYTES // 2, RecordCodec()) for _ in "AB")
         with tracker.phase("scan chunks", total=total):
             old_buckets = {old: number // FILES_PER_BUCKET for number, (old, _) in enumerate(pairs)}
             new_buckets = {new: number // FILES_PER_BUCKET for number, (_, new) in enumerate(pairs)}
-            old = _read_side(*before, SideRows(old_buckets, old_spool, result.before_scan, tracker), options)
-            new = _read_side(*after, SideRows(new_buckets, new_spool, result.after_scan, tracker), options)
+            old = _read_side(*before, SideRows(old_buckets, old_store, result.before_scan, tracker), options)
+            new = _read_side(*after, SideRows(new_buckets, new_store, result.after_scan, tracker), options)
         with tracker.phase("compare files", total=len(pairs), unit="items"):
             _diff_pairs(result, pairs, old, new, options, tracker)
 

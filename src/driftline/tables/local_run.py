@@ -20,7 +20,7 @@ from driftline.tables.local import LocalPlan, ordered_map
 from driftline.tables.matching import HashCollision, Matches, SelectedRows
 from driftline.tables.problems import Side, raise_first
 from driftline.tables.row_hashes import RowHashes, new_seeds, split_of
-from driftline.tables.spill import ChunkStore, HashStore
+from driftline.tables.spill import ChunkStore, HashCodec, HashStore
 from driftline.tables.stages import (
     HashedSplit,
     TablePlan,
@@ -87,7 +87,7 @@ class LocalRun:
                 raise
             return None
         plan = TablePlan(self.job.options, compared, new_seeds(), buckets)
-        store = HashStore(self.workspace, self.sizes.hash_bytes, plan.row_hash_type)
+        store = HashStore(self.workspace, self.sizes.hash_bytes, HashCodec(plan.row_hash_type))
         hashed_a, hashed_b = self._hash_sides(a, b, plan, store)
         if not (hashed_a.sound and hashed_b.sound):
             return None
@@ -117,7 +117,8 @@ class LocalRun:
             results = ordered_map(self.pool, hash_split, work, self.sizes.threads * 2)
             for owner, hashed in zip(owners, results, strict=True):
                 for bucket, hashes in self._buckets(hashed, owner.total_rows, plan):
-                    store.add(owner.side, bucket, hashes)
+                    if hashes.size:
+                        store.add((owner.side, bucket), hashes)
                 owner.note(hashed)
                 if not owner.sound:
                     break  # nothing more can be learned this way
@@ -137,7 +138,7 @@ class LocalRun:
             buckets = max(a.total_rows, b.total_rows) // self.sizes.bucket_rows + 1
         matches: list[Matches] = []
         with self.job.tracker.phase("match", total=buckets, unit="items"):
-            work = ((store.take("A", bucket), store.take("B", bucket), plan) for bucket in range(buckets))
+            work = ((store.take(("A", bucket)), store.take(("B", bucket)), plan) for bucket in range(buckets))
             for found in ordered_map(self.pool, match_bucket, work, self.sizes.threads):
                 matches.append(found)
                 self.job.tracker.advance()

@@ -1,16 +1,17 @@
-"""Stores that keep what they are given in memory up to a limit and on disk beyond it."""
+"""How row hashes and sorted rows are kept in memory up to a limit and on disk beyond it."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from driftline.files import explain_io_errors
+from driftline.sources.spill import SpillStore
 from driftline.sources.workspace import Workspace
 from driftline.tables.ordering import RowChunk
 from driftline.tables.row_hashes import ROW_HASH, RowHashes
@@ -18,46 +19,27 @@ from driftline.tables.row_hashes import ROW_HASH, RowHashes
 _BATCH_ROWS = 4096
 
 
-class HashStore:
-    """RowHashes by side and bucket; when the limit is passed, everything so far moves into one file per bucket."""
+class HashCodec:
+    """Row hashes as they lie in memory."""
 
-    def __init__(self, workspace: Workspace, limit_bytes: int, kind: np.dtype[Any] = ROW_HASH) -> None:
-        self._workspace = workspace
-        self._limit = limit_bytes
+    def __init__(self, kind: np.dtype[Any] = ROW_HASH) -> None:
         self._kind = kind
-        self._held = 0
-        self._parts: defaultdict[tuple[str, int], list[RowHashes]] = defaultdict(list)
-        self._files: dict[tuple[str, int], Path] = {}
 
-    def add(self, side: str, bucket: int, hashes: RowHashes) -> None:
-        """Keep hashes; those of one bucket stay in the order they came."""
-        if not hashes.size:
-            return
-        self._parts[side, bucket].append(hashes)
-        self._held += hashes.nbytes
-        if self._held > self._limit:
-            self._spill()
+    def size(self, piece: RowHashes) -> int:
+        """Their bytes."""
+        return piece.nbytes
 
-    def take(self, side: str, bucket: int) -> list[RowHashes]:
-        """Hand out the hashes of a bucket and forget them."""
-        parts = self._parts.pop((side, bucket), [])
-        self._held -= sum(part.nbytes for part in parts)
-        file = self._files.pop((side, bucket), None)
-        if file is None:
-            return parts
-        with explain_io_errors(file):
-            spilled = np.fromfile(file, self._kind)
-            file.unlink()
-        return [spilled, *parts]
+    def write(self, pieces: Sequence[RowHashes], out: BinaryIO) -> None:
+        """One after the other."""
+        for piece in pieces:
+            piece.tofile(out)
 
-    def _spill(self) -> None:
-        for place, parts in self._parts.items():
-            file = self._files.setdefault(place, self._workspace.new_file("hashes"))
-            with explain_io_errors(file), open(file, "ab") as out:
-                for part in parts:
-                    part.tofile(out)
-        self._parts.clear()
-        self._held = 0
+    def read(self, path: Path) -> list[RowHashes]:
+        """All as one."""
+        return [np.fromfile(path, self._kind)]
+
+
+HashStore = SpillStore[tuple[str, int], RowHashes]  # by side and bucket
 
 
 class HeldChunk:

@@ -1,0 +1,80 @@
+"""One store for what does not fit into memory: order, limits, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow as pa
+import pytest
+
+from driftline.errors import DriftlineError
+from driftline.sources.spill import BytesCodec, SpillStore, TableCodec
+from driftline.sources.workspace import Workspace
+
+
+@pytest.mark.parametrize("limit", [0, 100, 1 << 20])
+def test_pieces_come_back_in_their_order(tmp_path, limit):
+    rng = random.Random(3)
+    with Workspace(str(tmp_path)) as workspace:
+        store = SpillStore(workspace, limit, BytesCodec())
+        expected = {key: [] for key in "abc"}
+        for number in range(300):
+            key = rng.choice("abc")
+            store.add(key, b"%d;" % number)
+            expected[key].append(b"%d;" % number)
+            if number == 150:
+                assert b"".join(store.take("a")) == b"".join(expected["a"])
+                assert "a" not in store
+                expected["a"].clear()
+        assert store.keys() == set("abc")
+        for key, pieces in expected.items():
+            assert b"".join(store.take(key)) == b"".join(pieces)
+        assert store.keys() == set()
+        assert not [path for path in workspace.folder.iterdir() if path.name != ".owner"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tables_of_several_spills(tmp_path):
+    with Workspace(str(tmp_path)) as workspace:
+        store = SpillStore(workspace, 1, TableCodec())
+        tables = [pa.table({"n": [number], "t": pa.array([f"x{number}"]).dictionary_encode()}) for number in range(5)]
+        for table in tables:
+            store.add(0, table)
+        read = pa.concat_tables(store.take(0))
+    assert read.to_pylist() == pa.concat_tables(tables).to_pylist()
+
+
+def test_a_full_disk_is_told(tmp_path):
+    with Workspace("/dev/full") as workspace, pytest.raises(DriftlineError):
+        SpillStore(workspace, 0, BytesCodec()).add("a", b"x")
+
+
+def test_the_folder_of_a_killed_process_goes_with_the_next_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    program = (
+        "import time; from driftline.sources.workspace import Workspace; w = Workspace()\n"
+        "w.new_file('x').write_bytes(b'x'); print(w.folder, flush=True); time.sleep(60)"
+    )
+    processes = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in "ab"]
+    killed, living = (process.stdout.readline().decode().strip() for process in processes)
+    processes[0].send_signal(signal.SIGKILL)
+    processes[0].wait()
+    long_ago = time.time() - 3600
+    for folder in (killed, living):
+        os.utime(os.path.join(folder, ".owner"), (long_ago, long_ago))
+    try:
+        with Workspace() as workspace:
+            assert workspace.folder.exists()
+            assert not os.path.exists(killed)
+            assert os.path.exists(living)
+    finally:
+        processes[1].kill()
+        processes[1].wait()
+        for process in processes:
+            process.stdout.close()
