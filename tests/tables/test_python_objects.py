@@ -6,6 +6,7 @@ import datetime
 import decimal
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pandas as pd
@@ -13,6 +14,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import driftline as dl
 
@@ -107,3 +110,48 @@ def test_what_is_no_table_is_refused_with_a_remedy(tmp_path: Path) -> None:
         dl.diff(tmp_path / "missing.csv", A)
     with pytest.raises(dl.DriftlineError):
         dl.diff(tmp_path / "missing.csv", A)
+
+
+UTC = datetime.UTC
+VALUES = {
+    "i": (st.sampled_from([None, 0, -1, 7, 2**31 - 1]), [pl.Int32, pl.Int64, pl.Float64]),
+    "f": (st.sampled_from([None, 0.0, -0.0, 1.5, float("nan"), float("inf"), 1e300]), [pl.Float32, pl.Float64]),
+    "s": (st.sampled_from([None, "", "null", "a", "é\n"]), [pl.String, pl.Categorical]),
+    "b": (st.sampled_from([None, True, False]), [pl.Boolean]),
+    "d": (st.sampled_from([None, datetime.date(2024, 5, 1), datetime.date(1, 1, 1)]), [pl.Date]),
+    "t": (
+        st.sampled_from([None, datetime.datetime(2024, 5, 1, 12, tzinfo=UTC), datetime.datetime(1, 1, 1, tzinfo=UTC)]),
+        [pl.Datetime("us", "UTC"), pl.Datetime("ms", "Europe/Oslo")],
+    ),
+    "l": (st.sampled_from([None, [], [1], [1, None]]), [pl.List(pl.Int64)]),
+}
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> tuple[pl.DataFrame, pl.DataFrame]:
+    names = draw(st.lists(st.sampled_from(list(VALUES)), unique=True, min_size=1, max_size=3))
+    pair = []
+    for _ in range(2):
+        keys = draw(st.lists(st.sampled_from([1, 2, 3, None]), max_size=4, unique=draw(st.booleans())))
+        columns = {
+            name: pl.Series(
+                [draw(VALUES[name][0]) for _ in keys], dtype=draw(st.sampled_from(VALUES[name][1])), strict=False
+            )
+            for name in names
+        }
+        pair.append(pl.DataFrame({"id": pl.Series(keys, dtype=pl.Int64), **columns}))
+    return pair[0], pair[1]
+
+
+@settings(max_examples=80, deadline=None)
+@given(pair=frames(), key=st.sampled_from(["id", None]))
+def test_values_compare_as_their_json_text_does(pair: tuple[pl.DataFrame, pl.DataFrame], key: str | None) -> None:
+    """Frames are compared by value; the same rows as a stream become text first."""
+
+    def found(a: Any, b: Any) -> Any:
+        try:
+            return list(dl.diff(a, b, key=key, ignore_row_order=key is None, column_stats=True))
+        except dl.DriftlineError as error:
+            return error.code, error.message
+
+    assert found(*pair) == found(*(frame.to_arrow().to_reader() for frame in pair))

@@ -73,9 +73,41 @@ def _kind_of(type_: pa.DataType) -> str | None:
     return "datetime" if types.is_timestamp(type_) else None
 
 
+def value_kind(type_: pa.DataType) -> str | None:
+    """What two columns must share so that their cells are equal exactly where their `plain_values` are; None: nothing.
+
+    >>> value_kind(pa.int32()) == value_kind(pa.int64()), value_kind(pa.float64()) == value_kind(pa.int64())
+    (True, False)
+    """
+    types = pa.types
+    if types.is_dictionary(type_):
+        return value_kind(type_.value_type)
+    if types.is_timestamp(type_):
+        return f"timestamp {type_.unit}{'' if type_.tz is None else ' with zone'}"
+    if types.is_signed_integer(type_):
+        return "integer"
+    if types.is_floating(type_):
+        return "float"
+    if types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_):
+        return "text"
+    return str(type_) if types.is_boolean(type_) or types.is_date32(type_) else None
+
+
+def plain_values(cells: pl.Series) -> pl.Series:
+    """Values that are equal where their JSON texts are, for columns that have a `value_kind`."""
+    kind = cells.dtype
+    if kind.is_integer():
+        return cells.cast(pl.Int64)
+    if kind.is_float():
+        return cells.cast(pl.Float64)
+    if kind in (pl.Categorical, pl.Enum):
+        return cells.cast(pl.String)
+    return cells.to_physical() if kind.is_temporal() else cells
+
+
 def json_columns(table: pa.Table) -> pa.Table:
     """An Arrow table with every column as JSON text; names stay."""
-    columns = [_json_column(pl.Series(pl.from_arrow(column)), name) for name, column in _named(table)]
+    columns = [json_cells(pl.Series(pl.from_arrow(column)), name) for name, column in _named(table)]
     arrays = [column.to_arrow(compat_level=pl.CompatLevel.oldest()) for column in columns]
     return pa.Table.from_arrays(arrays, list(table.column_names))
 
@@ -84,7 +116,8 @@ def _named(table: pa.Table) -> list[tuple[str, pa.ChunkedArray]]:
     return list(zip(table.column_names, table.columns, strict=True))
 
 
-def _json_column(cells: pl.Series, name: str) -> pl.Series:
+def json_cells(cells: pl.Series, name: str) -> pl.Series:
+    """The JSON texts of a column; `name` is for the error where it has none."""
     text = _texts(cells.alias("x"), name)
     return text.fill_null("null")
 

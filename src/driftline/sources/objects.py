@@ -1,6 +1,7 @@
 """Tables that are Python objects: whatever speaks Arrow's stream interface, lists of dicts, cursors.
 
-They are copied once into the workspace: a stream can be read only once, and tasks cannot reach into this process.
+A whole table in memory is read where it lies. Streams and rows of Python values are copied once into the workspace,
+because they can be read only once.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.errors import InputError
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import FileFingerprint, SplitSide
+from driftline.sources.port import Counted, FileFingerprint, ParsedRange, SplitSide
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    import polars as pl
     import pyarrow as pa
 
 _BATCH_ROWS = 100_000
+_HEAD_ROWS = 1000
 
 
 def is_object(given: Any) -> bool:
@@ -39,10 +42,83 @@ def open_object(given: Any, workspace: Workspace) -> ObjectSource:
         names = [part[0] for part in given.description or ()]
         rows = (dict(zip(names, row, strict=True)) for row in given)
         return ObjectSource(spool_rows(((_Nowhere(), rows),), workspace, names))
+    held = _held_frame(given)
+    if held is not None:
+        return ObjectSource(_side_of_frame(held))
     reader = _reader(given)
     tables = (json_columns(_plain(table)) for table in _tables(reader))
     side = spool_tables(tables, list(reader.schema.names), workspace)
     return ObjectSource(replace(side, kinds=column_kinds(reader.schema)))
+
+
+def _held_frame(given: Any) -> pl.DataFrame | None:
+    """An object that is a whole table in memory, as a frame that shares its memory; None for everything else."""
+    import polars as pl
+    import pyarrow as pa
+
+    if isinstance(given, pl.LazyFrame):
+        return given.collect()
+    if isinstance(given, pl.DataFrame):
+        return given
+    if type(given).__module__.partition(".")[0] == "pandas":
+        given = _pandas_table(given)
+    if not isinstance(given, (pa.Table, pa.RecordBatch)):
+        return None
+    table = _plain(pa.table(given))
+    is_clear = len(set(table.column_names)) == table.num_columns > 0  # a name that is there twice is found later
+    return pl.DataFrame(pl.from_arrow(table)) if is_clear else None
+
+
+def _side_of_frame(frame: pl.DataFrame) -> SplitSide:
+    from driftline.sources.json_cells import column_kinds
+
+    schema = frame.clear().to_arrow().schema
+    splits = [FrameSlice(frame.slice(start, _BATCH_ROWS)) for start in range(0, frame.height, _BATCH_ROWS)]
+    kinds = column_kinds(schema)
+    return SplitSide(tuple(frame.columns), splits, frame.height, typed=True, kinds=kinds, schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSlice:
+    """Some rows of a frame in memory, which are not copied."""
+
+    frame: pl.DataFrame
+
+    @property
+    def size(self) -> int:
+        """The bytes of its cells."""
+        return int(self.frame.estimated_size())
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """None: whoever holds the frame does not change it meanwhile."""
+        return ()
+
+    def typed_rows(self) -> pa.Table:
+        """All rows as they are."""
+        return self.frame.to_arrow()
+
+    def read(self) -> ParsedRange:
+        """All rows as JSON text."""
+        return ParsedRange(self.frame.height, _json_table(self.frame))
+
+    def pick(self, records: Any, held: int | None = None) -> pa.Table:
+        """Some rows as JSON text."""
+        return _json_table(self.frame[records])
+
+    def count(self) -> Counted:
+        """Its height."""
+        return Counted(self.frame.height, self.frame.height)
+
+    def head(self) -> pa.Table:
+        """The first rows as JSON text."""
+        return _json_table(self.frame.head(_HEAD_ROWS))
+
+
+def _json_table(frame: pl.DataFrame) -> pa.Table:
+    from driftline.sources.json_cells import json_columns
+
+    return json_columns(frame.to_arrow())
 
 
 def is_rows(given: Any) -> bool:
@@ -53,11 +129,6 @@ def is_rows(given: Any) -> bool:
 def _reader(given: Any) -> pa.RecordBatchReader:
     import pyarrow as pa
 
-    kind = type(given).__module__.partition(".")[0]
-    if kind == "pandas":
-        return _pandas_table(given).to_reader(_BATCH_ROWS)
-    if kind == "polars" and hasattr(given, "collect"):
-        given = given.collect()
     if hasattr(given, "scanner"):
         return given.scanner().to_reader()
     if hasattr(given, "__arrow_c_stream__"):

@@ -153,6 +153,13 @@ class Split(Protocol):
         """Some of the first rows as an Arrow table, cheaply; None where none is easily had."""
 
 
+class TypedSplit(Split, Protocol):
+    """A split of typed rows that need not become text to be compared."""
+
+    def typed_rows(self) -> pa.Table:
+        """All rows as they are stored."""
+
+
 class Counted(NamedTuple):
     """How many records a split holds, and how many of them are rows: some may be left out."""
 
@@ -235,6 +242,7 @@ class SplitSide:
     first_record: int = 2  # the number of the first record below the header
     skipped: int = 0  # records that were left out before it
     kinds: Mapping[str, str] = field(default_factory=dict)  # what typed columns hold: number, boolean, date, datetime
+    schema: pa.Schema | None = None  # of the `typed_rows` of every split, where all of them have those
 
     @property
     def size(self) -> int:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from driftline.sources.json_cells import value_kind
 from driftline.sources.port import Split, SplitSide
-from driftline.tables.columns import Sides
+from driftline.tables.columns import Comparison, Sides
 from driftline.tables.matching import Duplicate
 from driftline.tables.problems import Problem, Side, duplicate_key_problem
 from driftline.tables.row_hashes import RowHashes, row_in_split, split_of
@@ -86,6 +87,19 @@ def check_unchanged(splits: Sequence[Split]) -> None:
 def sides_of(a: SplitSide, b: SplitSide) -> Sides:
     """What is known of both sides beside their headers."""
     return Sides(a.typed, b.typed, a.kinds if a.typed else b.kinds)
+
+
+def columns_by_value(compared: Comparison, a: SplitSide, b: SplitSide) -> frozenset[str]:
+    """The columns, by A's names, whose values say as much as their JSON text, without making it."""
+    if a.schema is None or b.schema is None:
+        return frozenset()
+    kinds_a = {field.name: value_kind(field.type) for field in a.schema}
+    kinds_b = {field.name: value_kind(field.type) for field in b.schema}
+    return frozenset(
+        column.a
+        for column in compared.columns
+        if column.rule.is_exact and kinds_a[column.a] is not None and kinds_a[column.a] == kinds_b[column.b]
+    )
 
 
 def total_stats(parts: Iterable[Stats], plan: TablePlan, a: HashedSide, b: HashedSide) -> Stats:

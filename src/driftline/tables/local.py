@@ -137,6 +137,8 @@ def _begin_reading(
     side_b = b.lay_out("B", sizes.split_bytes, workspace, pool)
     if side_a is None or side_b is None:
         return None
+    if side_a.schema is not None and side_b.schema is not None:
+        return side_a, side_b  # they are compared by value, and reading ahead would make text of them
     side_a, left = side_a.read_ahead(pool, sizes.early_bytes)
     side_b, _ = side_b.read_ahead(pool, left)
     return side_a, side_b

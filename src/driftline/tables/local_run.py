@@ -15,7 +15,14 @@ from driftline.tables.chunk_ranges import cut_chunks, encode_cut, range_bounds
 from driftline.tables.columns import settle_columns
 from driftline.tables.encoding import Encoded
 from driftline.tables.engines import DiffJob
-from driftline.tables.hashed_sides import HashedSide, check_unchanged, row_blocks, sides_of, total_stats
+from driftline.tables.hashed_sides import (
+    HashedSide,
+    check_unchanged,
+    columns_by_value,
+    row_blocks,
+    sides_of,
+    total_stats,
+)
 from driftline.tables.local import LocalPlan, ordered_map
 from driftline.tables.matching import HashCollision, Matches, SelectedRows
 from driftline.tables.problems import Side, raise_first
@@ -86,7 +93,7 @@ class LocalRun:
             if self._all_sound(a) and self._all_sound(b):
                 raise
             return None
-        plan = TablePlan(self.job.options, compared, new_seeds(), buckets)
+        plan = TablePlan(self.job.options, compared, new_seeds(), buckets, columns_by_value(compared, a, b))
         store = HashStore(self.workspace, self.sizes.hash_bytes, HashCodec(plan.row_hash_type))
         hashed_a, hashed_b = self._hash_sides(a, b, plan, store)
         if not (hashed_a.sound and hashed_b.sound):

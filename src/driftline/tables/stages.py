@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftline.sources.port import Split, WidthMismatch
+from driftline.sources.json_cells import json_cells, plain_values
+from driftline.sources.port import ParsedRange, Split, TypedSplit, WidthMismatch
 from driftline.tables.cell_columns import form_column, measure_count, tolerant_column
 from driftline.tables.columns import Column, Comparison
 from driftline.tables.encoding import Encoded, EventShape, encode_events
@@ -54,6 +55,7 @@ class TablePlan:
     compared: Comparison
     seeds: Seeds
     buckets: int = 1
+    by_value: frozenset[str] = frozenset()  # columns, by A's names, that need not become text to be compared
 
     @property
     def shape(self) -> EventShape:
@@ -111,7 +113,7 @@ def hash_split(split: Split, side: Side, number: int, plan: TablePlan) -> Hashed
     """Read a split and make its hashes."""
     keys, _ = plan.hashed
     buckets = plan.buckets if keys else 1
-    parsed = split.read()
+    parsed = _read(split, plan)
     if parsed.table is None:
         return HashedSplit(number, parsed.records, parsed.records, (), parsed.sound, parsed.width_mismatch)
     frame = as_frame(parsed.table)
@@ -120,6 +122,13 @@ def hash_split(split: Split, side: Side, number: int, plan: TablePlan) -> Hashed
     parts = hash_rows(columns, records.astype(np.uint64), split=number, seeds=plan.seeds, buckets=buckets)
     missing = _first_missing_key(columns.keys, records, side, plan)
     return HashedSplit(number, parsed.records, frame.height, parts, missing_key=missing)
+
+
+def _read(split: Split, plan: TablePlan) -> ParsedRange:
+    if not plan.by_value:
+        return split.read()
+    table = cast(TypedSplit, split).typed_rows()
+    return ParsedRange(table.num_rows, table)
 
 
 def _hashed_columns(frame: pl.DataFrame, side: Side, plan: TablePlan) -> HashedColumns:
@@ -140,7 +149,14 @@ def _hashed_columns(frame: pl.DataFrame, side: Side, plan: TablePlan) -> HashedC
 
 
 def _cells(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: TablePlan) -> list[pl.Series]:
-    return [frame[column_name(name)] for name in plan.compared.names(columns, side)]
+    names = plan.compared.names(columns, side)
+    cells = [frame[column_name(name)] for name in names]
+    if not plan.by_value:
+        return cells
+    return [
+        plain_values(cell) if column.a in plan.by_value else json_cells(cell, name)
+        for cell, column, name in zip(cells, columns, names, strict=True)
+    ]
 
 
 def _forms(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: TablePlan) -> list[pl.Series]:
@@ -158,7 +174,10 @@ def _first_missing_key(
     names, typed = plan.compared.names(plan.compared.keys, side), plan.compared.typed(side)
     found = []
     for forms, column, name in zip(keys, plan.compared.keys, names, strict=True):
-        missing = forms.is_in(list(column.rule.missing_forms(typed=typed)))
+        if column.a in plan.by_value:
+            missing = forms.is_null() | (forms == "") if forms.dtype == pl.String else forms.is_null()
+        else:
+            missing = forms.is_in(list(column.rule.missing_forms(typed=typed)))
         if missing.any():
             found.append((int(missing.arg_max() or 0), name))
     if not found:

@@ -63,6 +63,7 @@ class ParquetSource(ColumnarFiles):
         header: tuple[str, ...] | None = None
         splits: list[RowGroup] = []
         rows = 0
+        schemas: list[pa.Schema] = []
         for file in self.files:
             with opened(file) as found:
                 schema, about = found.schema_arrow, found.metadata
@@ -71,9 +72,11 @@ class ParquetSource(ColumnarFiles):
             if header is not None and names != header:
                 raise part_mismatch(side, file.name)
             header = names
+            schemas.append(schema)
             rows += about.num_rows
             splits += [RowGroup(file, number, one.total_byte_size, one.num_rows) for number, one in enumerate(groups)]
-        return SplitSide(header or (), splits, rows, typed=True, kinds=column_kinds(schema))
+        shared = schema if all(schema.equals(other) for other in schemas) else None
+        return SplitSide(header or (), splits, rows, typed=True, kinds=column_kinds(schema), schema=shared)
 
 
 @dataclass(frozen=True, slots=True)
