@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 Pair = tuple[Path, Path]
 
@@ -18,6 +19,28 @@ def with_quoted_cell(pair: Pair, folder: Path, cell_bytes: int) -> Pair:
         if not target.is_file():
             folder.mkdir(parents=True, exist_ok=True)
             _insert_row(source, target, cell)
+    return made
+
+
+def without_quotes(pair: Pair, folder: Path) -> Pair:
+    """A copy of a pair in which no cell needs quotes."""
+    return _rewritten(pair, folder, pl.all().str.replace_all('[",]', ""))
+
+
+def with_two_numbers(pair: Pair, folder: Path) -> Pair:
+    """A copy of a pair whose `note` is a number, of which B has some a little off, beside `amount`."""
+    number = pl.col("email").hash(7) % 1_000_000
+    off = pl.when(number % 10 == 0).then(pl.lit("001")).otherwise(pl.lit(""))
+    note = pl.concat_str((number // 100).cast(pl.String), pl.lit("."), (number % 100).cast(pl.String).str.zfill(2))
+    return _rewritten(pair, folder, note.alias("note"), pl.concat_str(note, off).alias("note"))
+
+
+def _rewritten(pair: Pair, folder: Path, in_a: pl.Expr, in_b: pl.Expr | None = None) -> Pair:
+    made = folder / "a.csv", folder / "b.csv"
+    folder.mkdir(parents=True, exist_ok=True)
+    for source, target, change in zip(pair, made, (in_a, in_a if in_b is None else in_b), strict=True):
+        if not target.is_file():
+            pl.read_csv(source, infer_schema=False).with_columns(change).write_csv(target)
     return made
 
 

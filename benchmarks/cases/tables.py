@@ -6,6 +6,7 @@ nothing: no widths, no encodings, no quoting.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -26,12 +27,38 @@ def run(full: bool) -> list[Row]:
     rounds = 5 if full else 3
     rows = hold("1,000 rows", [_driftline(small), _duckdb(small), _polars(small)], rounds=rounds)
     rows += hold(f"{million:,} rows", [_driftline(plain), _duckdb(plain), _polars(plain)], rounds=rounds)
+    bare = shapes.without_quotes(plain, folder / f"{million}-unquoted")
+    rows += hold(f"{million:,} rows, no quotes", [_driftline(bare), _duckdb(bare), _polars(bare)], rounds=rounds)
     rows += hold(f"{million:,} rows, other tools", [_driftline(plain), *_tools(plain)], rounds=1)
     rows += hold(f"{million:,} rows, every row changed", [_driftline(changed), _duckdb(changed)], rounds=min(rounds, 3))
+    rows += _rules(folder / f"numbers-{million}", plain, million, rounds)
+    rows += hold(f"{million:,} rows, frames in memory", [_frames("driftline", plain), _frames("Polars join", plain)])
     rows += _shapes(folder / f"shapes-{million}", plain, million)
     if full:
         rows += _large(folder, million * 10)
     return rows
+
+
+def _rules(folder: Path, plain: Pair, rows: int, rounds: int) -> list[Row]:
+    """Two columns ignored and a tolerance on two of eight, against the plain diff and against datacompy's."""
+    pair = shapes.with_two_numbers(plain, folder)
+    rules = ["--ignore", "city", "--ignore", "updated", "--tolerance", "amount=0.005", "--tolerance", "note=0.005"]
+    ruled = _driftline(pair, *rules, name="driftline with rules")
+    found = hold(f"{rows:,} rows, rules", [_driftline(plain, name="driftline without rules"), ruled], rounds=rounds)
+    other = Contender("datacompy", peer_command("tables_tools.py", "datacompy with rules", *map(str, pair), "id"))
+    return found + hold(f"{rows:,} rows, the same rules", [ruled, other], rounds=2)
+
+
+def _frames(way: str, pair: Pair) -> Contender:
+    """Measured inside the process, when both frames are there."""
+    script = ROOT / "benchmarks" / "peers" / "tables_frames.py"
+
+    def call() -> dict[str, float]:
+        command = [sys.executable, str(script), way, *map(str, pair)]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return {"wall_s": float(said.split()[0])}
+
+    return Contender(way, call=call)
 
 
 def _large(folder: Path, rows: int) -> list[Row]:

@@ -25,6 +25,19 @@ def with_datacompy(a: str, b: str, key: str) -> None:
     print(len(compared.df2_unq_rows), len(compared.df1_unq_rows), len(compared.all_mismatch()))
 
 
+def with_datacompy_rules(a: str, b: str, key: str) -> None:
+    """Without two columns, and with a tolerance on two, as the case of rules has it."""
+    import datacompy
+    import polars as pl
+
+    numbers = {"amount": pl.Float64, "note": pl.Float64}
+    before, after = (
+        pl.read_csv(path, infer_schema=False).drop("city", "updated").cast(numbers, strict=False) for path in (a, b)
+    )
+    compared = datacompy.PolarsCompare(before, after, join_columns=key, abs_tol=0.005)
+    print(len(compared.df2_unq_rows), len(compared.df1_unq_rows), len(compared.all_mismatch()))
+
+
 def with_csv_diff(a: str, b: str, key: str) -> None:
     import csv_diff
 
@@ -33,7 +46,12 @@ def with_csv_diff(a: str, b: str, key: str) -> None:
     print(len(found["added"]), len(found["removed"]), len(found["changed"]))
 
 
-TOOLS = {"pandas": with_pandas, "datacompy": with_datacompy, "csv-diff": with_csv_diff}
+TOOLS = {
+    "pandas": with_pandas,
+    "datacompy": with_datacompy,
+    "datacompy with rules": with_datacompy_rules,
+    "csv-diff": with_csv_diff,
+}
 
 if __name__ == "__main__":
     TOOLS[sys.argv[1]](*sys.argv[2:5])
