@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from driftline.cli.main import driftline
+from driftline.cli.outcome import run as run_command
 from driftline.errors import PipelineError
 from driftline.pipeline import load
-from driftline.pipeline.report import run_report
+from driftline.pipeline.report import _stages, run_report
 from pipeline.shop import make_shop, next_day, read_snapshot, run, write_snapshot
 
 LIMITS = 'fail_if = ["changed > 50%"]\nwarn_if = ["changed(price) > 2"]\ndeltas = true\n'
@@ -58,6 +63,49 @@ def test_an_earlier_run_is_reported_with_what_was_known_then(shop: Path) -> None
     assert [past.run_id for past in earlier.runs] == [earlier.run_id]
     with pytest.raises(PipelineError, match="remembers no run 'x'"):
         run_report(load(shop), "x")
+
+
+def test_the_page_of_a_run(shop: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    target = shop.parent / "pages/run.html"
+    target.parent.mkdir()
+    assert run_command(driftline, ["pipeline", "report", str(shop), "-o", str(target)]) == 0
+    page = target.read_text()
+    assert "http" not in page  # one file, no network
+    boxes = re.findall(r'<g class="box (\w+)">', page)
+    assert boxes.count("kept") + boxes.count("done") == len(run_report(load(shop)).stages)
+    assert '<a href="../out/customers-2026-03-04.jsonl">' in page
+    assert (target.parent / "../out/customers-2026-03-04.jsonl").exists()
+    assert "changed(price) &gt; 2 (measured " in page
+    assert run_command(driftline, ["pipeline", "report", str(shop), "--format", "json"]) == 0
+    assert json.loads(capfd.readouterr().out)["result"] == "done"
+
+
+def test_old_snapshots_are_folded_away_where_nothing_happened() -> None:
+    def stage(day: int, result: str) -> dict:
+        name = f"t/2026-03-{day:02d}/diff"
+        plain = dict.fromkeys(("counts", "problem", "why"))
+        return {"stage": name, "result": result, "seconds": 1.0, "notes": [], "inputs": [], "outputs": [], **plain}
+
+    stages = _stages([stage(1, "failed"), *(stage(day, "kept") for day in range(2, 20))])
+    shown = [each.label for each in stages if each.column >= 0]
+    assert shown == ["2026-03-01", *(f"2026-03-{day}" for day in range(14, 20))]
+
+
+def test_history_is_pruned_as_declared(tmp_path: Path) -> None:
+    from driftline.pipeline.graph import state_directory
+    from driftline.pipeline.records import RecordStore, new_run_id
+
+    file = make_shop(tmp_path, rows=30)
+    file.write_text(file.read_text() + "[history]\nruns = 3\ndays = 10\n")
+    record = run(file)
+    store = RecordStore(state_directory(load(file)))
+    old = replace(record, run_id=new_run_id(datetime.now(UTC) - timedelta(days=11)))
+    store.keep_run(old)
+    assert len(list(store.runs())) == 2
+    for expected in (2, 3, 3):  # the old one goes by its age, then the oldest by number
+        run(file)
+        assert len(list(store.runs())) == expected
+    assert old.run_id not in [name for name, _ in store.runs()]
 
 
 def test_a_pipeline_that_has_not_run(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def _lines(report: CheckReport) -> list[str]:
 
 
 def _counts(result: PairResult) -> str:
-    from driftline.cli.pipeline_views import counts_text
+    from driftline.pipeline.report import counts_text
 
     return counts_text(result.counts) if result.counts else result.code or ""
 

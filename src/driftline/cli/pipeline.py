@@ -87,6 +87,12 @@ Examples:
   driftline pipeline history nightly.toml
   driftline pipeline history nightly.toml --format json
 """
+_REPORT_EPILOG = """\b
+Examples:
+  driftline pipeline report nightly.toml -o run.html
+  driftline pipeline report nightly.toml --run 20260302T030001000000-4711 -o run.html
+  driftline pipeline report nightly.toml --format json
+"""
 _INIT_EPILOG = """\b
 Examples:
   driftline pipeline init
@@ -229,6 +235,32 @@ def history(file: str, format_name: str) -> int:
         results = Counter(stage["result"] for stage in record["stages"])
         words = ", ".join(f"{count} {result}" for result, count in results.items())
         print(f"{record['started_at']}  {record['result']:<9} {record['seconds']:8.1f} s  {words}")
+    return 0
+
+
+@pipeline.command(epilog=_REPORT_EPILOG)
+@_FILE
+@click.option("-o", "--output", metavar="PAGE", help="Write to PAGE instead of stdout.")
+@click.option(
+    "--run", "run_id", metavar="ID", help="An earlier run, as `pipeline history` names it. Default: the newest."
+)
+@click.option(
+    "--format", "format_name", type=click.Choice(["html", "json"]), help="Default: json for -o FILE.json, else html."
+)
+def report(file: str, output: str | None, run_id: str | None, format_name: str | None) -> int:
+    """Show a run of the pipeline in FILE as one page: stages, limits, trends."""
+    from driftline.files import open_output
+    from driftline.pipeline import load
+    from driftline.pipeline.report import run_report
+    from driftline.pipeline.report_page import report_page
+
+    declared = load(file)
+    found = run_report(declared, run_id)
+    with open_output(output, (file,)) as out:
+        if (format_name or ("json" if (output or "").endswith(".json") else "html")) == "json":
+            out.write(json.dumps(found.to_dict(), ensure_ascii=False, indent=1).encode() + b"\n")
+        else:
+            out.writelines(report_page(declared, found, Path(output or "page.html")))
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +134,8 @@ def show_table(rows: list[tuple[dict[str, Any], Any]]) -> None:
     """Stages with their results, seconds and counts, on stdout."""
     from rich.table import Table
 
+    from driftline.pipeline.report import counts_text
+
     table = Table(box=None, pad_edge=False)
     table.add_column("stage", no_wrap=True)
     table.add_column("result")
@@ -147,22 +149,6 @@ def show_table(rows: list[tuple[dict[str, Any], Any]]) -> None:
     if not sys.stdout.isatty():
         console.width = 160
     console.print(table)
-
-
-def counts_text(counts: Mapping[str, int]) -> str:
-    """The counts of a stage as people say them.
-
-    >>> counts_text({"added": 5, "removed": 0, "changed": 9, "unchanged": 1000, "different": 14, "total": 1009})
-    '9 changed, 5 added of 1,009'
-    >>> counts_text({"deltas": 1200, "files": 1})
-    '1,200 deltas, 1 file'
-    """
-    names = ("changed", "added", "removed") if "added" in counts else tuple(name for name in counts if name != "total")
-    shown = [
-        f"{counts[name]:,} {name.removesuffix('s') if counts[name] == 1 else name}" for name in names if counts[name]
-    ]
-    words = ", ".join(shown) or ("nothing" if counts else "")
-    return f"{words} of {counts['total']:,}" if counts.get("total") else words
 
 
 def tell_notes(record: RunRecord) -> None:

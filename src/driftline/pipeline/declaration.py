@@ -133,6 +133,14 @@ class MetricsTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryPolicy:
+    """How many runs are remembered, and for how long."""
+
+    runs: int = 100
+    days: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     """A whole pipeline file."""
 
@@ -149,6 +157,7 @@ class Pipeline:
     indexes: tuple[IndexFlow, ...] = ()
     finish: FinishHook = field(default_factory=FinishHook)
     metrics: MetricsTarget = field(default_factory=MetricsTarget)
+    history: HistoryPolicy = field(default_factory=HistoryPolicy)
     lines: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -15,6 +15,7 @@ from driftline.files import StrPath, explain_io_errors
 from driftline.pipeline.declaration import (
     ChangeSource,
     FinishHook,
+    HistoryPolicy,
     IndexFlow,
     LakeTarget,
     MetricsTarget,
@@ -86,6 +87,7 @@ def _pipeline(root: Section, file: Path) -> Pipeline:
         indexes=tuple(_index(flow, inner) for flow, inner in root.named_sections("indexes")),
         finish=_finish(root.section("finish")),
         metrics=_metrics(root.section("metrics")),
+        history=_history(root.section("history")),
         lines=lines,
     )
     head.finish()
@@ -326,6 +328,15 @@ def _finish(section: Section | None) -> FinishHook:
     if hook.webhook is not None and not hook.webhook.startswith(("http://", "https://")):
         section.fail("'webhook' is an http:// or https:// address", "webhook")
     return hook
+
+
+def _history(section: Section | None) -> HistoryPolicy:
+    if section is None:
+        return HistoryPolicy()
+    days = section.number("days", 0, 1) if "days" in section else None
+    policy = HistoryPolicy(section.number("runs", 100, 1), days)
+    section.finish()
+    return policy
 
 
 def _metrics(section: Section | None) -> MetricsTarget:

@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from driftline.files import explain_io_errors, write_atomically
 from driftline.pipeline.stages import OutputFile, Result, StageRecord
 from driftline.version import __version__
 
-_RUNS_KEPT = 100
+RUNS_KEPT = 100
 _PACKAGES = ("pyspark", "pyarrow", "polars", "deltalake")
 
 
@@ -106,12 +106,19 @@ class RecordStore:
         """A stage that is about to run again is not done until it says so."""
         self._path(name).unlink(missing_ok=True)
 
-    def keep_run(self, record: RunRecord) -> None:
-        """Write a run's record, and drop the oldest of too many."""
+    def keep_run(self, record: RunRecord, runs: int = RUNS_KEPT, days: int | None = None) -> None:
+        """Write a run's record, and drop the oldest of too many, and those that are too old (pipeline §6)."""
         self._runs.mkdir(parents=True, exist_ok=True)
         write_atomically(self._runs / f"{record.run_id}.json", _sealed(record.to_dict()))
-        for old in sorted(self._runs.glob("*.json"))[:-_RUNS_KEPT]:
+        for old in sorted(self._runs.glob("*.json"))[:-runs]:
             old.unlink(missing_ok=True)
+        if days is not None:
+            self._drop_before(new_run_id(datetime.now(UTC) - timedelta(days=days)), record.run_id)
+
+    def _drop_before(self, first: str, newest: str) -> None:
+        """Forget runs by their ids, which are in the order of time; the newest one stays."""
+        for name in [name for name, _ in self.runs() if name < first and name != newest]:
+            (self._runs / f"{name}.json").unlink(missing_ok=True)
 
     def last_run(self) -> dict[str, Any] | None:
         """The record of the newest run as plain data."""

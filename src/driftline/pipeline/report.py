@@ -15,6 +15,7 @@ from driftline.pipeline.graph import state_directory
 from driftline.pipeline.records import RecordStore
 
 TREND_RUNS = 30
+NEWEST_LABELS = 6  # of a table, in the graph
 
 _CHANGES = ("added", "removed", "changed")
 _EVENT_ROLES = ("formatted", "events")
@@ -24,7 +25,10 @@ Run = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ReportStage:
-    """One stage of a run; `column` and `row` are its place in the graph, `events` a file to look at."""
+    """One stage of a run; `column` and `row` are its place in the graph, -1 where it is folded away.
+
+    `words` are the counts as people say them, `events` is a file to look at.
+    """
 
     name: str
     flow: str
@@ -40,6 +44,7 @@ class ReportStage:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     events: str | None
+    words: str
     column: int
     row: int
 
@@ -82,6 +87,15 @@ class RunReport:
     runs: tuple[PastRun, ...]
     versions: Mapping[str, str]
 
+    @property
+    def shown_stages(self) -> list[ReportStage]:
+        """The stages that have a place in the graph."""
+        return [stage for stage in self.stages if stage.column >= 0]
+
+    def total(self, result: str) -> int:
+        """How many stages ended so."""
+        return sum(stage.result == result for stage in self.stages)
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
         return asdict(self)
@@ -112,6 +126,22 @@ def run_report(pipeline: Pipeline, run_id: str | None = None) -> RunReport:
     )
 
 
+def counts_text(counts: Mapping[str, int]) -> str:
+    """The counts of a stage as people say them.
+
+    >>> counts_text({"added": 5, "removed": 0, "changed": 9, "unchanged": 1000, "different": 14, "total": 1009})
+    '9 changed, 5 added of 1,009'
+    >>> counts_text({"deltas": 1200, "files": 1})
+    '1,200 deltas, 1 file'
+    """
+    names = ("changed", "added", "removed") if "added" in counts else tuple(name for name in counts if name != "total")
+    shown = [
+        f"{counts[name]:,} {name.removesuffix('s') if counts[name] == 1 else name}" for name in names if counts[name]
+    ]
+    words = ", ".join(shown) or ("nothing" if counts else "")
+    return f"{words} of {counts['total']:,}" if counts.get("total") else words
+
+
 def _find(store: RecordStore, pipeline: Pipeline, run_id: str | None) -> Run:
     if run_id is None:
         newest = store.last_run()
@@ -128,8 +158,23 @@ def _find(store: RecordStore, pipeline: Pipeline, run_id: str | None) -> Run:
 
 
 def _stages(stages: Sequence[Run]) -> tuple[ReportStage, ...]:
-    places = _places(stages)
-    return tuple(_stage(stage, *places[stage["stage"]]) for stage in stages)
+    places = _places(_unfolded(stages))
+    return tuple(_stage(stage, *places.get(stage["stage"], (-1, -1))) for stage in stages)
+
+
+def _unfolded(stages: Sequence[Run]) -> list[Run]:
+    """Without the stages of old snapshots in which nothing happened: a graph of a hundred days shows nothing."""
+    labels: dict[str, list[str]] = {}
+    for stage in stages:
+        flow, label, *_ = stage["stage"].split("/")
+        if label not in labels.setdefault(flow, []):
+            labels[flow].append(label)
+    recent = {(flow, label) for flow, own in labels.items() for label in own[-NEWEST_LABELS:]}
+    return [
+        stage
+        for stage in stages
+        if stage["result"] not in ("kept", "skipped") or tuple(stage["stage"].split("/")[:2]) in recent
+    ]
 
 
 def _stage(stage: Run, column: int, row: int) -> ReportStage:
@@ -150,6 +195,7 @@ def _stage(stage: Run, column: int, row: int) -> ReportStage:
         inputs=tuple(entry["path"] for entry in stage["inputs"]),
         outputs=tuple(outputs.values()),
         events=next((outputs[role] for role in _EVENT_ROLES if role in outputs), None),
+        words=counts_text(stage["counts"] or {}),
         column=column,
         row=row,
     )

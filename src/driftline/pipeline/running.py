@@ -294,7 +294,7 @@ def run_pipeline(
             run.exceeded("warn"),
             run.limits,
         )
-        run.store.keep_run(record)
+        run.store.keep_run(record, pipeline.history.runs, pipeline.history.days)
     return record
 
 

@@ -139,9 +139,11 @@ def runs_by_day(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Mappi
 
 def picture(report: RunReport) -> tuple[list[Box], int, int]:
     """The stages as boxes with lines between them, and the size of the whole."""
-    places = {stage.name: (stage.column * COLUMN_WIDTH + 8, stage.row * ROW_HEIGHT + 8) for stage in report.stages}
+    places = {
+        stage.name: (stage.column * COLUMN_WIDTH + 8, stage.row * ROW_HEIGHT + 8) for stage in report.shown_stages
+    }
     boxes = []
-    for stage in report.stages:
+    for stage in report.shown_stages:
         x, y = places[stage.name]
         lines = [_line(*places[need], x, y) for need in stage.needs if need in places]
         boxes.append(Box(stage, x, y, lines))
