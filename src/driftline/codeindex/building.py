@@ -22,7 +22,6 @@ import msgspec
 
 from driftline.canonical import canonical_json, sha1_hex
 from driftline.codeindex.build_files import IndexWriter, PastBuild, newest_build
-from driftline.codeindex.extraction import Extracted, extract
 from driftline.codeindex.git_objects import GitRepository, TreeEntry
 from driftline.codeindex.index_rows import FileRows, chunk_lines, moved_lines
 from driftline.codeindex.languages import LANGUAGES, Language, language_of
@@ -330,7 +329,9 @@ def _parse(entry: TreeEntry, language: str, blob: bytes) -> FileRows:
         return FileRows.without_chunks(entry, language, "binary")
     if _GENERATED_TEXT.search(blob[:2048]):
         return FileRows.without_chunks(entry, language, "generated")
-    found: Extracted = extract(language, blob)
+    from driftline.codeindex.extraction import extract  # NumPy and the parsers, which only new blobs need
+
+    found = extract(language, blob)
     facts = FileRows.without_chunks(entry, language, None)
     facts.parse_error = found.parse_error
     facts.imports = found.imports

@@ -5,10 +5,10 @@ Nothing here knows the path of a file (index diffs §6.2).
 
 from __future__ import annotations
 
-import base64
 import re
+from binascii import b2a_base64
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -164,8 +164,11 @@ class _Reader:
         """The body without members and docstring, and its number of tokens."""
         if item.body is None:
             return b"", 0
+        start, end = item.body_start, max(item.body.end_byte, item.end if self._is_open(item) else 0)
         cuts = [(child.start, child.end) for child in item.children] + ([docstring] if docstring else [])
-        spans = _without(item.body_start, max(item.body.end_byte, item.end if self._is_open(item) else 0), cuts)
+        if not cuts and start < end:
+            return self.normal.between(start, end), self.normal.count(start, end)
+        spans = _without(start, end, cuts)
         text = b"\0".join(filter(None, (self.normal.between(*span) for span in spans)))
         if item.children:
             text = text.translate(None, _SEPARATORS + b"\0")
@@ -204,8 +207,11 @@ class _Reader:
         return texts
 
     def _signature(self, item: Definition) -> str:
-        pieces = _without(item.start, item.body_start, self._comments_between(item.start, item.body_start))
-        text = tidy(b" ".join(self.source[first:last] for first, last in pieces)).rstrip("={ ")
+        source = self.source[item.start : item.body_start]
+        if comments := self._comments_between(item.start, item.body_start):
+            pieces = _without(item.start, item.body_start, comments)
+            source = b" ".join(self.source[first:last] for first, last in pieces)
+        text = tidy(source).rstrip("={ ")
         if self.language.name == "python" or self.language.name in ENTRY_LANGUAGES:
             text = text.removesuffix(":").rstrip()
         return text.removesuffix(";").rstrip()[:MAX_SIGNATURE]
@@ -235,7 +241,9 @@ class _Reader:
         values = self.normal.shingles_between(start, end)
         if len(values) < MIN_SHINGLES:
             return "", len(values)
-        return base64.b64encode(values[:SKETCH_VALUES].astype("<u4").tobytes()).decode(), len(values)
+        return b2a_base64(values[:SKETCH_VALUES].astype("<u4", copy=False).tobytes(), newline=False).decode(), len(
+            values
+        )
 
     def _line(self, offset: int) -> int:
         return bisect_left(self.newlines, offset) + 1
@@ -299,8 +307,3 @@ def _hash(text: bytes) -> str:
 
 def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "backslashreplace")
-
-
-def extract_many(blobs: Sequence[tuple[str, bytes]]) -> list[Extracted]:
-    """Extract a batch, as a worker process does."""
-    return [extract(language, source) for language, source in blobs]

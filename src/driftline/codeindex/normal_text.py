@@ -105,8 +105,11 @@ class NormalText:
         if last - first < _FEWEST_TOKENS:
             return _NOTHING
         values = np.sort(self.shingles[first : last - 2])
-        fresh: npt.NDArray[np.uint32] = values[np.flatnonzero(np.diff(values, prepend=values[0] ^ np.uint32(1)))]
-        return fresh
+        fresh = np.empty(len(values), np.bool_)
+        fresh[0] = True
+        np.not_equal(values[1:], values[:-1], out=fresh[1:])
+        found: npt.NDArray[np.uint32] = values[fresh]
+        return found
 
 
 def _covered(length: int, spans: Sequence[Span]) -> Flags:
@@ -171,11 +174,15 @@ def _assembled(data: Bytes, keep: Flags, in_string: Flags, layout: Layout) -> No
     np.cumsum(keep, dtype=np.int32, out=count[1:])
     # A mark at the key 2p stands before the byte p, one at 2p - 1 behind the byte p - 1.
     places = count[(keys + 1) // 2]
-    out = np.insert(data[kept], places, marks)
-    steps = np.zeros(len(data) + 2, np.int32)
-    np.add.at(steps, keys // 2 + 1, 1)
+    marked = places + np.arange(len(marks))
+    plain = np.ones(len(kept) + len(marks), np.bool_)
+    plain[marked] = False
+    out, inside = np.empty(len(plain), np.uint8), np.zeros(len(plain), np.bool_)
+    out[marked] = marks
+    out[plain], inside[plain] = data[kept], in_string[kept]
+    steps = np.bincount(keys // 2 + 1, minlength=len(data) + 1)
     position = count + np.cumsum(steps[: len(data) + 1], dtype=np.int32)
-    starts = _token_starts(out, np.insert(in_string[kept], places, False))
+    starts = _token_starts(out, inside)
     tokens = np.zeros(len(out) + 1, np.int32)
     np.cumsum(starts, dtype=np.int32, out=tokens[1:])
     return NormalText(out.tobytes(), position.data, tokens.data, _shingles(out, np.flatnonzero(starts)))

@@ -164,13 +164,13 @@ def _similar(old: Sequence[Symbol], new: Sequence[Symbol]) -> Iterable[tuple[flo
     places: dict[int, list[int]] = defaultdict(list)
     for number, symbol in enumerate(new):
         if symbol.tokens >= MIN_TOKENS:
-            for value in symbol.sketch.tolist():
+            for value in symbol.sketch:
                 places[value].append(number)
     for left in old:
         if left.tokens < MIN_TOKENS:
             continue
         hits: Counter[int] = Counter()
-        for value in left.sketch.tolist():
+        for value in left.sketch:
             found = places.get(value, ())
             if len(found) <= COMMON:
                 hits.update(found)

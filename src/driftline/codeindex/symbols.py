@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
+import struct
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from driftline.codeindex.json_values import member
 from driftline.codeindex.rows import Row
 from driftline.errors import IndexRefError
 
-Sketch = npt.NDArray[np.uint32]
+Sketch = tuple[int, ...]
 
 SKETCH_VALUES = 64
-_NO_SKETCH = np.empty(0, np.uint32)
+_VALUE_BYTES = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -56,14 +54,24 @@ class Symbol:
     def sketch(self) -> Sketch:
         """The smallest hashes of its shingles, sorted."""
         if self._sketch is None:
-            self._sketch = (
-                np.frombuffer(base64.b64decode(self.encoded_sketch), "<u4") if self.encoded_sketch else _NO_SKETCH
-            )
+            self._sketch = _sketch_of(self.encoded_sketch)
         return self._sketch
 
     def side(self) -> dict[str, Any]:
         """One side of an event."""
         return {"file": self.file, "name": self.name, "signature": self.signature, "range": self.range}
+
+
+def _sketch_of(encoded: str) -> Sketch:
+    try:
+        raw = binascii.a2b_base64(encoded)
+        return struct.unpack(f"<{len(raw) // _VALUE_BYTES}I", raw)
+    except (struct.error, ValueError):
+        raise _damaged() from None
+
+
+def _damaged() -> IndexRefError:
+    return IndexRefError("a chunk row is damaged: build the index again (index build --force)")
 
 
 def symbol_from_row(row: Row, file: str) -> Symbol:
@@ -96,19 +104,19 @@ def symbol_from_row(row: Row, file: str) -> Symbol:
             encoded_sketch=str(meta["sketch"]),
         )
     except (KeyError, TypeError, ValueError, IndexError):
-        raise IndexRefError("a chunk row is damaged: build the index again (index build --force)") from None
+        raise _damaged() from None
 
 
 def similarity(left: Symbol, right: Symbol) -> float:
     """The Jaccard index of the shingles of two definitions, estimated where they have many."""
-    one, other = left.sketch, right.sketch
-    if not len(one) or not len(other):
+    one, other = set(left.sketch), set(right.sketch)
+    if not one or not other:
         return 0.0
-    shared = np.intersect1d(one, other, assume_unique=True)
+    shared = one & other
     if left.shingles <= SKETCH_VALUES and right.shingles <= SKETCH_VALUES:
         return len(shared) / (len(one) + len(other) - len(shared))
-    union = np.union1d(one, other)[:SKETCH_VALUES]
-    return len(np.intersect1d(shared, union, assume_unique=True)) / len(union)
+    union = sorted(one | other)[:SKETCH_VALUES]
+    return len(shared.intersection(union)) / len(union)
 
 
 def changes(before: Symbol, after: Symbol, *, with_relations: bool = True) -> list[str]:
