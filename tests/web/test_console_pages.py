@@ -6,10 +6,14 @@ import html
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
+
+from lake_support import delta, load_lake
 from web.console_server import Server, look_at
 from web.test_console import write_events
 
@@ -300,3 +304,59 @@ def changeset_of(before: str, after: str) -> bytes:
     from driftline.changesets import diff
 
     return bytes(diff(before, after))
+
+
+def test_a_lake_is_travelled_and_a_row_tells_its_history(page: Any, server: Server) -> None:
+    hour = 3600 * 1000 << 16
+    first = [
+        delta("INSERT", "r1", hour, "ann", title="milk", done=False),
+        delta("INSERT", "r2", hour, "ann", title="tea"),
+    ]
+    second = [
+        delta("UPDATE", "r1", 2 * hour, "ann", title="oat milk"),
+        delta("UPDATE", "r1", 2 * hour, "bo", title="soy"),
+    ]
+    load_lake(server.folder / "lake", [first, second, [delta("DELETE", "r2", 3 * hour, "bo")]], {2})
+    page.goto(f"{server.address}/lake")
+    page.wait_for_selector(".changes tbody tr")
+    assert page.locator(".changes tbody tr").count() == 1
+    look_at(page, "lake")
+    page.fill("#at", "0")
+    page.wait_for_url("**at=0**")
+    page.wait_for_selector(".changes tbody tr:nth-child(2)")
+    assert "milk" in page.inner_text(".changes tbody")
+    page.click(".changes tbody a >> nth=0")
+    page.wait_for_selector(".card")
+    shown = page.inner_text(".cards")
+    assert "soy ✓ the last to set it" in " ".join(shown.split())
+    assert "same clock, and bo comes after ann" in shown
+    look_at(page, "lake-row")
+    page.click("text=Verify")
+    page.click("button.primary")
+    page.wait_for_selector("text=Proved: the state is the replay of its deltas")
+    assert server.ask("GET", "/lake/view?path=..")[0] == 404
+    assert server.ask("GET", "/lake/view?path=lake&table=../../x")[0] == 422
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_two_revisions_are_compared_definition_by_definition(page: Any, server: Server) -> None:
+    repository = server.folder / "project"
+    repository.mkdir()
+    git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    for text in (
+        "def total(prices):\n    return sum(prices)\n",
+        "def total(prices):\n    return round(sum(prices), 2)\n",
+    ):
+        (repository / "shop.py").write_text(text)
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-qm", "x"], check=True)
+    page.goto(f"{server.address}/code")
+    page.click("button.primary")
+    page.wait_for_url("**/code/*")
+    assert "total" in page.inner_text(".card.changed h3")
+    assert page.inner_text("td.new") == "    return round(sum(prices), 2)"
+    assert page.locator("td.new mark").count() > 0
+    look_at(page, "code")
+    assert server.post("/code", repository="..", before="HEAD", after="HEAD")[0] == 404
+    assert server.post("/code", repository="snapshots", before="HEAD", after="HEAD")[0] == 404

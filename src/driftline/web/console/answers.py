@@ -53,7 +53,7 @@ async def checked_form(request: Request) -> Form:
 
 def page(request: Request, template: str, status: int = 200, **shown: Any) -> Response:
     """A template, filled in."""
-    shown = {"sections": request.scope.get("sections"), "section": "Tables", **shown}
+    shown = {"navigation": request.scope.get("navigation"), "section": "Tables", **shown}
     return HTMLResponse(render(template, form_token=request.scope.get("form_token", ""), **shown), status)
 
 

@@ -13,9 +13,19 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from driftline.web.console import changesets_page, diff_page, payloads_page, pipelines_page, start_page
+from driftline.web.console import (
+    changesets_page,
+    code_page,
+    diff_page,
+    lake_page,
+    payloads_page,
+    pipelines_page,
+    start_page,
+)
 from driftline.web.console.answers import plain_error
+from driftline.web.console.code_reviews import Reviews
 from driftline.web.console.jobs import Jobs
+from driftline.web.console.lake_views import Lakes
 from driftline.web.console.pages import compile_templates
 from driftline.web.console.payload_studies import Studies
 from driftline.web.console.pipeline_runs import Pipelines
@@ -24,7 +34,7 @@ from driftline.web.console.results import Results
 from driftline.web.console.workspace import Workspace
 
 _HERE = Path(__file__).parent
-_PAGES = (start_page, diff_page, payloads_page, pipelines_page, changesets_page)
+_PAGES = (start_page, diff_page, payloads_page, pipelines_page, lake_page, changesets_page, code_page)
 
 
 class Console:
@@ -36,6 +46,8 @@ class Console:
         self.results = Results(self.workspace, self.jobs)
         self.studies = Studies(self.workspace, self.jobs)
         self.pipelines = Pipelines(self.workspace, self.jobs)
+        self.lakes = Lakes(self.workspace, self.jobs)
+        self.reviews = Reviews(self.workspace, self.jobs)
         self.previews = Previews(self.workspace)
 
     def warm_up(self) -> None:

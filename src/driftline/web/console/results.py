@@ -19,7 +19,7 @@ from driftline.web.console.event_file import EventFile
 from driftline.web.console.jobs import Job, Jobs
 from driftline.web.console.workspace import Workspace
 
-_ID = re.compile(r"[0-9a-z]{8,40}")
+ID = re.compile(r"[0-9a-z]{8,40}")
 _MOST_OPEN = 8  # event files whose index is kept in memory
 
 
@@ -114,7 +114,7 @@ class Results:
     def get(self, result_id: str) -> Result:
         """A result by its id."""
         missing = InputError("there is no such result here", code="not_found")
-        if not _ID.fullmatch(result_id):
+        if not ID.fullmatch(result_id):
             raise missing
         try:
             meta = json.loads((self.folder / result_id / "meta.json").read_bytes())

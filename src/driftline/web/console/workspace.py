@@ -65,8 +65,11 @@ class Workspace:
     def table_address(self, name: str) -> str:
         """What `driftline diff` takes: a path, with `::TABLE` behind a database or `@VERSION` behind a Delta table."""
         path, rest = self._table_path(name)
-        if path.is_dir() and not self._holds_all(path, f"{path}{rest}"):
-            raise InputError(f"{name} leads out of this folder", code="not_found")
+        if path.is_dir():
+            self.refuse_links_out(path, name)
+            named = _files_of_delta(f"{path}{rest}") if is_delta_folder(str(path)) else ()
+            if not all(Path(file).resolve().is_relative_to(self.root) for file in named):
+                raise InputError(f"{name} leads out of this folder", code="not_found")
         return f"{path}{rest}"
 
     def table_size(self, name: str) -> int:
@@ -87,14 +90,12 @@ class Workspace:
                 return self.path_of(versioned[1]), f"@{versioned[2]}"
             raise
 
-    def _holds_all(self, folder: Path, address: str) -> bool:
-        """A folder is read as a whole: nothing in it, and no file that a Delta log names, may lie elsewhere."""
+    def refuse_links_out(self, folder: Path, name: str) -> None:
+        """A folder that is read as a whole may hold no link that leads elsewhere."""
         for parent, folders, files in os.walk(folder):
             links = (Path(parent, each) for each in (*folders, *files) if os.path.islink(os.path.join(parent, each)))
             if not all(link.resolve().is_relative_to(self.root) for link in links):
-                return False
-        named = _files_of_delta(address) if is_delta_folder(str(folder)) else ()
-        return all(Path(path).resolve().is_relative_to(self.root) for path in named)
+                raise InputError(f"{name} leads out of this folder", code="not_found")
 
     def relative(self, path: Path) -> str:
         """A path as it is shown: relative to the folder."""

@@ -1,0 +1,180 @@
+"""Diffs of code for the console: made between two revisions, kept as events, shown file by file with bodies."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from driftline.errors import InputError
+from driftline.files import write_atomically
+from driftline.sinks.cell_view import Part, marked_parts
+from driftline.web.console.jobs import Job, Jobs
+from driftline.web.console.results import ID
+from driftline.web.console.workspace import Workspace
+
+if TYPE_CHECKING:
+    from driftline.codeindex.review import Section
+
+_CONTEXT = 3
+_MOST_REVISIONS = 300
+_DEEPEST = 3
+
+
+@dataclass(frozen=True)
+class Review:
+    """What was compared, and what that added up to."""
+
+    id: str
+    repository: str
+    before: str
+    after: str
+    when: str = ""
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """What was compared, in words."""
+        return f"{self.repository} {self.before} → {self.after}"
+
+
+@dataclass(frozen=True)
+class BodyLine:
+    """A line of a definition on both sides, in pieces with marks; None where a side has no such line."""
+
+    changed: bool
+    before: list[Part] | None
+    after: list[Part] | None
+
+
+class Reviews:
+    """Makes diffs of code and reads them."""
+
+    def __init__(self, workspace: Workspace, jobs: Jobs) -> None:
+        self.workspace = workspace
+        self._jobs = jobs
+        self.folder = workspace.hidden / "code"
+
+    def repositories(self) -> list[str]:
+        """Folders with a repository of their own."""
+        root, found = self.workspace.root, []
+        waiting = [root]
+        while waiting:
+            folder = waiting.pop(0)
+            if _has_repository(folder):
+                found.append(self.workspace.relative(folder))
+            elif len(folder.relative_to(root).parts) < _DEEPEST:
+                inner = (each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
+                waiting += sorted(each for each in inner if not each.name.startswith("."))
+        return found
+
+    def revisions(self, name: str) -> list[str]:
+        """Branches, tags and the newest commits of a repository."""
+        directory = self._repository(name)
+        listed = _git(directory, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags")
+        commits = _git(directory, "log", "-n", "30", "--format=%h")
+        return ["HEAD", "HEAD~1", *listed, *commits][:_MOST_REVISIONS]
+
+    def start(self, name: str, before: str, after: str) -> Job:
+        """Begin to compare two revisions."""
+        directory = self._repository(name)
+        return self._jobs.start(
+            f"{name} {before} → {after}", lambda job: self._run(job, Review(job.id, name, before, after), directory)
+        )
+
+    def _run(self, job: Job, review: Review, directory: Path) -> str:
+        from driftline.codeindex import compute
+        from driftline.codeindex.jobs import DiffJob
+
+        sides = (f"git:{review.before}", f"git:{review.after}")
+        wanted = DiffJob.of(*sides, None, repo=str(directory), persist=False)
+        request, cache = wanted.prepare(job.tracker)
+        result = compute(request, cache, wanted.keeping, tracker=job.tracker).result
+        folder = self.folder / job.id
+        folder.mkdir(parents=True)
+        lines = [json.dumps(event, ensure_ascii=False) for event in result.events]
+        write_atomically(folder / "events.jsonl", "\n".join(lines).encode("utf-8", "surrogatepass"))
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        kept = {**asdict(review), "when": now, "summary": result.summary}
+        write_atomically(folder / "meta.json", json.dumps(kept, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        return f"/code/{job.id}"
+
+    def recent(self) -> list[Review]:
+        """The newest diffs, newest first."""
+        names = sorted((path.name for path in self.folder.iterdir()), reverse=True) if self.folder.is_dir() else []
+        found = []
+        for name in names[:30]:
+            try:
+                found.append(self.get(name))
+            except InputError:
+                continue
+        return found
+
+    def get(self, review_id: str) -> Review:
+        """A diff by its id."""
+        try:
+            if ID.fullmatch(review_id):
+                return Review(**json.loads((self.folder / review_id / "meta.json").read_bytes()))
+        except (OSError, ValueError, TypeError):
+            pass
+        raise InputError("there is no such diff of code here", code="not_found")
+
+    def sections(self, review: Review) -> list[Section]:
+        """What happened, file by file."""
+        from driftline.codeindex.review import sections
+
+        with (self.folder / review.id / "events.jsonl").open(encoding="utf-8", errors="surrogatepass") as lines:
+            return sections([json.loads(line) for line in lines if line.strip()])
+
+    def bodies(self, review: Review, section: Section) -> list[tuple[dict[str, Any], list[BodyLine]]]:
+        """The definitions of a file, each with its lines side by side; none where nothing of the body changed."""
+        from driftline.codeindex.git_objects import GitRepository
+        from driftline.codeindex.review_source import ReviewSource
+
+        events = [event for event in (section.file_event, *section.symbols) if event is not None]
+        source = ReviewSource(events, GitRepository(self._repository(review.repository)))
+        shown = []
+        for event in section.symbols:
+            texts = [source.text(event, side) for side in ("before", "after")]
+            signatures = [event[side]["signature"] if side in event else "" for side in ("before", "after")]
+            before, after = (text if text is not None else signatures[at] for at, text in enumerate(texts))
+            shown.append((dict(event), list(_aligned(before.splitlines(), after.splitlines()))))
+        return shown
+
+    def _repository(self, name: str) -> Path:
+        path = self.workspace.path_of(name or ".")
+        if not _has_repository(path):  # git would look for one in the folders above
+            raise InputError(f"there is no repository {name!r} in this folder", code="not_found")
+        return path
+
+
+def _has_repository(folder: Path) -> bool:
+    inner = folder / ".git"
+    return inner.is_dir() and not inner.is_symlink()
+
+
+def _git(directory: Path, *words: str) -> list[str]:
+    done = subprocess.run(["git", "-C", str(directory), *words], capture_output=True, text=True, check=False)
+    return done.stdout.split() if done.returncode == 0 else []
+
+
+def _aligned(before: Sequence[str], after: Sequence[str]) -> Iterator[BodyLine]:
+    """Lines side by side, with some that did not change around those that did."""
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for group in matcher.get_grouped_opcodes(_CONTEXT):
+        for tag, first, last, start, end in group:
+            for row in range(max(last - first, end - start)):
+                left = before[first + row] if first + row < last else None
+                right = after[start + row] if start + row < end else None
+                yield _body_line(tag != "equal", left, right)
+
+
+def _body_line(changed: bool, left: str | None, right: str | None) -> BodyLine:
+    if changed and left is not None and right is not None:
+        return BodyLine(True, *marked_parts(left, right))
+    return BodyLine(changed, None if left is None else [(left, False)], None if right is None else [(right, False)])

@@ -1,0 +1,191 @@
+"""Lakes of the folder for the console: tables, the rows at a moment, a row's history with reasons, proofs."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import urlencode
+
+from driftline.errors import DriftlineError, InputError
+from driftline.web.console.jobs import Job, Jobs
+from driftline.web.console.workspace import Workspace
+
+if TYPE_CHECKING:
+    from driftline.lake import HistoryEntry, Lake, TableStatus
+    from driftline.lake.verifying import Verification
+
+PAGE_ROWS = 50
+ROW_ID = "_row_id"
+_DEEPEST = 4
+_MOST_STATES = 6  # states of tables that are kept to turn pages in
+_MOST_MOMENTS = 200
+
+
+@dataclass(frozen=True)
+class LakeTable:
+    """A table of a lake and how far its state is; or why that cannot be read."""
+
+    name: str
+    status: TableStatus | None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Deed:
+    """One delta of a row's history, with for each column its value and why that counts or not."""
+
+    entry: HistoryEntry
+    when: str
+    columns: list[tuple[str, Any, bool, str]]
+
+
+class State:
+    """The rows of a table at a moment, spooled to a file that turns pages by byte offsets."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self.starts = [0]
+        file.seek(0)
+        for line in file:
+            self.starts.append(self.starts[-1] + len(line))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def rows(self, page: int) -> list[dict[str, Any]]:
+        """The rows of a page."""
+        first = (page - 1) * PAGE_ROWS
+        last = min(first + PAGE_ROWS, len(self))
+        if first >= last:
+            return []
+        with self._lock:
+            self._file.seek(self.starts[first])
+            data = self._file.read(self.starts[last] - self.starts[first])
+        return [json.loads(line) for line in data.splitlines()]
+
+
+class Lakes:
+    """Finds lakes and answers questions about them."""
+
+    def __init__(self, workspace: Workspace, jobs: Jobs) -> None:
+        self.workspace = workspace
+        self._jobs = jobs
+        self._states: OrderedDict[tuple[Any, ...], State] = OrderedDict()
+        self._lock = threading.Lock()
+        self.proofs: dict[tuple[str, str], Verification] = {}
+
+    def names(self) -> list[str]:
+        """Folders that look like lakes."""
+        found = []
+        for folder, inner, _ in os.walk(self.workspace.root):
+            depth = len(Path(folder).relative_to(self.workspace.root).parts)
+            is_lake = any(Path(folder).glob("tables/*/deltas/_delta_log"))
+            if is_lake:
+                found.append(self.workspace.relative(Path(folder)))
+            stops = is_lake or depth >= _DEEPEST
+            inner[:] = [] if stops else sorted(name for name in inner if not name.startswith((".", "_")))
+        return found
+
+    def open(self, name: str) -> Lake:
+        """A lake by the name of its folder."""
+        from driftline.lake import Lake
+
+        path = self.workspace.path_of(name or ".")
+        if not (path / "tables").is_dir():
+            raise InputError(f"{name} is no lake", code="not_found")
+        self.workspace.refuse_links_out(path, name)
+        return Lake(str(path))
+
+    def tables(self, lake: Lake) -> list[LakeTable]:
+        """The tables of a lake."""
+        from driftline.lake import status_of
+
+        found = []
+        for name in lake.tables():
+            try:
+                found.append(LakeTable(name, status_of(lake, name)))
+            except DriftlineError as error:
+                found.append(LakeTable(name, None, error.message))
+        return found
+
+    def moments(self, lake: Lake, table: str) -> list[int]:
+        """The timestamps at which deltas ended that came together, oldest first: the stops of the slider."""
+        from driftline.lake import lake_log
+
+        ends = {entry.max_hlc for entry in lake_log(lake, table) if entry.part == "deltas"}
+        stops = sorted(end for end in ends if end is not None)
+        step = -(-len(stops) // _MOST_MOMENTS) or 1
+        return stops[::-1][::step][::-1]
+
+    def state(self, lake: Lake, table: str, as_of: int | None) -> State:
+        """The rows of a table at a moment; kept until deltas come or many others were looked at."""
+        from driftline.lake import lake_log, materialize
+
+        key = (lake.root, table, as_of, len(lake_log(lake, table)))
+        with self._lock:
+            if key in self._states:
+                self._states.move_to_end(key)
+                return self._states[key]
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the state
+        materialize(lake, table, file, as_of=as_of)
+        state = State(file)
+        with self._lock:
+            self._states[key] = state
+            while len(self._states) > _MOST_STATES:
+                self._states.popitem(last=False)
+        return state
+
+    def history(self, lake: Lake, table: str, row_id: str) -> list[Deed]:
+        """Every delta of a row, newest first, and why each of its values counts or not."""
+        from driftline.lake import row_history
+        from driftline.lake.moments import moment_text
+
+        entries = row_history(lake, table, row_id)
+        return [
+            Deed(entry, moment_text(entry.delta.hlc), _reasons(entry, entries[number + 1 :]))
+            for number, entry in reversed(list(enumerate(entries)))
+        ]
+
+    def prove(self, name: str, table: str) -> Job:
+        """Begin to prove that the state of a table is the replay of its deltas."""
+        from driftline.lake import verify
+
+        lake = self.open(name)
+        lake.table_name(table)
+
+        def work(job: Job) -> str:
+            self.proofs[name, table] = verify(lake, table, tracker=job.tracker)
+            return f"/lake/view?{urlencode({'path': name, 'table': table, 'show': 'proof'})}"
+
+        return self._jobs.start(f"verify {table}", work)
+
+
+def _reasons(entry: HistoryEntry, later: Sequence[HistoryEntry]) -> list[tuple[str, Any, bool, str]]:
+    return [
+        (each.column, each.value, each.column in entry.won, _reason(entry, each.column, later))
+        for each in entry.delta.columns
+    ]
+
+
+def _reason(entry: HistoryEntry, column: str, later: Sequence[HistoryEntry]) -> str:
+    """Why a value counts, or which delta came after it in the order of replay (deltas and the lake §2)."""
+    if column in entry.won:
+        return "the last to set it"
+    for other in later:
+        if other.delta.op == "DELETE":
+            return f"the row was deleted later, by {other.delta.client_id}"
+        if any(each.column == column for each in other.delta.columns):
+            if other.delta.hlc > entry.delta.hlc:
+                return f"{other.delta.client_id} set it later"
+            if other.delta.client_id != entry.delta.client_id:
+                return f"same clock, and {other.delta.client_id} comes after {entry.delta.client_id}"
+            return "same clock and client, and the other delta's id is greater"
+    return "the row was deleted"
