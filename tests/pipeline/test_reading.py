@@ -82,7 +82,7 @@ def test_the_template_is_a_valid_pipeline(tmp_path: Path) -> None:
     declared = load(tmp_path / "all.toml")
     assert declared.payloads
     assert declared.indexes
-    assert declared.finish.webhook
+    assert declared.hooks[0].webhook
 
 
 def test_two_stages_may_not_write_one_file(tmp_path: Path) -> None:

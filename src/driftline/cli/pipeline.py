@@ -143,9 +143,8 @@ def run(
     """Run the pipeline in FILE."""
     from driftline.cli.pipeline_views import explain, show_run, stage_board, tell_notes
     from driftline.pipeline import load, run_pipeline
-    from driftline.pipeline.finishing import call_hooks
+    from driftline.pipeline.finishing import tell
     from driftline.pipeline.graph import build
-    from driftline.pipeline.metrics import write_metrics
 
     declared = load(file)
     with _telling_a_false_start(declared), stage_board(len(build(declared)), progress) as (tracker, on_stage):
@@ -161,14 +160,13 @@ def run(
             selection=selection,
             on_stage=on_stage,
         )
-    write_metrics(declared, record)
     if format_name == "json":
         print(json.dumps(record.to_dict(), ensure_ascii=False, indent=1))
     else:
         show_run(record)
     tell_notes(record)
     explain(declared, record)
-    for problem in call_hooks(declared, record):
+    for problem in tell(declared, record):
         click.echo(f"warning: {problem}", err=True)
     return record.exit_code
 
@@ -282,19 +280,16 @@ def init(file: str) -> int:
 
 @contextmanager
 def _telling_a_false_start(declared: Pipeline) -> Iterator[None]:
-    """A run that cannot begin (no snapshots, a lake that is away) is told to metrics and hooks like one that failed."""
-    from driftline.errors import Cancelled, DriftlineError, LockedError
-    from driftline.pipeline.finishing import call_hooks
-    from driftline.pipeline.metrics import write_metrics
+    """A run that cannot begin (locked, no snapshots, a lake that is away) is told like one that failed."""
+    from driftline.errors import Cancelled, DriftlineError
+    from driftline.pipeline.finishing import tell
     from driftline.pipeline.running import failed_before_start
 
     try:
         yield
-    except (Cancelled, LockedError):
+    except Cancelled:
         raise
-    except DriftlineError:
-        record = failed_before_start(declared)
-        write_metrics(declared, record)
-        for problem in call_hooks(declared, record):
+    except DriftlineError as error:
+        for problem in tell(declared, failed_before_start(declared, error)):
             click.echo(f"warning: {problem}", err=True)
         raise

@@ -117,11 +117,16 @@ class LakeTarget:
 
 @dataclass(frozen=True, slots=True)
 class FinishHook:
-    """What is told when a run ends."""
+    """What is told when a run ends, and how often and how long it is tried."""
 
     command: tuple[str, ...] = ()
     webhook: str | None = None
     when: str = "always"
+    format: str = "figures"
+    template: str | None = None
+    timeout: float = 60.0
+    retries: int = 0
+    wait: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,14 @@ class MetricsTarget:
 
     json: str | None = None
     prometheus: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LineageTarget:
+    """Where OpenLineage events are added, and the namespace of the jobs in them."""
+
+    openlineage: str | None = None
+    namespace: str = "driftline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +168,8 @@ class Pipeline:
     tables: tuple[TableFlow, ...] = ()
     payloads: tuple[PayloadFlow, ...] = ()
     indexes: tuple[IndexFlow, ...] = ()
-    finish: FinishHook = field(default_factory=FinishHook)
+    hooks: tuple[FinishHook, ...] = ()
+    lineage: LineageTarget = field(default_factory=LineageTarget)
     metrics: MetricsTarget = field(default_factory=MetricsTarget)
     history: HistoryPolicy = field(default_factory=HistoryPolicy)
     lines: Mapping[str, int] = field(default_factory=dict)

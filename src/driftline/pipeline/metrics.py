@@ -11,7 +11,7 @@ from driftline.files import explain_io_errors, write_atomically
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.records import RunRecord
 
-RESULTS = ("done", "exceeded", "failed", "cancelled")
+RESULTS = ("done", "exceeded", "failed", "cancelled", "locked")
 
 
 def write_metrics(pipeline: Pipeline, record: RunRecord) -> None:
@@ -42,6 +42,7 @@ def metrics_json(record: RunRecord) -> bytes:
         "result": record.result,
         "exceeded": list(record.exceeded),
         "warnings": list(record.warnings),
+        "problem": record.problem,
         "stages": stages,
     }
     return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
@@ -62,6 +63,9 @@ def _lines(record: RunRecord) -> Iterator[str]:
     yield from _family("driftline_pipeline_result", "1 for the result of the last run, 0 for the others.")
     for result in RESULTS:
         yield _sample("driftline_pipeline_result", {**pipeline, "result": result}, int(result == record.result))
+    yield from _family("driftline_pipeline_limits_exceeded", "Limits that the last run exceeded.")
+    for level, words in (("fail", record.exceeded), ("warn", record.warnings)):
+        yield _sample("driftline_pipeline_limits_exceeded", {**pipeline, "level": level}, len(words))
     yield from _family("driftline_stage_duration_seconds", "How long a stage took in the last run.")
     for run in record.stages:
         labels = {**pipeline, "stage": run.stage, "result": run.result}

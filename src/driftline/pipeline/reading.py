@@ -18,6 +18,7 @@ from driftline.pipeline.declaration import (
     HistoryPolicy,
     IndexFlow,
     LakeTarget,
+    LineageTarget,
     MetricsTarget,
     PayloadFlow,
     Pipeline,
@@ -41,6 +42,7 @@ ENGINES = ("auto", "local", "spark")
 EVENT_FORMATS = ("jsonl", "json", "csv", "markdown")
 STATE_FORMATS = ("jsonl", "csv", "parquet", "sqlite")
 MOMENTS = ("always", "success", "failure")
+HOOK_FORMATS = ("figures", "slack", "discord", "teams")
 MODES = ("keyed", "positional")
 CDC_SOURCES = ("wal2json", "debezium", "maxwell")
 _OWN_RULES = {"key", "key_columns", "mode", "header_mode", "ignore_row_order", "delimiter", "fail_if"}
@@ -85,7 +87,8 @@ def _pipeline(root: Section, file: Path) -> Pipeline:
         tables=tuple(_table(table, inner, lake, lines) for table, inner in root.named_sections("tables")),
         payloads=tuple(_payloads(flow, inner) for flow, inner in root.named_sections("payloads")),
         indexes=tuple(_index(flow, inner) for flow, inner in root.named_sections("indexes")),
-        finish=_finish(root.section("finish")),
+        hooks=_hooks(root),
+        lineage=_lineage(root.section("lineage")),
         metrics=_metrics(root.section("metrics")),
         history=_history(root.section("history")),
         lines=lines,
@@ -320,14 +323,40 @@ def _index(name: str, section: Section) -> IndexFlow:
     return flow
 
 
-def _finish(section: Section | None) -> FinishHook:
-    if section is None:
-        return FinishHook()
-    hook = FinishHook(section.texts("command"), section.text("webhook"), section.choice("when", "always", MOMENTS))
+def _hooks(root: Section) -> tuple[FinishHook, ...]:
+    """`[finish]` for one hook, `[[hooks]]` for several."""
+    one = root.section("finish")
+    return tuple(_hook(section) for section in ([one] if one else []) + root.list_of_sections("hooks"))
+
+
+def _hook(section: Section) -> FinishHook:
+    hook = FinishHook(
+        command=section.texts("command"),
+        webhook=section.text("webhook"),
+        when=section.choice("when", "always", MOMENTS),
+        format=section.choice("format", "figures", HOOK_FORMATS),
+        template=_path(section, "template"),
+        timeout=float(section.number("timeout", 60, 1)),
+        retries=section.number("retries", 0, 0),
+    )
     section.finish()
+    if not hook.command and hook.webhook is None:
+        section.fail("a hook needs 'command' or 'webhook'")
     if hook.webhook is not None and not hook.webhook.startswith(("http://", "https://")):
         section.fail("'webhook' is an http:// or https:// address", "webhook")
+    if hook.template is not None and hook.format != "figures":
+        section.fail("give either 'format' or 'template', not both", "template")
     return hook
+
+
+def _lineage(section: Section | None) -> LineageTarget:
+    if section is None:
+        return LineageTarget()
+    target = LineageTarget(
+        _required_path(section, "openlineage"), section.text("namespace", "driftline") or "driftline"
+    )
+    section.finish()
+    return target
 
 
 def _history(section: Section | None) -> HistoryPolicy:

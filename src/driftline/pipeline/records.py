@@ -35,6 +35,7 @@ class StageRun:
     why: str | None = None
     notes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    started_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,12 @@ class RunRecord:
     versions: Mapping[str, str]
     warnings: tuple[str, ...] = ()
     limits: tuple[JudgedLimit, ...] = ()
+    problem: str | None = None  # why a run could not begin
 
     @property
     def exit_code(self) -> int:
-        """0 done, 1 a threshold was exceeded, 2 a stage failed, 130 cancelled."""
-        return {"done": 0, "exceeded": 1, "failed": 2, "cancelled": 130}[self.result]
+        """0 done, 1 a threshold was exceeded, 2 a stage failed or it could not begin, 130 cancelled."""
+        return {"done": 0, "exceeded": 1, "failed": 2, "locked": 2, "cancelled": 130}[self.result]
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data."""

@@ -155,6 +155,10 @@ class PipelineRun:
         self._on_stage(run)
 
     def _one(self, stage: Stage) -> StageRun:
+        started_at = timestamp()
+        return replace(self._tried(stage), started_at=started_at)
+
+    def _tried(self, stage: Stage) -> StageRun:
         started = time.monotonic()
         try:
             self.tracker.check()
@@ -298,9 +302,13 @@ def run_pipeline(
     return record
 
 
-def failed_before_start(pipeline: Pipeline) -> RunRecord:
+def failed_before_start(pipeline: Pipeline, error: DriftlineError) -> RunRecord:
     """The record of a run that could not begin, for whoever watches; it is not kept."""
-    return RunRecord(new_run_id(), pipeline.name, timestamp(), 0.0, pipeline.engine, "failed", (), (), versions())
+    result = "locked" if isinstance(error, LockedError) else "failed"
+    words = f"{error.code}: {error.message}"
+    return RunRecord(
+        new_run_id(), pipeline.name, timestamp(), 0.0, pipeline.engine, result, (), (), versions(), problem=words
+    )
 
 
 @contextmanager

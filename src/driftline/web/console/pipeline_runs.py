@@ -122,12 +122,10 @@ class Pipelines:
 
     def _run(self, job: Job, name: str, declared: Pipeline, selection: Selection) -> str:
         from driftline.pipeline import run_pipeline
-        from driftline.pipeline.finishing import call_hooks
-        from driftline.pipeline.metrics import write_metrics
+        from driftline.pipeline.finishing import tell
 
         record = run_pipeline(declared, tracker=job.tracker, selection=selection)
-        write_metrics(declared, record)
-        call_hooks(declared, record)
+        tell(declared, record)
         return f"/pipelines/run?{urlencode({'path': name, 'run': record.run_id})}"
 
 
