@@ -1,275 +1,157 @@
 """DataFrame in, DataFrame out: the table diff for typed columns of any Spark type.
 
-    changes = driftline.spark.diff(before, after, key=["id"])
+    changes = driftline.spark.diff(before, after, key=["id"], tolerance={"price": "0.01"})
     changes.events.where("type = 'changed'").show()
     changes.stats.first()
 
-Meaning and names are those of `driftline.diff`. Values keep their types: `before`, `after` and `row` are structs in
-the column order of A. Both results are lazy; only the keys are checked at once, in one job, because a null, an empty
-string or a duplicate in them is an error and not an event.
+Meaning, names and rules are those of `driftline.diff`. Values keep their types: `before`, `after` and `row` are
+structs in the column order of A. Both results are lazy; only the keys are checked at once, in one job, because a null,
+an empty string or a duplicate in them is an error and not an event.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Unpack
 
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from driftline.errors import TableError
-from driftline.spark.comparable import comparable, is_comparable
-from driftline.tables.columns import Comparison, settle_columns
-from driftline.tables.options import DiffOptions, check_options
-
-_FIRST_ROW = 2  # rows count as in a CSV file of the same table
+from driftline.errors import OptionError, TableError
+from driftline.spark.frame_columns import (
+    FrameColumn,
+    FrameColumns,
+    place_of,
+    positioned,
+    settle_frame_columns,
+    with_verdicts,
+)
+from driftline.spark.frame_events import events_of, stats_of, with_types
+from driftline.spark.frame_pairs import pair_by_key, pair_by_position, pair_equal_rows
+from driftline.spark.runtime.shipping import ship_to_tasks
+from driftline.tables.columns import Sides, settle_columns
+from driftline.tables.options import READING_OPTIONS, FrameRules, check_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-class DataFrameDiff(NamedTuple):
+@dataclass(frozen=True)
+class DataFrameDiff:
     """The events in order, without schema and stats events, and one row of counts."""
 
     events: DataFrame
     stats: DataFrame
+    whole_rows: bool = True  # False where `changed_columns_only` took columns away
+
+    def __iter__(self) -> Iterator[DataFrame]:
+        return iter((self.events, self.stats))
 
 
-class _Shape(NamedTuple):
-    """Columns by position (`c0`, `c1`, …), because Spark gives a meaning to dots, backticks and letter case."""
-
-    names: list[str]
-    kinds: list[t.DataType]
-    options: DiffOptions
-    ordered: bool
-    settled: Comparison
-
-    @property
-    def key_positions(self) -> list[int]:
-        return [self.names.index(name) for name in self.options.key_columns]
-
-    @property
-    def compared(self) -> list[int]:
-        """Positions in comparison order."""
-        return [self.names.index(column.a) for column in self.settled.columns]
-
-
-def diff(
-    a: DataFrame,
-    b: DataFrame,
-    *,
-    key: Iterable[str] | str = (),
-    mode: str | None = None,
-    header_mode: str = "strict",
-    emit_unchanged: bool = False,
-    ignore_row_order: bool = False,
-    ordered: bool = True,
-) -> DataFrameDiff:
+def diff(a: DataFrame, b: DataFrame, *, ordered: bool = True, **rules: Unpack[FrameRules]) -> DataFrameDiff:
     """Compare two DataFrames; they are read more than once, so cache what is dear to compute.
 
-    Without `ordered` the events come in no order, which spares a sort of all of them.
+    The rules are those of `driftline.diff`, without the ones about reading files. Without `ordered` the events come
+    in no order, which spares a sort of all of them.
     """
-    options = check_options(
-        mode=mode,
-        key_columns=key,
-        header_mode=header_mode,
-        emit_unchanged=emit_unchanged,
-        ignore_row_order=ignore_row_order,
-    )
-    settled = settle_columns(a.columns, b.columns, options)
-    shape = _Shape(a.columns, [field.dataType for field in a.schema.fields], options, ordered, settled)
-    _check_types(shape, b.schema)
-    rows_a, rows_b = _positioned(a, shape), _positioned(b, shape)
+    for name in sorted(set(rules) & READING_OPTIONS):
+        raise OptionError(f"{name} is about reading files: DataFrames are read already", code="invalid_option")
+    options = check_options(**rules)
+    settled = settle_columns(a.columns, b.columns, options, Sides(typed_a=True, typed_b=True))
+    columns = settle_frame_columns(a, b, settled, options, ordered=ordered)
+    if columns.need_tasks:
+        ship_to_tasks(a.sparkSession)
+    rows_a, rows_b = positioned(a, "a", columns), positioned(b, "b", columns)
+    if options.ignore_row_order and _compares_whole_rows(columns):
+        return _diff_multisets(rows_a, rows_b, columns)
     if options.ignore_row_order:
-        return _diff_multisets(rows_a, rows_b, shape)
-    if options.mode == "positional":
-        return _diff_pairs(_numbered(rows_a, "a"), _numbered(rows_b, "b"), shape)
-    _check_keys(rows_a, rows_b, shape)
-    return _diff_pairs(_keyed(rows_a, "a", shape), _keyed(rows_b, "b", shape), shape)
+        paired = pair_equal_rows(rows_a, rows_b, columns)
+    elif options.mode == "positional":
+        paired = pair_by_position(rows_a, rows_b)
+    else:
+        _check_keys(rows_a, rows_b, columns)
+        paired = pair_by_key(rows_a, rows_b, columns)
+    typed = with_types(with_verdicts(paired, columns), columns)
+    shown = _shown_columns(typed, columns)
+    return DataFrameDiff(events_of(typed, columns, shown), stats_of(typed, columns), len(shown) == len(columns.all))
 
 
-def _positioned(frame: DataFrame, shape: _Shape) -> DataFrame:
-    """The columns in A's order, named by position, and beside them the comparable form of those that need one.
-
-    From here on expressions are written as SQL over such names: one call for a table of any width, where a call for
-    each column took a minute for hundreds of them.
-    """
-    own = frame.toDF(*(f"c{shape.names.index(name)}" for name in frame.columns))
-    kinds = {field.name: field.dataType for field in own.schema.fields}
-    plain = [f"c{p}" for p in _all(shape)]
-    extra = [comparable(f.col(c), kinds[c]).alias(f"k{c[1:]}") for c in plain if not is_comparable(kinds[c])]
-    return own.select(*plain, *extra)
+def _shown_columns(typed: DataFrame, columns: FrameColumns) -> tuple[FrameColumn, ...]:
+    """All columns, or, found by one job, the key and those that differ somewhere (tables §6.3)."""
+    if not columns.options.changed_columns_only:
+        return columns.all
+    differs = [f"bool_or(type = 'changed' AND {column.differs()})" for column in columns.compared]
+    [found] = typed.selectExpr(*differs).collect() if differs else [()]
+    changed = [column for column, differs in zip(columns.compared, found, strict=True) if differs]
+    return tuple(column for column in columns.all if column in changed or column in columns.keys)
 
 
-def _check_types(shape: _Shape, other: t.StructType) -> None:
-    for name, kind in zip(shape.names, shape.kinds, strict=True):
-        field = other[name]
-        if kind.simpleString() != field.dataType.simpleString():
-            raise TableError(
-                f"Type mismatch in column {json.dumps(name, ensure_ascii=False)}: {kind.simpleString()} in A, "
-                f"{field.dataType.simpleString()} in B; cast one of them",
-                code="type_mismatch",
-                column=name,
-            )
+def _compares_whole_rows(columns: FrameColumns) -> bool:
+    """Whether rows that are equal are also the same, so that it is enough to count them."""
+    is_exact = not any(column.has_form for column in columns.compared)
+    return is_exact and len(columns.compared) == len(columns.all) and not columns.settled.renamed
 
 
-def _cell(position: int, shape: _Shape) -> str:
-    """The column that a cell is compared by."""
-    return f"{'c' if is_comparable(shape.kinds[position]) else 'k'}{position}"
-
-
-def _struct(cells: Iterable[str]) -> str:
-    # A struct, because its null fields are equal to each other, unlike null columns in a join.
-    return f"struct({', '.join(cells)})"
-
-
-def _place(positions: list[int], shape: _Shape) -> Column:
-    return f.expr(_struct(f"{_cell(p, shape)} AS k{p}" for p in positions)).alias("place")
-
-
-def _keyed(rows: DataFrame, side: str, shape: _Shape) -> DataFrame:
-    return rows.select(_place(shape.key_positions, shape), f.struct("*").alias(side))
-
-
-def _numbered(rows: DataFrame, side: str) -> DataFrame:
-    row = f.struct(*rows.columns).alias(side)
-    return rows.zipWithIndex("place").select((f.col("place") + _FIRST_ROW).alias("place"), row)
-
-
-def _diff_pairs(a: DataFrame, b: DataFrame, shape: _Shape) -> DataFrameDiff:
-    """Rows that meet in the same place, by key or by position."""
-    sides = [_struct(f"{side}.{_cell(p, shape)} AS k{p}" for p in shape.compared) for side in "ab"]
-    kind = (
-        f"CASE WHEN a IS NULL THEN 'added' WHEN b IS NULL THEN 'removed' WHEN {sides[0]} <=> {sides[1]} "
-        "THEN 'unchanged' ELSE 'changed' END"
-    )
-    paired = a.join(b, "place", "full_outer").withColumn("type", f.expr(kind))
-    shown = paired if shape.options.emit_unchanged else paired.where("type <> 'unchanged'")
-    changed = f.col("type") == "changed"
-    placed = shown.withColumn("row", f.coalesce("a", "b"))
-    place = (
-        f.col("place").alias("row_index")
-        if shape.options.mode == "positional"
-        else _named("row", shape.key_positions, shape).alias("key")
-    )
-    ordered = placed.orderBy("place") if shape.ordered else placed
-    events = ordered.select(
-        "type",
-        place,
-        f.when(~changed, _named("row", _all(shape), shape)).alias("row"),
-        f.when(changed, _changed_names(shape)).alias("changed"),
-        f.when(changed, _named("a", _all(shape), shape)).alias("before"),
-        f.when(changed, _named("b", _all(shape), shape)).alias("after"),
-        f.when(changed, _delta(shape)).alias("delta"),
-    )
-    return DataFrameDiff(events, _stats(paired.select("type", f.lit(1).alias("rows"))))
-
-
-def _differs(position: int, shape: _Shape) -> str:
-    cell = _cell(position, shape)
-    return f"NOT (a.{cell} <=> b.{cell})"
-
-
-def _changed_names(shape: _Shape) -> Column:
-    numbers = (f"CASE WHEN {_differs(p, shape)} THEN {n} END" for n, p in enumerate(shape.compared))
-    names = f.array(*(f.lit(shape.names[p]) for p in shape.compared))
-    return f.transform(f.expr(f"array_compact(array({', '.join(numbers)}))"), lambda number: names[number])
-
-
-def _delta(shape: _Shape) -> Column:
-    """A struct with a member for every column, null where it did not change."""
-    parts = (
-        f"CASE WHEN {_differs(p, shape)} THEN named_struct('from', a.c{p}, 'to', b.c{p}) END AS d{p}"
-        for p in shape.compared
-    )
-    kinds = [
-        t.StructField(shape.names[p], t.StructType().add("from", shape.kinds[p]).add("to", shape.kinds[p]))
-        for p in shape.compared
-    ]
-    return f.expr(_struct(parts)).cast(t.StructType(kinds))
-
-
-def _named(row: str, positions: list[int], shape: _Shape) -> Column:
-    """Some cells of a row as a struct with the user's names, which are never part of an expression's text."""
-    kind = t.StructType([t.StructField(shape.names[p], shape.kinds[p]) for p in positions])
-    return f.expr(_struct(f"{row}.c{p} AS c{p}" for p in positions)).cast(kind)
-
-
-def _all(shape: _Shape) -> list[int]:
-    return list(range(len(shape.names)))
-
-
-def _diff_multisets(a: DataFrame, b: DataFrame, shape: _Shape) -> DataFrameDiff:
+def _diff_multisets(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrameDiff:
     """Equal rows meet one to one; what is left over on either side was removed or added."""
-    joined = _counted(a, "a", shape).join(_counted(b, "b", shape), "place", "full_outer")
-    counts = joined.select(
+    joined = _counted(a, "a", columns).join(_counted(b, "b", columns), "place", "full_outer")
+    numbers = "coalesce(rows_a, 0L)", "coalesce(rows_b, 0L)"
+    kinds = joined.select(
         "place",
-        f.coalesce("a", "b").alias("row"),
-        f.coalesce("rows_a", f.lit(0)).alias("rows_a"),
-        f.coalesce("rows_b", f.lit(0)).alias("rows_b"),
-    )
-    kinds = counts.select(
-        "place",
-        "row",
-        f.explode(
-            f.array(
-                f.struct(f.lit("removed").alias("type"), f.greatest(f.lit(0), f.expr("rows_a - rows_b")).alias("rows")),
-                f.struct(f.lit("added").alias("type"), f.greatest(f.lit(0), f.expr("rows_b - rows_a")).alias("rows")),
-                f.struct(f.lit("unchanged").alias("type"), f.least("rows_a", "rows_b").alias("rows")),
-            )
+        "a",
+        "b",
+        f.expr(
+            "explode(array("
+            f"named_struct('type', 'removed', 'rows', greatest(0L, {numbers[0]} - {numbers[1]})), "
+            f"named_struct('type', 'added', 'rows', greatest(0L, {numbers[1]} - {numbers[0]})), "
+            f"named_struct('type', 'unchanged', 'rows', least({numbers[0]}, {numbers[1]}))))"
         ).alias("kind"),
-    ).select("place", "row", "kind.type", "kind.rows")
-    surplus = kinds.where("type <> 'unchanged' and rows > 0")
-    repeated = surplus.select("place", "type", "row", f.explode(f.expr("sequence(1, rows)")).alias("nth"))
-    ordered = repeated.orderBy("place", f.col("type").desc()) if shape.ordered else repeated
-    events = ordered.select("type", _named("row", _all(shape), shape).alias("row"))
-    return DataFrameDiff(events, _stats(kinds.select("type", "rows")))
+    ).select("place", "a", "b", "kind.type", "kind.rows")
+    surplus = kinds.where("rows > 0").select("*", f.expr("explode(sequence(1L, rows))").alias("nth"))
+    return DataFrameDiff(events_of(surplus, columns, columns.all), stats_of(kinds, columns))
 
 
-def _counted(rows: DataFrame, side: str, shape: _Shape) -> DataFrame:
-    placed = rows.select(_place(shape.compared, shape), f.struct("*").alias("row"))
+def _counted(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
+    placed = rows.select(place_of(columns.compared), f.struct("*").alias("row"))
     return placed.groupBy("place").agg(f.first("row").alias(side), f.count("*").alias(f"rows_{side}"))
 
 
-def _stats(kinds: DataFrame) -> DataFrame:
-    def total(*names: str) -> Column:
-        return f.coalesce(f.sum(f.when(f.col("type").isin(*names), f.col("rows"))), f.lit(0))
-
-    return kinds.agg(
-        total("changed", "unchanged").alias("rows_total_compared"),
-        *(total(name).alias(f"rows_{name}") for name in ("added", "removed", "changed", "unchanged")),
-    )
-
-
-def _check_keys(a: DataFrame, b: DataFrame, shape: _Shape) -> None:
+def _check_keys(a: DataFrame, b: DataFrame, columns: FrameColumns) -> None:
     """Raise for the first missing key value or duplicate key, A before B, missing before duplicate."""
-    keys = _key_cells(a, "A", shape).unionAll(_key_cells(b, "B", shape))
+    options = columns.options
+    if options.empty_key == "allow" and options.duplicates != "error":
+        return
+    keys = _key_cells(a, "A", columns).unionAll(_key_cells(b, "B", columns))
     counted = keys.groupBy("side", "missing", "place").agg(f.count("*").alias("rows"), f.first("text").alias("text"))
-    problems = counted.where("missing is not null or rows > 1").orderBy(
-        "side", f.col("missing").asc_nulls_last(), "place"
-    )
+    wrong = "missing is not null" + (" or rows > 1" if options.duplicates == "error" else "")
+    problems = counted.where(wrong).orderBy("side", f.col("missing").asc_nulls_last(), "place")
     for problem in problems.limit(1).collect():
+        side, text = problem["side"], problem["text"]
         if problem["missing"] is not None:
-            name = json.dumps(shape.names[problem["missing"]], ensure_ascii=False)
-            message = f"Missing key value in {problem['side']}: column {name} of {problem['text']}"
-            raise TableError(message, code="missing_key_value", side=problem["side"])
-        message = f"Duplicate key in {problem['side']}: {problem['text']} ({problem['rows']} rows)"
-        raise TableError(message, code="duplicate_key", side=problem["side"])
+            column = columns.keys[problem["missing"]]
+            name = json.dumps(column.name_a if side == "A" else column.name_b, ensure_ascii=False)
+            message = f"Missing key value in {side}: column {name} of {text}"
+            raise TableError(message, code="missing_key_value", side=side)
+        raise TableError(f"Duplicate key in {side}: {text} ({problem['rows']} rows)", code="duplicate_key", side=side)
 
 
-def _key_cells(rows: DataFrame, side: str, shape: _Shape) -> DataFrame:
-    missing = (f.when(_is_missing(p, shape), f.lit(p)) for p in shape.key_positions)
-    named = f.struct(*(f.col(f"c{p}").alias(shape.names[p]) for p in shape.key_positions))
+def _key_cells(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
+    """The keys of a side: which column is missing, if one is, and how they are shown."""
+    asks = columns.options.empty_key == "error"
+    missing = [f.when(_is_missing(column), f.lit(at)) for at, column in enumerate(columns.keys)] if asks else []
+    named = f.struct(*(f.col(column.plain).alias(column.name) for column in columns.keys))
     return rows.select(
         f.lit(side).alias("side"),
-        f.coalesce(*missing).alias("missing"),
-        _place(shape.key_positions, shape),
+        f.coalesce(*missing, f.lit(None).cast("int")).alias("missing"),
+        place_of(columns.keys),
         f.to_json(named, {"ignoreNullFields": "false"}).alias("text"),
     )
 
 
-def _is_missing(position: int, shape: _Shape) -> Column:
-    cell = f.col(f"c{position}")
-    is_text = isinstance(shape.kinds[position], t.StringType)
-    return cell.isNull() | (cell == "") if is_text else cell.isNull()
+def _is_missing(column: FrameColumn) -> Column:
+    cell = f.col(column.compared)
+    if column.has_form and column.rule is not None:
+        return cell.isin(*column.rule.missing_forms(typed=True))
+    return cell.isNull() | (cell == "") if isinstance(column.kind_a, t.StringType) else cell.isNull()

@@ -11,9 +11,7 @@ of the session; the packages it needs must be there.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,19 +19,15 @@ from pyspark.sql import functions as f
 
 from driftline.deltas.clock import MAX_HLC
 from driftline.errors import OptionError, PayloadError
-from driftline.spark.runtime.masters import is_local
-from driftline.spark.runtime.shipping import ship_driftline
+from driftline.spark.runtime.shipping import ship_to_tasks
 from driftline.spark.runtime.workers import settle_worker
-from driftline.spark.watching import is_connect_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from driftline.spark.dataframe_diff import DataFrameDiff
 
 Batches = Iterator[pa.RecordBatch]
-
-_shipped: set[int] = set()
 
 
 def merge_rows(changes: DataFrameDiff) -> DataFrame:
@@ -67,7 +61,7 @@ def compare_payloads(
     from driftline.payloads import compile as compile_schema
 
     compile_schema(schema, config, root)
-    _ship(frame.sparkSession)
+    ship_to_tasks(frame.sparkSession)
     extended = f"{_ddl(frame)}, is_match boolean, report string, error string"
     return frame.mapInArrow(_payload_task(old, new, schema, dict(config or {}), root), extended)
 
@@ -79,7 +73,7 @@ def row_deltas(changes: DataFrameDiff, *, table: str, client_id: str, start: int
     """
     if not 0 <= start <= MAX_HLC:
         raise OptionError(f"start is a timestamp from 0 to 2^63 - 1, not {start}", code="invalid_hlc")
-    _ship(changes.events.sparkSession)
+    ship_to_tasks(changes.events.sparkSession)
     numbered = changes.events.where("type <> 'unchanged'").zipWithIndex("event_number")
     return numbered.mapInArrow(_delta_task(table, client_id, start), "hlc long, delta string")
 
@@ -154,13 +148,3 @@ def _json_rows(column: pa.StructArray) -> list[dict[str, Any] | None]:
 
 def _ddl(frame: DataFrame) -> str:
     return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in frame.dtypes)
-
-
-def _ship(session: SparkSession) -> None:
-    """Make driftline importable in the session's tasks, once; the tasks of this very machine see it already."""
-    is_here = not is_connect_session(session) and is_local(session.conf.get("spark.master") or "")
-    if is_here or id(session) in _shipped:
-        return
-    with tempfile.TemporaryDirectory(prefix="driftline-ship-") as folder:
-        ship_driftline(session, Path(folder))
-    _shipped.add(id(session))

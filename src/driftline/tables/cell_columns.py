@@ -71,7 +71,11 @@ def tolerant_column(cells: pl.Series, rule: CellRule, *, typed: bool) -> tuple[p
 
 def differing(before: pl.Series, after: pl.Series, rule: CellRule, *, typed: tuple[bool, bool]) -> pl.Series:
     """A mask of the rows in which two columns differ."""
-    a, b = form_column(before, rule, typed=typed[0]), form_column(after, rule, typed=typed[1])
+    return forms_differ(form_column(before, rule, typed=typed[0]), form_column(after, rule, typed=typed[1]), rule)
+
+
+def forms_differ(a: pl.Series, b: pl.Series, rule: CellRule) -> pl.Series:
+    """A mask of the rows in which two columns of forms differ."""
     differs = a != b
     if rule.tolerance is None or not differs.any():
         return differs

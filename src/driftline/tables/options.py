@@ -180,8 +180,8 @@ class DiffOptions:
         )
 
 
-class DiffRules(TypedDict, total=False):
-    """The same options as Python code writes them."""
+class FrameRules(TypedDict, total=False):
+    """The options about rows and cells as Python code writes them: what a DataFrame diff takes."""
 
     key: str | Iterable[str] | None
     key_columns: str | Iterable[str]
@@ -189,16 +189,6 @@ class DiffRules(TypedDict, total=False):
     header_mode: HeaderMode
     emit_unchanged: bool
     ignore_row_order: bool
-    encoding: str
-    encoding_a: str
-    encoding_b: str
-    delimiter: str | None
-    delimiter_a: str | None
-    delimiter_b: str | None
-    no_header: bool
-    duplicate_columns: DuplicateColumns
-    ragged: Ragged
-    skip_blank_lines: bool
     rename: Mapping[str, str]
     ignore: str | Iterable[str]
     only: str | Iterable[str]
@@ -213,6 +203,26 @@ class DiffRules(TypedDict, total=False):
     changed_columns_only: bool
 
 
+class ReadingRules(TypedDict, total=False):
+    """The options about reading files as Python code writes them."""
+
+    encoding: str
+    encoding_a: str
+    encoding_b: str
+    delimiter: str | None
+    delimiter_a: str | None
+    delimiter_b: str | None
+    no_header: bool
+    duplicate_columns: DuplicateColumns
+    ragged: Ragged
+    skip_blank_lines: bool
+
+
+class DiffRules(FrameRules, ReadingRules, total=False):
+    """All of them: what a diff of files takes."""
+
+
+READING_OPTIONS = frozenset(ReadingRules.__annotations__)
 OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(DiffOptions)}
 DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(DiffOptions) if each.default is not MISSING}
 _ALIASES = {"key": "key_columns", "as": "types"}

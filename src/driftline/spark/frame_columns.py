@@ -1,0 +1,245 @@
+"""The columns of two DataFrames by position, and the cells that they are compared by.
+
+Inside the diff a column is called `c0`, `c1`, … on both sides, because Spark gives a meaning to dots, backticks and
+letter case; what only B has comes behind A's columns. Beside it stands `k0`, `k1`, … where a cell is not compared as
+it is: a type that Spark cannot compare, or a column with a rule, whose form `tables.cells` makes in an Arrow function.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from driftline.errors import TableError
+from driftline.spark.arrow_functions import arrow_function
+from driftline.spark.comparable import comparable, is_comparable
+from driftline.spark.runtime.workers import settle_worker
+from driftline.tables.cells import CellRule
+from driftline.tables.columns import Comparison
+from driftline.tables.options import DiffOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# What JSON writes without quotes: rules for text alone leave it as it is (tables §4.6).
+_UNQUOTED = (t.IntegralType, t.DecimalType, t.BooleanType)
+_NESTED = (t.ArrayType, t.MapType, t.StructType, t.VariantType)
+
+
+class FrameColumn(NamedTuple):
+    """A column: its names and types on the sides that have it, and its rule if it is compared."""
+
+    position: int
+    name_a: str | None
+    name_b: str | None
+    kind_a: t.DataType | None
+    kind_b: t.DataType | None
+    rule: CellRule | None
+
+    @property
+    def name(self) -> str:
+        """A's name, B's where only B has it."""
+        return self.name_a if self.name_a is not None else self.name_b or ""
+
+    @property
+    def plain(self) -> str:
+        """Where the cells stand as they are."""
+        return f"c{self.position}"
+
+    @property
+    def has_form(self) -> bool:
+        """Whether cells are compared by the form that their rule gives them."""
+        if self.rule is None or self.rule.is_exact:
+            return False
+        only_text = self.rule.kind is None
+        return not (only_text and isinstance(self.kind_a, (*_UNQUOTED, *_NESTED)))
+
+    @property
+    def compared(self) -> str:
+        """Where the cells stand that are compared."""
+        as_they_are = self.kind_a is not None and is_comparable(self.kind_a) and not self.has_form
+        return f"{'c' if as_they_are else 'k'}{self.position}"
+
+    @property
+    def is_tolerant(self) -> bool:
+        """Whether cells may be equal although their forms are not."""
+        return self.rule is not None and self.rule.tolerance is not None
+
+    def differs(self) -> str:
+        """The expression that says whether the cells of `a` and `b` differ."""
+        return f"d{self.position}" if self.is_tolerant else f"NOT (a.{self.compared} <=> b.{self.compared})"
+
+
+@dataclass(frozen=True)
+class FrameColumns:
+    """All columns, those that are compared in comparison order, and the keys among them."""
+
+    all: tuple[FrameColumn, ...]
+    compared: tuple[FrameColumn, ...]
+    keys: tuple[FrameColumn, ...]
+    settled: Comparison
+    options: DiffOptions
+    ordered: bool
+
+    @property
+    def tolerant(self) -> list[FrameColumn]:
+        """Compared columns whose verdict needs more than equality."""
+        return [column for column in self.compared if column.is_tolerant]
+
+    @property
+    def need_tasks(self) -> bool:
+        """Whether driftline itself must run on the executors."""
+        by_row = self.options.duplicates == "match" or bool(self.options.fail_if)
+        return by_row or any(column.has_form for column in self.compared)
+
+    def of_side(self, side: str) -> list[FrameColumn]:
+        """The columns that a side has."""
+        return [column for column in self.all if (column.name_a if side == "a" else column.name_b) is not None]
+
+
+def settle_frame_columns(
+    a: DataFrame, b: DataFrame, settled: Comparison, options: DiffOptions, *, ordered: bool
+) -> FrameColumns:
+    """Columns by position; those that are compared must have one type on both sides, or a declared one."""
+    in_b = {name: name for name in a.columns if name in b.columns} | dict(settled.renamed or ())
+    only_b = [name for name in b.columns if name not in in_b.values()]
+    names = [*((name, in_b.get(name)) for name in a.columns), *((None, name) for name in only_b)]
+    rules = {column.a: column.rule for column in settled.columns}
+    kinds_a, kinds_b = ({one.name: one.dataType for one in frame.schema.fields} for frame in (a, b))
+    columns = tuple(
+        FrameColumn(
+            at,
+            name_a,
+            name_b,
+            None if name_a is None else kinds_a[name_a],
+            None if name_b is None else kinds_b[name_b],
+            None if name_a is None else rules.get(name_a),
+        )
+        for at, (name_a, name_b) in enumerate(names)
+    )
+    by_name = {column.name_a: column for column in columns if column.name_a is not None}
+    compared = tuple(by_name[column.a] for column in settled.columns)
+    for column in compared:
+        _check_types(column)
+    return FrameColumns(
+        columns, compared, tuple(by_name[column.a] for column in settled.keys), settled, options, ordered
+    )
+
+
+def _check_types(column: FrameColumn) -> None:
+    assert column.rule is not None, "a compared column has a rule"
+    assert column.kind_a is not None, "both sides have a compared column"
+    assert column.kind_b is not None, "both sides have a compared column"
+    if column.rule.kind is None and not same_type(column.kind_a, column.kind_b):
+        raise TableError(
+            f"Type mismatch in column {json.dumps(column.name, ensure_ascii=False)}: "
+            f"{column.kind_a.simpleString()} in A, {column.kind_b.simpleString()} in B; cast one of them, or say with "
+            "types={…} what they hold",
+            code="type_mismatch",
+            column=column.name,
+        )
+
+
+def same_type(one: t.DataType, other: t.DataType) -> bool:
+    """Whether values of two types are alike, whatever is said about nulls."""
+    return one.simpleString() == other.simpleString()
+
+
+def positioned(frame: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
+    """The cells of a side by position, and beside them those that are compared where that is something else.
+
+    From here on expressions are written as SQL over such names: one call for a table of any width, where a call for
+    each column took a minute for hundreds of them.
+    """
+    own = {column.name_a if side == "a" else column.name_b: column for column in columns.of_side(side)}
+    renamed = frame.toDF(*(own[name].plain for name in frame.columns))
+    extra = [
+        _compared_cells(column, kind).alias(column.compared)
+        for column in columns.compared
+        if column.compared != column.plain and (kind := column.kind_a if side == "a" else column.kind_b) is not None
+    ]
+    return renamed.select(*(column.plain for column in columns.of_side(side)), *extra)
+
+
+def _compared_cells(column: FrameColumn, kind: t.DataType) -> Column:
+    cells = f.col(column.plain)
+    if not column.has_form or column.rule is None:
+        return comparable(cells, kind)
+    if isinstance(kind, _NESTED):
+        return _form_function(column.rule, is_json=True)(
+            f.to_json(comparable(cells, kind), {"ignoreNullFields": "false"})
+        )
+    return _form_function(column.rule, is_json=False)(cells if is_comparable(kind) else comparable(cells, kind))
+
+
+def _form_function(rule: CellRule, *, is_json: bool) -> Callable[[Column], Column]:
+    def form(cells: pa.Array) -> pa.Array:
+        return _forms(cells, rule, is_json=is_json)
+
+    return arrow_function("string", form)
+
+
+def _forms(cells: pa.Array, rule: CellRule, *, is_json: bool) -> pa.Array:
+    """The forms of a batch of cells, as `tables.cells` decides them; a null has one too."""
+    import polars as pl
+
+    from driftline.sources.json_cells import json_columns
+    from driftline.tables.cell_columns import form_column
+
+    settle_worker()
+    is_text = not is_json and (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type))
+    table = pa.table({"cells": cells})
+    texts = pl.Series(pl.from_arrow((table if is_text or is_json else json_columns(table)).column(0)))
+    if is_json:
+        texts = texts.fill_null("null")
+    forms = form_column(texts.fill_null(""), rule, typed=not is_text)
+    null = pl.Series([rule.form_of_json("null")])
+    formed = forms.zip_with(texts.is_not_null(), null) if texts.null_count() else forms
+    return formed.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
+
+
+def with_verdicts(paired: DataFrame, columns: FrameColumns) -> DataFrame:
+    """Pairs of rows with `d0`, `d1`, …: whether the cells of a tolerant column differ."""
+    verdicts = [
+        _verdict_function(column.rule)(f.col(f"a.{column.compared}"), f.col(f"b.{column.compared}")).alias(
+            f"d{column.position}"
+        )
+        for column in columns.tolerant
+        if column.rule is not None
+    ]
+    return paired.select("*", *verdicts) if verdicts else paired
+
+
+def _verdict_function(rule: CellRule) -> Callable[[Column, Column], Column]:
+    def differs(a: pa.Array, b: pa.Array) -> pa.Array:
+        return _verdicts(a, b, rule)
+
+    return arrow_function("boolean", differs)
+
+
+def _verdicts(a: pa.Array, b: pa.Array, rule: CellRule) -> pa.Array:
+    import polars as pl
+
+    from driftline.tables.cell_columns import forms_differ
+
+    settle_worker()
+    # A pair without one of its rows is no change: what is said about its cells is not asked for.
+    nothing = rule.form_of_json("null")
+    before, after = (pl.Series(pl.from_arrow(side.fill_null(nothing))) for side in (a, b))
+    return forms_differ(before, after, rule).to_arrow()
+
+
+def struct(cells: Iterable[str]) -> str:
+    """The expression of a struct; its null fields are equal to each other, unlike null columns in a join."""
+    return f"struct({', '.join(cells)})"
+
+
+def place_of(columns: Sequence[FrameColumn]) -> Column:
+    """What rows meet by, and are sorted by."""
+    return f.expr(struct(f"{column.compared} AS k{column.position}" for column in columns)).alias("place")
