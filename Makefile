@@ -6,10 +6,10 @@ PEERS_READY := benchmarks/.peers/.ready
 DOCS_READY := .docs/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test faults coverage bench bench-full references docs pictures release lock clean
+.PHONY: help setup demo check test test-spark42 faults coverage bench bench-full references docs pictures release lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with locked dependencies (other targets do it by themselves)
 
@@ -29,6 +29,12 @@ check: $(READY) ## lint, formatting, types, import direction, generated docs
 
 test: check ## all checks and all tests
 	@$(BIN)/pytest -q -n 3 --dist loadfile
+
+test-spark42: $(READY) ## one smoke file on Spark 4.2, in an environment of its own
+	@test -f .spark42/.ready -a .spark42/.ready -nt requirements/spark42.lock || { $(PYTHON) -m venv --clear .spark42 && \
+	  $(BIN)/python -m uv pip install --quiet --python .spark42/bin/python --require-hashes -r requirements/spark42.lock && \
+	  touch .spark42/.ready; }
+	@.spark42/bin/python -m pytest -q tests/spark/smoke.py
 
 faults: $(READY) ## kills, full disks, closed pipes, slow clients, mutated files (minutes)
 	@$(BIN)/pytest -q -m faults
@@ -76,6 +82,8 @@ lock: $(READY) ## renew the locks from pyproject.toml and requirements/*.in
 	  --custom-compile-command "make lock" pyproject.toml --extra dev -o requirements/dev.lock
 	@$(BIN)/python -m uv pip compile --quiet --universal --upgrade --no-annotate --python-version 3.11 --generate-hashes \
 	  --custom-compile-command "make lock" pyproject.toml --extra serve --extra lake --extra sqlite -o requirements/image.lock
+	@$(BIN)/python -m uv pip compile --quiet --universal --upgrade --no-annotate --python-version 3.11 --generate-hashes \
+	  --custom-compile-command "make lock" pyproject.toml requirements/spark42.in -o requirements/spark42.lock
 
 clean: ## remove everything that was made
-	rm -rf .venv .docs out build dist benchmarks/.peers benchmarks/data benchmarks/results .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .docs .spark42 out build dist benchmarks/.peers benchmarks/data benchmarks/results .mypy_cache .ruff_cache .pytest_cache

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
+import random
+from pathlib import Path
 
+import apsw
 import pytest
 
 import driftline.spark
-from driftline import payloads
+from codeindex.caches import small_index
+from codeindex.index_layouts import write_index
+from driftline import codeindex, payloads
+from driftline.changesets import from_events as changeset_of
+from driftline.deltas import RowDelta, TableSchema
 from driftline.deltas.from_events import from_events
 from driftline.errors import DriftlineError
+from driftline.lake import replay
 
 pytestmark = pytest.mark.spark
 
@@ -68,3 +77,104 @@ def test_rows_without_a_key_cannot_be_merged(spark) -> None:
     frame = spark.range(2)
     with pytest.raises(DriftlineError, match="by key"):
         driftline.spark.merge_rows(driftline.spark.diff(frame, frame))
+
+
+TODOS = TableSchema(
+    table="todos",
+    columns=[
+        {"name": "the title", "type": "string"},
+        {"name": "size", "type": "number"},
+        {"name": "done", "type": "boolean"},
+        {"name": "tags", "type": "json"},
+    ],
+)
+
+
+def some_deltas(seed: int, count: int) -> list[RowDelta]:
+    """Deltas of a few rows by a few clients, in any order, some of them twice, some of another table."""
+    from driftline.deltas import ColumnDelta
+
+    chance = random.Random(seed)
+    values = {"the title": ["a", "é", None], "size": [1, 2.5, None], "done": [True, False], "tags": [["x"], {"k": 1}]}
+    made = []
+    for _ in range(count):
+        op = chance.choice(["INSERT", "UPDATE", "UPDATE", "DELETE"])
+        names = [] if op == "DELETE" else chance.sample(sorted(values), chance.randint(1, 4))
+        made.append(
+            RowDelta.make(
+                op=op,
+                table=chance.choice(["todos", "todos", "todos", "other"]),
+                row_id=f"r{chance.randint(0, 20)}",
+                client_id=chance.choice(["a", "b", "\U0001f600", "\uffee"]),
+                columns=[ColumnDelta(name, chance.choice(values[name])) for name in names],
+                hlc=chance.randint(1, 40),
+            )
+        )
+    return made + chance.sample(made, count // 4)
+
+
+def test_folds_are_those_of_the_plain_replay(spark) -> None:
+    deltas = some_deltas(7, 300)
+    texts = [(json.dumps(delta.to_wire()),) for delta in deltas]
+    frame = spark.createDataFrame(texts, "delta string").repartition(3)
+    mine = [delta for delta in deltas if delta.table == "todos"]
+    for until, rows in ((None, driftline.spark.fold(frame, TODOS, ordered=True)),
+                        (17, driftline.spark.state_as_of(frame, TODOS.to_wire(), 17, ordered=True))):  # fmt: skip
+        found = [row.asDict() for row in rows.collect()]
+        wanted = replay(mine, as_of=until)
+        for row in wanted.values():
+            if "tags" in row:
+                row["tags"] = json.dumps(row["tags"], separators=(",", ":"))
+        assert [row.pop("_row_id") for row in found] == sorted(wanted)
+        assert found == [{name: wanted[key].get(name) for name in TODOS.names} for key in sorted(wanted)]
+
+
+def test_a_delta_that_is_none_is_named(spark) -> None:
+    frame = spark.createDataFrame([('{"op": "INSERT"}',)], "delta string")
+    with pytest.raises(Exception, match="a delta needs the member table"):
+        driftline.spark.fold(frame, TODOS).collect()
+
+
+@pytest.mark.parametrize("form", ["changeset", "patchset"])
+def test_changesets_have_the_bytes_of_a_local_one(spark, form: str) -> None:
+    a = spark.range(60).selectExpr("id", "concat('n', id) AS name", "id / 3 AS score", "id % 2 = 0 AS good")
+    b = spark.range(20, 90).selectExpr("id", "concat('n', id % 50) AS name", "id / 3 AS score", "id % 2 = 0 AS good")
+    changes = driftline.spark.diff(a, b, key="id")
+    out = io.BytesIO()
+    assert driftline.spark.write_changeset(changes, out, table="people", format=form) == 60
+    columns = ["id", "name", "score", "good"]
+    events = [{"type": "schema", "columns_a": columns, "columns_b": columns}]
+    for row in changes.events.collect():
+        event = {name: cell for name, cell in row.asDict(recursive=True).items() if cell is not None}
+        events.append(event)
+    types = {"id": "INTEGER", "name": "TEXT", "score": "REAL", "good": "INTEGER"}
+    assert out.getvalue() == bytes(changeset_of(events, "people", format=form, types=types))
+    database = apsw.Connection(":memory:")
+    database.execute("CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT, score REAL, good INTEGER)")
+    database.executemany("INSERT INTO people VALUES (?, ?, ?, ?)", [tuple(row) for row in a.collect()])
+    apsw.Changeset.apply(out.getvalue(), database, conflict=lambda *_: apsw.SQLITE_CHANGESET_ABORT)
+    assert list(database.execute("SELECT * FROM people ORDER BY id")) == [tuple(row) for row in b.collect()]
+
+
+def test_a_changeset_needs_a_key_and_says_when_keys_become_one(spark) -> None:
+    with pytest.raises(DriftlineError, match="by key"):
+        driftline.spark.write_changeset(driftline.spark.diff(spark.range(1), spark.range(2)), io.BytesIO(), table="t")
+    a, b = spark.sql("SELECT '1' k"), spark.sql("SELECT k FROM VALUES ('01'), ('001') AS t(k)")
+    changes = driftline.spark.diff(a, b, key="k")
+    with pytest.raises(DriftlineError, match="different keys become the same"):
+        driftline.spark.write_changeset(changes, io.BytesIO(), table="t", types={"k": "INTEGER"})
+
+
+def test_indexes_of_many_repositories(spark, tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        write_index(tmp_path / name, small_index(name))
+    refs = [(f"path:{tmp_path / one}", f"path:{tmp_path / two}") for one, two in (("old", "new"), ("new", "new"))]
+    frame = spark.createDataFrame([*refs, ("path:/nowhere", "nonsense")], "old string, new string")
+    found = driftline.spark.index_diffs(frame, "old", "new").collect()
+    local = codeindex.diff(*refs[0])
+    assert [row["changed"] for row in found] == [True, False, None]
+    assert found[0]["diff_id"] == local.diff_id
+    assert [json.loads(text) for text in found[0]["events"]] == list(local.events)
+    assert "INVALID_REQUEST" in found[2]["error"]
+    with pytest.raises(DriftlineError):
+        driftline.spark.index_diffs(frame, "old", "new", modes=["poetry"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from driftline.errors import EngineError
 from driftline.spark.runtime import jvm, masters
 from driftline.spark.runtime.session import open_session
+from driftline.spark.runtime.standalone import StandaloneCluster
 
 SETTINGS_CODE = """
 from driftline.engines import use_spark_settings
@@ -91,6 +93,19 @@ with open_session("spark://127.0.0.1:{deaf_port}"):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, cwd=tmp_path)
     assert "something listens there, but it is no Spark master" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stdout
+
+
+@pytest.mark.spark
+def test_a_master_without_workers_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    with StandaloneCluster(workers=0) as cluster:
+        options = ["--master", cluster.url, "--spark-conf", "spark.starvation.timeout=500ms"]
+        command = [sys.executable, "-m", "driftline", "diff", "a.csv", "a.csv", *options]
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as waiting:
+            assert waiting.stderr is not None
+            told = waiting.stderr.readline()
+            waiting.send_signal(signal.SIGINT)
+    assert told.startswith(f"waiting: no worker of {cluster.url} has taken the job yet; see that workers run there")
 
 
 def test_one_living_master_of_several_is_enough(deaf_port: int) -> None:

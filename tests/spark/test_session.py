@@ -188,6 +188,15 @@ def test_archive_is_built_from_a_class_list_and_then_used(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [archive.path]
 
 
+def test_users_without_a_home_have_no_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert class_archive.archive_for(java.find_java(), "") is None
+
+
 def test_damaged_archive_is_ignored(tmp_path: Path) -> None:
     code = """
         from driftline.spark.runtime.class_archive import archive_for

@@ -11,14 +11,15 @@ of the session; the packages it needs must be there.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
 from driftline.deltas.clock import MAX_HLC
-from driftline.errors import OptionError, PayloadError
+from driftline.errors import DriftlineError, OptionError, PayloadError
 from driftline.spark.runtime.shipping import ship_to_tasks
 from driftline.spark.runtime.workers import settle_worker
 
@@ -29,6 +30,16 @@ if TYPE_CHECKING:
 
 Batches = Iterator[pa.RecordBatch]
 
+_INDEX_DIFF = pa.struct(
+    [
+        ("diff_id", pa.string()),
+        ("changed", pa.bool_()),
+        ("summary", pa.string()),
+        ("events", pa.list_(pa.string())),
+        ("error", pa.string()),
+    ]
+)
+
 
 def merge_rows(changes: DataFrameDiff) -> DataFrame:
     """A row for each event of a keyed diff, ready for MERGE: `op` and the columns of the table.
@@ -38,7 +49,7 @@ def merge_rows(changes: DataFrameDiff) -> DataFrame:
     events = changes.events
     if "key" not in events.columns:
         raise OptionError("MERGE matches rows by key: diff with key=[…]", code="needs_key")
-    names = events.schema["row"].dataType.fieldNames()  # type: ignore[attr-defined]
+    names = check_same_columns(changes, "MERGE").fieldNames()
     op = "CASE type WHEN 'added' THEN 'insert' WHEN 'removed' THEN 'delete' ELSE 'update' END"
     rows = events.where("type <> 'unchanged'").select(f.expr(op).alias("op"), f.coalesce("after", "row").alias("row"))
     return rows.select("op", *(f.col("row")[name].alias(name) for name in names))
@@ -73,9 +84,54 @@ def row_deltas(changes: DataFrameDiff, *, table: str, client_id: str, start: int
     """
     if not 0 <= start <= MAX_HLC:
         raise OptionError(f"start is a timestamp from 0 to 2^63 - 1, not {start}", code="invalid_hlc")
+    _check_whole(changes)
     ship_to_tasks(changes.events.sparkSession)
     numbered = changes.events.where("type <> 'unchanged'").zipWithIndex("event_number")
     return numbered.mapInArrow(_delta_task(table, client_id, start), "hlc long, delta string")
+
+
+def index_diffs(
+    frame: DataFrame,
+    before: str,
+    after: str,
+    *,
+    cache_root: str | None = None,
+    modes: Sequence[str] = ("code",),
+    max_events: int = 20000,
+    include_relations: bool = True,
+    detect_renames: bool = True,
+) -> DataFrame:
+    """The frame with what changed between the code indexes that two columns refer to: a repository in each row.
+
+    References are those of `driftline index diff` (`path:…`, `git:…`, `build:…`), on storage that the workers see.
+    Added are `diff_id`, `changed`, `summary` (JSON), `events` (JSON texts in order), and `error` where there is no
+    diff.
+    """
+    from driftline.codeindex.options import DiffOptions
+
+    limits = {"max_events": max_events, "include_relations": include_relations, "detect_renames": detect_renames}
+    DiffOptions.of(modes, **limits)  # type: ignore[arg-type]  # a mistake in them is raised now
+    ship_to_tasks(frame.sparkSession)
+    extended = f"{_ddl(frame)}, diff_id string, changed boolean, summary string, events array<string>, error string"
+    return frame.mapInArrow(_index_task(before, after, cache_root, tuple(modes), limits), extended)
+
+
+def check_same_columns(changes: DataFrameDiff, who: str) -> t.StructType:
+    """The columns of a diff's rows, where both sides have the same ones."""
+    _check_whole(changes)
+    row, after = (changes.events.schema[name].dataType for name in ("row", "after"))
+    if row.simpleString() != after.simpleString():
+        raise OptionError(
+            f"{who} needs rows with the same columns and types on both sides: rename and cast before the diff",
+            code="invalid_option_combination",
+        )
+    assert isinstance(row, t.StructType), "a row is a struct"
+    return row
+
+
+def _check_whole(changes: DataFrameDiff) -> None:
+    if not changes.whole_rows:
+        raise OptionError("whole rows are needed: diff without changed_columns_only", code="invalid_option_combination")
 
 
 def _payload_task(
@@ -105,6 +161,43 @@ def _compared(plan: Any, old: str | None, new: str | None) -> tuple[bool | None,
     return report.is_match, report.to_json(execution=False).decode(), None
 
 
+def _index_task(
+    before: str, after: str, cache_root: str | None, modes: tuple[str, ...], limits: dict[str, Any]
+) -> Callable[[Batches], Batches]:
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            refs = zip(batch.column(before).to_pylist(), batch.column(after).to_pylist(), strict=True)
+            found = pa.array([_index_diff(*pair, cache_root, modes, limits) for pair in refs], _INDEX_DIFF)
+            names = [*batch.schema.names, *(field.name for field in _INDEX_DIFF)]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *found.flatten()], names=names)
+
+    return run
+
+
+def _index_diff(
+    before: str, after: str, cache_root: str | None, modes: tuple[str, ...], limits: dict[str, Any]
+) -> dict[str, Any]:
+    from driftline.codeindex.jobs import DiffJob, run_job
+
+    try:
+        job = DiffJob.of(before, after, cache_root, modes=modes, persist=False, **limits)
+    except DriftlineError as error:
+        return {"error": f"{error.code}: {error.message}"}
+    outcome = run_job(job, with_events=True)
+    if not outcome["ok"]:
+        return {"error": f"{outcome['code']}: {outcome['message']}"}
+    return {
+        "diff_id": outcome["diffId"],
+        "changed": outcome["changed"],
+        "summary": _json(outcome["summary"]),
+        "events": list(map(_json, outcome["events"])),
+    }
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 def _delta_task(table: str, client_id: str, start: int) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
         from driftline.deltas.from_events import from_events
@@ -113,10 +206,10 @@ def _delta_task(table: str, client_id: str, start: int) -> Callable[[Batches], B
         for batch in batches:
             moments: list[int] = []
             texts: list[str] = []
-            for event, number in zip(_events(batch), batch.column("event_number").to_pylist(), strict=True):
+            for event, number in zip(events_of_batch(batch), batch.column("event_number").to_pylist(), strict=True):
                 for delta in from_events([event], table=table, client_id=client_id, start=start + number):
                     moments.append(delta.hlc)
-                    texts.append(json.dumps(delta.to_wire(), ensure_ascii=False, separators=(",", ":")))
+                    texts.append(_json(delta.to_wire()))
             yield pa.RecordBatch.from_arrays(
                 [pa.array(moments, pa.int64()), pa.array(texts, pa.string())], names=["hlc", "delta"]
             )
@@ -124,7 +217,7 @@ def _delta_task(table: str, client_id: str, start: int) -> Callable[[Batches], B
     return run
 
 
-def _events(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+def events_of_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     """The events of a batch with the values that a table diff of typed cells writes."""
     names = [name for name in ("key", "row", "before", "after") if name in batch.schema.names]
     parts = {name: _json_rows(batch.column(name)) for name in names}

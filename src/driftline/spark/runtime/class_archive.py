@@ -66,16 +66,20 @@ class ClassArchive:
         )
 
 
-def archive_for(java: Java, class_path: str) -> ClassArchive:
-    """The archive that belongs to this Java and these jars; it need not exist yet."""
+def archive_for(java: Java, class_path: str) -> ClassArchive | None:
+    """The archive that belongs to this Java and these jars, if there is a place for it; it need not exist yet."""
     identity = f"{java.executable}|{java.version}|{class_path}"
-    return ClassArchive(cache_directory() / f"spark-{sha1_hex(identity)[:16]}.jsa")
+    folder = cache_directory()
+    return None if folder is None else ClassArchive(folder / f"spark-{sha1_hex(identity)[:16]}.jsa")
 
 
-def cache_directory() -> Path:
-    """driftline's part of the user's cache directory."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "driftline"
+def cache_directory() -> Path | None:
+    """driftline's part of the user's cache directory; None for users without a home."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(base or Path.home() / ".cache") / "driftline"
+    except RuntimeError:  # no HOME, and the system knows no such user
+        return None
 
 
 def switched_off() -> bool:

@@ -61,6 +61,8 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 logger.client.name = org.apache.spark.deploy.client.StandaloneAppClient$ClientEndpoint
 logger.client.level = info
+logger.scheduler.name = org.apache.spark.scheduler.TaskSchedulerImpl
+logger.scheduler.level = warn
 """
 
 
@@ -68,7 +70,12 @@ class Jvm:
     """A gateway JVM with its scratch directory, from the moment its process is started."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], scratch: Path, java: Java, archive: ClassArchive, connection: Path
+        self,
+        process: subprocess.Popen[bytes],
+        scratch: Path,
+        java: Java,
+        archive: ClassArchive | None,
+        connection: Path,
     ) -> None:
         self.process = process
         self.scratch = scratch
@@ -107,7 +114,7 @@ class Jvm:
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
-        if keep_class_list:
+        if keep_class_list and self._archive is not None:
             with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to fail
                 self._archive.build_in_background(self.java, class_path(), self.scratch)
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -161,7 +168,7 @@ def remove_abandoned_scratch() -> None:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _command(java: Java, settings: Mapping[str, str], archive: ClassArchive, scratch: Path) -> list[str]:
+def _command(java: Java, settings: Mapping[str, str], archive: ClassArchive | None, scratch: Path) -> list[str]:
     log_config = scratch / "log4j2.properties"
     log_config.write_text(_QUIET_LOG.format(level=_log_level(), path=scratch / "spark.log"))
     return [
@@ -177,7 +184,7 @@ def _command(java: Java, settings: Mapping[str, str], archive: ClassArchive, scr
         "-XX:+IgnoreUnrecognizedVMOptions",
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
         *_JIT_OPTIONS,
-        *archive.options(scratch),
+        *(archive.options(scratch) if archive else ()),
         *shlex.split(settings.get(_DRIVER_OPTIONS, "")),
         "org.apache.spark.deploy.SparkSubmit",
         # Before `pyspark-shell`: packages and jars are fetched while the command is read, and never later.

@@ -6,6 +6,7 @@ the address is tried before Spark is started (sources §7.3).
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import re
@@ -29,6 +30,7 @@ _LOOK_SECONDS = 0.1
 _PORTS = {"sc": 15002, "spark": 7077, "https": 443, "http": 80}
 _YARN_PORT = 8032
 _REGISTERING = "Connecting to master"  # the words of Spark's standalone client
+_SERVED, _STARVING = "Executor added", "Initial job has not accepted any resources"
 
 Address = tuple[str, int]
 
@@ -102,6 +104,26 @@ def _await_registration(jvm: Jvm, over: threading.Event, gave_up: threading.Even
             gave_up.set()
             jvm.process.kill()
             return
+
+
+def tell_of_missing_workers(master: str, jvm: Jvm) -> None:
+    """Say it, once, when a job waits because no worker of a standalone master takes it; it may still come to one."""
+    if master.startswith("spark://"):
+        threading.Thread(target=_await_executor, args=(master, jvm), daemon=True).start()
+
+
+def _await_executor(master: str, jvm: Jvm) -> None:
+    while jvm.process.poll() is None:
+        said = jvm.log_text()
+        if _SERVED in said:
+            return
+        if _STARVING in said:
+            logging.getLogger("driftline").warning(
+                f"waiting: no worker of {master} has taken the job yet; see that workers run there, with free cores "
+                f"and enough memory, or use --master '{LOCAL_MASTER}'"
+            )
+            return
+        time.sleep(_LOOK_SECONDS * 5)
 
 
 def _addresses(master: str) -> list[Address]:

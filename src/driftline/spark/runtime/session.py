@@ -28,6 +28,7 @@ from driftline.spark.runtime.masters import (
     is_connect,
     is_local,
     is_loopback,
+    tell_of_missing_workers,
     unreachable,
 )
 from driftline.spark.runtime.pyspark_internals import (
@@ -148,6 +149,7 @@ def _classic(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
                 raise
             raise EngineError(f"Spark did not start on {target}: {reason}", code="spark_failed") from error
     if not is_local(target):
+        tell_of_missing_workers(target, jvm)
         ship_driftline(session, jvm.scratch)
     return session
 

@@ -1,0 +1,58 @@
+"""What driftline asks of Spark, once each: run on another Spark than the locked one (`make test-spark42`)."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import driftline as dl
+import driftline.spark
+from driftline.changesets import from_events
+from driftline.tables.options import check_options
+
+pytestmark = pytest.mark.spark
+
+
+def test_files_have_the_bytes_of_the_local_engine(spark, tmp_path: Path) -> None:
+    for name, shift in (("a", 0), ("b", 3)):
+        rows = (f'{n},"text, {n % (7 + shift)}",{n / 2}\n' for n in range(shift, 500))
+        (tmp_path / f"{name}.csv").write_text("id,name,value\n" + "".join(rows))
+    files = tmp_path / "a.csv", tmp_path / "b.csv"
+    for rules in ({"key": "id"}, {}, {"ignore_row_order": True}, {"key": "id", "tolerance": {"value": "1%"}}):
+        check_options(**rules)
+        on_spark, local = (list(dl.diff(*files, engine=engine, **rules)) for engine in ("spark", "local"))
+        assert on_spark == local
+
+
+def test_dataframes(spark) -> None:
+    a = spark.sql("SELECT id, concat(' n', id) AS name, id / 2 AS score FROM range(20)")
+    b = spark.sql("SELECT id, concat('N', id % 15) AS name, id / 2 + 0.001 AS score FROM range(5, 25)")
+    rules = {"normalize": {"name": "trim,case"}, "tolerance": {"score": "0.01"}, "duplicates": "match"}
+    changes = driftline.spark.diff(a, b, key="id", column_stats=True, **rules)
+    events = changes.events.collect()
+    assert [event["type"] for event in events] == ["removed"] * 5 + ["changed"] * 5 + ["added"] * 5
+    assert changes.stats.first()["column_stats"][1]["changed"] == 5
+    assert driftline.spark.merge_rows(changes).count() == 15
+    deltas = driftline.spark.row_deltas(changes, table="t", client_id="c", start=1)
+    columns = [
+        {"name": "id", "type": "number"},
+        {"name": "name", "type": "string"},
+        {"name": "score", "type": "number"},
+    ]
+    assert driftline.spark.fold(deltas, {"table": "t", "columns": columns}).count() == 10
+    file = io.BytesIO()
+    assert driftline.spark.write_changeset(changes, file, table="t") == 15
+    schema = {"type": "schema", "columns_a": a.columns, "columns_b": a.columns}
+    plain = [{k: v for k, v in event.asDict(recursive=True).items() if v is not None} for event in events]
+    types = {"id": "INTEGER", "name": "TEXT", "score": "NUMERIC"}
+    assert len(file.getvalue()) == len(bytes(from_events([schema, *plain], "t", types=types)))
+
+
+def test_payloads(spark) -> None:
+    frame = spark.createDataFrame([('{"a": 1}', '{"a": 2}')], "old string, new string")
+    [row] = driftline.spark.compare_payloads(frame, "old", "new", {"properties": {}}).collect()
+    assert row["is_match"] is False
+    assert json.loads(row["report"])
