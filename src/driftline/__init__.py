@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from driftline.offers import offer
 from driftline.version import __version__
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ _LAZY: dict[str, str] = {
     **dict.fromkeys(("DriftlineError", "InputError", "OptionError", "TableError"), "driftline.errors"),
 }
 _ROOMS = ("changesets", "codeindex", "deltas", "gateway", "lake", "payloads", "pipeline", "spark", "tables")
+
+# What rooms take from those above them.
+offer("table engine", "spark", "driftline.spark.table_diff_start:run")
+offer("event format", "changeset", "driftline.changesets.from_events:write_changeset")
+offer("event format", "patchset", "driftline.changesets.from_events:write_patchset")
 
 __all__ = ["__version__", *_LAZY]
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,3 +53,24 @@ def test_the_walks_name_files_that_exist() -> None:
     files = [name for pair in named for name in pair if name]
     assert len(files) > 30
     assert [name for name in files if not (ROOT / "src/driftline" / f"{name}.py").exists()] == []
+
+
+def test_no_room_names_a_module_above_it_in_a_string() -> None:
+    """What import-linter cannot see: modules that are loaded by name. `offers.py` is the way to do that."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    floors = [re.findall(r"driftline\.(\w+)", layer) for layer in contracts[0]["layers"]]
+    floor_of = {room: number for number, rooms in enumerate(floors) for room in rooms}
+    upward = []
+    for path in SOURCES:
+        room = path.relative_to(ROOT / "src/driftline").parts[0].removesuffix(".py")
+        for text in _strings(path):
+            named = re.fullmatch(r"driftline\.(\w+)[\w.]*(:\w+)?", text)
+            if named and room in floor_of and floor_of.get(named[1], 99) < floor_of[room]:
+                upward.append(f"{path.name}: {text}")
+    assert upward == []
+
+
+def _strings(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value

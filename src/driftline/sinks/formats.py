@@ -1,7 +1,7 @@
 """The formats a stream of events can be written in, by name.
 
 A format is a function that takes the lines of the JSONL stream (schema first, stats last) and a binary file.
-Its code is imported when it is first used; rooms above this one register theirs by name as well.
+Its code is imported when it is first used; those of rooms above this one are offered by name.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from importlib import import_module
 from typing import Any, BinaryIO, Protocol
 
 from driftline.errors import OptionError
 from driftline.files import StrPath
+from driftline.offers import load_function, offered
 from driftline.sinks.limits import limit_events
 
 FORMATS: dict[str, str] = {
@@ -24,8 +24,7 @@ FORMATS: dict[str, str] = {
     "summary": "driftline.sinks.summary:write",
     "terminal": "driftline.sinks.terminal:write",
     "html": "driftline.sinks.html:write",
-    "changeset": "driftline.changesets.from_events:write_changeset",
-    "patchset": "driftline.changesets.from_events:write_patchset",
+    **offered("event format"),
 }
 
 
@@ -63,8 +62,7 @@ def find_format(name: str) -> EventWriter:
     """The writer of that name."""
     if name not in FORMATS:
         raise OptionError(f'Unsupported format: "{name}" ({", ".join(FORMATS)})', code="invalid_format")
-    module, _, attribute = FORMATS[name].partition(":")
-    writer: EventWriter = getattr(import_module(module), attribute)
+    writer: EventWriter = load_function(FORMATS[name])
     return writer
 
 

@@ -1,15 +1,15 @@
-"""Engines run a diff; they are found by name, so that meaning never imports them."""
+"""Engines run a diff; they are found by name, so that meaning never imports them, and Spark's is offered from above."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, Protocol
 
 from driftline import engines
 from driftline.files import StrPath
+from driftline.offers import load_function, offered
 from driftline.progress import Tracker, silent
 from driftline.sources.objects import is_object
 from driftline.tables.options import DiffOptions
@@ -21,7 +21,7 @@ TableInput = StrPath | Any  # a name, or a table itself: see `sources.objects`
 ENGINES: dict[str, str] = {
     "local": "driftline.tables.local:run",
     "vectorized": "driftline.tables.local:run_vectorized",  # local without the shortcut for small files
-    "spark": "driftline.spark.table_diff_start:run",
+    **offered("table engine"),
 }
 
 
@@ -51,8 +51,7 @@ def find_engine(name: str) -> Engine:
     """The engine of that name."""
     if name not in ENGINES:
         engines.check_engine(name, None)
-    module, _, attribute = ENGINES[name].partition(":")
-    engine: Engine = getattr(import_module(module), attribute)
+    engine: Engine = load_function(ENGINES[name])
     return engine
 
 
