@@ -10,10 +10,10 @@ import pytest
 
 import driftline as dl
 import driftline.spark
-from driftline.changesets import from_events
+from driftline.changesets.from_events import from_events
 from driftline.tables.options import check_options
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
 
 def test_files_have_the_bytes_of_the_local_engine(spark, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import driftline.spark
 from driftline.errors import TableError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
 # For each type a value, an equal one that is built differently, and another one.
 TYPES = {

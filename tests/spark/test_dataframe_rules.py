@@ -6,7 +6,6 @@ import csv
 import datetime as dt
 import io
 import json
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -21,18 +20,9 @@ from driftline.tables.options import READING_OPTIONS, check_options
 from tables import rules_oracle
 from tables.rules_strategies import cases
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
 EXAMPLES = 24  # many more were tried by hand
-
-
-@pytest.fixture(scope="module")
-def few(spark) -> Iterator[Any]:
-    """The session with one partition, which is all that a few rows need."""
-    before = spark.conf.get("spark.sql.shuffle.partitions")
-    spark.conf.set("spark.sql.shuffle.partitions", "1")
-    yield spark
-    spark.conf.set("spark.sql.shuffle.partitions", before)
 
 
 def told(changes) -> tuple[list[dict], dict]:
@@ -71,7 +61,7 @@ def refused_before_reading(rules: dict) -> bool:
 
 @settings(max_examples=EXAMPLES, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(case=cases())
-def test_rules_mean_what_they_mean_for_files(few, case: tuple[bytes, bytes, dict]) -> None:
+def test_rules_mean_what_they_mean_for_files(spark, case: tuple[bytes, bytes, dict]) -> None:
     *sides, rules = case
     try:
         tables = [rules_oracle.read(data, rules, side) for data, side in zip(sides, "ab", strict=True)]
@@ -83,7 +73,7 @@ def test_rules_mean_what_they_mean_for_files(few, case: tuple[bytes, bytes, dict
     assume(not refused_before_reading(rules))
     wanted = rules_oracle.diff(*(csv_bytes(*table) for table in tables), rules)
     frames = [
-        few.createDataFrame(rows, ", ".join(f"`{name}` string" for name in head)).coalesce(1) for head, rows in tables
+        spark.createDataFrame(rows, ", ".join(f"`{name}` string" for name in head)).coalesce(1) for head, rows in tables
     ]
     if isinstance(wanted, str):
         with pytest.raises(DriftlineError) as caught:
@@ -138,9 +128,9 @@ AFTER = [
     ],
     ids=["first", "match", "positional", "multiset"],
 )  # fmt: skip
-def test_typed_columns_under_rules(few, rules: dict) -> None:
+def test_typed_columns_under_rules(spark, rules: dict) -> None:
     tables = [pa.table([list(column) for column in zip(*rows, strict=True)], schema=TYPED) for rows in (BEFORE, AFTER)]
-    frames = [few.createDataFrame(table).coalesce(1) for table in tables]
+    frames = [spark.createDataFrame(table).coalesce(1) for table in tables]
     events, stats = driftline.spark.diff(*frames, **rules)
     if rules.get("fail_if"):
         assert stats.first()["exceeded"] == rules["fail_if"]
@@ -155,10 +145,10 @@ def test_typed_columns_under_rules(few, rules: dict) -> None:
         assert (event["row"] or event["before"])["id"] == (other.get("row") or other["before"])["id"]
 
 
-def test_declared_columns_may_have_other_types(few) -> None:
+def test_declared_columns_may_have_other_types(spark) -> None:
     """Text meets numbers under a declared type; rows keep the types and names of their own side."""
-    a = few.sql("SELECT * FROM VALUES ('1', '1.50', 'x'), ('2', '7', 'y') AS t(id, price, note)")
-    b = few.sql("SELECT * FROM VALUES (1, 1.5D, 8), (3, 2.0D, 9) AS t(number, price, extra)")
+    a = spark.sql("SELECT * FROM VALUES ('1', '1.50', 'x'), ('2', '7', 'y') AS t(id, price, note)")
+    b = spark.sql("SELECT * FROM VALUES (1, 1.5D, 8), (3, 2.0D, 9) AS t(number, price, extra)")
     rules: dict[str, Any] = {"rename": {"id": "number"}, "types": {"id": "number", "price": "number"}}
     changes = driftline.spark.diff(a, b, key="id", header_mode="common", **rules)
     events, stats = told(changes)
@@ -170,8 +160,8 @@ def test_declared_columns_may_have_other_types(few) -> None:
         driftline.spark.merge_rows(changes)
 
 
-def test_only_the_columns_that_differ(few) -> None:
-    a, b = few.sql("SELECT 1 id, 2 x, 3 y, 4 z"), few.sql("SELECT 1 id, 2 x, 5 y, 4 z")
+def test_only_the_columns_that_differ(spark) -> None:
+    a, b = spark.sql("SELECT 1 id, 2 x, 3 y, 4 z"), spark.sql("SELECT 1 id, 2 x, 5 y, 4 z")
     changes = driftline.spark.diff(a, b, key="id", changed_columns_only=True)
     [event] = changes.events.collect()
     assert event["before"].asDict() == {"id": 1, "y": 3}
@@ -182,6 +172,6 @@ def test_only_the_columns_that_differ(few) -> None:
         driftline.spark.row_deltas(changes, table="t", client_id="c", start=0)
 
 
-def test_options_about_files_are_refused(few) -> None:
+def test_options_about_files_are_refused(spark) -> None:
     with pytest.raises(DriftlineError, match="encoding is about reading files"):
-        driftline.spark.diff(few.range(1), few.range(1), encoding="utf-8")
+        driftline.spark.diff(spark.range(1), spark.range(1), encoding="utf-8")

@@ -14,19 +14,19 @@ import driftline.spark
 from codeindex.caches import small_index
 from codeindex.index_layouts import write_index
 from driftline import codeindex, payloads
-from driftline.changesets import from_events as changeset_of
+from driftline.changesets.from_events import from_events as changeset_of
 from driftline.deltas import RowDelta, TableSchema
 from driftline.deltas.from_events import from_events
 from driftline.errors import DriftlineError
 from driftline.lake import replay
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 
 SCHEMA = {"properties": {"total": {"type": "number", "x-migration-precision": 0.01}}}
 
 
 @pytest.fixture(scope="module")
-def changes(spark):
+def changes(spark, two_partitions):
     a = spark.sql(
         "SELECT * FROM VALUES (1L, 'ä', 1.50, timestamp'2026-01-01 00:00:00Z', X'ff'), (2L, 'b', null, null, null), "
         "(3L, 'c', 3, null, null) AS t(id, `the name`, price, seen, raw)"

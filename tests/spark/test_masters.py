@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -104,7 +103,7 @@ def test_a_master_without_workers_is_told_of(tmp_path: Path) -> None:
         with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as waiting:
             assert waiting.stderr is not None
             told = waiting.stderr.readline()
-            waiting.send_signal(signal.SIGINT)
+            waiting.terminate()
     assert told.startswith(f"waiting: no worker of {cluster.url} has taken the job yet; see that workers run there")
 
 

@@ -12,7 +12,6 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
@@ -112,7 +111,6 @@ def _early_layouts(
         return
     with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor() as pool:
         layouts = beside.submit(_lay_out, a, b, sizes, workspace, pool)
-        beside.submit(import_module, "pandas")  # pyspark imports it before its first mapInArrow
         yield layouts
 
 

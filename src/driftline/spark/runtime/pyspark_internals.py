@@ -79,6 +79,18 @@ def forget_gateway() -> None:
     SparkSession._instantiatedSession = None
 
 
+def spare_pandas() -> None:
+    """Without this pyspark imports pandas, for more than a second, only to look at its version.
+
+    It does so when it first talks to the JVM, and again before any function over Arrow data.
+    """
+    from pyspark.sql.pandas import functions, utils
+
+    modules: list[Any] = [functions, utils]
+    for module in modules:
+        module.require_minimum_pandas_version = lambda: None
+
+
 def silence_pandas_warnings() -> None:
     """pyspark warns about pandas 3, which driftline does not use."""
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\..*")

@@ -38,6 +38,7 @@ from driftline.spark.runtime.pyspark_internals import (
     quieten_accumulators,
     silence_pandas_warnings,
     silence_py4j,
+    spare_pandas,
 )
 from driftline.spark.runtime.settings import SQL_SETTINGS, TASK_ENVIRONMENT, checked_settings, session_settings
 from driftline.spark.runtime.shipping import ship_driftline
@@ -133,6 +134,7 @@ def _classic(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
     silence_py4j()
     from pyspark.sql import SparkSession  # while the JVM starts
 
+    spare_pandas()
     jvm = running_jvm(given, environment)
     builder: SparkSession.Builder = SparkSession.builder
     for key, value in session_settings(target, given, jvm.scratch).items():
