@@ -15,8 +15,8 @@ from pyspark.sql import types as t
 
 from driftline.changesets.changeset import Changeset, Patchset
 from driftline.changesets.from_events import EventCollector, Format, TypeVotes
-from driftline.changesets.sorted_records import SCHEMA as RECORDS
-from driftline.changesets.sorted_records import SectionPlan, cut_by_range, encode_events, joined_range
+from driftline.changesets.sections import SCHEMA as RECORDS
+from driftline.changesets.sections import SectionPlan, cut_by_range, encode_events, joined_range
 from driftline.errors import DriftlineError, OptionError
 from driftline.spark.dataframes import check_same_columns, events_of_batch
 from driftline.spark.runtime.shipping import ship_to_tasks

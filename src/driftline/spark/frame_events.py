@@ -130,8 +130,8 @@ def stats_of(typed: DataFrame, columns: FrameColumns) -> DataFrame:
     sums = [f"coalesce(sum(if(type = '{kind}', {weight}, 0)), 0L) AS rows_{kind}" for kind in _COUNTED]
     for side in "ab" if columns.options.counts_dropped else "":
         sums.append(f"coalesce(sum(dropped_{side}), 0L) AS duplicates_dropped_{side}")
-    if columns.options.column_stats:
-        sums.append(f"array({', '.join(_changes(columns))}) AS changes")
+    if columns.options.column_stats or columns.options.fail_if:
+        sums.append(f"CAST(array({', '.join(_changes(columns))}) AS array<long>) AS changes")
     counted = typed.selectExpr(*sums).select(f.expr("rows_changed + rows_unchanged").alias("rows_total_compared"), "*")
     return _with_answers(counted, columns)
 
@@ -161,19 +161,24 @@ def _with_answers(counted: DataFrame, columns: FrameColumns) -> DataFrame:
             ).alias("column_stats")
         )
     if options.fail_if:
-        extra.append(_exceeded(options)(*(f"rows_{kind}" for kind in _COUNTED)).alias("exceeded"))
+        exceeded = _exceeded(options, [column.name_b or "" for column in columns.compared])
+        extra.append(exceeded(*(f"rows_{kind}" for kind in _COUNTED), "changes").alias("exceeded"))
     return counted.select(*result.columns, *extra) if extra else result
 
 
-def _exceeded(options: DiffOptions) -> Callable[..., Column]:
+def _exceeded(options: DiffOptions, names: Sequence[str]) -> Callable[..., Column]:
     thresholds = options.fail_if
 
-    def exceeded(added: pa.Array, removed: pa.Array, changed: pa.Array, unchanged: pa.Array) -> pa.Array:
+    def exceeded(
+        added: pa.Array, removed: pa.Array, changed: pa.Array, unchanged: pa.Array, changes: pa.Array
+    ) -> pa.Array:
         from driftline.tables.stats import Stats
 
         counts = zip(*(one.to_pylist() for one in (added, removed, changed, unchanged)), strict=True)
-        return pa.array(
-            [[one.text for one in Stats(*row).exceeded(thresholds)] for row in counts], pa.list_(pa.string())
-        )
+        stats = [
+            Stats(**dict(zip(_COUNTED, row, strict=True)), columns=dict(zip(names, each, strict=True)))
+            for row, each in zip(counts, changes.to_pylist(), strict=True)
+        ]
+        return pa.array([one.exceeded(thresholds) for one in stats], pa.list_(pa.string()))
 
     return arrow_function("array<string>", exceeded)
