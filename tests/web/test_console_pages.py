@@ -15,6 +15,7 @@ import pytest
 
 from lake_support import delta, load_lake
 from web.console_server import Server, look_at
+from web.serving import serving
 from web.test_console import write_events
 
 
@@ -360,3 +361,20 @@ def test_two_revisions_are_compared_definition_by_definition(page: Any, server: 
     look_at(page, "code")
     assert server.post("/code", repository="..", before="HEAD", after="HEAD")[0] == 404
     assert server.post("/code", repository="snapshots", before="HEAD", after="HEAD")[0] == 404
+
+
+def test_a_server_shows_what_it_serves_and_its_api_can_be_tried(page: Any) -> None:
+    with serving() as address:
+        page.goto(address)
+        page.click("button.primary")
+        page.wait_for_selector("#report >> text=They match.")
+        page.fill("textarea[name=new]", '{"id": 8, "total": 10.0, "status": "open"}')
+        page.click("button.primary")
+        page.wait_for_selector("#report td >> text=value mismatch")
+        look_at(page, "server")
+        page.click("nav >> text=API")
+        page.click("details >> nth=0")
+        page.click("form.try button >> nth=0")
+        page.wait_for_selector(".outcome >> text=/200 in/")
+        assert '"is_match"' in page.inner_text(".answer >> nth=0")
+        look_at(page, "server-api")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from html import escape
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -13,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from driftline.serving.metrics import Metrics, exposition
 from driftline.version import __version__
 from driftline.web.compare_openapi import compare_document
-from driftline.web.openapi_page import openapi_page
+from driftline.web.openapi_page import openapi_page, server_page
 
 if TYPE_CHECKING:
     from driftline.gateway.service import Gateway
@@ -52,7 +51,7 @@ class Front:
         gateway = None if self._gateway is None else self._gateway.settings.gateway
         links = _LINKS if gateway is None else {**_LINKS, "sync": f"/v1/sync/{gateway}"}
         if "text/html" in request.headers.get("accept", ""):
-            return HTMLResponse(_index_page(links))
+            return HTMLResponse(server_page(gateway))
         return JSONResponse({"service": "driftline", "version": __version__, "gateway": gateway, "links": links})
 
     async def _docs(self, request: Request) -> Response:
@@ -79,12 +78,6 @@ class Front:
         from driftline.gateway.openapi import openapi_document
 
         return [openapi_document(self._gateway.settings), compare_document()]
-
-
-def _index_page(links: Mapping[str, str]) -> str:
-    title = f"driftline {escape(__version__)}"
-    items = "".join(f"<li><a href='{escape(path)}'>{escape(name)}</a></li>" for name, path in links.items())
-    return f"<!doctype html><html lang='en'><title>{title}</title><h1>{title}</h1><ul>{items}</ul></html>"
 
 
 def _named(name: str, handler: Callable[[Request], Any]) -> Callable[[Request], Any]:

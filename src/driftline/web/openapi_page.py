@@ -1,52 +1,119 @@
-"""An OpenAPI document as a page for people: plain HTML, nothing loaded from elsewhere."""
+"""The server's own pages: what it serves, with payloads to compare, and its API, which can be tried.
+
+Each page is whole in itself: styles and script stand in it, and its policy allows those two and this server alone.
+"""
 
 from __future__ import annotations
 
 import json
-from html import escape
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
 from typing import Any
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-h2 code { background: #eef; padding: .1em .4em; border-radius: .3em; }
-pre { background: #f6f6f6; padding: 1rem; overflow: auto; border-radius: .4em; font-size: .85rem; }
-table { border-collapse: collapse; } td, th { text-align: left; padding: .2rem .8rem .2rem 0; vertical-align: top; }
-@media (prefers-color-scheme: dark) { body { background: #181818; color: #ddd; } pre, h2 code { background: #262626; } }
+from driftline.sinks.pages import environment
+from driftline.version import __version__
+
+_OLD = '{"id": 7, "total": 10.0, "status": "OPEN"}'
+_NEW = '{"id": 7, "total": 10.004, "status": "open"}'
+_RULES = """type: object
+properties:
+  total: {type: number, x-migration-precision: 0.01}
+  status: {type: string, x-migration-case-insensitive: true}
 """
+_DEEPEST = 6
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of an API, with what a form needs to try it."""
+
+    method: str
+    path: str
+    summary: str
+    description: str
+    parameters: list[dict[str, Any]]
+    type: str
+    example: str
+    answers: list[tuple[str, str]]
 
 
 def openapi_page(*documents: dict[str, Any]) -> bytes:
     """The page of one or more documents: their operations, then their schemas."""
-    title = escape(documents[0]["info"]["title"])
-    body = "".join(_document(document) for document in documents)
-    return (
-        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
-        f"<meta name='viewport' content='width=device-width'><style>{_STYLE}</style></head><body>{body}</body></html>"
-    ).encode()
+    return _page("api.html", here="docs", documents=documents, operations=lambda document: list(_operations(document)))
 
 
-def _document(document: dict[str, Any]) -> str:
-    info = document["info"]
-    operations = [
-        _operation(method, path, operation)
-        for path, methods in document["paths"].items()
-        for method, operation in methods.items()
-    ]
-    schemas = [
-        f"<h3 id='{escape(name)}'>{escape(name)}</h3><pre>{escape(json.dumps(schema, indent=2))}</pre>"
-        for name, schema in document["components"]["schemas"].items()
-    ]
-    head = f"<h1>{escape(info['title'])}</h1><p>{escape(info.get('description', ''))}</p>"
-    return "".join([head, *operations, "<h2>Schemas</h2>", *schemas])
+def server_page(gateway: str | None) -> bytes:
+    """The first page of a server."""
+    return _page("server.html", here="start", version=__version__, gateway=gateway, old=_OLD, new=_NEW, rules=_RULES)
 
 
-def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
-    rows = "".join(
-        f"<tr><td>{escape(status)}</td><td>{escape(response['description'])}</td></tr>"
-        for status, response in operation["responses"].items()
+def _page(template: str, **shown: Any) -> bytes:
+    look, script, policy = _parts()
+    text = environment("driftline.web").get_template(template).render(look=look, script=script, policy=policy, **shown)
+    return text.encode()
+
+
+@cache
+def _parts() -> tuple[str, str, str]:
+    """Styles and script, and a policy that names them by their hashes."""
+    look = (files("driftline.sinks") / "templates" / "look.css").read_text("utf-8")
+    script = (files("driftline.web") / "templates" / "try.js").read_text("utf-8")
+    style_hash, script_hash = (b64encode(sha256(text.encode()).digest()).decode() for text in (look, script))
+    policy = (
+        f"default-src 'none'; style-src 'sha256-{style_hash}'; script-src 'sha256-{script_hash}'; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    description = escape(operation.get("description", ""))
-    return (
-        f"<h2><code>{escape(method.upper())} {escape(path)}</code></h2><p>{escape(operation['summary'])}. {description}"
-        f"</p><table><tr><th>status</th><th>meaning</th></tr>{rows}</table>"
-    )
+    return look, script, policy
+
+
+def _operations(document: dict[str, Any]) -> Iterator[Operation]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            content = operation.get("requestBody", {}).get("content", {})
+            kind = next(iter(content), "")
+            yield Operation(
+                method,
+                path,
+                operation["summary"],
+                operation.get("description", ""),
+                [_parameter(each) for each in operation.get("parameters", ())],
+                kind,
+                _example_text(content[kind]["schema"], document, kind) if kind else "",
+                [(status, answer["description"]) for status, answer in operation["responses"].items()],
+            )
+
+
+def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
+    value = (parameter.get("schema", {}).get("enum") or [""])[0]
+    return {"description": "", "required": False, **parameter, "value": value}
+
+
+def _example_text(schema: dict[str, Any], document: dict[str, Any], kind: str) -> str:
+    if kind == "application/x-ndjson":
+        return f'{{"schema_fragment": {{}}}}\n{{"id": 1, "old": {_OLD}, "new": {_NEW}}}\n'
+    return json.dumps(_example(schema, document["components"]["schemas"], _DEEPEST), indent=2)
+
+
+def _example(schema: dict[str, Any], schemas: dict[str, Any], depth: int) -> Any:
+    """A small value that fits a schema, as far as its required members say."""
+    if "$ref" in schema:
+        return _example(schemas[schema["$ref"].rpartition("/")[2]], schemas, depth - 1)
+    for word in ("example", "const", "default"):
+        if word in schema:
+            return schema[word]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    kind = schema.get("type")
+    kind = kind[0] if isinstance(kind, list) else kind
+    if kind == "object" and depth > 0:
+        members = schema.get("properties", {})
+        return {
+            name: _example(members[name], schemas, depth - 1) for name in schema.get("required", ()) if name in members
+        }
+    if kind == "array" and depth > 0:
+        return [_example(schema["items"], schemas, depth - 1)] if "items" in schema else []
+    return {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "null": None}.get(str(kind), {})
