@@ -17,7 +17,12 @@ import subprocess
 import sys
 import tempfile
 import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 from rich.console import Console
 from rich.text import Text
@@ -57,8 +62,10 @@ def main() -> None:
         page = Path(scratch, "report.html")
         command = [sys.executable, "-m", "driftline", *DIFF, "-o", str(page)]
         subprocess.run(command, cwd=folder, check=False)
-        screenshot(page, PICTURES / "report.png", scratch)
-        screenshot(review(Path(scratch)), PICTURES / "review.png", scratch)
+        screenshot(page.as_uri(), PICTURES / "report.png", scratch)
+        screenshot(review(Path(scratch)).as_uri(), PICTURES / "review.png", scratch)
+        with console_result(Path(scratch, "console"), folder) as address:
+            screenshot(address, PICTURES / "console.png", scratch)
 
 
 def review(scratch: Path) -> Path:
@@ -96,10 +103,32 @@ def on_terminal(arguments: list[str], folder: Path, columns: int) -> str:
     return screen.decode().replace("\r\n", "\n")
 
 
-def screenshot(page: Path, target: Path, scratch: str) -> None:
+@contextmanager
+def console_result(place: Path, tables: Path) -> Iterator[str]:
+    """The address of a diff in a running console, made there by its own form."""
+    place.mkdir()
+    for name in ("monday.csv", "tuesday.csv"):
+        shutil.copy(tables / name, place)
+    command = [sys.executable, "-m", "driftline", "ui", str(place), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        root = server.stderr.readline().split()[2].rstrip("/")
+        start = urlopen(root, timeout=60).read().decode()
+        token = start.partition('name="form-token" content="')[2].partition('"')[0]
+        form = {"form_token": token, "a": "monday.csv", "b": "tuesday.csv", "key": "id"}
+        shown = urlopen(Request(f"{root}/compare", urlencode(form).encode(), {"Origin": root}), timeout=60)
+        while "/results/" not in shown.url:
+            time.sleep(0.2)
+            shown = urlopen(shown.url, timeout=60)
+        time.sleep(1)  # until columns are counted
+        yield shown.url
+        server.terminate()
+
+
+def screenshot(address: str, target: Path, scratch: str) -> None:
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={scratch}/profile"]
     flags += ["--window-size=1280,640", f"--screenshot={target}"]
-    subprocess.run([str(CHROMIUM), *flags, page.as_uri()], check=True, capture_output=True, timeout=120)
+    subprocess.run([str(CHROMIUM), *flags, address], check=True, capture_output=True, timeout=120)
 
 
 if __name__ == "__main__":

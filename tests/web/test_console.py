@@ -93,6 +93,8 @@ def test_requests_from_elsewhere_are_refused(server: Server) -> None:
     assert server.ask("PUT", "/uploads/.hidden", "id\n1\n", X_Form_Token=token)[0] == 422
     assert server.ask("PUT", "/uploads/x.csv", "id\n1\n", X_Form_Token=token)[0] == 200
     assert server.ask("POST", "/compare", "x" * (2 << 20))[0] == 413
+    for mode, status in (("no-cors", 403), ("cors", 403), ("navigate", 200)):
+        assert server.ask("GET", "/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode=mode)[0] == status
     assert not (server.folder / "x.csv").exists()
 
 
@@ -223,3 +225,16 @@ def test_work_can_be_cancelled_while_it_waits_and_while_it_runs() -> None:
             threading.Event().wait(0.01)
         assert job.error is not None
         assert job.error.code == "cancelled"
+
+
+def test_a_comparison_that_waits_is_cancelled_from_its_page(server: Server) -> None:
+    lines = "".join(f"{number},{number % 97}\n" for number in range(40_000))
+    (server.folder / "long.csv").write_text(f"id,v\n{lines}")
+    started = [server.post("/compare", a="long.csv", b="long.csv", key="id")[2]["location"] for _ in range(3)]
+    assert server.post(f"{started[-1]}/cancel")[0] == 303
+    while "error[" not in (text := server.ask("GET", started[-1])[1]):
+        pass
+    assert "error[cancelled]" in text
+    for location in started[:2]:
+        while server.ask("GET", location)[0] != 303:
+            pass

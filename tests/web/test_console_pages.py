@@ -80,6 +80,9 @@ def test_reading_works_without_scripts(browser: Any, page: Any, server: Server) 
     plain.fill("#search", "Hugo")
     plain.click("form.tools button")
     assert plain.locator(".changes tbody tr").count() > 0
+    for path in ("", "payloads", "pipelines", "lake", "changesets", "code"):
+        plain.goto(f"{server.address}/{path}")
+        assert plain.locator("main h1, .title h1").count() == 1
     context.close()
 
 

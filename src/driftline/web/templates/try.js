@@ -56,7 +56,7 @@ function showReport(report, place) {
   for (const each of [...report.diffs, ...report.warnings]) {
     const row = rows.insertRow();
     line(row, "th", each.path);
-    line(row, "td", each.type.replaceAll("_", " ").toLowerCase(), each.severity === "ERROR" ? "count removed" : "count changed");
+    line(row, "td", each.type.replaceAll("_", " ").toLowerCase(), each.severity === "ERROR" ? "wrong" : "doubtful");
     line(row, "td", each.old_value);
     line(row, "td", each.new_value);
     line(row, "td", each.rule_applied ? `${each.message} (${each.rule_applied})` : each.message);
