@@ -9,13 +9,42 @@ from driftline.offers import offer
 from driftline.version import __version__
 
 if TYPE_CHECKING:
+    from driftline import (
+        changesets as changesets,
+    )
+    from driftline import (
+        codeindex as codeindex,
+    )
+    from driftline import (
+        deltas as deltas,
+    )
+    from driftline import (
+        gateway as gateway,
+    )
+    from driftline import (
+        lake as lake,
+    )
+    from driftline import (
+        payloads as payloads,
+    )
+    from driftline import (
+        pipeline as pipeline,
+    )
+    from driftline import (
+        spark as spark,
+    )
+    from driftline import (
+        tables as tables,
+    )
     from driftline.errors import DriftlineError as DriftlineError
     from driftline.errors import InputError as InputError
     from driftline.errors import OptionError as OptionError
     from driftline.errors import TableError as TableError
+    from driftline.lake import Lake as Lake
     from driftline.payloads import assert_equivalent as assert_equivalent
     from driftline.payloads import compare as compare
     from driftline.tables.api import TableDiff as TableDiff
+    from driftline.tables.api import TablesDifferError as TablesDifferError
     from driftline.tables.api import assert_equal as assert_equal
     from driftline.tables.api import diff as diff
 
@@ -26,6 +55,8 @@ _LAZY: dict[str, str] = {
     "diff": "driftline.tables.api",
     "assert_equal": "driftline.tables.api",
     "TableDiff": "driftline.tables.api",
+    "TablesDifferError": "driftline.tables.api",
+    "Lake": "driftline.lake",
     **dict.fromkeys(("DriftlineError", "InputError", "OptionError", "TableError"), "driftline.errors"),
 }
 _ROOMS = ("changesets", "codeindex", "deltas", "gateway", "lake", "payloads", "pipeline", "spark", "tables")

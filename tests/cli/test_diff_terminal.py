@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CUSTOMERS = ROOT / "examples/customers"
-DIFF = ["diff", str(CUSTOMERS / "monday.csv"), str(CUSTOMERS / "tuesday.csv"), "--key", "id"]
+DIFF = ["diff", str(CUSTOMERS / "monday.csv"), str(CUSTOMERS / "tuesday.csv"), "--key", "id", "--no-progress"]
 
 
 def on_terminal(arguments: list[str], columns: int, **environment: str) -> tuple[int, str]:

@@ -11,6 +11,7 @@ import pytest
 from browser import needs_browser, shown_page
 from driftline.sinks import html
 from driftline.sinks.formats import write_events
+from driftline.sinks.text import Heading
 
 EVENTS = [
     {"type": "schema", "columns_a": ["id", "n"], "columns_b": ["id", "n"]},
@@ -107,9 +108,10 @@ def test_searching_in_a_real_browser(tmp_path: Path, address: str, visible: set[
 
 
 def test_a_heading_says_what_was_compared_and_how() -> None:
-    page = page_of(EVENTS, heading=("monday.csv → <b>", "key id · local, 0.2 s"))
+    page = page_of(EVENTS, heading=Heading("monday.csv → <b>", "key id · local, 0.2 s", "ignore <i>", "2026-01-01"))
     assert "<h1>monday.csv → &lt;b&gt;</h1>" in page
-    assert "key id · local, 0.2 s · 2 and 2 rows · 2 columns" in page
+    assert "key id · local, 0.2 s · 2026-01-01 · 2 and 2 rows · 2 columns" in page
+    assert "Rules: ignore &lt;i&gt;" in page
 
 
 def test_cells_show_what_changed_and_what_is_missing() -> None:

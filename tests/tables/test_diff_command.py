@@ -15,8 +15,9 @@ from driftline.cli.main import driftline
 from driftline.cli.outcome import run
 from driftline.errors import Cancelled, DriftlineError
 from driftline.progress import Tracker
+from driftline.sources import spill
 from driftline.sources.csv_splits import ByteRange
-from driftline.tables import local, spill
+from driftline.tables import local
 from driftline.tables.engines import DiffJob
 from driftline.tables.local import LocalPlan, run_vectorized
 from driftline.tables.options import check_options
@@ -281,7 +282,7 @@ def test_explain_says_what_would_be_done(pair: tuple[str, str], capfdbinary: pyt
         "compared: id, price → cost (number)",
         "not compared: seen_at",
         "key: none, rows by position; columns that could be the key: id, seen_at",
-        "rules: delimiter, rename, ignore, types",
+        "rules: delimiter 'auto' · rename price → cost · ignore *_at · as price number",
     ]
     assert diff(*pair, "--delimiter", "auto", "--explain") == 2
     assert b"--rename price=cost takes one for the other" in capfdbinary.readouterr().err

@@ -104,8 +104,14 @@ def test_values_of_python_and_numpy() -> None:
 def test_what_is_no_table_is_refused_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(dl.InputError, match="give a path, a DataFrame or a list of dicts"):
         dl.diff(3, A)
-    with pytest.raises(dl.InputError, match="a cursor"):
-        dl.diff(sqlite3.connect(":memory:"), A)
+    database = sqlite3.connect(":memory:")
+    with pytest.raises(dl.InputError, match=r"has no table: give a cursor: connection.execute\("):
+        dl.diff(database, A)
+    database.executescript('CREATE TABLE "t""1" (id, name, n); INSERT INTO "t""1" VALUES (1, \'Ann\', 1.5);')
+    assert dl.diff(database, A[:1], key="id").stats["rows_unchanged"] == 1
+    database.execute("CREATE TABLE other (x)")
+    with pytest.raises(dl.InputError, match=r"has 2 tables \(t\"1, other\): give a cursor"):
+        dl.diff(database, A)
     with pytest.raises(FileNotFoundError):
         dl.diff(tmp_path / "missing.csv", A)
     with pytest.raises(dl.DriftlineError):

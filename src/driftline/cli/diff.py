@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -21,6 +21,9 @@ from driftline.sinks.formats import FORMATS, find_format, format_for, write_even
 from driftline.tables.engines import DiffJob, choose_engine, find_engine
 from driftline.tables.options import DiffOptions, check_options
 from driftline.tables.stats import Stats
+
+if TYPE_CHECKING:
+    from driftline.sinks.text import Heading
 
 _SHORT_SWITCH = 0.001  # seconds: threads that parse need the interpreter often, and only for moments
 _EPILOG = """\b
@@ -158,7 +161,7 @@ def _run_and_format(
     format_name: str,
     limit: int | None,
     settings: dict[str, Any],
-    heading: Callable[[], tuple[str, str, str]],
+    heading: Callable[[], Heading],
 ) -> Stats:
     import tempfile
 
@@ -174,13 +177,10 @@ def _run_and_format(
     return stats
 
 
-def _heading(job: DiffJob, engine: str, began: float) -> tuple[str, str, str]:
-    """What was compared, how and when, for those who read it later."""
-    names = [os.path.basename(os.fspath(side)) or os.fspath(side) for side in (job.a, job.b)]
-    key = ", ".join(job.options.key_columns)
-    how = f"key {key}" if key else "rows in any order" if job.options.ignore_row_order else "by position"
-    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    return " → ".join(names), f"{how} · {engine}, {time.monotonic() - began:.1f} s", when
+def _heading(job: DiffJob, engine: str, began: float) -> Heading:
+    from driftline.tables.heading import heading_of
+
+    return heading_of(job, engine, time.monotonic() - began)
 
 
 def _closing_line(output: str, stats: Stats, began: float) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -320,14 +321,20 @@ def compare(
 ) -> Report:
     """Decide whether two payloads are functionally equivalent: JSON text, bytes, a `Path`, or parsed values.
 
-    Without a schema everything is strict, but for what the paths say, which also win over a schema's rules.
+    Without a schema everything is strict, but for what the paths say, which also win over a schema's rules. A schema is
+    what `compile` takes, or the name of a file: `"schema.yaml"`.
 
     >>> compare({"id": 1, "p": 2.5}, {"id": 9, "p": 2.51}, ignore=["$..id"], tolerance={"$.p": 0.1}).is_match
     True
     """
     flags = path_flags(ignore, unordered, key or {}, tolerance or {})
-    plan = compile(schema, config, root, flags=flags)
+    plan = compile(Path(schema) if _names_a_file(schema) else schema, config, root, flags=flags)
     return plan.compare(_content(old), _content(new))
+
+
+def _names_a_file(schema: Any) -> bool:
+    """Whether a text can only be a file's name: no schema is one word. (Services compile texts.)"""
+    return isinstance(schema, str) and schema.endswith((".json", ".yaml", ".yml")) and not re.search(r"\s|[{:]", schema)
 
 
 def assert_equivalent(old: Any, new: Any, schema: Any = ALL_STRICT, **options: Any) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from driftline.sinks.pages import page_bytes
+from driftline.sinks.text import Heading
 
 MOST_LISTED = 2000  # of each kind; a browser stays quick with that
 MOST_COLUMNS = 50  # beside the key; columns that changed come first
@@ -27,8 +28,7 @@ Event = dict[str, Any]
 class _Page:
     """What the template shows."""
 
-    compared: str = ""
-    how: str = ""
+    heading: Heading = field(default_factory=Heading)
     wanted: list[str] | None = None  # the columns that were asked for; None for all
     schema: Event = field(default_factory=dict)
     stats: Event = field(default_factory=dict)
@@ -97,8 +97,7 @@ class _Page:
 
 def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     """Write the page; `heading` says what was compared, how and when, `columns` limits what is shown."""
-    compared, *how = settings.get("heading", ("",))
-    page = _Page(compared=compared, how=" · ".join(how), wanted=settings.get("columns"))
+    page = _Page(settings.get("heading", Heading()), wanted=settings.get("columns"))
     for line in lines:
         page.note(json.loads(line))
     shown = page.columns

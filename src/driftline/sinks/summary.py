@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from driftline.sinks.text import TextWriter, cell_text
+from driftline.sinks.text import Heading, TextWriter, cell_text
 
 _EXAMPLES = 3
 _LONGEST_CELL = 40
@@ -54,12 +54,20 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     console = Console(
         file=cast(TextIO, text), highlight=False, width=None if on_terminal else 100, force_terminal=on_terminal
     )
+    _print_heading(console, settings.get("heading", Heading()))
     console.print(_counts_table(seen.stats))
     if seen.changes:
         console.print(_columns_table(seen))
     if seen.stats.get("truncated"):
         console.print("Columns and examples cover the listed changes only: the list was limited.")
     text.flush()
+
+
+def _print_heading(console: Console, heading: Heading) -> None:
+    if heading.compared:
+        console.print(Text(f"{heading.compared}, {heading.how}, {heading.when}"))
+    if heading.rules:
+        console.print(Text(f"rules: {heading.rules}"))
 
 
 def _counts_table(stats: dict[str, Any]) -> Table:

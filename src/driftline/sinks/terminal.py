@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from driftline.sinks.cell_view import difference_in_words, missing_word
-from driftline.sinks.text import TextWriter, cell_text
+from driftline.sinks.text import Heading, TextWriter, cell_text
 
 _CHANGED_ROWS = 6
 _WHOLE_ROWS = 3  # of the added and of the removed
@@ -26,6 +26,7 @@ _STYLE = {"added": "green", "removed": "red", "changed": "yellow"}
 _SIGN = {"added": "+", "removed": "−", "changed": "~"}
 
 Event = dict[str, Any]
+_NO_HEADING = Heading()
 
 
 @dataclass
@@ -61,8 +62,10 @@ class _Seen:
         return next((list(event["key"]) for event in events if "key" in event), [])
 
 
-def write(lines: Iterable[bytes], out: BinaryIO, *, heading: Sequence[str] = ("", ""), **settings: Any) -> None:
-    """Write the view; `heading` is what was compared, and how."""
+def write(
+    lines: Iterable[bytes], out: BinaryIO, *, heading: Heading = _NO_HEADING, hints: bool = True, **settings: Any
+) -> None:
+    """Write the view; `heading` is what was compared, and how; `hints` tell how to see the rest."""
     seen = _Seen()
     for line in lines:
         seen.note(json.loads(line))
@@ -73,7 +76,7 @@ def write(lines: Iterable[bytes], out: BinaryIO, *, heading: Sequence[str] = (""
     )
     width = console.width
     counts = _counts(seen.stats, with_shares=width >= _WIDE)
-    parts = (_heading(*heading[:2]), counts, _columns(seen), _cells(seen), _rows(seen, width), _rest(seen))
+    parts = (_heading(heading), counts, _columns(seen), _cells(seen), _rows(seen, width), _rest(seen, hints))
     for number, part in enumerate(part for part in parts if part is not None):
         if number:
             console.print()
@@ -81,10 +84,11 @@ def write(lines: Iterable[bytes], out: BinaryIO, *, heading: Sequence[str] = (""
     text.flush()
 
 
-def _heading(compared: str, how: str) -> Text | None:
-    if not compared:
+def _heading(heading: Heading) -> Text | None:
+    if not heading.compared:
         return None
-    return Text.assemble((compared, "bold"), "   ", (how, "dim"))
+    rules = f"\n{heading.rules}" if heading.rules else ""
+    return Text.assemble((heading.compared, "bold"), "   ", (heading.how, "dim"), (rules, "dim"))
 
 
 def _counts(stats: Event, *, with_shares: bool) -> Text:
@@ -166,13 +170,15 @@ def _fitting(names: list[str], key: Sequence[str], events: list[Event], width: i
     return chosen
 
 
-def _rest(seen: _Seen) -> Text | None:
+def _rest(seen: _Seen, hints: bool) -> Text | None:
     """How many changes are not shown, and where to see them."""
     shown = sum(map(len, seen.first.values()))
     total = sum(seen.stats[f"rows_{kind}"] for kind in _SIGN)
     if not total:
         return Text("  no differences", "bold green")
     left = total - shown
+    if not hints:
+        return Text(f"  … and {left:,} more", "dim") if left > 0 else None
     line = Text("  ").append(f"{left:,} more: " if left > 0 else "", "dim")
     ways = (("-o changes.jsonl", " all, "), ("-o report.html", " a page, "), ("driftline ui", " browse"))
     for command, words in ways:

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 _BLOCK_CHARACTERS = 1 << 16
+
+
+class Heading(NamedTuple):
+    """What stands above a view for people: what was compared, by what rows meet, which rules held, and when."""
+
+    compared: str = ""
+    how: str = ""
+    rules: str = ""
+    when: str = ""
 
 
 class TextWriter:

@@ -36,6 +36,8 @@ def open_object(given: Any, workspace: Workspace) -> ObjectSource:
     from driftline.sources.json_cells import column_kinds, json_columns
     from driftline.sources.row_spool import spool_rows, spool_tables
 
+    if _is_sqlite(given):
+        given = _only_table(given)
     if is_rows(given):
         return ObjectSource(spool_rows(((_Nowhere(), map(_row, given)),), workspace))
     if hasattr(given, "description") and not hasattr(given, "fetch_record_batch"):
@@ -119,6 +121,25 @@ def _json_table(frame: pl.DataFrame) -> pa.Table:
     from driftline.sources.json_cells import json_columns
 
     return json_columns(frame.to_arrow())
+
+
+def _is_sqlite(given: Any) -> bool:
+    """Whether an object is a connection of sqlite3 or apsw."""
+    kind = type(given)
+    return kind.__module__.partition(".")[0] in ("sqlite3", "apsw") and kind.__name__ == "Connection"
+
+
+def _only_table(connection: Any) -> Any:
+    """All rows of the one table that a database has."""
+    from driftline.sources.formats.sqlite import quoted
+
+    query = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+    names = [row[0] for row in connection.execute(query)]
+    if len(names) != 1:
+        which = f"has {len(names)} tables ({', '.join(names)})" if names else "has no table"
+        remedy = 'give a cursor: connection.execute("SELECT * FROM …")'
+        raise InputError(f"the database {which}: {remedy}", code="unsupported_input")
+    return connection.execute(f"SELECT * FROM {quoted(names[0])}")  # noqa: S608 - a name that the database gave
 
 
 def is_rows(given: Any) -> bool:

@@ -46,11 +46,26 @@ def assert_equal(a: TableInput, b: TableInput, **options: Any) -> None:
     """Raise an `AssertionError` that says what differs; takes what `diff` takes.
 
     >>> assert_equal([{"id": 1, "v": "x"}], [{"id": 1, "v": "x"}], key="id")
-    >>> assert_equal([{"id": 1, "v": "x"}], [{"id": 1, "v": "y"}], key="id")
-    Traceback (most recent call last):
-    AssertionError: tables differ: TableDiff: 0 added, 0 removed, 1 changed, 0 unchanged
+    >>> try:
+    ...     assert_equal([{"id": 1, "v": "x"}], [{"id": 1, "v": "y"}], key="id")
+    ... except AssertionError as error:
+    ...     print(error)
+    tables differ: 0 added, 0 removed, 1 changed, 0 unchanged (key id)
       changed id=1: v: 'x' → 'y'
     """
-    with diff(a, b, **options) as result:
-        if result.failed:
-            raise AssertionError(f"tables differ: {result.describe()}")
+    __tracebackhide__ = True  # a test's output ends at the line of the test
+    result = diff(a, b, **options)
+    if result.failed:
+        raise TablesDifferError(result)
+    result.close()
+
+
+class TablesDifferError(AssertionError):
+    """Two tables are not equal; `diff` is their difference."""
+
+    def __init__(self, result: TableDiff) -> None:
+        super().__init__(f"tables differ: {result.describe()}")
+        self.diff = result
+
+
+TablesDifferError.__module__ = "driftline"  # where people know it from

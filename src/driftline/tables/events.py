@@ -5,13 +5,82 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 from driftline.tables.columns import Column, Comparison
 from driftline.tables.stats import Stats
 
 Row = Mapping[str, Any]
-Event = dict[str, Any]
+Event = dict[str, Any]  # while it is made
+
+
+class SchemaEvent(TypedDict):
+    """The first event: the columns of both sides."""
+
+    type: Literal["schema"]
+    columns_a: list[str]
+    columns_b: list[str]
+    columns_added: NotRequired[list[str]]
+    columns_removed: NotRequired[list[str]]
+    renamed: NotRequired[dict[str, str]]
+
+
+class RowEvent(TypedDict):
+    """A row that one side has, or that did not change; known by its key or its number in the file."""
+
+    type: Literal["added", "removed", "unchanged"]
+    key: NotRequired[dict[str, Any]]
+    row_index: NotRequired[int]
+    row: dict[str, Any]
+
+
+# Written as a call, because `from` is no name in Python.
+CellChange = TypedDict("CellChange", {"from": Any, "to": Any})
+
+
+class ChangedEvent(TypedDict):
+    """A row in both of its versions."""
+
+    type: Literal["changed"]
+    key: NotRequired[dict[str, Any]]
+    row_index: NotRequired[int]
+    changed: list[str]
+    before: dict[str, Any]
+    after: dict[str, Any]
+    delta: dict[str, CellChange]
+
+
+class ColumnCount(TypedDict):
+    """How often one column was compared, and differed."""
+
+    name: str
+    compared: int
+    changed: int
+
+
+class ColumnStatsEvent(TypedDict):
+    """The counts of every column, where they were asked for."""
+
+    type: Literal["column_stats"]
+    columns: list[ColumnCount]
+
+
+class StatsEvent(TypedDict):
+    """The last event: the counts."""
+
+    type: Literal["stats"]
+    rows_total_compared: int
+    rows_added: int
+    rows_removed: int
+    rows_changed: int
+    rows_unchanged: int
+    rows_skipped_a: NotRequired[int]
+    rows_skipped_b: NotRequired[int]
+    duplicates_dropped_a: NotRequired[int]
+    duplicates_dropped_b: NotRequired[int]
+
+
+TableEvent = SchemaEvent | RowEvent | ChangedEvent | ColumnStatsEvent | StatsEvent
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 from driftline.sources.formats.csv import CsvSource
@@ -12,9 +11,9 @@ from driftline.sources.port import Source
 from driftline.sources.workspace import Workspace
 from driftline.tables.columns import Column, Comparison, settle_columns
 from driftline.tables.engines import DiffJob
+from driftline.tables.heading import rules_in_words
 from driftline.tables.key_candidates import key_candidates
 from driftline.tables.local import open_sides
-from driftline.tables.options import DEFAULTS, DiffOptions
 
 _MOST_COLUMNS = 40
 
@@ -28,8 +27,7 @@ def explain(job: DiffJob, engine: str) -> Iterator[str]:
         compared = settle_columns(a.header("A"), b.header("B"), job.options)
     yield from _columns(compared)
     yield from _identity(job)
-    rules = list(_chosen(job.options))
-    yield f"rules: {', '.join(rules) if rules else 'none, cells are compared as they are'}"
+    yield f"rules: {' · '.join(rules_in_words(job.options)) or 'none, cells are compared as they are'}"
     yield f"engine: {engine}"
 
 
@@ -73,9 +71,3 @@ def _identity(job: DiffJob) -> Iterator[str]:
     candidates = key_candidates(job)
     hint = f"; columns that could be the key: {', '.join(candidates)}" if candidates else ""
     yield f"key: none, {how}{hint}"
-
-
-def _chosen(options: DiffOptions) -> Iterator[str]:
-    for each in fields(options):
-        if each.name not in ("key_columns", "mode") and getattr(options, each.name) != DEFAULTS[each.name]:
-            yield each.name

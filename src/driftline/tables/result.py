@@ -8,14 +8,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 
 from driftline.files import StrPath, atomic_write
 from driftline.sinks.formats import find_format, format_for, write_events
-from driftline.sinks.text import cell_text
+from driftline.sinks.text import Heading, cell_text
 from driftline.sources.objects import is_object
 from driftline.tables.engines import DiffJob
-from driftline.tables.events import Event
+from driftline.tables.events import ChangedEvent, RowEvent, TableEvent
+from driftline.tables.heading import heading_of, identity
 from driftline.tables.stats import Stats
 
 if TYPE_CHECKING:
@@ -38,9 +39,10 @@ class TableDiff:
         self._reading = Lock()
         self._counts = stats
         self._job = job
+        self._heading = heading_of(job)
         self.stats: dict[str, Any] = stats.to_event()
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[TableEvent]:
         return map(json.loads, self.lines())
 
     def __bool__(self) -> bool:
@@ -127,12 +129,13 @@ class TableDiff:
 
     def to_polars(self) -> pl.DataFrame:
         """Every row version with what happened to it (`_change`), as the csv format has them."""
-        rows = []
-        for event in self:
+        rows: list[dict[str, Any]] = []
+        for event in self._rows():
             number = {"_row": event["row_index"]} if "row_index" in event else {}
             if event["type"] == "changed":
-                rows += [{"_change": part, **number, **event[part]} for part in ("before", "after")]
-            elif "row" in event:
+                versions = (("before", event["before"]), ("after", event["after"]))
+                rows += [{"_change": version, **number, **row} for version, row in versions]
+            else:
                 rows.append({"_change": event["type"], **number, **event["row"]})
         return _frame(rows, ["_change", *self._header("columns_a")])
 
@@ -144,26 +147,38 @@ class TableDiff:
         """As `to_polars`, in pandas."""
         return self.to_polars().to_pandas()
 
-    def _header(self, side: str) -> list[str]:
-        return list(next(iter(self))[side])
+    def _rows(self) -> Iterator[RowEvent | ChangedEvent]:
+        for event in self:
+            if event["type"] != "schema" and event["type"] != "column_stats" and event["type"] != "stats":
+                yield event
+
+    def _header(self, side: Literal["columns_a", "columns_b"]) -> list[str]:
+        schema = next(iter(self))
+        assert schema["type"] == "schema", "every stream begins with it"
+        return schema[side]
 
     def _shown(self) -> Iterator[tuple[str, str, str]]:
         """What changed, in words: kind, row, cells."""
-        for event in self:
+        for event in self._rows():
             place = ", ".join(f"{name}={cell_text(value)}" for name, value in _place(event).items())
             if event["type"] == "changed":
                 cells = (
                     f"{name}: {_repr(cell['from'])} → {_repr(cell['to'])}" for name, cell in event["delta"].items()
                 )
                 yield "changed", place, ", ".join(cells)
-            elif event["type"] in ("added", "removed"):
+            elif event["type"] != "unchanged":
                 yield event["type"], place, ", ".join(f"{name}={_repr(cell)}" for name, cell in event["row"].items())
 
     def describe(self, limit: int = _SHOWN) -> str:
         """Counts and the first changes, in words."""
         lines = [f"  {kind} {place}: {what}" for kind, place, what in islice(self._shown(), limit)]
         more = [f"  … and {len(self) - limit:,} more"] if len(self) > limit else []
-        return "\n".join([repr(self)[1:-1], *lines, *more])
+        counts = repr(self)[1:-1].removeprefix("TableDiff: ")
+        return "\n".join([f"{counts} ({identity(self._job.options)})", *lines, *more])
+
+    def heading(self) -> Heading:
+        """What was compared, by which key and rules, and when."""
+        return self._heading
 
     def write(
         self,
@@ -180,13 +195,17 @@ class TableDiff:
         name = format_for(path, format)
         find_format(name)
         options = self._job.options
-        settings = settings or {"positional": options.has_row_numbers, "changed_only": options.changed_columns_only}
+        settings = settings or {
+            "positional": options.has_row_numbers,
+            "changed_only": options.changed_columns_only,
+            "heading": self._heading,
+        }
         inputs = [given for given in (self._job.a, self._job.b) if not is_object(given)]
         with atomic_write(path, inputs) as out:
             write_events(self.lines(), out, name, limit=limit, **settings)
 
 
-def _place(event: Event) -> dict[str, Any]:
+def _place(event: RowEvent | ChangedEvent) -> dict[str, Any]:
     if "key" in event:
         return dict(event["key"])
     return {"row": event["row_index"]} if "row_index" in event else {}

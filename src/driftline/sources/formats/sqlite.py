@@ -114,7 +114,7 @@ def _selected(file: InputFile, table: str) -> tuple[sqlite3.Connection, sqlite3.
         if table not in names:
             connection.close()
             raise _no_such_table(file, table, names)
-        cursor = connection.execute(f"SELECT * FROM {_quoted(table)}")  # noqa: S608 - the name is quoted
+        cursor = connection.execute(f"SELECT * FROM {quoted(table)}")  # noqa: S608 - the name is quoted
         columns = [part[0] for part in cursor.description]
     except sqlite3.Error as error:
         raise _unreadable(file, error) from error
@@ -135,7 +135,8 @@ def _rows(
         connection.close()
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
 
 
