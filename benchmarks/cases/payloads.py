@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import data_payloads
+from benchmarks import data_openapi, data_payloads
 from benchmarks.contest import DATA, PEERS_PYTHON, ROOT, Contender, Row, driftline_command, hold
 from benchmarks.measure import Measurement, measure
 
+PEERS = ("deepdiff", "jycm", "jsoncomparison")  # the others take minutes on long arrays
 HERE = ROOT / "benchmarks" / "peers"
 
 
@@ -24,6 +25,7 @@ def run(full: bool) -> list[Row]:
     rows = _pair_rows(full)
     rows += _array_rows(items)
     rows += _limit_rows(50 if full else 5)
+    rows += _document_rows(1_000)
     rows += _service_rows(2_000 if full else 500)
     rows += _batch_rows(1_000_000 if full else 20_000)
     return rows
@@ -33,7 +35,7 @@ def _pair_rows(full: bool) -> list[Row]:
     old = data_payloads.invoice()
     paths = _write_pair("invoice", old, data_payloads.counterpart(old))
     seconds = 3 if full else 1
-    contenders = [_ours("invoice", paths, seconds), _deepdiff("invoice", paths, seconds)]
+    contenders = [_ours("invoice", paths, seconds), *(_peer(name, "invoice", paths, seconds) for name in PEERS)]
     rows = hold("pair of 10 KB, 40 keyed items, all rules", contenders)
     return rows + hold("the same, parse and report included", [_ours("text", paths, seconds)])
 
@@ -46,7 +48,7 @@ def _array_rows(items: int) -> list[Row]:
             paths = _write_pair(f"{case}-{count}", *data_payloads.long_arrays(count, tolerated=tolerated))
             contenders = [_ours(case, paths, 1)]
             if count == items:
-                contenders.append(_deepdiff(case, paths, 0))
+                contenders.append(_peer("deepdiff", case, paths, 0))
             rows += hold(f"{case} array of {count:,} items", contenders, rounds=1)
     return rows
 
@@ -57,6 +59,18 @@ def _limit_rows(megabytes: int) -> list[Row]:
     old, new = data_payloads.long_arrays(count, tolerated=False)
     paths = _write_pair("limit", old, new)
     return hold(f"pair of {paths[0].stat().st_size / 2**20:.0f} MB each, strict", [_ours("limit", paths, 0)], rounds=1)
+
+
+def _document_rows(resources: int) -> list[Row]:
+    """One root of a document with thousands of schemas that refer to each other."""
+    path = DATA / f"payload-document-{resources}.json"
+    document = data_openapi.document(resources)
+    path.write_text(json.dumps(document))
+    schemas = len(document["components"]["schemas"])
+    root = f"GET /v1/{data_openapi.resource_names(resources)[5]}s 200"
+    command = [sys.executable, str(HERE / "payloads_driftline.py"), "compile", str(path), root, "0"]
+    case = f"compile one root of {schemas:,} schemas, {path.stat().st_size / 2**20:.0f} MB"
+    return hold(case, [Contender("driftline", call=partial(_figures, command))])
 
 
 def _service_rows(count: int) -> list[Row]:
@@ -117,9 +131,9 @@ def _ours(case: str, paths: tuple[Path, Path], seconds: float) -> Contender:
     return Contender("driftline", call=partial(_figures, command))
 
 
-def _deepdiff(case: str, paths: tuple[Path, Path], seconds: float) -> Contender:
-    command = [str(PEERS_PYTHON), str(HERE / "payloads_deepdiff.py"), case, *map(str, paths), str(seconds)]
-    return Contender("deepdiff", call=partial(_figures, command))
+def _peer(name: str, case: str, paths: tuple[Path, Path], seconds: float) -> Contender:
+    command = [str(PEERS_PYTHON), str(HERE / "payloads_peers.py"), name, case, *map(str, paths), str(seconds)]
+    return Contender(name, call=partial(_figures, command))
 
 
 def _figures(command: list[str]) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """driftline on the payload cases: CASE OLD NEW SECONDS; `text` includes parsing and report.
 
-`pairs FILE COUNT 0` does the same for the first pairs of a batch, one after the other.
+`pairs FILE COUNT 0` does the same for the first pairs of a batch, one after the other; `compile FILE ROOT 0` compiles.
 """
 
 from __future__ import annotations
@@ -23,8 +23,20 @@ SCHEMAS = {"invoice": INVOICE_SCHEMA, "text": INVOICE_SCHEMA, "keyed": KEYED_SCH
 def main() -> None:
     if sys.argv[1] == "pairs":
         _compare_pairs(Path(sys.argv[2]), int(sys.argv[3]))
+    elif sys.argv[1] == "compile":
+        _compile(Path(sys.argv[2]), sys.argv[3])
     else:
         _compare_one(*sys.argv[1:])
+
+
+def _compile(path: Path, root: str) -> None:
+    """From a file to a plan, each time with other limits, so that no plan is known already."""
+    best = float("inf")
+    for number in range(5):
+        started = time.perf_counter()
+        payloads.compile(path, {"timeout_seconds": 30 + number}, root)
+        best = min(best, time.perf_counter() - started)
+    print(json.dumps({"wall_s": best}))
 
 
 def _compare_pairs(path: Path, count: int) -> None:

@@ -1,5 +1,6 @@
 """Suggested rules, on the vectors and on migrations written here, with bugs that look like rules."""
 
+import importlib.util
 import json
 import random
 from pathlib import Path
@@ -188,3 +189,16 @@ def test_the_command_writes_rules_that_work(tmp_path, capfd, monkeypatch):
     capfd.readouterr()
     assert run(driftline, again) == 0
     assert json.loads(capfd.readouterr().out) == []
+
+
+def test_precision_and_recall_on_migrations_written_apart():
+    path = Path(__file__).parents[2] / "benchmarks" / "suggestions.py"
+    spec = importlib.util.spec_from_file_location("suggestions", path)
+    judge = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(judge)
+    score = judge.added(judge.evaluate(api, 60, 1) for api in judge.APIS)
+    assert score.wanted == 23
+    assert score.precision >= 0.95
+    assert score.recall >= 0.95
+    assert (score.bugs, score.bugs_sure) == (15, 0)
+    assert score.faults_told == score.faults >= 24

@@ -22,7 +22,7 @@ from driftline.errors import DriftlineError, PayloadError
 from driftline.files import open_bytes
 from driftline.payloads.compiler import Compiler
 from driftline.payloads.config import EngineConfig
-from driftline.payloads.deadline import Deadline
+from driftline.payloads.deadline import Deadline, hold, let_go
 from driftline.payloads.path_rules import (
     PathRule,
     ignore_flag,
@@ -76,26 +76,35 @@ class PayloadPlan:
 
     def compare(self, old: Any, new: Any) -> Report:
         """Compare one pair: JSON text, bytes or parsed values; raises `PayloadError`."""
-        deadline = self._deadline(time.monotonic())
-        with deadline.held():
+        deadline = self._deadline()
+        held = hold(deadline)
+        try:
             try:
                 pair = (read_payload(old, OLD, self.config), read_payload(new, NEW, self.config))
             except PayloadError as error:
                 run = Run(self.config, self._compiler.root, (None, None), deadline)
                 raise self._cut_short(error, run) from None
-        return self.compare_values(*pair, deadline=deadline)
+            return self._compare_held(*pair, deadline)
+        finally:
+            let_go(held)
 
-    def _deadline(self, started: float) -> Deadline:
-        return Deadline(self.config.timeout_seconds, "the comparison", started)
-
-    def compare_values(self, old: Any, new: Any, *, deadline: Deadline | None = None) -> Report:
+    def compare_values(self, old: Any, new: Any) -> Report:
         """Compare two parsed values whose size is known to be within the limit."""
-        deadline = deadline or self._deadline(time.monotonic())
-        with deadline.held():
-            try:
-                return self._compared(old, new, deadline, in_order=False)
-            except RecursionError:
-                return self._compared_deep(old, new, deadline)
+        deadline = self._deadline()
+        held = hold(deadline)
+        try:
+            return self._compare_held(old, new, deadline)
+        finally:
+            let_go(held)
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self.config.timeout_seconds, "the comparison")
+
+    def _compare_held(self, old: Any, new: Any, deadline: Deadline) -> Report:
+        try:
+            return self._compared(old, new, deadline, in_order=False)
+        except RecursionError:
+            return self._compared_deep(old, new, deadline)
 
     def _compared_deep(self, old: Any, new: Any, deadline: Deadline) -> Report:
         """Once more, where the caller's stack had no room for the depth that the configuration allows."""

@@ -21,7 +21,6 @@ from driftline.payloads.run import Run
 from driftline.payloads.scalars.meaning import STRICT, Meaning
 from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Extension, Fragment, Fragments, SchemaDocument
 from driftline.payloads.schema_root import (
-    check_references,
     count_leaves,
     document_extensions,
     reachable,
@@ -60,7 +59,6 @@ class Compiler:
         # A large document is folded where a payload gets to, not all of it beforehand.
         self._is_large = self._survey.schemas > MAX_FOLDED_SCHEMAS
         self._nodes = [] if self._is_large else reachable(document, root)
-        check_references(document)
         # Set anywhere, both flags may meet: then an empty string can be a missing member.
         self.drops_empty_strings = self._is_set("empty-string-as-null") and self._is_set("allow-null-as-missing")
         self.warns_of_values = any(self._is_set(name) for name in ("cast", "datetime-format", "datetime-tolerance"))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 
 from driftline.errors import PayloadError
 
@@ -48,11 +48,11 @@ class Deadline:
     @contextmanager
     def held(self) -> Iterator[Deadline]:
         """Make this the deadline of the work in hand."""
-        token = _current.set(self)
+        token = hold(self)
         try:
             yield self
         finally:
-            _current.reset(token)
+            let_go(token)
 
 
 _current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
@@ -61,3 +61,13 @@ _current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 def current() -> Deadline:
     """The deadline of the work in hand; where nobody set any, a new one that never comes and remembers nothing."""
     return _current.get() or Deadline(float("inf"), "the work")
+
+
+def hold(deadline: Deadline) -> Token[Deadline | None]:
+    """Begin what `held` does, for code that cannot afford a context manager; `let_go` ends it."""
+    return _current.set(deadline)
+
+
+def let_go(held: Token[Deadline | None]) -> None:
+    """Give the work in hand the deadline back that it had before."""
+    _current.reset(held)

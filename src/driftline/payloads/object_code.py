@@ -76,6 +76,7 @@ _IGNORED = """
 
 _FAST_MATCH = """
 def fast_match(old, new):
+{whole}
     settled = tally = 0
 {members}
     if settled == len(old) == len(new):
@@ -107,6 +108,36 @@ _FAST_IGNORED = """
         right = new[{name}]
         settled += 1
         tally += {one} - 1 if type(left) is str is type(right) else {one} * union_leaf_count(left, right) - 1
+"""
+
+# Objects that have all known members and no others, the usual case: looked up without asking whether they are there.
+_WHOLE = """
+    if len(old) == {count} == len(new):
+        try:
+            tally = {tally}
+{members}
+            return tally
+        except KeyError:
+            pass
+"""
+_WHOLE_LEAF = """
+            left = old[{old_name}]
+            right = new[{name}]
+            if not ({test}):
+                return -1
+"""
+_WHOLE_NESTED = """
+            left = old[{old_name}]
+            right = new[{name}]
+            if not (type(left) is dict is type(right) and (below := {fast_match}(left, right)) >= 0):
+                return -1
+            tally += below - 1
+"""
+_WHOLE_IGNORED = """
+            left = old[{old_name}]
+            right = new[{name}]
+            if not type(left) is str is type(right):
+                tally += {one} * (union_leaf_count(left, right) - 1)
 """
 
 
@@ -182,22 +213,45 @@ def fast_match(plan: NodePlan, levels: int) -> FastMatch | None:
     constants = Constants(union_leaf_count=union_leaf_count)
     blocks = [_fast_block(member, required, levels, constants) for member in members]
     others = _other_members(plan, frozenset(member.name for member in members))
-    source = _FAST_MATCH.format(members="".join(blocks), others=constants.add(others))
+    source = _FAST_MATCH.format(
+        whole=_whole(members, blocks),
+        members="".join(block.part for block in blocks),
+        others=constants.add(others),
+    )
     matcher: FastMatch = constants.function(source, "fast_match")
-    return matcher if any(blocks) else None
+    return matcher if any(block.part for block in blocks) else None
 
 
-def _fast_block(member: _Member, required: frozenset[str], levels: int, constants: Constants) -> str:
+class _FastBlock(NamedTuple):
+    """The lines for one member, where it may be missing and where it may not."""
+
+    part: str
+    whole: str
+
+
+def _whole(members: list[_Member], blocks: list[_FastBlock]) -> str:
+    """The lines for objects that have all members; none where a member is left to the comparison."""
+    if not all(block.part for block in blocks):
+        return ""
+    tally = len(blocks) + sum(is_ignored(member.plan) for member in members) * (IGNORED_LEAF - 1)
+    return _WHOLE.format(count=len(blocks), tally=tally, members="".join(block.whole for block in blocks))
+
+
+def _fast_block(member: _Member, required: frozenset[str], levels: int, constants: Constants) -> _FastBlock:
     """The lines for one member; without any it is not counted, and an object that has it does not surely match."""
-    names = {"name": constants.name_of(member.name), "old_name": constants.name_of(member.old_name)}
-    is_required = member.name in required
+    names: dict[str, Any] = {"name": constants.name_of(member.name), "old_name": constants.name_of(member.old_name)}
     if is_ignored(member.plan):
-        return _FAST_IGNORED.format(one=IGNORED_LEAF, **names)
+        names["one"] = IGNORED_LEAF
+        return _FastBlock(_FAST_IGNORED.format(**names), _WHOLE_IGNORED.format(**names))
+    names["is_required"] = member.name in required
     nested = fast_match(member.plan, levels - 1)
     if nested is not None:
-        return _FAST_NESTED.format(fast_match=constants.add(nested), is_required=is_required, **names)
+        names["fast_match"] = constants.add(nested)
+        return _FastBlock(_FAST_NESTED.format(**names), _WHOLE_NESTED.format(**names))
     test = leaf_test(member.plan, constants)
-    return "" if test is None else _FAST_LEAF.format(test=test, is_required=is_required, **names)
+    if test is None:
+        return _FastBlock("", "")
+    return _FastBlock(_FAST_LEAF.format(test=test, **names), _WHOLE_LEAF.format(test=test, **names))
 
 
 def _other_members(plan: NodePlan, known: frozenset[str]) -> Callable[[dict[str, Any], dict[str, Any], int, int], int]:

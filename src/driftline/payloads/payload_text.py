@@ -69,19 +69,33 @@ def has_long_number(data: bytes) -> bool:
 
 def parse_json(data: bytes, what: str) -> Any:
     """The value of JSON text; raises `VALIDATION_ERROR` with line and column."""
-    decode = _decode_exact if has_long_number(data) else _decode
+    written: bytes | None = None
     try:
-        value = decode(data)
+        value = _decode(data)
+        written = _written_anew(value)
+        # Text that comes out the same has no name twice and no number that a double could not hold.
+        if written == data:
+            return value
+        if has_long_number(data):
+            value = _decode_exact(data)
     except RecursionError:
         raise PayloadError(
             f"{what} is nested deeper than can be read", code="MAX_DEPTH_EXCEEDED", details={"reason": "nesting"}
         ) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
         value = _parse_slowly(data, what)
-    repeated = find_repeated_name(data, value)
+    repeated = find_repeated_name(data, value, written)
     if repeated is not None:
         raise _invalid(what, repeated.message, repeated.line, repeated.column)
     return value
+
+
+def _written_anew(value: Any) -> bytes | None:
+    """A value as compact JSON; None where it is nested too deep to be written."""
+    try:
+        return encode(value)
+    except RecursionError:
+        return None
 
 
 class RepeatedName(NamedTuple):
@@ -92,17 +106,17 @@ class RepeatedName(NamedTuple):
     column: int
 
 
-def find_repeated_name(data: bytes, value: Any) -> RepeatedName | None:
-    """The first member name that stands twice in an object of JSON text; `value` is what a decoder made of the text.
+def find_repeated_name(data: bytes, value: Any, written: bytes | None = None) -> RepeatedName | None:
+    """The first member name that stands twice in an object of JSON text; `value` is what a decoder made of the text,
+    and `written` that value as text again.
 
     A decoder drops all but one of the members, and with each a colon. So equal numbers of colons in the text and in
     the value written anew mean that nothing was dropped, unless the text spells colons as escapes.
     """
-    try:
-        if b"\\u003" not in data and data.count(b":") == encode(value).count(b":"):
+    if b"\\u003" not in data:
+        again = written if written is not None else _written_anew(value)
+        if again is not None and data.count(b":") == again.count(b":"):
             return None
-    except RecursionError:
-        pass  # nested too deep to be written: the text itself is looked at
     return _first_repeated(data)
 
 

@@ -145,23 +145,14 @@ def document_extensions(document: SchemaDocument, root: Fragment) -> dict[str, A
     return {name: value for name, value in content.items() if name in GLOBAL_EXTENSIONS}
 
 
-def check_references(document: SchemaDocument) -> None:
-    """Find broken references of components that the root does not reach; only keywords of schemas are looked at."""
-    known: set[str] = set()
-    seen: set[int] = set()
-    waiting = list(components_of(document.source.content).values())
-    while waiting:
-        schema, pointer = waiting.pop()
-        if not isinstance(schema, dict) or id(schema) in seen:
-            continue
-        seen.add(id(schema))
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and reference not in known:
-            known.add(reference)
-            # Another file is read when somebody needs it; a document in memory must not name any.
-            if reference.startswith("#") or not document.reads_files:
-                document.follow(Fragment(schema, pointer))
-        waiting.extend(_raw_children(schema, pointer))
+# Where schemas stand inside a schema: under names, in a list, or directly.
+_CHILDREN = {
+    **dict.fromkeys(("properties", "patternProperties"), "names"),
+    **dict.fromkeys(("allOf", "oneOf", "anyOf", "prefixItems"), "list"),
+    **dict.fromkeys(("items", "additionalProperties"), "schema"),
+}
+# A pointer, or a step below one: large documents have many places, and few of them are ever named.
+_Link = Any  # str | tuple[_Link, str | int]
 
 
 class Survey(NamedTuple):
@@ -173,50 +164,82 @@ class Survey(NamedTuple):
 
 
 def survey(document: SchemaDocument, root: Fragment) -> Survey:
-    """Look at every schema that the root reaches, once; raises for references that lead nowhere."""
-    found = Survey(0, 0, {})
-    seen: set[int] = set()
-    targets: dict[tuple[str, str], Fragment] = {}
-    waiting = deque([root])
-    count = leaves = 0
-    while waiting:
-        schema, pointer = waiting.popleft()
-        if not isinstance(schema, dict) or id(schema) in seen:
-            continue
-        seen.add(id(schema))
-        count += 1
-        if not count % 1024:
-            current().check()
-        children = list(_raw_children(schema, pointer))
-        reference = schema.get("$ref")
-        if isinstance(reference, str):
-            key = (split_pointer(pointer)[0], reference)
-            if key not in targets:
-                targets[key] = document.resolve(reference, f"{pointer}/$ref")
-            children.append(targets[key])
-        leaves += not children
-        waiting.extend(children)
-        for name, value in schema.items():
-            if name.startswith(EXTENSION_PREFIX):
-                place = f"{pointer}/{escape_pointer(name)}"
-                found.extensions.setdefault(name, []).append(Extension(value, place))
-    return found._replace(schemas=count, leaves=leaves)
+    """Look at every schema that the root reaches, once; raises for references that lead nowhere.
+
+    References of components that the root does not reach are looked at too, as far as they stay in the document.
+    """
+    walk = _Walk(document)
+    walk.go(root)
+    found = Survey(walk.schemas, walk.leaves, walk.extensions)
+    walk.is_beyond = True
+    for component in components_of(document.source.content).values():
+        walk.go(component)
+    return found
 
 
-def _raw_children(schema: dict[str, Any], pointer: str) -> Iterator[Fragment]:
-    for keyword in ("properties", "patternProperties"):
-        children = schema.get(keyword)
-        if isinstance(children, dict):
-            for name, child in children.items():
-                yield Fragment(child, f"{pointer}/{keyword}/{escape_pointer(name)}")
-    for keyword in ("items", "additionalProperties"):
-        if keyword in schema:
-            yield Fragment(schema[keyword], f"{pointer}/{keyword}")
-    for keyword in ("allOf", "oneOf", "anyOf", "prefixItems"):
-        children = schema.get(keyword)
-        if isinstance(children, list):
-            for number, child in enumerate(children):
-                yield Fragment(child, f"{pointer}/{keyword}/{number}")
+class _Walk:
+    """A walk over raw schemas, each once, breadth first."""
+
+    def __init__(self, document: SchemaDocument) -> None:
+        self.schemas = self.leaves = 0
+        self.extensions: dict[str, list[Extension]] = {}
+        self.is_beyond = False  # beyond what the root reaches only references inside the document are followed
+        self._document = document
+        self._seen: set[int] = set()
+        self._targets: dict[tuple[str, str], Fragment] = {}
+
+    def go(self, start: Fragment) -> None:
+        """Walk on from a schema."""
+        waiting: deque[tuple[Any, _Link, str]] = deque([(start.schema, start.pointer, split_pointer(start.pointer)[0])])
+        seen, take = self._seen, waiting.popleft
+        while waiting:
+            schema, link, file = take()
+            if type(schema) is not dict or id(schema) in seen:
+                continue
+            seen.add(id(schema))
+            self.schemas += 1
+            if not self.schemas % 1024:
+                current().check()
+            known = len(waiting)
+            for word, value in schema.items():
+                shape = _CHILDREN.get(word)
+                if shape is None:
+                    if word == "$ref":
+                        self._follow(value, link, file, waiting)
+                    elif word.startswith(EXTENSION_PREFIX) and not self.is_beyond:
+                        place = f"{_pointer(link)}/{escape_pointer(word)}"
+                        self.extensions.setdefault(word, []).append(Extension(value, place))
+                elif shape == "schema":
+                    waiting.append((value, (link, word), file))
+                elif shape == "names" and type(value) is dict:
+                    below = (link, word)
+                    waiting.extend([(child, (below, name), file) for name, child in value.items()])
+                elif shape == "list" and type(value) is list:
+                    below = (link, word)
+                    waiting.extend([(child, (below, number), file) for number, child in enumerate(value)])
+            self.leaves += len(waiting) == known
+
+    def _follow(self, reference: Any, link: _Link, file: str, waiting: deque[tuple[Any, _Link, str]]) -> None:
+        if not isinstance(reference, str):
+            return
+        # Another file is read when somebody needs it; a document in memory must not name any.
+        if self.is_beyond and not reference.startswith("#") and self._document.reads_files:
+            return
+        target = self._targets.get((file, reference))
+        if target is None:
+            target = self._document.resolve(reference, f"{_pointer(link)}/$ref")
+            self._targets[file, reference] = target
+            if self.is_beyond:
+                self._document.follow(target)  # nobody will fold it: a circle is found here
+        waiting.append((target.schema, target.pointer, split_pointer(target.pointer)[0]))
+
+
+def _pointer(link: _Link) -> str:
+    steps: list[str] = []
+    while not isinstance(link, str):
+        link, step = link
+        steps.append(escape_pointer(str(step)))
+    return "/".join([link, *reversed(steps)])
 
 
 def reachable(document: SchemaDocument, root: Fragment) -> list[Node]:

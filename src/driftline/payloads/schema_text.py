@@ -16,6 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from driftline.errors import PayloadError
 from driftline.files import explain_io_errors
 from driftline.payloads.deadline import current
@@ -77,8 +79,9 @@ def is_json_text(text: str) -> bool:
 
 def _parse(text: str) -> Any:
     if text.lstrip()[:1] in ("{", "["):
+        data = text.encode("utf-8", "surrogatepass")
         try:
-            content = json.loads(text, parse_int=exact_integer)
+            content = _read_json(text, data)
         except json.JSONDecodeError as error:
             # `{a: 1}` is YAML in flow style; a quoted name means JSON.
             if is_json_text(text) and text.lstrip()[:1] == "{":
@@ -86,11 +89,19 @@ def _parse(text: str) -> Any:
         except (RecursionError, ValueError) as error:
             raise _refusal(str(error), 1, 1) from None
         else:
-            repeated = find_repeated_name(text.encode("utf-8", "surrogatepass"), content)
+            repeated = find_repeated_name(data, content)
             if repeated is not None:
                 raise _refusal(repeated.message, repeated.line, repeated.column)
             return content
     return _parse_yaml(text)
+
+
+def _read_json(text: str, data: bytes) -> Any:
+    """The value of JSON text; the quick decoder reads nearly all, the standard library says what is wrong."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return json.loads(text, parse_int=exact_integer)
 
 
 def _parse_yaml(text: str) -> Any:

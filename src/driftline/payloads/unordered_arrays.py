@@ -41,7 +41,7 @@ def unordered_items(plan: NodePlan) -> Items:
     """Compares two arrays as multisets."""
 
     takes_texts = str in fast_types(plan.item())
-    needs_equality = plan.item().meaning.is_plain
+    needs_equality, keeps_texts = plan.item().meaning.is_plain, plan.item().meaning.keeps_texts
     settle_quickly = _quick_part(plan.item())
 
     def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:
@@ -49,7 +49,7 @@ def unordered_items(plan: NodePlan) -> Items:
         if are_texts and len(old) == len(new) and sorted(old) == sorted(new):
             run.checked += len(old)
             return
-        if are_texts and needs_equality:
+        if are_texts and (needs_equality or (keeps_texts and "" not in old and "" not in new)):
             lost, found = _compare_texts(plan, old, new, run, path)
         else:
             lost, found = compare_unordered(plan, *settle_quickly(old, new, run), run, path)

@@ -101,6 +101,12 @@ class Meaning:
         return not (self.steps or self.texts or self.needs_pairwise) and all(end.is_reflexive for end in ends)
 
     @property
+    def keeps_texts(self) -> bool:
+        """Whether texts, but for the empty one, match only where they are equal."""
+        is_untouched = not self.texts and all(step is EMPTY_STRING_AS_NULL for step in self.steps)
+        return is_untouched and self.ends["string"].token is scalar_token
+
+    @property
     def keeps_equal(self) -> bool:
         """Whether identical values match without a word, so that nobody needs to ask."""
         return all(step.is_symmetric for step in self.steps) and all(end.is_reflexive for end in self.ends.values())
