@@ -145,3 +145,38 @@ def test_from_captures_to_a_gate(tmp_path, capfd, monkeypatch):
     assert run(driftline, [*batch, "--fail-if", "different > 1"]) == 0
     assert run(driftline, [*batch, "--fail-if", "different >= 1", "--fail-if", "failed > 0"]) == 1
     assert run(driftline, [*batch, "--header", "date"]) == 1
+
+
+@pytest.mark.parametrize("place", ["extension", "operation"])
+def test_headers_have_rules_of_their_own(tmp_path, place):
+    rules = {"ETag": {"x-migration-strategy": "exists"}, "Age": {"x-migration-cast": "int", "x-migration-precision": 5}}
+    body = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    if place == "extension":
+        document, root = {**body, "x-migration-headers": rules}, []
+    else:
+        headers = {name: {"schema": {"type": "integer", **rule}} for name, rule in rules.items()}
+        answer = {"headers": headers, "content": {"application/json": {"schema": body}}}
+        document = {"openapi": "3.0.0", "paths": {"/a": {"get": {"responses": {"200": answer}}}}}
+        root = ["--root", "GET /a 200"]
+    (tmp_path / "api.json").write_text(json.dumps(document))
+
+    def answered(etag, age, kind="text/plain"):
+        return {"status": 200, "headers": {"etag": etag, "AGE": age, "content-type": kind}, "body": {"n": 1}}
+
+    records = [
+        {"id": 1, "old": answered("a", "10"), "new": answered("b", "14")},
+        {"id": 2, "old": answered("a", "10"), "new": answered("b", "20")},
+        {"id": 3, "old": answered("a", "10"), "new": answered("b", "10", "text/html")},
+    ]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    named = [option for name in ("etag", "age", "content-type") for option in ("--header", name)]
+    arguments = ["payloads", "batch", str(tmp_path / "pairs.jsonl"), "--records", "full", *named, *root]
+    assert run(driftline, [*arguments, "--schema", str(tmp_path / "api.json"), "-o", str(tmp_path / "out")]) == 1
+    rows = [json.loads(line) for line in (tmp_path / "out/reports.jsonl").read_text().splitlines()]
+    found = {row["id"]: [(entry["path"], entry["type"]) for entry in row["report"]["diffs"]] for row in rows}
+    assert found == {
+        1: [],
+        2: [("$.headers.age", "PRECISION_EXCEEDED")],
+        3: [("$.headers['content-type']", "VALUE_MISMATCH")],
+    }
+    assert all(row["report"]["warnings"] == [] for row in rows)

@@ -276,7 +276,7 @@ def compile(  # noqa: A001 - the public name
     with Deadline(seconds, "compiling the schema", name="the limit for a schema").held():
         document = SchemaDocument(load_schema(content), files)
         start = find_root(document, root)
-        plan = PayloadPlan(Compiler(document, record_root(start) if is_record else start, settings, flags))
+        plan = PayloadPlan(Compiler(document, record_root(document, start) if is_record else start, settings, flags))
     LOGGER.info("compiled a schema")
     _remember(key, _Known(plan, files, document.read_files, _size(content)))
     return plan

@@ -1,4 +1,4 @@
-"""The 24 `x-migration-*` extensions: what they are called, what values they take, and the rules of one field.
+"""The 25 `x-migration-*` extensions: what they are called, what values they take, and the rules of one field.
 
 A value that makes no sense is a problem, not an exception: the comparison warns and treats the field strictly.
 
@@ -62,6 +62,7 @@ class FieldRules:
     null_as_missing: bool | None = None
     empty_as_null: bool | None = None
     inherit: bool | None = None
+    headers: Mapping[str, Any] = field(default_factory=dict)  # read by `schema_root.record_root`
     when: str | None = None
     problems: tuple[Problem, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -172,6 +173,12 @@ def _enum_map(value: Any) -> dict[str, Any]:
     return value
 
 
+def _headers(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(rules, dict) for rules in value.values()):
+        raise BadValueError("must be an object of header names, each with its rules")
+    return value
+
+
 def _keys(value: Any) -> tuple[KeyPath, ...]:
     keys = parse_keys(value)
     if keys is None:
@@ -228,6 +235,7 @@ EXTENSIONS: dict[str, ExtensionKind] = {
         "allow-null-as-missing": ExtensionKind("null_as_missing", _flag, "global"),
         "empty-string-as-null": ExtensionKind("empty_as_null", _flag, "global"),
         "inherit-rules": ExtensionKind("inherit", _flag, "global"),
+        "headers": ExtensionKind("headers", _headers, "global"),
         "when": ExtensionKind("when", _condition, "any"),
     }.items()
 }

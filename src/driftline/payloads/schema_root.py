@@ -27,6 +27,7 @@ GLOBAL_EXTENSIONS = tuple(
     EXTENSION_PREFIX + name
     for name in ("global-ignores", "allow-null-as-missing", "empty-string-as-null", "inherit-rules")
 )
+_HEADERS = f"{EXTENSION_PREFIX}headers"
 _SCHEMA_KEYWORDS = frozenset(
     {"$ref", "type", "properties", "items", "allOf", "oneOf", "anyOf", "additionalProperties", "patternProperties"}
 )
@@ -131,10 +132,31 @@ def _body_schema(document: SchemaDocument, body: Fragment | None) -> Fragment | 
     return None if chosen is None else _member(document, _member(document, content, chosen), "schema")
 
 
-def record_root(body: Fragment) -> Fragment:
-    """The schema of a whole answer: its status and headers are strict, its body has the schema."""
-    members = {"status": {}, "headers": {}, "body": {"$ref": joined_reference(body.pointer)}}
+def record_root(document: SchemaDocument, body: Fragment) -> Fragment:
+    """The schema of a whole answer: its body has the schema, its headers the rules that stand for them (payloads §9.4),
+    its status none."""
+    headers = {"type": "object", "properties": _header_rules(document, body)}
+    members = {"status": {}, "headers": headers, "body": {"$ref": joined_reference(body.pointer)}}
     return Fragment({"type": "object", "properties": members}, "/(record)")
+
+
+def _header_rules(document: SchemaDocument, body: Fragment) -> dict[str, Any]:
+    """Rules by header: of the operation's response, then of `x-migration-headers`. Types stay out: headers are text."""
+    found: dict[str, Any] = {}
+    response, separator, _ = body.pointer.partition("/content/")
+    declared = document.lookup(f"{response}/headers") if separator else None
+    for name in declared.schema if declared is not None and isinstance(declared.schema, dict) else ():
+        schema = _member(document, _member(document, declared, name), "schema")
+        found[name.lower()] = document.follow(schema).schema if schema is not None else {}
+    given = document.node((body,)).extensions.get(_HEADERS)
+    for name, rules in given.value.items() if given is not None and isinstance(given.value, dict) else ():
+        found[name.lower()] = rules
+    return {name: _extensions(schema) for name, schema in found.items()}
+
+
+def _extensions(schema: Any) -> dict[str, Any]:
+    given = schema.items() if isinstance(schema, dict) else ()
+    return {name: value for name, value in given if name.startswith(EXTENSION_PREFIX)}
 
 
 def document_extensions(document: SchemaDocument, root: Fragment) -> dict[str, Any]:
