@@ -1,6 +1,7 @@
 """Indexes of git revisions: a full build, an incremental one and a diff, on the site-packages of this environment.
 
-The floor is `git diff --stat`, which knows lines only. The second revision changes one file in fifty.
+The floor is `git diff --stat`, which knows lines only. The second revision changes one file in fifty, the third one
+file. Beside the build stands ctags, which finds names without bodies, signatures or relations.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ def run(full: bool) -> list[Row]:
     repo, megabytes = _make_repository(DATA / "codegit" / ("full" if full else "quick"), 10_000 if full else 1_000)
     rounds = 3 if full else 1
     case = f"{megabytes:.0f} MB of source"
-    rows = hold(f"{case}: full build", [_build(repo, "v1", "*")], rounds=rounds)
+    rows = hold(f"{case}: full build", [_build(repo, "v1", "*"), *_ctags(repo)], rounds=1)
     for row in rows:
         row.figures["mb_per_s"] = megabytes / row.figures["wall_s"]
-    rows += hold(f"{case}: incremental build", [_build(repo, "v2", f"git-{_tree(repo, 'v2')}-*")], rounds=rounds)
+        row.figures["mb_per_cpu_s"] = megabytes / row.figures["cpu_s"]
+    for revision, words in (("v2", "one file in fifty changed"), ("v3", "one file changed")):
+        build = _build(repo, revision, f"git-{_tree(repo, revision)}-*")
+        rows += hold(f"{case}: incremental build, {words}", [build], rounds=rounds)
     stat = Contender("git diff --stat", ["git", "-C", str(repo), "diff", "--stat", "v1", "v2"])
     words = ("index", "diff", "git:v1", "git:v2", "--repo", str(repo), "--no-persist", "--json")
     return rows + hold(f"{case}: diff", [Contender("driftline", driftline_command(*words)), stat], rounds=rounds)
@@ -34,6 +38,16 @@ def _build(repo: Path, revision: str, forget: str) -> Contender:
     """Build a revision after some builds were forgotten."""
     words = " ".join(driftline_command("index", "build", f"{repo}@{revision}"))
     return Contender("driftline", ["sh", "-c", f"rm -rf {repo}/.git/driftline/builds/{forget} && {words}"])
+
+
+def _ctags(repo: Path) -> list[Contender]:
+    """Tags of a checkout, where ctags is installed."""
+    if shutil.which("ctags") is None:
+        return []
+    checkout = repo.with_name(f"{repo.name}-checkout")
+    if not checkout.exists():
+        subprocess.run(["git", "clone", "-q", "--branch", "v1", str(repo), str(checkout)], check=True)
+    return [Contender("ctags -R", ["ctags", "-R", "--fields=+S", "-f", "/dev/null", str(checkout)])]
 
 
 def _tree(repo: Path, revision: str) -> str:
@@ -68,11 +82,13 @@ def _sources(limit: int) -> Iterator[Path]:
 
 def _commits(files: list[Path]) -> Iterator[bytes]:
     root = Path(sysconfig.get_paths()["purelib"])
-    for number in (1, 2):
+    for number in (1, 2, 3):
         yield f"commit refs/heads/main\ncommitter b <b@example.org> {number} +0000\ndata 1\nx\n".encode()
-        for path in files if number == 1 else files[::50]:
+        for path in {1: files, 2: files[::50], 3: files[:1]}[number]:
             data = path.read_bytes()
-            if number == 2:
-                data = data.replace(b"return ", b"return not ", 1).replace(b"def ", b"def new_", 1)
+            if number > 1:
+                data = data.replace(b"return ", b"return not ", 1).replace(b"def ", b"def new_", 1) + b"\n" * (
+                    number - 2
+                )
             yield f"M 100644 inline {path.relative_to(root).as_posix()}\ndata {len(data)}\n".encode() + data + b"\n"
         yield f"reset refs/tags/v{number}\nfrom refs/heads/main\n".encode()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -73,6 +73,7 @@ class Pieces:
     surface_version: Any
     compatibility_key: Any
     pieces: tuple[dict[str, Any], ...]
+    by_path: dict[str, dict[str, Any]] = field(default_factory=dict, compare=False)
 
     def of(self, artifact: str) -> list[str]:
         """The paths listed for an artifact."""
@@ -80,7 +81,7 @@ class Pieces:
 
     def piece_at(self, path: str) -> dict[str, Any]:
         """What is said about one file."""
-        return next((piece for piece in self.pieces if piece.get("path") == path), {})
+        return self.by_path.get(path, {})
 
 
 def read_pieces(index: IndexDir) -> Pieces | None:
@@ -92,7 +93,9 @@ def read_pieces(index: IndexDir) -> Pieces | None:
     fields = outer["fields"] if isinstance(outer.get("fields"), dict) else outer
     pieces = fields.get("pieces", outer.get("pieces"))
     listed = tuple(piece for piece in pieces if isinstance(piece, dict)) if isinstance(pieces, list) else ()
-    return Pieces(fields.get("artifactSurfaceVersion"), fields.get("compatibilityKey"), listed)
+    # Where a path is listed twice, the first one counts.
+    by_path = {piece["path"]: piece for piece in reversed(listed) if isinstance(piece.get("path"), str)}
+    return Pieces(fields.get("artifactSurfaceVersion"), fields.get("compatibilityKey"), listed, by_path)
 
 
 def find_artifact(index: IndexDir, name: str, pieces: Pieces | None) -> Artifact | None:
@@ -147,7 +150,7 @@ def _listed_path(piece: dict[str, Any], artifact: str) -> str | None:
     path = piece.get("path")
     if not isinstance(path, str) or not path:
         return None
-    belongs = PurePosixPath(path).name.startswith(f"{artifact}.") or piece.get("name") == artifact
+    belongs = piece.get("name") == artifact or path.rstrip("/").rpartition("/")[2].startswith(f"{artifact}.")
     return path if belongs else None
 
 

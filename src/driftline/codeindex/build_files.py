@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -16,6 +15,7 @@ import xxhash
 from backports import zstd
 
 from driftline.codeindex.index_rows import FileRows
+from driftline.codeindex.rows import line_head
 from driftline.codeindex.storage import parse_json, read_bytes, read_object
 from driftline.errors import IndexRefError
 
@@ -131,7 +131,7 @@ class PastBuild:
         self._files: dict[str, list[dict[str, Any]]] = {}
         self._imports: dict[str, dict[str, list[str]]] = {}
         self._groups: dict[str, dict[str, dict[str, Any]]] = {}
-        self._chunks: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
+        self._lines: dict[tuple[str, str], dict[str, bytes]] = {}
 
     def folder(self, mode: str) -> Path:
         """The index of a mode."""
@@ -164,21 +164,34 @@ class PastBuild:
         readable = [row for row in rows if row["language"] and row.get("skipped") in (None, "binary", "generated")]
         return {(row["hash"], row["language"]): row["file"] for row in readable}
 
-    def rows(self, mode: str, path: str) -> tuple[dict[str, Any], list[str], list[dict[str, Any]]]:
-        """Everything about one file: its row, its imports, its chunks."""
+    def rows(self, mode: str, path: str) -> tuple[dict[str, Any], list[str], bytes]:
+        """Everything about one file: its row, its imports, and the lines of its chunks."""
         (meta,) = self.files_between(mode, path, path)
-        for group in self._groups_of(mode).values():
-            if group["first"] <= path <= group["last"]:
-                return meta, self.imports(mode).get(path, []), self._chunks_of(mode, group["path"]).get(path, [])
-        return meta, [], []
+        group = self._group_around(mode, path)
+        lines = self._lines_of(mode, group).get(path, b"") if group is not None else b""
+        return meta, self.imports(mode).get(path, []), lines
 
-    def _chunks_of(self, mode: str, part: str) -> dict[str, list[dict[str, Any]]]:
-        if (mode, part) not in self._chunks:
-            by_file: dict[str, list[dict[str, Any]]] = defaultdict(list)
-            for row in _read_lines(self.folder(mode) / part):
-                by_file[row["file"]].append(row)
-            self._chunks[mode, part] = by_file
-        return self._chunks[mode, part]
+    def _group_around(self, mode: str, path: str) -> dict[str, Any] | None:
+        groups = self._ordered_groups(mode)
+        place = bisect_right(groups, path, key=itemgetter("first")) - 1
+        return groups[place] if place >= 0 and path <= groups[place]["last"] else None
+
+    def _lines_of(self, mode: str, group: dict[str, Any]) -> dict[str, bytes]:
+        """The lines of a group by file, without parsing them: they begin with the file, and one file's are together."""
+        if (mode, group["path"]) not in self._lines:
+            data = _decompressed(self.folder(mode) / group["path"])
+            by_file: dict[str, bytes] = {}
+            place = 0
+            for row in self.files_between(mode, group["first"], group["last"]):
+                start, head = place, line_head(row["file"])
+                while data.startswith(head, place):
+                    place = data.index(b"\n", place) + 1
+                if place > start:
+                    by_file[row["file"]] = data[start:place]
+            if place != len(data):
+                raise _damaged(group["path"])
+            self._lines[mode, group["path"]] = by_file
+        return self._lines[mode, group["path"]]
 
     def _file_rows(self, mode: str) -> list[dict[str, Any]]:
         if mode not in self._files:
@@ -190,6 +203,9 @@ class PastBuild:
             meta = read_object(self.folder(mode) / "chunk_meta.meta.json", "chunk_meta.meta.json")
             self._groups[mode] = {part["key"]: part for part in meta["parts"]}
         return self._groups[mode]
+
+    def _ordered_groups(self, mode: str) -> list[dict[str, Any]]:
+        return list(self._groups_of(mode).values())  # written in the order of their paths
 
 
 def newest_build(builds: Path, configuration: str) -> PastBuild | None:
@@ -206,9 +222,15 @@ def newest_build(builds: Path, configuration: str) -> PastBuild | None:
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
-    place = path.name
+    return [parse_json(line, path.name) for line in _decompressed(path).splitlines()]
+
+
+def _decompressed(path: Path) -> bytes:
     try:
-        data = zstd.decompress(read_bytes(path, place))
+        return zstd.decompress(read_bytes(path, path.name))
     except zstd.ZstdError:
-        raise IndexRefError(f"{place} of an earlier build is damaged: build with --force") from None
-    return [parse_json(line, place) for line in data.splitlines()]
+        raise _damaged(path.name) from None
+
+
+def _damaged(place: str) -> IndexRefError:
+    return IndexRefError(f"{place} of an earlier build is damaged: build with --force")

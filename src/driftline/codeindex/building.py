@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -34,7 +34,7 @@ INDEX_FORMAT = "driftline-index-1"
 MODES = ("code", "prose")
 MAX_BLOB_BYTES = 1_000_000
 
-_FILES_PER_GROUP = 64
+_FILES_PER_GROUP = 16  # about: a changed file has its whole group written again
 _BATCH_BYTES = 4 << 20
 _SPAWN_FROM_BYTES = 8 << 20
 
@@ -186,9 +186,8 @@ def _write_build(
     writers = {mode: IndexWriter(folder, mode, result.build_id, configuration) for mode in MODES}
     with tracker.phase("build the index", total=len(files), unit="items"):
         for group, rows in _groups_with_rows(repository, files, past, tracker, result):
-            mode = group[0].mode
-            writers[mode].add(group_key(group), rows, past)
-            tracker.advance(len(group))
+            writers[group.mode].add(group.key, rows, past)
+            tracker.advance(len(group.files))
     for writer in writers.values():
         writer.close()
     result.files = len(files)
@@ -224,12 +223,20 @@ def _reason_to_skip(entry: TreeEntry) -> str | None:
     return "too-large" if (entry.size or 0) > MAX_BLOB_BYTES else None
 
 
-def group_key(group: Sequence[IndexedFile]) -> str:
-    """What the rows of a group depend on."""
-    return sha1_hex(canonical_json([[file.path, file.entry.mode, *file.blob_key] for file in group]))
+class _Group(NamedTuple):
+    """Neighbours of one mode; the key is what their rows depend on."""
+
+    mode: str
+    key: str
+    files: list[IndexedFile]
+
+    @classmethod
+    def of(cls, mode: str, files: list[IndexedFile]) -> _Group:
+        facts = [(file.path, file.entry.mode, *file.blob_key) for file in files]
+        return cls(mode, sha1_hex(msgspec.json.encode(facts)), files)
 
 
-def _grouped(files: Iterable[IndexedFile]) -> Iterator[list[IndexedFile]]:
+def _grouped(files: Iterable[IndexedFile]) -> Iterator[_Group]:
     """Neighbours of one mode, cut where the paths themselves say: a new file changes one group, not all."""
     for mode in MODES:
         group: list[IndexedFile] = []
@@ -238,10 +245,10 @@ def _grouped(files: Iterable[IndexedFile]) -> Iterator[list[IndexedFile]]:
                 continue
             group.append(file)
             if crc32(file.path.encode("utf-8", "surrogatepass")) % _FILES_PER_GROUP == 0:
-                yield group
+                yield _Group.of(mode, group)
                 group = []
         if group:
-            yield group
+            yield _Group.of(mode, group)
 
 
 def _groups_with_rows(
@@ -250,20 +257,18 @@ def _groups_with_rows(
     past: PastBuild | None,
     tracker: Tracker,
     result: Built,
-) -> Iterator[tuple[list[IndexedFile], list[FileRows] | None]]:
+) -> Iterator[tuple[_Group, list[FileRows] | None]]:
     """Every group with its rows; None for the rows of a group that the past build has as it is."""
     groups = list(_grouped(files))
-    changed = [group for group in groups if past is None or not past.has(group[0].mode, group_key(group))]
+    changed = {group.key for group in groups if past is None or not past.has(group.mode, group.key)}
     known = past.blob_paths() if past is not None and changed else {}
-    fresh = [file for group in changed for file in group if _is_to_parse(file) and file.blob_key not in known]
+    looked_at = [file for group in groups if group.key in changed for file in group.files]
+    fresh = [file for file in looked_at if _is_to_parse(file) and file.blob_key not in known]
     result.parsed = len({file.blob_key for file in fresh})
     parsed = _parsed(repository, fresh, tracker)
-    pending = {id(group) for group in changed}
     for group in groups:
-        if id(group) not in pending:
-            yield group, None
-            continue
-        yield group, [_rows_of(file, past, known, parsed) for file in group]
+        rows = [_rows_of(file, past, known, parsed) for file in group.files] if group.key in changed else None
+        yield group, rows
 
 
 def _is_to_parse(file: IndexedFile) -> bool:

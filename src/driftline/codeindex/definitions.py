@@ -61,6 +61,7 @@ def definitions(language: Language, captures: Captures) -> list[Definition]:
     """All definitions in the order of the source; what is inside of a function belongs to its body."""
     names = sorted((node.byte_range, node) for node in captures.get("n", ()))
     starts = [span[0] for span, _ in names]
+    around = ".".join(_name(language, node)[0] for node in captures.get("around", ()))
     found: list[Definition] = []
     enclosing: list[Definition] = []
     for (start, end), kind, node in _in_order(captures):
@@ -73,7 +74,7 @@ def definitions(language: Language, captures: Captures) -> list[Definition]:
         name_node = names[place][1] if place < len(names) and names[place][0][1] <= end else None
         if name_node is None and kind != "default":
             continue
-        definition = _definition(language, kind, node, name_node, container)
+        definition = _definition(language, kind, node, name_node, container, around)
         if container is not None:
             container.children.append(definition)
         enclosing.append(definition)
@@ -91,7 +92,7 @@ def _in_order(captures: Captures) -> Iterator[tuple[Span, str, Node]]:
 
 
 def _definition(
-    language: Language, kind: str, node: Node, name_node: Node | None, container: Definition | None
+    language: Language, kind: str, node: Node, name_node: Node | None, container: Definition | None, around: str
 ) -> Definition:
     kind, head, body = _parts(language, kind, node)
     outer = _outer(language, node)
@@ -104,7 +105,7 @@ def _definition(
     prefix = _receiver(language, node)
     if language.name == "rust" and kind == "scope":
         name = _rust_scope(name, node)
-    inside = ".".join(part for part in (container.name if container else "", prefix) if part)
+    inside = ".".join(part for part in (container.name if container else around, prefix) if part)
     qualified = f"{inside}.{name}" if inside else name
     start = _with_attributes(language, outer)
     shown = "entry" if language.name in ENTRY_LANGUAGES and kind == "value" else kind

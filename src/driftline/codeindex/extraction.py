@@ -31,6 +31,7 @@ _SEPARATORS = MARKS + b";,"
 _BRACKET = re.compile(r"[(\[{<>}\])] |[ ,][)\]}>]")
 _OPEN_BLANK = re.compile(r"([(\[{<]) ")
 _CLOSE_BLANK = re.compile(r",? ([)\]}>])")
+_EXTENDED_WORDS = {"cpp": re.compile(rb"\b(class|namespace|template|using|typename|virtual|constexpr|nullptr)\b|::")}
 _LAST_COMMA = re.compile(r",([)\]])")
 
 
@@ -50,6 +51,8 @@ def extract(language_name: str, source: bytes) -> Extracted:
     language = LANGUAGES[language_name]
     parser, query = loaded(language_name)
     root = parser.parse(source).root_node
+    if root.has_error and language.extended_by and _EXTENDED_WORDS[language.extended_by].search(source):
+        return extract(language.extended_by, source)
     captures = QueryCursor(query).captures(root)
     found = definitions(language, captures)
     reader = _Reader(language, source, captures, found, root)

@@ -11,6 +11,7 @@ import msgspec
 from driftline.canonical import sha1_hex
 from driftline.codeindex.git_objects import TreeEntry
 from driftline.codeindex.publicity import path_is_public
+from driftline.codeindex.storage import parse_json
 
 _META = (
     "signature", "params", "sigHash", "bodyHash", "docHash", "sketch", "shingles", "tokens", "ownTokens", "sigTokens",
@@ -78,17 +79,19 @@ def chunk_id_of(path: str, name: str, ordinal: int) -> str:
     return f"chunk_{sha1_hex(f'{path}|{name}|{ordinal}'.encode('utf-8', 'surrogatepass'))}"
 
 
-def moved_lines(rows: tuple[dict[str, Any], list[str], list[dict[str, Any]]], facts: FileRows) -> FileRows:
+def moved_lines(rows: tuple[dict[str, Any], list[str], bytes], facts: FileRows) -> FileRows:
     """Rows of the same blob taken over from an earlier build, for another path if need be."""
-    meta, imports, chunks = rows
+    meta, imports, lines = rows
     facts.skipped, facts.parse_error = meta.get("skipped"), bool(meta.get("parseError"))
-    facts.imports, facts.chunks = imports, len(chunks)
-    visible = path_is_public(facts.language, facts.path)
-    facts.lines = b"".join(_moved(chunk, facts.path, visible) for chunk in chunks)
+    facts.imports, facts.chunks, facts.lines = imports, lines.count(b"\n"), lines
+    if meta["file"] != facts.path:
+        visible = path_is_public(facts.language, facts.path)
+        facts.lines = b"".join(_moved(line, facts.path, visible) for line in lines.splitlines())
     return facts
 
 
-def _moved(chunk: dict[str, Any], path: str, visible: bool) -> bytes:
+def _moved(line: bytes, path: str, visible: bool) -> bytes:
+    chunk = parse_json(line, "a chunk row of an earlier build")
     meta = chunk["metaV2"]
     chunk_id = chunk_id_of(path, chunk["name"], meta["ordinal"])
     fresh = {**meta, "chunkId": chunk_id, "public": meta["exported"] and visible}

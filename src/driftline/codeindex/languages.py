@@ -4,6 +4,7 @@
 |---|---|
 | `@function @class @value` | a definition, whose name is the first `@n` inside of it |
 | `@scope` | a container that only gives names: a namespace, an `impl` |
+| `@around` | the name of such a container around the whole file |
 | `@default` | the value of `export default`, named `default` |
 | `@c @t` | comments, which are dropped, and strings, which are kept to the byte |
 | `@s @b` | statements and blocks where line breaks or indentation carry meaning |
@@ -44,6 +45,8 @@ class Language:
     declarators: bool = False
     attributes: frozenset[str] = frozenset()
     file_names: tuple[str, ...] = field(default=())
+    # The language of files under the same endings that this grammar cannot read: a header may be C or C++.
+    extended_by: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that decides what is extracted, the version of the grammar included."""
@@ -176,6 +179,7 @@ _RUST = Language(
     (impl_item type: (_) @n) @scope (mod_item name: (_) @n body: (_)) @scope
     (line_comment) @c (block_comment) @c (string_literal) @t (raw_string_literal) @t (char_literal) @t
     (tuple_expression) @m (tuple_type) @m (tuple_pattern) @m
+    (tuple_type "(" . (_) . "," @k . ")") (tuple_pattern "(" . (_) . "," @k . ")")
     (call_expression function: (_) @call) (macro_invocation macro: (_) @call)
     (use_declaration argument: (_) @imp) (use_declaration) @import
     """,
@@ -218,7 +222,7 @@ _C_QUERY = """
     (comment) @c (string_literal) @t (char_literal) @t
     (call_expression function: (_) @call) (preproc_include path: (_) @imp) (preproc_include) @import
 """
-_C = Language("c", "tree_sitter_c", (".c", ".h"), _C_QUERY, declarators=True)
+_C = Language("c", "tree_sitter_c", (".c", ".h"), _C_QUERY, declarators=True, extended_by="cpp")
 _CPP = Language(
     "cpp",
     "tree_sitter_cpp",
@@ -248,7 +252,7 @@ _CSHARP = Language(
     (property_declaration name: (_) @n) @value (enum_member_declaration name: (_) @n) @value
     (event_field_declaration (variable_declaration (variable_declarator name: (_) @n) @value))
     (field_declaration (variable_declaration (variable_declarator name: (_) @n) @value))
-    (namespace_declaration name: (_) @n) @scope
+    (namespace_declaration name: (_) @n) @scope (file_scoped_namespace_declaration name: (_) @around)
     (comment) @c (string_literal) @t (verbatim_string_literal) @t (character_literal) @t
     (interpolated_string_expression) @t (raw_string_literal) @t
     (invocation_expression function: (_) @call) (object_creation_expression type: (_) @call)

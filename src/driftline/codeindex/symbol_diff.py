@@ -15,7 +15,7 @@ from driftline.codeindex.fingerprint import same_artifacts
 from driftline.codeindex.options import DiffOptions
 from driftline.codeindex.relations import changed_file_imports, file_imports
 from driftline.codeindex.resolve import IndexDir
-from driftline.codeindex.rows import all_rows, selected_rows
+from driftline.codeindex.rows import all_rows, rows_of_files, selected_rows
 from driftline.codeindex.symbol_matching import COMMON, MAX_LEFT, MIN_TOKENS, Matching, Move, find_moves, match_in_file
 from driftline.codeindex.symbols import Symbol, changes, symbol_from_row
 from driftline.progress import Tracker
@@ -81,8 +81,8 @@ class SymbolDiff:
     def _symbols(self, side: int, wanted: Collection[str], tracker: Tracker) -> Symbols:
         found: Symbols = {path: [] for path in wanted}
         artifact = _with_wanted_parts(self._artifact(side, CHUNK_META), wanted)
-        for path, row in selected_rows(artifact, FileSelector(found, {}), tracker):
-            found[path].append(symbol_from_row(row, path))
+        for row in rows_of_files(artifact, found, tracker):
+            found[row["file"]].append(symbol_from_row(row, row["file"]))
         return found
 
     def _compare(self) -> None:
