@@ -6,7 +6,7 @@ PEERS_READY := benchmarks/.peers/.ready
 DOCS_READY := .docs/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-spark42 faults coverage bench bench-full references docs pictures release lock clean
+.PHONY: help setup demo check test test-spark42 faults coverage bench bench-full references docs pictures release lock clean recipes
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,16 @@ $(DOCS_READY): requirements/docs.lock $(READY)
 
 pictures: $(READY) ## make the pictures of README and docs from real runs
 	@$(BIN)/python scripts/write_pictures.py
+
+RECIPES_READY := out/recipes/.ready
+
+recipes: $(RECIPES_READY) ## try the recipes for cron, Airflow and OpenLineage with the real tools (minutes)
+	@$(BIN)/python scripts/try_recipes.py
+
+$(RECIPES_READY): $(READY) requirements/recipes.lock
+	@$(PYTHON) -m venv --clear out/recipes
+	@$(BIN)/python -m uv pip install --quiet --python out/recipes/bin/python --require-hashes -r requirements/recipes.lock
+	@touch $@
 
 release: $(READY) ## check version, changelog and tag, then build the wheel and the sdist
 	@$(BIN)/python scripts/check_release.py

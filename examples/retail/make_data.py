@@ -1,6 +1,8 @@
 """Three days of a shop and an API migration, made from a seed: `python make_data.py DIRECTORY [--rows 100000]`.
 
-Writes data/{customers,products,orders}-{date}.csv and api/pairs.jsonl. The same rows and seed give the same bytes.
+Writes data/{customers,products,orders}-{date}.csv, two price lists, the events of a stock database with a snapshot of
+it, and api/pairs.jsonl. On day three some customers have a tier, a column that was not there before. The same rows and
+seed give the same bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import argparse
 import csv
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 DAYS = ("2026-03-01", "2026-03-02", "2026-03-03")
@@ -100,11 +102,59 @@ def write_table(directory: Path, name: str, rows: int, seed: int) -> None:
     chance = random.Random(f"{seed} {name}")
     state = make(chance, max(20, int(rows * share)))
     for day in DAYS:
-        with (directory / "data" / f"{name}-{day}.csv").open("w", newline="", encoding="utf-8") as out:
-            writer = csv.writer(out, lineterminator="\n")
-            writer.writerow(header)
-            writer.writerows(chance.sample(list(state.values()), len(state)))
+        if (name, day) == ("customers", DAYS[2]):
+            header = [*header, "tier"]
+            state = {key: [*row, "gold" if chance.random() < 0.02 else ""] for key, row in state.items()}
+        write_csv(directory / "data" / f"{name}-{day}.csv", header, chance.sample(list(state.values()), len(state)))
         change(chance, state)
+
+
+def write_csv(place: Path, header: list[str], rows: list[list[str]]) -> None:
+    with place.open("w", newline="", encoding="utf-8") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def write_price_lists(directory: Path, count: int, seed: int) -> None:
+    """The list of the old shop system and of the new one: a column has another name, prices are rounded otherwise."""
+    chance = random.Random(f"{seed} prices")
+    prices = {f"P{number:05d}": chance.randrange(100, 90_000) / 100 for number in range(1, count + 1)}
+    write_csv(directory / "data/prices-old.csv", ["sku", "price_eur"], [[key, f"{p:.2f}"] for key, p in prices.items()])
+    for key in chance.sample(sorted(prices), 3):
+        prices[key] += 1  # really another price
+    rows = [[key, f"{price + chance.choice((0, 0.004)):.3f}"] for key, price in prices.items()]
+    write_csv(directory / "data/prices-new.csv", ["sku", "price"], rows)
+
+
+def write_stock(directory: Path, count: int, seed: int) -> None:
+    """What Debezium would write of a table of stock, a file a day, and the table as it is after them."""
+    chance = random.Random(f"{seed} stock")
+    state: dict[str, dict] = {}
+    for day in DAYS:
+        with (directory / "cdc" / f"stock-{day}.jsonl").open("w", encoding="utf-8") as out:
+            for op, before, after in stock_events(chance, state, count):
+                source = {"db": "warehouse", "schema": "public", "table": "stock"}
+                out.write(json.dumps({"op": op, "before": before, "after": after, "source": source}) + "\n")
+    rows = [[row["sku"], row["place"], str(row["pieces"])] for row in state.values()]
+    write_csv(directory / f"data/stock-{DAYS[-1]}.csv", ["sku", "place", "pieces"], rows)
+
+
+def stock_events(
+    chance: random.Random, state: dict[str, dict], count: int
+) -> Iterator[tuple[str, dict | None, dict | None]]:
+    if not state:
+        for number in range(1, count + 1):
+            row = {"sku": f"P{number:05d}", "place": chance.choice("ABCD"), "pieces": chance.randrange(500)}
+            state[row["sku"]] = row
+            yield "c", None, row
+        return
+    for key in chance.sample(sorted(state), count // 20):
+        state[key] = {**state[key], "pieces": chance.randrange(500)}
+        yield "u", {"sku": key}, state[key]
+    for key in chance.sample(sorted(state), count // 200):
+        del state[key]
+        yield "d", {"sku": key}, None
 
 
 def write_pairs(directory: Path, count: int, seed: int) -> None:
@@ -144,10 +194,12 @@ def pair(chance: random.Random, number: int) -> dict:
 
 
 def make(directory: Path, rows: int = 100_000, seed: int = 7) -> None:
-    for folder in ("data", "api"):
+    for folder in ("data", "api", "cdc"):
         (directory / folder).mkdir(parents=True, exist_ok=True)
     for name in TABLES:
         write_table(directory, name, rows, seed)
+    write_price_lists(directory, max(200, rows // 100), seed)
+    write_stock(directory, max(200, rows // 20), seed)
     write_pairs(directory, max(200, rows // 100), seed)
 
 

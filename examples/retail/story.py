@@ -26,6 +26,8 @@ def tell(directory: Path, rows: int, options: list[str]) -> None:
     show_day_two(directory)
     show_api(directory)
     deliver(directory)
+    driftline(directory, "pipeline", "report", "retail.toml", "-o", "out/report.html")
+    print("\nThe whole night on one page: out/report.html")
 
 
 def prepare(directory: Path, rows: int) -> None:

@@ -1,8 +1,10 @@
 """Random histories of a table's snapshots, with runs and kills in between: `histories.py FOLDER SEED COUNT [MASTER]`.
 
-A history adds, changes, deletes and renames snapshots and changes key, types and columns. Every run is a fork; some die
-by SIGKILL before or after one of their durable steps. After each history the last run is left alone, and the lake must
-hold what plain Python reads from the snapshots that are there. RowHashes how many histories, runs and kills there were.
+A history adds, changes, deletes and renames snapshots and changes key, types and columns; in some of them every
+snapshot has columns of its own. Beside it a stream of change events grows, with unfinished lines and open transactions.
+Every run is a fork; some do only selected stages, and some die by SIGKILL before or after one of their durable steps.
+After each history the last run is left alone, and the lake must hold what plain Python reads from the snapshots that
+are there and what the events led to. Prints how many histories, runs, kills and selections there were.
 """
 
 from __future__ import annotations
@@ -39,12 +41,15 @@ class World:
     layout: tuple[str, ...] = LAYOUTS[0]
     key: tuple[str, ...] = ("id",)
     number: bool = False
+    layouts: dict[str, tuple[str, ...]] | None = None  # of each snapshot, where columns may come and go
+    stream: Stream = field(default_factory=lambda: Stream())
     lake_types: set[tuple[str, str]] = field(default_factory=set)  # what its columns are, or may be after a kill
 
     def write(self) -> Path:
         data = self.folder / "data"
         data.mkdir(parents=True, exist_ok=True)
-        wanted = {f"t-{day}.csv": self._text(rows) for day, rows in self.days.items()}
+        self.stream.write(self.folder / "cdc")
+        wanted = {f"t-{day}.csv": self._text(rows, self.layout_of(day)) for day, rows in self.days.items()}
         for path in data.iterdir():
             if path.name not in wanted:
                 path.unlink()
@@ -55,12 +60,19 @@ class World:
         columns = 'columns = { price = "number" }' if self.number else ""
         file.write_text(
             f'[pipeline]\nname = "p"\n[lake]\npath = "lake"\n[tables.t]\nsnapshots = "data/t-{{date}}.csv"\n'
-            f"key = {json.dumps(list(self.key))}\n{columns}\ndeltas = true\ncompact = true\n"
+            f"key = {json.dumps(list(self.key))}\n{columns}\ndeltas = true\ncompact = true\n{self._policy()}"
+            '[tables.c]\nchanges = "cdc"\nkey = "id"\ndeltas = true\ncompact = true\n'
         )
         return file
 
-    def _text(self, rows: dict[str, Row]) -> str:
-        lines = [",".join(self.layout)] + [",".join(row.get(name, "") for name in self.layout) for row in rows.values()]
+    def _policy(self) -> str:
+        return "" if self.layouts is None else 'on_new_column = "add"\non_missing_column = "null"\n'
+
+    def layout_of(self, day: str) -> tuple[str, ...]:
+        return self.layout if self.layouts is None else self.layouts.get(day, LAYOUTS[0])
+
+    def _text(self, rows: dict[str, Row], layout: tuple[str, ...]) -> str:
+        lines = [",".join(layout)] + [",".join(row.get(name, "") for name in layout) for row in rows.values()]
         return "\n".join(lines) + "\n"
 
     def expected(self, day: str) -> dict[str, dict]:
@@ -84,11 +96,63 @@ class World:
         return any(declared.get(name, kind) != kind for name, kind in self.lake_types)
 
     def types(self) -> set[tuple[str, str]]:
-        return {(name, "number" if name == "price" and self.number else "string") for name in self.layout}
+        layouts = [self.layout] if self.layouts is None else [self.layout_of(day) for day in self.days]
+        names = {name for layout in layouts for name in layout}
+        return {(name, "number" if name == "price" and self.number else "string") for name in names}
+
+
+@dataclass
+class Stream:
+    """Change events as wal2json writes them: a growing file, then the next one; `model` is what they lead to."""
+
+    model: dict[str, dict[str, str]] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=lambda: [""])
+    held_back: str = ""  # the end of a line, or of a transaction, that the source has not written yet
+
+    def change(self, chance: random.Random) -> None:
+        lines = []
+        for _ in range(chance.randrange(1, 5)):
+            key = str(chance.randrange(8))
+            row = {"id": key, "v": chance.choice("abc")}
+            if key in self.model and chance.random() < 0.4:
+                del self.model[key]
+                lines.append(self._line("D", identity={"id": key}))
+            else:
+                lines.append(self._line("U" if key in self.model else "I", columns=row))
+                self.model[key] = row
+        text = "".join([self._line("B"), *lines, self._line("C")]) if chance.random() < 0.5 else "".join(lines)
+        self.catch_up()
+        if chance.random() < 0.3:
+            self.texts.append("")
+        cut = chance.randrange(len(text) + 1) if chance.random() < 0.5 else len(text)
+        self.texts[-1] += text[:cut]
+        self.held_back = text[cut:]
+
+    def catch_up(self) -> None:
+        self.texts[-1] += self.held_back
+        self.held_back = ""
+
+    def write(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        for number, text in enumerate(self.texts):
+            place = folder / f"{number:03d}.jsonl"
+            if not place.exists() or place.read_text() != text:
+                place.write_text(text)
+
+    @staticmethod
+    def _line(action: str, **images: Row) -> str:
+        sides = {side: [{"name": n, "value": v} for n, v in image.items()] for side, image in images.items()}
+        return json.dumps({"action": action, **({"schema": "s", "table": "c"} if images else {}), **sides}) + "\n"
+
+
+def stream_on(world: World, chance: random.Random) -> None:
+    world.stream.change(chance)
 
 
 def put(world: World, chance: random.Random) -> None:
     day = chance.choice(DAYS)
+    if world.layouts is not None:
+        world.layouts[day] = chance.choice(LAYOUTS)
     others = [rows for rows in world.days.values() if rows]
     rows = {key: dict(row) for key, row in chance.choice(others).items()} if others and chance.random() < 0.8 else {}
     for _ in range(chance.randrange(6)):
@@ -112,7 +176,11 @@ def delete(world: World, chance: random.Random) -> None:
 
 
 def rename(world: World, chance: random.Random) -> None:
-    world.days[chance.choice(DAYS)] = world.days.pop(chance.choice(sorted(world.days)))
+    old, new = chance.choice(sorted(world.days)), chance.choice(DAYS)
+    layout = world.layout_of(old)
+    world.days[new] = world.days.pop(old)
+    if world.layouts is not None:
+        world.layouts[new] = layout
 
 
 def change_key(world: World, chance: random.Random) -> None:
@@ -134,7 +202,9 @@ CHANGES: tuple[tuple[Callable[[World, random.Random], None], int], ...] = (
     (change_key, 1),
     (change_type, 1),
     (change_columns, 1),
+    (stream_on, 6),
 )
+SELECTIONS = (("t/*",), ("c/*",), ("*/diff",), ("*/deltas",), ("t/2026-03-0[1-3]/*",))
 
 
 class Runs:
@@ -144,14 +214,21 @@ class Runs:
         self.master = master
         self.counts: Counter[str] = Counter()
 
-    def run(self, world: World, chance: random.Random, *, killed: bool) -> None:
+    def run(self, world: World, chance: random.Random, *, killed: bool | None) -> None:
+        """A run that dies or not; None is for the last one, which does everything."""
         file = world.write()
         refresh = world.needs_refresh()
-        die_at = chance.randrange(1, 24) if killed else None
-        status = self._fork(lambda: _run(file, self.master, refresh, die_at))
+        die_at = chance.randrange(1, 30) if killed else None
+        patterns = chance.choice(SELECTIONS) if chance.random() < 0.25 and not refresh and killed is not None else ()
+        status = self._fork(lambda: _run(file, self.master, refresh, die_at, patterns))
         self.counts["runs"] += 1
+        self.counts["selections"] += bool(patterns)
         if os.WIFSIGNALED(status):
             self.counts["kills"] += 1
+            world.lake_types |= world.types()
+            return
+        if patterns:  # what is not selected and not fresh blocks what needs it
+            assert os.WEXITSTATUS(status) in (0, 2), f"the run ended with {os.WEXITSTATUS(status)}"
             world.lake_types |= world.types()
             return
         assert os.WEXITSTATUS(status) == 0, f"the run ended with {os.WEXITSTATUS(status)}"
@@ -174,14 +251,25 @@ class Runs:
         return os.waitpid(child, 0)[1]
 
 
-def _run(file: Path, master: str | None, refresh: bool, die_at: int | None) -> int:
+def _run(file: Path, master: str | None, refresh: bool, die_at: int | None, patterns: tuple[str, ...]) -> int:
+    from driftline.errors import DriftlineError
     from driftline.pipeline import load, run_pipeline
+    from driftline.pipeline.selection import Selection
 
     if die_at is not None:
         _die_at_step(die_at)
-    record = run_pipeline(
-        load(file), engine="spark" if master else "local", master=master, **({"full_refresh": True} if refresh else {})
-    )
+    try:
+        record = run_pipeline(
+            load(file),
+            engine="spark" if master else "local",
+            master=master,
+            full_refresh=refresh,
+            selection=Selection(patterns),
+        )
+    except DriftlineError as error:
+        if error.code == "unknown_stage":
+            return 0
+        raise
     for stage in record.stages:
         if stage.problem:
             print(stage.stage, stage.problem, file=sys.stderr)
@@ -231,17 +319,30 @@ def _check(world: World) -> int:
 
     lake = Lake(world.folder / "lake")
     newest = max(world.days)
-    assert dict(state_rows(lake, "t")) == world.expected(newest), "now"
+    _assert_same(dict(state_rows(lake, "t")), world.expected(newest), world, "now")
     for day in sorted(world.days):
-        assert dict(state_rows(lake, "t", as_of=end_of_day(parse_day(day)))) == world.expected(day), day
+        _assert_same(dict(state_rows(lake, "t", as_of=end_of_day(parse_day(day)))), world.expected(day), world, day)
+    assert dict(state_rows(lake, "c")) == world.stream.model, "the stream"
     if newest_snapshot(lake, "t") is not None:  # a table that was always empty has none
         assert verify(lake, "t").is_proved
     return 0
 
 
+def _assert_same(held: dict[str, dict], expected: dict[str, dict], world: World, what: str) -> None:
+    """The same rows; where columns come and go, one that a snapshot does not have is null."""
+    if world.layouts is not None:
+        held, expected = (
+            {key: {name: cell for name, cell in row.items() if cell is not None} for key, row in rows.items()}
+            for rows in (held, expected)
+        )
+    assert held == expected, f"{what}: {held} instead of {expected}"
+
+
 def history(folder: Path, seed: int, runs: Runs) -> None:
     chance = random.Random(seed)
-    world = World(folder)
+    world = World(folder, layouts={} if chance.random() < 0.4 else None)
+    world.stream.change(chance)
+    world.stream.catch_up()
     put(world, chance)
     put(world, chance)
     changes, weights = zip(*CHANGES, strict=True)
@@ -249,7 +350,8 @@ def history(folder: Path, seed: int, runs: Runs) -> None:
         for _ in range(chance.randrange(1, 4)):
             chance.choices(changes, weights)[0](world, chance)
         runs.run(world, chance, killed=chance.random() < 0.5)
-    runs.run(world, chance, killed=False)
+    world.stream.catch_up()
+    runs.run(world, chance, killed=None)
     runs.check(world)
 
 

@@ -26,6 +26,11 @@ def test_the_story_ends_with_day_three(tmp_path: Path) -> None:
     assert first.returncode == 0, first.stderr
     assert "shop.db equals day three" in first.stdout
     assert "lake as of 2026-03-02: " in first.stdout
+    assert "note: customers/2026-03-03/diff: column 'tier' was added" in first.stderr
+    assert "warning: orders/2026-03-02/diff: changed(status) > 2% (measured " in first.stderr
+    assert "note: stock/2026-03-03/check: the snapshot agrees with the lake, 0 differences" in first.stderr
+    assert "3 changed of 200" in first.stdout  # prices that differ by more than their rounding
+    assert '<g class="box done">' in (tmp_path / "retail/out/report.html").read_text()
     again = tell(tmp_path / "retail")
     assert again.returncode == 0, again.stderr
     assert "(auto), nothing to do\n" in again.stdout
@@ -37,6 +42,6 @@ def test_the_data_is_the_same_every_time(tmp_path: Path) -> None:
             [sys.executable, ROOT / "examples/retail/make_data.py", tmp_path / name, "--rows", "500"], check=True
         )
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))
-    assert len(files) == 10
+    assert len(files) == 16
     for file in files:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()

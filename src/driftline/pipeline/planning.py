@@ -30,6 +30,7 @@ class PlannedStage:
     writes: tuple[str, ...]
     bytes: int
     seconds: float | None
+    delivers: tuple[str, ...] = ()  # what it writes outside of the state directory
 
     def to_dict(self) -> dict[str, Any]:
         """The stage as plain data."""
@@ -74,6 +75,7 @@ def _planned(pipeline: Pipeline, run: PipelineRun, stage: Stage, usual: Mapping[
         tuple(pipeline.shown(path) for path in stage.outputs.values()),
         run.bytes_of(stage),
         usual.get(stage.name, usual.get(stage.step)) if plan == "run" else None,
+        tuple(pipeline.shown(path) for path in stage.outputs.values() if run.state not in path.parents),
     )
 
 
@@ -110,7 +112,7 @@ def plan_lines(plan: list[PlannedStage]) -> Iterator[str]:
     """The plan for people: one line a stage, and the sum."""
     width = max((len(stage.stage) for stage in plan), default=0)
     for stage in plan:
-        target = ", ".join(stage.writes) or ("the lake" if stage.stage.endswith("/deltas") else "")
+        target = ", ".join(stage.delivers) or ("the lake" if stage.stage.endswith("/deltas") else "")
         words = f"{stage.plan:<4}  {stage.stage:<{width}}  {stage.why}" + (f" -> {target}" if target else "")
         yield words.rstrip()
     to_run = [stage for stage in plan if stage.plan == "run"]

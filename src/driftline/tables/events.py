@@ -122,8 +122,8 @@ def column_stats_event(compared: Comparison, stats: Stats, changes: Mapping[str,
 
 
 def changes_by_column(compared: Comparison, changes: Mapping[str, int]) -> dict[str, int]:
-    """How often each compared column changed, by the names that rules use: B's; `changes` by A's."""
-    return {column.b: changes.get(column.a, 0) for column in compared.columns}
+    """How often each compared column changed, also where it never did; by A's names, which rules use too."""
+    return {column.a: changes.get(column.a, 0) for column in compared.columns}
 
 
 def count_changes(events: Sequence[Event]) -> Counter[str]:

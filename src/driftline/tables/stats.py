@@ -31,7 +31,7 @@ class Stats:
     columns_differ: bool = False  # columns came or went: a difference even where no row is one
     shows_skipped: bool = False
     shows_dropped: bool = False
-    columns: Mapping[str, int] = field(default_factory=dict, compare=False)  # how often each one changed, by B's names
+    columns: Mapping[str, int] = field(default_factory=dict, compare=False)  # how often each one changed, by A's names
 
     @property
     def compared(self) -> int:
