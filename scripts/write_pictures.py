@@ -66,13 +66,13 @@ def main() -> None:
         screenshot(review(Path(scratch)).as_uri(), PICTURES / "review.png", scratch)
         with console_result(Path(scratch, "console"), folder) as address:
             screenshot(address, PICTURES / "console.png", scratch)
-        screenshot(nights(Path(scratch, "retail")).as_uri(), PICTURES / "pipeline.png", scratch)
+        screenshot(nights(Path(scratch, "retail")).as_uri(), PICTURES / "pipeline.png", scratch, 900)
 
 
 def nights(folder: Path) -> Path:
     """The page of the retail example's pipeline, after three nights."""
     retail = ROOT / "examples" / "retail"
-    subprocess.run([sys.executable, str(retail / "make_data.py"), str(folder), "--rows", "20000"], check=True)
+    subprocess.run([sys.executable, str(retail / "make_data.py"), str(folder), "--rows", "3000"], check=True)
     shutil.copy(retail / "retail.toml", folder)
     shutil.copy(retail / "api" / "schema.yaml", folder / "api")
     later = [
@@ -146,9 +146,9 @@ def console_result(place: Path, tables: Path) -> Iterator[str]:
         server.terminate()
 
 
-def screenshot(address: str, target: Path, scratch: str) -> None:
+def screenshot(address: str, target: Path, scratch: str, height: int = 640) -> None:
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={scratch}/profile"]
-    flags += ["--window-size=1280,640", f"--screenshot={target}"]
+    flags += [f"--window-size=1280,{height}", f"--screenshot={target}"]
     subprocess.run([str(CHROMIUM), *flags, address], check=True, capture_output=True, timeout=120)
 
 

@@ -71,7 +71,7 @@ def test_the_page_of_a_run(shop: Path, capfd: pytest.CaptureFixture[str]) -> Non
     assert run_command(driftline, ["pipeline", "report", str(shop), "-o", str(target)]) == 0
     page = target.read_text()
     assert "http" not in page  # one file, no network
-    boxes = re.findall(r'<g class="box (\w+)">', page)
+    boxes = re.findall(r'<g class="step (\w+)">', page)
     assert boxes.count("kept") + boxes.count("done") == len(run_report(load(shop)).stages)
     assert '<a href="../out/customers-2026-03-04.jsonl">' in page
     assert (target.parent / "../out/customers-2026-03-04.jsonl").exists()

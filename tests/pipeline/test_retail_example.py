@@ -30,7 +30,7 @@ def test_the_story_ends_with_day_three(tmp_path: Path) -> None:
     assert "warning: orders/2026-03-02/diff: changed(status) > 2% (measured " in first.stderr
     assert "note: stock/2026-03-03/check: the snapshot agrees with the lake, 0 differences" in first.stderr
     assert "3 changed of 200" in first.stdout  # prices that differ by more than their rounding
-    assert '<g class="box done">' in (tmp_path / "retail/out/report.html").read_text()
+    assert '<g class="step done">' in (tmp_path / "retail/out/report.html").read_text()
     again = tell(tmp_path / "retail")
     assert again.returncode == 0, again.stderr
     assert "(auto), nothing to do\n" in again.stdout

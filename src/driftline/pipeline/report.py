@@ -209,16 +209,27 @@ def _places(stages: Sequence[Run]) -> dict[str, tuple[int, int]]:
             (columns[need] + 1 for need in stage.get("needs", ()) if need in columns), default=0
         )
     places: dict[str, tuple[int, int]] = {}
+    behind = _behind(stages)
     top = 0
     for flow in dict.fromkeys(stage["stage"].partition("/")[0] for stage in stages):
         own = [stage["stage"] for stage in stages if stage["stage"].partition("/")[0] == flow]
         filled: dict[int, int] = {}
-        for name in own:
+        for name in sorted(own, key=lambda name: -behind[name]):  # long ways straight on, what ends soon below them
             row = filled.get(columns[name], 0)
             filled[columns[name]] = row + 1
             places[name] = columns[name], top + row
         top += max(filled.values())
     return places
+
+
+def _behind(stages: Sequence[Run]) -> dict[str, int]:
+    """How many stages follow one, on the longest way."""
+    found = dict.fromkeys((stage["stage"] for stage in stages), 0)
+    for stage in reversed(stages):
+        for need in stage.get("needs", ()):
+            if need in found:
+                found[need] = max(found[need], found[stage["stage"]] + 1)
+    return found
 
 
 def _past(run: Run) -> PastRun:

@@ -12,7 +12,7 @@ from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.report import PastRun, ReportStage, RunReport
 from driftline.sinks.pages import page_bytes
 
-BOX_WIDTH, BOX_HEIGHT = 186, 58
+BOX_WIDTH, BOX_HEIGHT = 214, 58
 _GAP_X, _GAP_Y, _MARGIN = 42, 16, 12
 _CHART_WIDTH, _CHART_HEIGHT, _MOST_BARS = 420, 64, 30
 _CHANGES = ("changed", "added", "removed")
@@ -40,6 +40,7 @@ class Graph:
     height: int
     boxes: tuple[tuple[int, int, ReportStage], ...]
     arrows: tuple[str, ...]
+    box_width: int = BOX_WIDTH
 
     @classmethod
     def of(cls, stages: list[ReportStage]) -> Graph:
