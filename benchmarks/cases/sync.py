@@ -135,8 +135,8 @@ def _hot_row(full: bool) -> list[Row]:
 
     from driftline.deltas import ColumnDelta, RowDelta
     from driftline.gateway.auth import Caller
+    from driftline.gateway.pull import LogReader
     from driftline.gateway.push import parse_push
-    from driftline.gateway.reading import LogReader
     from driftline.gateway.row_index import RowIndex
     from driftline.gateway.rules import parse_rules
     from driftline.gateway.sqlite_log import SqliteLog

@@ -26,8 +26,8 @@ from driftline.gateway.flush import Flusher
 from driftline.gateway.importing import import_foreign
 from driftline.gateway.lake_store import LakeStore
 from driftline.gateway.log import Appended
+from driftline.gateway.pull import LogReader
 from driftline.gateway.push import parse_push
-from driftline.gateway.reading import LogReader
 from driftline.gateway.row_index import RowIndex
 from driftline.gateway.rules import NO_RULES, SyncRules
 from driftline.gateway.snapshot import Request, Snapshots

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from driftline.gateway.auth import Caller
-from driftline.gateway.pull import Page
+from driftline.gateway.pull import LogReader, Page
 from driftline.gateway.push import parse_push
-from driftline.gateway.reading import LogReader
 from driftline.gateway.row_index import RowIndex
 from driftline.gateway.rules import parse_rules
 from driftline.gateway.sqlite_log import SqliteLog

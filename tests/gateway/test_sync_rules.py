@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.client.folds import fold_from_plain, fold_to_plain
 from driftline.deltas import ColumnDelta, RowDelta, merge
-from driftline.deltas.merging import RowFold, fold_rows, join_folds
+from driftline.deltas.merging import RowFold, fold_from_plain, fold_rows, fold_to_plain, join_folds
 from driftline.errors import GatewayError
 from driftline.gateway.auth import Caller
 from driftline.gateway.log import Appended

@@ -12,7 +12,7 @@ from driftline.deltas import RowDelta
 from driftline.lake import early_fold
 from driftline.lake.fold import Folded, fold
 from driftline.lake.rows import encode_deltas
-from driftline.lake.stamped import stamp_deltas
+from driftline.lake.stamps import stamp_deltas
 from lake_support import SCHEMA, delta, row_deltas
 
 FULL = {"title": "x", "Unit Price": 1, "done": True, "tags (all)": []}

@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +19,10 @@ from driftline.lake import Lake, compact, flush, flush_envelopes, materialize, r
 from driftline.lake.delta_tables import files_of, load
 from driftline.lake.state import all_deltas, state_rows
 from lake_support import SCHEMA, delta, load_lake
+from s3_server import s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytest.importorskip("moto.server", reason="needs moto with flask, dev dependencies")
-boto3 = pytest.importorskip("boto3", reason="needs moto with flask, dev dependencies")
 
 BUCKET = "lakes"
 BATCHES = [
@@ -42,45 +36,8 @@ EVERYTHING = [each for batch in BATCHES for each in batch]
 @pytest.fixture(scope="module")
 def store() -> Iterator[tuple[Any, dict[str, str]]]:
     """A client of the server and the options that a lake needs to reach it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    # A process of its own: calls into the store hold this interpreter while they wait for the answer.
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    options = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-    }
-    client = boto3.client(
-        "s3",
-        endpoint_url=options["AWS_ENDPOINT_URL"],
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-    )
-    try:
-        _await_port(port)
-        client.create_bucket(Bucket=BUCKET)
-        yield client, options
-    finally:
-        server.kill()
-        server.wait()
-
-
-def _await_port(port: int) -> None:
-    for _ in range(300):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    pytest.fail("moto's server did not start")
+    with s3_server(BUCKET) as (client, settings):
+        yield client, {**settings, "AWS_ALLOW_HTTP": "true"}
 
 
 @pytest.fixture
@@ -109,8 +66,8 @@ def test_everything_works_as_on_a_disk(lake: Lake, tmp_path: Path) -> None:
     assert before - after
     assert lake.tables() == ["todos"]
     assert sorted(all_deltas(lake, "todos"), key=lambda each: each.hlc) == EVERYTHING
-    for moment in (10, 110, 400):
-        assert dict(state_rows(lake, "todos", as_of=moment)) == replay(EVERYTHING, as_of=moment)
+    for hlc in (10, 110, 400):
+        assert dict(state_rows(lake, "todos", as_of=hlc)) == replay(EVERYTHING, as_of=hlc)
     assert len(vacuum(lake, "todos", hours=0)) > 1
     assert verify(lake, "todos", oracle=True).is_proved
     assert written(lake) == written(load_lake(tmp_path, BATCHES))

@@ -139,11 +139,11 @@ def test_the_state_directory_may_be_lost_and_the_lake_restored(tmp_path: Path) -
 
 
 def test_midnight_still_belongs_to_the_day_before(tmp_path: Path) -> None:
-    from driftline.lake.moments import parse_moment
     from driftline.lake.state import state_rows
+    from driftline.lake.timestamps import parse_timestamp
 
     run(write(tmp_path, d1="id,name 1,a", d2="id,name 1,b"))
-    rows = dict(state_rows(Lake(tmp_path / "lake"), "t", as_of=parse_moment("2026-03-02T00:00:00Z")))
+    rows = dict(state_rows(Lake(tmp_path / "lake"), "t", as_of=parse_timestamp("2026-03-02T00:00:00Z")))
     assert rows["1"]["name"] == "a"
 
 

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from driftline.client.folds import fold_from_plain, fold_to_plain
 from driftline.client.follower import Follower
 from driftline.client.syncing import Connection, SyncReport, sync
 from driftline.deltas import Clock, RowDelta, extract
-from driftline.deltas.merging import RowFold, RowKey, RowState
+from driftline.deltas.merging import RowFold, RowKey, RowState, fold_from_plain, fold_to_plain
 from driftline.deltas.wire import check_value
 from driftline.errors import InputError
 
@@ -211,7 +210,7 @@ class Store:
             self._fold_in(deltas, "incoming")
 
     def end_snapshot(self, cursor: str, server_hlc: int) -> list[Change]:
-        """Put the snapshot in the place of all confirmed rows, in one step; what waits in the queue stays."""
+        """Replace all confirmed rows by the snapshot, in one step; what waits in the queue stays."""
         differing = (
             "SELECT name, row_id FROM (SELECT * FROM confirmed UNION ALL SELECT * FROM incoming)"
             " GROUP BY name, row_id HAVING count(*) < 2 OR min(fold) <> max(fold)"

@@ -43,7 +43,7 @@ def from_events(
     `start` is the first timestamp, the next ones count up from it, so that a rerun makes the same deltas; a `Clock`
     gives live ones, an iterator whatever it holds.
     """
-    moments = _moments(start)
+    timestamps = _timestamps(start)
     for event in events:
         if event.get("type") in _FRAME:
             continue
@@ -55,7 +55,7 @@ def from_events(
                 table=table,
                 row_id=row_id_of(event),
                 client_id=client_id,
-                hlc=next(moments),
+                hlc=next(timestamps),
                 schema=schema,
             )
             if delta is not None:
@@ -91,7 +91,7 @@ def _versions(event: Event) -> tuple[Row | None, Row | None]:
     return _VERSIONS[kind](event)
 
 
-def _moments(start: int | Clock | Iterator[int]) -> Iterator[int]:
+def _timestamps(start: int | Clock | Iterator[int]) -> Iterator[int]:
     # Adding one carries a full counter into the wall clock, as the clock itself does.
     if isinstance(start, int):
         return count(start)

@@ -46,8 +46,8 @@ def hash_input(client_id: str, hlc: int | str, table: str, row_id: str, columns_
 def canonical_json_of(client_id: str, hlc: int | str, table: str, row_id: str, columns_json: str) -> bytes:
     """The hash input by the general rule alone."""
     names = map(canonical_json, (client_id, str(hlc), row_id, table))
-    client, moment, row, place = names
-    text = f'{{"clientId":{client},"columns":{columns_json},"hlc":{moment},"rowId":{row},"table":{place}}}'
+    client, hlc, row, table = names
+    text = f'{{"clientId":{client},"columns":{columns_json},"hlc":{hlc},"rowId":{row},"table":{table}}}'
     return text.encode()
 
 

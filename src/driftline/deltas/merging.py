@@ -18,6 +18,9 @@ RowKey = tuple[str, str]
 # hlc, client id in UTF-16 order, delta id, whether it is a DELETE (which comes last): the order of replay
 Stamp = tuple[int, bytes, str, bool]
 
+# The first digits of a delta's id tell apart what hlc and client do not; the lake keeps no more of it either.
+_ID_DIGITS = 16
+
 
 @dataclass(frozen=True, slots=True)
 class RowState:
@@ -97,7 +100,7 @@ def join_folds(folds: dict[RowKey, RowFold], more: Mapping[RowKey, RowFold]) -> 
 
 
 def stamp_of(delta: RowDelta) -> Stamp:
-    """The place of a delta in the order of replay."""
+    """Where a delta stands in the order of replay."""
     return delta.hlc, _client_order(delta.client_id), delta.delta_id, delta.op == "DELETE"
 
 
@@ -110,3 +113,56 @@ def _later(one: Stamp | None, other: Stamp | None) -> Stamp | None:
     if one is None or other is None:
         return one or other
     return max(one, other)
+
+
+def fold_to_plain(fold: RowFold) -> dict[str, Any]:
+    """A row's state as JSON data, as snapshot lines have it (gateway §8): each stamp once, greatest first.
+
+    >>> from driftline.deltas import extract
+    >>> fold = RowFold()
+    >>> fold.add(extract(None, {"x": 1}, table="t", row_id="r", client_id="a", hlc=5))
+    >>> plain = fold_to_plain(fold)
+    >>> plain["columns"], plain["by"], plain["live"], plain["stamps"][0][:2]
+    ({'x': 1}, {'x': 0}, 0, ['5', 'a'])
+    >>> fold_to_plain(fold_from_plain(plain)) == plain
+    True
+    """
+    state = fold.state()
+    by = {name: _short(fold.columns[name][0]) for name in state.columns}
+    written = None if fold.written is None or not state.live else _short(fold.written)
+    deleted = None if fold.deleted is None else _short(fold.deleted)
+    stamps = sorted({stamp for stamp in (*by.values(), written, deleted) if stamp is not None}, reverse=True)
+    index = {stamp: number for number, stamp in enumerate(stamps)}
+    plain: dict[str, Any] = {"stamps": [_plain_stamp(stamp) for stamp in stamps]}
+    if written is not None:
+        used = {name: index[stamp] for name, stamp in by.items()}
+        plain = {"columns": state.columns, **plain, "by": used, "live": index[written]}
+    return plain if deleted is None else {**plain, "deleted": index[deleted]}
+
+
+def fold_from_plain(plain: Mapping[str, Any]) -> RowFold:
+    """The fold of a snapshot line, ready to take more deltas, also older ones."""
+    stamps = plain["stamps"]
+    columns = {
+        name: (_stamp(stamps[plain["by"][name]], is_delete=False), value)
+        for name, value in plain.get("columns", {}).items()
+    }
+    live, deleted = plain.get("live"), plain.get("deleted")
+    return RowFold(
+        columns,
+        None if live is None else _stamp(stamps[live], is_delete=False),
+        None if deleted is None else _stamp(stamps[deleted], is_delete=True),
+    )
+
+
+def _short(stamp: Stamp) -> Stamp:
+    """A stamp as the lake keeps it, so that a delta has one stamp wherever it was read."""
+    return stamp[0], stamp[1], stamp[2][:_ID_DIGITS], stamp[3]
+
+
+def _plain_stamp(stamp: Stamp) -> list[str]:
+    return [str(stamp[0]), stamp[1].decode("utf-16-be", "surrogatepass"), stamp[2]]
+
+
+def _stamp(plain: list[str], *, is_delete: bool) -> Stamp:
+    return int(plain[0]), utf16_sort_key(plain[1]), plain[2], is_delete

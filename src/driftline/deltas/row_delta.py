@@ -25,7 +25,7 @@ OPS = ("INSERT", "UPDATE", "DELETE")
 
 
 class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """One INSERT, UPDATE or DELETE of one row by one client at one moment."""
+    """One INSERT, UPDATE or DELETE of one row by one client at one timestamp."""
 
     op: Op
     table: str

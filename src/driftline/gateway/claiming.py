@@ -100,16 +100,16 @@ class LakeTie:
 
     def _set_back_by(self, identity: Identity, starting: bool) -> str | None:
         """What shows that the log was set back, if anything does."""
-        mark = self.store.mark(identity.log_id)
-        if mark is None:
+        position = self.store.position(identity.log_id)
+        if position is None:
             return None
-        if mark.sequence > self.log.flush_progress().flushing:
-            return self._ahead(mark.sequence)
-        here = self.log.arrival_at(mark.sequence)
-        if mark.arrival is not None and here is not None and here != mark.arrival:
-            return f"the lake holds another record {mark.sequence} of this log"
-        if mark.arrival is None and starting and self._has_strangers(identity, mark.sequence):
-            return f"the lake holds other records up to {mark.sequence} of this log"
+        if position.sequence > self.log.flush_progress().flushing:
+            return self._ahead(position.sequence)
+        here = self.log.arrival_at(position.sequence)
+        if position.arrival is not None and here is not None and here != position.arrival:
+            return f"the lake holds another record {position.sequence} of this log"
+        if position.arrival is None and starting and self._has_strangers(identity, position.sequence):
+            return f"the lake holds other records up to {position.sequence} of this log"
         return None
 
     def _has_strangers(self, identity: Identity, sequence: int) -> bool:
@@ -139,8 +139,8 @@ class LakeTie:
         log_id, _, text = (self.log.document(IN_LAKE) or b"").decode().partition(":")
         if log_id != identity.log_id:
             return Standing()
-        mark = self.store.mark(log_id)
-        held = 0 if mark is None else mark.sequence
+        position = self.store.position(log_id)
+        held = 0 if position is None else position.sequence
         if held >= int(text):
             return Standing()
         again = max(held, self.log.bounds().pruned)

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from driftline.errors import DriftlineError, GatewayError
 from driftline.gateway.auth import Caller
 from driftline.gateway.log import DeltaLog
-from driftline.gateway.pull import Page
-from driftline.gateway.reading import LogReader
+from driftline.gateway.pull import LogReader, Page
 from driftline.gateway.rules import SyncRules
 from driftline.serving.errors import error_body, public_error
 from driftline.serving.frame import refetch_members

@@ -16,7 +16,7 @@ from driftline.errors import DriftlineError, LakeError
 if TYPE_CHECKING:
     from driftline.lake.arrivals import ForeignFiles
     from driftline.lake.flushing import FlushResult, LogRange
-    from driftline.lake.gateways import Claim, LogMark
+    from driftline.lake.gateways import Claim, LogPosition
     from driftline.lake.layout import Lake
 
 # The lake's libraries are large: a gateway that has not flushed yet does without them.
@@ -52,18 +52,18 @@ class LakeStore:
             return claim_of(self.lake, gateway)
 
     def take_claim(self, gateway: str, claim: Claim, before: Claim | None) -> bool:
-        """Put a claim in the place of another one; False if that one is not there any more."""
+        """Replace a claim by another one; False if that one is not there any more."""
         from driftline.lake.gateways import take_claim
 
         with _lake_errors():
             return take_claim(self.lake, gateway, claim, before)
 
-    def mark(self, log_id: str) -> LogMark | None:
+    def position(self, log_id: str) -> LogPosition | None:
         """How far a log has come in the lake."""
-        from driftline.lake.gateways import log_mark
+        from driftline.lake.gateways import log_position
 
         with _lake_errors():
-            return log_mark(self.lake, log_id)
+            return log_position(self.lake, log_id)
 
     def unnamed_sequence(self, gateway: str) -> int | None:
         """How far a log of the first version has come, which the lake knew by the gateway's name."""

@@ -23,7 +23,7 @@ from driftline.deltas.clock import Clock, check_drift, physical_ms
 from driftline.deltas.merging import RowKey
 from driftline.errors import DriftlineError, InputError
 from driftline.gateway import postgres_sql
-from driftline.gateway.appending import check_horizon, fresh_positions, new_tables, unknown_entries
+from driftline.gateway.base_log import BaseLog, check_horizon, fresh_positions, new_tables, unknown_entries
 from driftline.gateway.log import (
     Appended,
     Entry,
@@ -36,7 +36,6 @@ from driftline.gateway.log import (
     Waiting,
     unavailable,
 )
-from driftline.gateway.log_numbers import NumberedLog
 
 _CHANNEL = "driftline"
 _COUNTED = 1_000_000
@@ -51,7 +50,7 @@ class _Held:
     losses: int
 
 
-class PostgresLog(NumberedLog):
+class PostgresLog(BaseLog):
     """A `DeltaLog` in a database that several processes and hosts share."""
 
     _poll_seconds = 1.0  # a notification can be lost with its connection
@@ -205,15 +204,15 @@ class PostgresLog(NumberedLog):
         """Rewrite or remove (None) a document and raise numbers, in one transaction."""
         with self.writing() as db:
             head = self._locked_head(db)
-            place = (self._gateway, name)
-            row = db.execute("SELECT body FROM driftline_documents WHERE gateway = %s AND name = %s", place).fetchone()
+            key = (self._gateway, name)
+            row = db.execute("SELECT body FROM driftline_documents WHERE gateway = %s AND name = %s", key).fetchone()
             before = None if row is None else bytes(row["body"])
             body = change(before)
             if body == before and not bumped:
                 return
-            db.execute("DELETE FROM driftline_documents WHERE gateway = %s AND name = %s", place)
+            db.execute("DELETE FROM driftline_documents WHERE gateway = %s AND name = %s", key)
             if body is not None:
-                db.execute("INSERT INTO driftline_documents VALUES (%s, %s, %s)", (*place, body))
+                db.execute("INSERT INTO driftline_documents VALUES (%s, %s, %s)", (*key, body))
             self._set(db, **{each: head[each] + 1 for each in bumped})
 
     # --- rows -----------------------------------------------------------------------------------------------------

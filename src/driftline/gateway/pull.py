@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from driftline.deltas.wire import hlc_from_wire
 from driftline.errors import GatewayError
-from driftline.gateway.cursor import NO_VIEW, Cursor, decode_cursor, must_refetch
+from driftline.gateway.auth import Caller
+from driftline.gateway.cursor import NO_VIEW, Cursor, decode_cursor, must_refetch, naming_snapshot
 from driftline.gateway.log import DeltaLog, Record
+from driftline.gateway.row_index import RowIndex
+from driftline.gateway.rules import SyncRules
 from driftline.gateway.views import View
 
 DEFAULT_LIMIT = 100
@@ -119,3 +122,48 @@ def _read_range(log: DeltaLog, after: int, upto: int, since: int, most: int) -> 
         after = records[-1].seq
         is_small = sum(len(record.body) for record in records) < _SMALL_BYTES
         count = min(count * 8, _MANY, most) if is_small else _FEW
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a caller may see at the moment; None as rules is everything."""
+
+    rules: SyncRules | None
+    rules_number: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogReader:
+    """Pages of the log for callers."""
+
+    log: DeltaLog
+    index: RowIndex
+    gateway: str
+    current_rules: Callable[[], tuple[SyncRules | None, int]]
+
+    def sight(self, caller: Caller, query: Mapping[str, str], current: tuple[SyncRules | None, int]) -> Sight:
+        """What a caller may see with these parameters under the current rules."""
+        rules, number = current
+        if rules is None or caller.is_admin:
+            return Sight(None, number, NO_VIEW)
+        return Sight(rules, number, rules.view_digest(caller.claims, parameters_of(query)))
+
+    def page(self, caller: Caller, query: Mapping[str, str]) -> Page:
+        """One page from the query's cursor or since on."""
+        with naming_snapshot(self.gateway):
+            return self._page(caller, query)
+
+    def _page(self, caller: Caller, query: Mapping[str, str]) -> Page:
+        limit, sight = limit_of(query), self.sight(caller, query, self.current_rules())
+        start = start_of(query, self.log, sight.rules_number, sight.digest)
+        if sight.rules is None:
+            return read_page(self.log, start, limit)
+        upto = self.index.catch_up(sight.rules, sight.rules_number)
+        view = View(
+            self.index, sight.rules, caller.claims, self.gateway, parameters_of(query), rules_number=sight.rules_number
+        )
+        try:
+            return read_page(self.log, start, limit, view, upto)
+        finally:
+            view.close()

@@ -26,9 +26,8 @@ from driftline.gateway.flush import FlushReport, FlushTimer
 from driftline.gateway.group_commit import GroupCommit
 from driftline.gateway.lake_process import REFRESHED, LakeProcess, SnapshotProcesses
 from driftline.gateway.log import Appended, DeltaLog, Entry
-from driftline.gateway.pull import Page, limit_of, parameters_of
+from driftline.gateway.pull import LogReader, Page, limit_of, parameters_of
 from driftline.gateway.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
-from driftline.gateway.reading import LogReader
 from driftline.gateway.row_index import RowIndex
 from driftline.gateway.rules import NO_RULES, SyncRules, parse_rules
 from driftline.gateway.settings import GatewaySettings, authenticator

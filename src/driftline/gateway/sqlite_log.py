@@ -20,7 +20,7 @@ import apsw
 from driftline.deltas.clock import Clock, check_drift, physical_ms
 from driftline.deltas.merging import RowKey
 from driftline.errors import DriftlineError, InputError
-from driftline.gateway.appending import check_horizon, fresh_positions, new_tables, unknown_entries
+from driftline.gateway.base_log import BaseLog, check_horizon, fresh_positions, new_tables, unknown_entries
 from driftline.gateway.log import (
     Appended,
     Entry,
@@ -33,7 +33,6 @@ from driftline.gateway.log import (
     Waiting,
     unavailable,
 )
-from driftline.gateway.log_numbers import NumberedLog
 from driftline.gateway.sqlite_schema import prepare, version_rows
 
 _SPAN_BITS = 12  # 4096 records share one "greatest hlc", so that `since` skips what is older
@@ -43,7 +42,7 @@ _COUNTED = 1_000_000  # deltas whose size is added up; more than that is more th
 _COUNTER_OF: dict[Numbered, str] = {"config": "config", "rules": "rules_number"}
 
 
-class SqliteLog(NumberedLog):
+class SqliteLog(BaseLog):
     """A `DeltaLog` in a file, with the gateway's clock and small documents beside it."""
 
     _poll_seconds = 0.1

@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.canonical import utf16_sort_key, utf16_sorted
+from driftline.canonical import utf16_sort_key
 from driftline.deltas import ColumnSchema
-from driftline.deltas.merging import RowFold, Stamp
+from driftline.deltas.merging import RowFold, Stamp, fold_to_plain
 from driftline.errors import LakeError
 from driftline.lake.columns import ROW_ID, STAMPS, base_file_schema, escape_name
 from driftline.lake.delta_tables import load
@@ -85,25 +85,8 @@ def row_records(rows: Any, table: str, columns: Sequence[ColumnSchema]) -> Itera
 
 
 def record_of(table: str, row_id: str, fold: RowFold) -> dict[str, Any]:
-    """A row with its distinct stamps, greatest first; `by` says which one set a column."""
-    fold = _shortened(fold)
-    state = fold.state()
-    if not state.live:
-        stamps = [] if fold.deleted is None else [fold.deleted]
-        return {"table": table, "rowId": row_id, "stamps": [_plain(each) for each in stamps], "deleted": 0}
-    named = {name: fold.columns[name][0] for name in state.columns}
-    used = {*named.values(), *(each for each in (fold.written, fold.deleted) if each is not None)}
-    stamps = sorted(used, reverse=True)
-    place = {stamp: number for number, stamp in enumerate(stamps)}
-    record = {
-        "table": table,
-        "rowId": row_id,
-        "columns": state.columns,
-        "stamps": [_plain(each) for each in stamps],
-        "by": {name: place[named[name]] for name in utf16_sorted(named)},
-        "live": place[fold.written or stamps[0]],
-    }
-    return record if fold.deleted is None else {**record, "deleted": place[fold.deleted]}
+    """A row as a line of a snapshot."""
+    return {"table": table, "rowId": row_id, **fold_to_plain(fold)}
 
 
 def watched_values(rows: Any, columns: Sequence[ColumnSchema], names: Sequence[str]) -> Iterator[dict[str, Any] | None]:
@@ -119,23 +102,13 @@ def watched_values(rows: Any, columns: Sequence[ColumnSchema], names: Sequence[s
         )
         for column in chosen
     }
-    for place, text in enumerate(rows[JOINED].to_pylist()):
+    for index, text in enumerate(rows[JOINED].to_pylist()):
         if text is not None:
             yield json.loads(text).get("columns")
-        elif not living[place]:
+        elif not living[index]:
             yield None
         else:
-            yield {name: read(held[place]) for name, (is_set, held, read) in values.items() if is_set[place]}
-
-
-def _shortened(fold: RowFold) -> RowFold:
-    """A fold with stamps as the lake keeps them, so that the same delta has the same stamp wherever it was read."""
-
-    def short(stamp: Stamp | None) -> Stamp | None:
-        return None if stamp is None else (stamp[0], stamp[1], stamp[2][:_MARK_DIGITS], stamp[3])
-
-    columns = {name: (short(stamp) or stamp, value) for name, (stamp, value) in fold.columns.items()}
-    return RowFold(columns, short(fold.written), short(fold.deleted))
+            yield {name: read(held[index]) for name, (is_set, held, read) in values.items() if is_set[index]}
 
 
 def _folded(lake: Lake, table: str, version: int) -> tuple[tuple[ColumnSchema, ...], Iterator[Any]]:
@@ -226,7 +199,3 @@ def _optional(plain: Mapping[str, Any] | None, is_delete: bool) -> Stamp | None:
 
 def _stamp(plain: Mapping[str, Any], is_delete: bool) -> Stamp:
     return plain["hlc"], utf16_sort_key(plain["client"]), f"{plain['mark'] + _SIGN:016x}", is_delete
-
-
-def _plain(stamp: Stamp) -> list[Any]:
-    return [str(stamp[0]), stamp[1].decode("utf-16-be"), stamp[2][:_MARK_DIGITS]]

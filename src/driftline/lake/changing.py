@@ -1,4 +1,4 @@
-"""The net change between two moments: as table-diff events, or as the deltas that still matter.
+"""The net change between two timestamps: as table-diff events, a SQLite changeset, or the deltas that still matter.
 
 The window is every hlc after `since` up to and including `until`. Events compare the state at both ends, an absent
 column reading as null. Deltas are the originals of the window that win something: merged into the state at `since`
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,8 +18,9 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.canonical import utf16_sort_key
-from driftline.deltas import RowDelta
+from driftline.canonical import canonical_json, utf16_sort_key
+from driftline.changesets import Changeset, Table
+from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import OptionError
 from driftline.files import explain_io_errors
 from driftline.lake.columns import META_COLUMNS, ROW_ID, delta_file_schema
@@ -27,13 +29,22 @@ from driftline.lake.fold import fold, useful
 from driftline.lake.kernels import RangeInput, Result
 from driftline.lake.layout import Lake, attempt_token
 from driftline.lake.local_engine import run_locally
-from driftline.lake.materializing import part_folder
+from driftline.lake.materializing import SQL_TYPES, part_folder
 from driftline.lake.planning import FoldPlan, plan_fold
+from driftline.lake.registry import required
 from driftline.lake.rows import decode_deltas, decode_state
 from driftline.progress import Tracker
 
 KINDS = ("events", "deltas")
+CHANGESET = "changeset"
+
 _COUNTED = ("added", "removed", "changed", "unchanged", "deltas")
+_SQL_VALUES: dict[str, Callable[[Any], Any]] = {
+    "string": lambda value: value,
+    "number": float,
+    "boolean": int,
+    "json": canonical_json,
+}
 
 Row = dict[str, Any]
 
@@ -213,3 +224,46 @@ def _line(value: Row) -> bytes:
 
 def _row_then_stamp(delta: RowDelta) -> tuple[str, int, bytes, str]:
     return delta.row_id, delta.hlc, utf16_sort_key(delta.client_id), delta.delta_id
+
+
+def write_changes(
+    lake: Lake, table: str, out: BinaryIO, *, since: int, until: int, kind: str = "events", **options: Any
+) -> ChangeCounts:
+    """Write the changes of (since, until] as events, deltas or a changeset."""
+    if kind != CHANGESET:
+        return changes(lake, table, out, since=since, until=until, kind=kind, **options)
+    with tempfile.TemporaryFile() as events:
+        counts = changes(lake, table, events, since=since, until=until, kind="events", **options)
+        events.seek(0)
+        changeset_of_events(required(lake, table), map(json.loads, events)).write_to(out)
+    return counts
+
+
+def changeset_of_events(schema: TableSchema, events: Iterable[Mapping[str, Any]]) -> Changeset:
+    """Data events of a window as a changeset: the row id is the key unless the schema names key columns."""
+    table = sqlite_table(schema)
+    changeset = Changeset()
+    for event in events:
+        if event["type"] == "added":
+            changeset.insert(table, _sql_row(schema, event["row"]))
+        elif event["type"] == "removed":
+            changeset.delete(table, _sql_row(schema, event["row"]))
+        elif event["type"] == "changed":
+            changeset.update(table, _sql_row(schema, event["before"]), _sql_row(schema, event["after"]))
+    return changeset
+
+
+def sqlite_table(schema: TableSchema) -> Table:
+    """The SQLite table of a schema, as `materialize --format sqlite` makes it."""
+    columns = [(column.name, SQL_TYPES[column.type]) for column in schema.columns]
+    if schema.key:
+        return Table(schema.table, columns, schema.key)
+    return Table(schema.table, [(ROW_ID, "TEXT"), *columns], [ROW_ID])
+
+
+def _sql_row(schema: TableSchema, row: Mapping[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {} if schema.key else {ROW_ID: row[ROW_ID]}
+    for column in schema.columns:
+        value = row[column.name]
+        values[column.name] = None if value is None else _SQL_VALUES[column.type](value)
+    return values

@@ -71,8 +71,8 @@ def fold_schema(columns: Sequence[ColumnSchema]) -> Any:
     """Delta files as a fold reads them: the few operations and clients stay encoded."""
     schema = delta_file_schema(columns)
     for name in ("_op", "_client_id"):
-        place = schema.get_field_index(name)
-        schema = schema.set(place, pa.field(name, pa.dictionary(pa.int32(), pa.string()), nullable=False))
+        index = schema.get_field_index(name)
+        schema = schema.set(index, pa.field(name, pa.dictionary(pa.int32(), pa.string()), nullable=False))
     return schema
 
 

@@ -7,14 +7,16 @@ the commit of `state` leaves that behind `base`, which the next run mends.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from driftline.errors import LakeError
-from driftline.lake.columns import base_file_schema, deletes_file_schema
+from driftline.lake.columns import base_file_schema, deletes_file_schema, delta_file_schema
 from driftline.lake.delta_tables import (
     MAX_TRIES,
     Commit,
@@ -28,13 +30,20 @@ from driftline.lake.delta_tables import (
 )
 from driftline.lake.flushing import flush_envelopes
 from driftline.lake.kernels import RangeInput, RangeJob, Result, fold_range
-from driftline.lake.layout import Lake, Part, attempt_token, relative
+from driftline.lake.layout import Lake, Part, attempt_token, merged_file_name, relative
 from driftline.lake.local_engine import run_locally
-from driftline.lake.parquet_files import DataFile, write_file
+from driftline.lake.parquet_files import DataFile, read_file, write_file
 from driftline.lake.planning import TARGET_FILE_BYTES, FoldPlan, plan_fold
 from driftline.lake.ranges import ROWS_PER_RANGE
-from driftline.lake.small_files import merge_small_files
-from driftline.lake.snapshots import FOLDED_DELTAS, FOLDED_GENERATION, GREATEST_HLC, PINNED_DELETES, pins_of
+from driftline.lake.registry import every_column
+from driftline.lake.snapshots import (
+    FOLDED_DELTAS,
+    FOLDED_GENERATION,
+    GREATEST_HLC,
+    PINNED_DELETES,
+    newest_snapshot,
+    pins_of,
+)
 from driftline.lake.state_table import follow_base, write_state_file
 from driftline.progress import Tracker
 
@@ -230,3 +239,61 @@ def _without_expired(deletes: Any, horizon: int | None) -> Any:
     if horizon is None:
         return deletes
     return deletes.filter(pc.greater_equal(pc.struct_field(deletes["_deleted"], ["hlc"]), horizon))
+
+
+SMALL_BYTES = 4 << 20
+MIN_FILES = 16  # of one day and gateway, before merging is worth it
+_MERGED_BYTES = 64 << 20
+
+
+def merge_small_files(lake: Lake, table: str, *, small_bytes: int = SMALL_BYTES, min_files: int = MIN_FILES) -> int:
+    """Merge the small folded files of each day and gateway; how many files went away."""
+    gone = 0
+
+    def attempt() -> bool:
+        nonlocal gone
+        deltas_table = load(lake, table, "deltas")
+        snapshot = newest_snapshot(lake, table)
+        pinned = load(lake, table, "deltas", snapshot.deltas_version) if snapshot else None
+        if pinned is None:
+            return True
+        folded = {file.path for file in files_of(pinned)}
+        current = [file for file in files_of(deltas_table) if file.path in folded]
+        groups = [group for group in _groups(current, small_bytes) if len(group) >= min_files]
+        if not groups:
+            return True
+        schema = delta_file_schema(every_column(deltas_table))
+        merged = [_merge(lake, table, group, schema) for group in groups]
+        removes = [file.path for group in groups for file in group]
+        details = {"operation": "merge files"}
+        if not append(deltas_table, Commit(merged, removes, {}, details, data_change=False)):
+            return False
+        gone = len(removes)
+        return True
+
+    retried(attempt, f"merging small files of {table}")
+    return gone
+
+
+def _groups(files: Iterable[DataFile], small_bytes: int) -> list[list[DataFile]]:
+    by_folder: dict[str, list[DataFile]] = defaultdict(list)
+    for file in sorted(files, key=lambda file: file.path):
+        if file.size < small_bytes:
+            by_folder[file.path.rpartition("/")[0]].append(file)
+    groups: list[list[DataFile]] = []
+    for members in by_folder.values():
+        groups.append([])
+        for file in members:
+            if sum(each.size for each in groups[-1]) > _MERGED_BYTES:
+                groups.append([])
+            groups[-1].append(file)
+    return groups
+
+
+def _merge(lake: Lake, table: str, group: list[DataFile], schema: object) -> DataFile:
+    root = relative(table, "deltas")
+    rows = pa.concat_tables([read_file(lake, f"{root}/{file.path}", schema) for file in group]).sort_by("_hlc")
+    low = min(file.min_hlc or 0 for file in group)
+    high = max(file.max_hlc or 0 for file in group)
+    folder = group[0].path.rpartition("/")[0]
+    return write_file(lake, root, merged_file_name(folder, low, high), rows)

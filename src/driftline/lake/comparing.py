@@ -32,9 +32,9 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class CompareStaged:
-    """The job: deltas at `moment` are the snapshot, the ones before it the lake; `writes` is False for a mere look."""
+    """The job: deltas at `timestamp` are the snapshot, those before it the lake; `writes` is False for a mere look."""
 
-    moment: int
+    timestamp: int
     client_id: str
     gateway_id: str
     writes: bool = True
@@ -44,7 +44,7 @@ class CompareStaged:
 
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
         """Compare one range; the result names the file with its differences."""
-        is_staged = pc.equal(given.deltas["hlc"], self.moment)
+        is_staged = pc.equal(given.deltas["hlc"], self.timestamp)
         there = fold(plan.columns, given.deltas.filter(pc.invert(is_staged)), given.base, given.deletes).base
         wanted = fold(plan.columns, given.deltas.filter(is_staged)).base
         rows = difference(plan.columns, there, wanted)
@@ -52,7 +52,7 @@ class CompareStaged:
             return []
         result: Result = {"rows": rows.num_rows, "listed": rows[ROW_ID][:LISTED].to_pylist(), "file": None}
         if self.writes:
-            name = delta_file_name(self.gateway_id, self.moment, self.moment, attempt_token())
+            name = delta_file_name(self.gateway_id, self.timestamp, self.timestamp, attempt_token())
             deltas = self._deltas(plan, rows)
             result["file"] = astuple(write_file(plan.lake, relative(plan.table, "deltas"), name, deltas))
         return [result]
@@ -63,7 +63,7 @@ class CompareStaged:
         schema = delta_file_schema(plan.columns)
         given = {name: rows[name] for name in rows.column_names}
         given["_client_id"] = pa.repeat(self.client_id, count)
-        given["_hlc"] = pa.repeat(pa.scalar(self.moment, pa.int64()), count)
+        given["_hlc"] = pa.repeat(pa.scalar(self.timestamp, pa.int64()), count)
         given["_delta_id"] = pa.repeat("", count)
         deltas = pa.Table.from_arrays([given[name] for name in schema.names], schema=schema)
         ids = delta_ids(plan.table, deltas, plan.columns)
@@ -73,17 +73,17 @@ class CompareStaged:
 def difference(columns: Sequence[ColumnSchema], there: Any, wanted: Any) -> Any:
     """What leads from one state to the other, in the order of row ids: `_op`, `_row_id`, `_columns` and the values."""
     ids, wanted_ids = _one(there[ROW_ID]), _one(wanted[ROW_ID])
-    places = pc.index_in(wanted_ids, value_set=ids)
-    differs = _differing_cells(columns, there, wanted, places)
-    kept = np.flatnonzero(differs.any(axis=1) | _nulls(places))
-    changed = _rows(columns, wanted.take(pa.array(kept)), differs[kept], _nulls(places)[kept])
+    positions = pc.index_in(wanted_ids, value_set=ids)
+    differs = _differing_cells(columns, there, wanted, positions)
+    kept = np.flatnonzero(differs.any(axis=1) | _nulls(positions))
+    changed = _rows(columns, wanted.take(pa.array(kept)), differs[kept], _nulls(positions)[kept])
     gone = ids.filter(pc.invert(pc.is_in(ids, value_set=wanted_ids)))
     return pa.concat_tables([changed, _removed(columns, gone)]).sort_by(ROW_ID)
 
 
-def _differing_cells(columns: Sequence[ColumnSchema], there: Any, wanted: Any, places: Any) -> Bools:
+def _differing_cells(columns: Sequence[ColumnSchema], there: Any, wanted: Any, positions: Any) -> Bools:
     """Which cells of the wanted rows are not there as they should be; a column that was never set is not null."""
-    before = there.take(places)
+    before = there.take(positions)
     stamps = _one(before[STAMPS])
     differs = np.zeros((wanted.num_rows, max(1, len(columns))), dtype=bool)
     for number, name in enumerate(escaped(columns)):

@@ -168,8 +168,8 @@ def _token_of(entry: Mapping[str, Any]) -> str | None:
 
 
 def _adds(commit: Commit) -> list[Any]:
-    moment = now_ms()
-    return [AddAction(file.path, file.size, {}, moment, commit.data_change, file.stats()) for file in commit.adds]
+    timestamp = now_ms()
+    return [AddAction(file.path, file.size, {}, timestamp, commit.data_change, file.stats()) for file in commit.adds]
 
 
 def _properties(commit: Commit) -> Any:

@@ -92,11 +92,11 @@ def _extract(job: LoadJob, diffs: _Diffs, start: int | None, load_base: bool) ->
         done = _earlier(ledger, base, goal)
         if done is not None:
             return ExtractResult(job.table, 0, done.start, True)
-    moment = _first_moment(job, start)
+    timestamp = _first_timestamp(job, start)
     loaded = None
     if not _is_now(ledger, base):
-        loaded = _settle_base(job, diffs, fingerprints[0], moment, load_base)
-    wanted = WantedSnapshot(f"b@{ledger.number}", fingerprints[1], partial(_behind, moment), fingerprints[0])
+        loaded = _settle_base(job, diffs, fingerprints[0], timestamp, load_base)
+    wanted = WantedSnapshot(f"b@{ledger.number}", fingerprints[1], partial(_behind, timestamp), fingerprints[0])
     window = load_snapshot(job, wanted, diffs)
     return ExtractResult(job.table, window.deltas, window.start, False, loaded.deltas if loaded else 0, diffs.stats)
 
@@ -114,21 +114,21 @@ def _earlier(ledger: Ledger, base: str, goal: str) -> Window | None:
     return None
 
 
-def _settle_base(job: LoadJob, diffs: _Diffs, base: str, moment: int, load_base: bool) -> Window | None:
+def _settle_base(job: LoadJob, diffs: _Diffs, base: str, timestamp: int, load_base: bool) -> Window | None:
     """The lake holds A, or is made to, or it is told what differs."""
     label = f"a@{read_ledger(job.lake, job.table).number}"
     source = _OnlyBase(diffs)
-    count, some = _differences(job, diffs, source, moment)
+    count, some = _differences(job, diffs, source, timestamp)
     if count and not load_base:
         named = ", ".join(map(repr, some[:3]))
         raise _mismatch(job, f"{count:,} rows differ, as {named}" if some else "it holds nothing yet")
     # A base that is there already needs no timestamp of its own: B begins where it was asked to.
-    start = moment if count else moment - 1
+    start = timestamp if count else timestamp - 1
     return load_snapshot(job, WantedSnapshot(label, base, partial(_behind, start)), source)
 
 
-def _differences(job: LoadJob, diffs: _Diffs, source: _OnlyBase, moment: int) -> tuple[int, list[str]]:
-    return count_differences(job, source, moment) if _holds_rows(job) else (diffs.base_rows(), [])
+def _differences(job: LoadJob, diffs: _Diffs, source: _OnlyBase, timestamp: int) -> tuple[int, list[str]]:
+    return count_differences(job, source, timestamp) if _holds_rows(job) else (diffs.base_rows(), [])
 
 
 def _holds_rows(job: LoadJob) -> bool:
@@ -144,7 +144,7 @@ def _mismatch(job: LoadJob, difference: str) -> LakeError:
     )
 
 
-def _first_moment(job: LoadJob, wanted: int | None) -> int:
+def _first_timestamp(job: LoadJob, wanted: int | None) -> int:
     """After all that is known, or as wanted; older deltas would lose against what is there."""
     newest = greatest_hlc(job.lake, job.table)
     if wanted is None:
@@ -157,8 +157,8 @@ def _first_moment(job: LoadJob, wanted: int | None) -> int:
     return wanted
 
 
-def _behind(moment: int, ledger: Ledger) -> int:
-    return max(moment, ledger.newest.last + 1) if ledger.newest else moment
+def _behind(timestamp: int, ledger: Ledger) -> int:
+    return max(timestamp, ledger.newest.last + 1) if ledger.newest else timestamp
 
 
 class _Diffs:

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from driftline.deltas import ColumnSchema
 from driftline.lake.columns import ROW_ID, STAMPS, base_file_schema, deletes_file_schema, escaped
-from driftline.lake.stamped import ints, present
-from driftline.lake.stamps import NONE, Bools, ClientRanks, Ints, Stamps
+from driftline.lake.stamps import NONE, Bools, ClientRanks, Ints, Stamps, ints, present
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,9 @@ class _Fold:
         return result
 
     def _deleted(self) -> Stamps:
-        places = np.full(len(self.row_ids), NONE, np.int64)
-        places[self.dead_rows] = np.arange(self.deletes.num_rows)
-        tombstones = Stamps.read(_column(self.deletes, "_deleted"), self.ranks).take(places)
+        positions = np.full(len(self.row_ids), NONE, np.int64)
+        positions[self.dead_rows] = np.arange(self.deletes.num_rows)
+        tombstones = Stamps.read(_column(self.deletes, "_deleted"), self.ranks).take(positions)
         known = self._base_stamp("deleted").latest(tombstones)
         return self._greatest(self.winners(self.is_delete), known)
 
@@ -130,11 +130,11 @@ class _Fold:
             stamps.append(Stamps(stamp.hlc[alive], stamp.client[alive], stamp.mark[alive]))
         return values, stamps
 
-    def _take_values(self, name: str, places: Ints) -> Any:
+    def _take_values(self, name: str, positions: Ints) -> Any:
         pool = _column(self.deltas, name)
         if self.base.num_rows:
             pool = pa.concat_arrays([_column(self.base, name), pool])
-        return pool.take(pa.array(places, mask=places < 0))
+        return pool.take(pa.array(positions, mask=positions < 0))
 
     def _stamps_column(self, life: Stamps, deleted: Stamps, columns: list[Stamps]) -> Any:
         children = [life.write(self.ranks), deleted.write(self.ranks)]
@@ -172,3 +172,45 @@ def _column(table: Any, name: str) -> Any:
 
 def _empty(kind: Any) -> Any:
     return pa.array([], kind)
+
+
+_WORTH_FOLDING = 1.3  # deltas per row from which fewer of them travel in less time than it takes to find out
+_HOT = 3  # deltas per row that are left after covering; then every column is looked at
+
+
+def fold_early(columns: Sequence[ColumnSchema], deltas: Any) -> Any:
+    """The deltas without what can never matter, where rows repeat enough for that to pay."""
+    if not deltas.num_rows or _deltas_per_row(deltas) < _WORTH_FOLDING:
+        return deltas
+    deltas = deltas.unify_dictionaries().combine_chunks()
+    kept = deltas.filter(pa.array(_uncovered(columns, deltas)))
+    return kept if _deltas_per_row(kept) < _HOT else useful(columns, kept)
+
+
+def _deltas_per_row(deltas: Any) -> float:
+    """About: ids are counted by their hashes, which only decides whether to fold."""
+    return float(deltas.num_rows / pl.Series(deltas["row_id"]).hash().n_unique())
+
+
+def _uncovered(columns: Sequence[ColumnSchema], deltas: Any) -> Bools:
+    """Which deltas no later DELETE or full write of their row covers; a row's greatest DELETE always stays."""
+    encoded = deltas["row_id"].combine_chunks().dictionary_encode()
+    rows: Ints = encoded.indices.to_numpy(zero_copy_only=False)
+    clients = deltas["client"].combine_chunks()
+    order = Stamps(ints(deltas["hlc"]), ClientRanks([clients]).ranks(clients), ints(deltas["mark"])).order()
+    is_delete: Bools = deltas["is_delete"].to_numpy(zero_copy_only=False)
+    covers = is_delete | np.logical_and.reduce([present(deltas, k) for k in range(len(columns))])
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.arange(len(order))
+    result: Bools = positions >= _last(covers, order, rows, positions, len(encoded.dictionary))[rows]
+    deaths = _last(is_delete, order, rows, positions, len(encoded.dictionary))
+    result[order[deaths[deaths >= 0]]] = True
+    return result
+
+
+def _last(chosen: Bools, order: Ints, rows: Ints, positions: Ints, row_count: int) -> Ints:
+    """Per row the last position in the order of one of the chosen deltas, or `NONE`."""
+    result = np.full(row_count, NONE, np.int64)
+    among = order[chosen[order]]
+    result[rows[among]] = positions[among]  # a later write replaces an earlier one
+    return result

@@ -55,7 +55,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class LogMark:
+class LogPosition:
     """The greatest sequence of a log that the lake holds; the arrival of that record, where a commit carries it."""
 
     sequence: int
@@ -69,7 +69,7 @@ def claim_of(lake: Lake, gateway: str) -> Claim | None:
 
 
 def take_claim(lake: Lake, gateway: str, claim: Claim, before: Claim | None) -> bool:
-    """Put a claim in the place of another one; False if that other one is not there any more."""
+    """Replace a claim by another one; False if that other one is not there any more."""
     check_gateway_id(gateway)
     taken = False
 
@@ -92,7 +92,7 @@ def take_claim(lake: Lake, gateway: str, claim: Claim, before: Claim | None) -> 
     return taken and claim_of(lake, gateway) == claim
 
 
-def log_mark(lake: Lake, log_id: str) -> LogMark | None:
+def log_position(lake: Lake, log_id: str) -> LogPosition | None:
     """How far a log has come, over all tables."""
     marks = [mark for table in lake.tables() for mark in _table_marks(lake, table, log_id)]
     return max(marks, key=lambda mark: (mark.sequence, mark.arrival or 0), default=None)
@@ -107,13 +107,13 @@ def unnamed_sequence(lake: Lake, gateway: str) -> int | None:
     return max(found, default=None)
 
 
-def _table_marks(lake: Lake, table: str, log_id: str) -> list[LogMark]:
+def _table_marks(lake: Lake, table: str, log_id: str) -> list[LogPosition]:
     deltas_table = load(lake, table, "deltas")
     committed = transaction_version(deltas_table, log_transaction(log_id))
     arrival = transaction_version(deltas_table, arrival_transaction(log_id))
-    marks = [] if committed is None else [LogMark(committed, arrival)]
+    marks = [] if committed is None else [LogPosition(committed, arrival)]
     makers = (maker_of(name) for name in envelope_paths(lake, table))
-    return [*marks, *(LogMark(maker[1], None) for maker in makers if maker is not None and maker[0] == log_id)]
+    return [*marks, *(LogPosition(maker[1], None) for maker in makers if maker is not None and maker[0] == log_id)]
 
 
 def _commit(lake: Lake, table: Any, gateway: str, claim: Claim) -> bool:

@@ -21,6 +21,7 @@ from driftline.lake.delta_tables import files_of
 from driftline.lake.envelopes import envelope_paths, read_envelope
 from driftline.lake.layout import Lake, is_written_by, path_hlcs, relative
 from driftline.lake.parquet_files import DataFile, read_batches, read_file
+from driftline.lake.stamps import id_prefixes
 
 Identity = tuple[str, str]  # delta id and operation
 
@@ -79,8 +80,8 @@ def repeated_rows(lake: Lake, table: str, files: Sequence[DataFile]) -> dict[str
 
     The first 8 bytes of the ids tell which deltas to look at: almost always none.
     """
-    prefixes = [_prefixes(lake, table, file) for file in files]
-    values, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *prefixes]), return_counts=True)
+    prefixes = [id_prefixes(_ids_of(lake, table, file)["_delta_id"].combine_chunks()) for file in files]
+    values, counts = np.unique(np.concatenate([np.empty(0, np.int64), *prefixes]), return_counts=True)
     suspects = values[counts > 1]
     seen: set[Identity] = set()
     found: dict[str, list[int]] = {}
@@ -92,11 +93,6 @@ def repeated_rows(lake: Lake, table: str, files: Sequence[DataFile]) -> dict[str
         seen.update(identities)
         found |= {file.path: again} if again else {}
     return found
-
-
-def _prefixes(lake: Lake, table: str, file: DataFile) -> Any:
-    ids = pc.utf8_slice_codeunits(_ids_of(lake, table, file)["_delta_id"], 0, 16).to_pylist()
-    return np.frombuffer(bytes.fromhex("".join(ids)), dtype=">u8").astype(np.uint64)
 
 
 def _ids_of(lake: Lake, table: str, file: DataFile) -> Any:
@@ -123,5 +119,5 @@ def _reaches_over(hlcs: Sequence[int], low: int | None, high: int | None) -> boo
     """Whether any of the sorted timestamps lies within the bounds."""
     if low is None or high is None:
         return True
-    place = bisect_left(hlcs, low)
-    return place < len(hlcs) and hlcs[place] <= high
+    index = bisect_left(hlcs, low)
+    return index < len(hlcs) and hlcs[index] <= high

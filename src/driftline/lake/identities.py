@@ -15,7 +15,7 @@ from driftline.canonical import string_text
 from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
 from driftline.lake.columns import escape_name
-from driftline.lake.json_text import json_texts, string_texts
+from driftline.lake.rendering import json_texts, string_texts
 
 
 def delta_ids(table: str, rows: Any, columns: Sequence[ColumnSchema]) -> Any:
@@ -68,15 +68,15 @@ def column_texts(rows: Any, columns: Sequence[ColumnSchema]) -> Any:
 
 def _entries(rows: Any, columns: Sequence[ColumnSchema], numbers: Any, parents: Any) -> Any:
     """`{"column":…,"value":…}` for every entry of every row."""
-    pieces, places = [pa.array([], pa.string())], [np.array([], dtype=np.int64)]
+    pieces, positions = [pa.array([], pa.string())], [np.array([], dtype=np.int64)]
     for number, column in enumerate(columns):
         chosen = np.flatnonzero(numbers == number)
         if len(chosen):
             values = _one(rows[escape_name(column.name)]).take(pa.array(parents[chosen]))
             start = f'{{"column":{string_text(column.name)},"value":'
             pieces.append(pc.binary_join_element_wise(start, json_texts(values, column.type), "}", ""))
-            places.append(chosen)
-    order = np.concatenate(places)
+            positions.append(chosen)
+    order = np.concatenate(positions)
     back = np.empty(len(order), dtype=np.int64)
     back[order] = np.arange(len(order))
     return pa.concat_arrays(pieces).take(pa.array(back))

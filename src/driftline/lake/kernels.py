@@ -17,14 +17,13 @@ import pyarrow.compute as pc
 
 from driftline.errors import LakeError
 from driftline.lake.columns import ROW_ID, base_file_schema, deletes_file_schema, delta_file_schema, fold_schema
-from driftline.lake.early_fold import fold_early
-from driftline.lake.fold import Folded, fold
+from driftline.lake.fold import Folded, fold, fold_early
 from driftline.lake.identities import check_delta_ids
 from driftline.lake.layout import Part, relative
 from driftline.lake.parquet_files import DataFile, conform, read_batches, read_file
 from driftline.lake.planning import DeltaWork, FoldPlan
 from driftline.lake.ranges import KeyRange
-from driftline.lake.stamped import stamp_deltas, stamped_schema
+from driftline.lake.stamps import stamp_deltas, stamped_schema
 from driftline.lake.waiting import read_taken
 
 _ROWS_HELD = 1_500_000  # before they are folded early, so that hot rows do not fill the memory
@@ -80,13 +79,13 @@ def split_work(
 
 
 def read_work(plan: FoldPlan, work: DeltaWork, job: RangeJob) -> Iterator[Any]:
-    """The stamped deltas of a piece of reading that lie within the plan's moments, a row group at a time."""
+    """The stamped deltas of a piece of reading that lie within the plan's timestamps, a row group at a time."""
     plain = job.checks_ids or job.needs_originals
     schema = (delta_file_schema if plain else fold_schema)(plan.ever if job.checks_ids else plan.columns)
     for batch in _batches(plan, work, schema):
         if job.checks_ids:
             check_delta_ids(plan.table, batch, plan.ever, work.path)
-        kept = _within_moments(plan, batch)
+        kept = _within_timestamps(plan, batch)
         yield _with_originals(_stamp(plan, kept, work.path), kept, job.needs_originals)
 
 
@@ -160,7 +159,7 @@ def _stamp(plan: FoldPlan, rows: Any, path: str) -> Any:
         raise LakeError(f"{path}: {error.message}", code=error.code, path=path) from error
 
 
-def _within_moments(plan: FoldPlan, batch: Any) -> Any:
+def _within_timestamps(plan: FoldPlan, batch: Any) -> Any:
     if plan.as_of is not None:
         batch = batch.filter(pc.less_equal(batch["_hlc"], plan.as_of))
     if plan.horizon is not None and plan.snapshot is None:

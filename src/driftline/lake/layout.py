@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from driftline.deltas.names import check_gateway_id, check_table_name
@@ -67,9 +68,7 @@ class Lake:
         """The lake's file system; paths are relative to the root."""
         if self.is_local:
             return pa_fs.SubTreeFileSystem(self.root, pa_fs.LocalFileSystem())
-        from driftline.lake.object_store import store_files
-
-        return store_files(self.root, self.options())
+        return _store_files(self.root, self.options())
 
     def tables(self) -> list[str]:
         """The names of the tables in the lake, in order."""
@@ -138,3 +137,36 @@ def path_hlcs(path: str) -> tuple[int, int] | None:
     low, _, rest = path.rpartition("/")[2].partition("-")
     high = rest.partition("-")[0]
     return (int(low), int(high)) if low.isdecimal() and high.isdecimal() else None
+
+
+def _store_files(root: str, options: dict[str, str] | None) -> Any:
+    """The file system of an object-store URL, through the store that `deltalake` commits with."""
+    from deltalake.fs import DeltaStorageHandler
+
+    class StoreHandler(DeltaStorageHandler):
+        """Writing is given plain bytes: the store refuses the buffers that pyarrow hands over."""
+
+        def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> Any:
+            """A stream whose object appears when it is closed."""
+            return pa.PythonFile(_BytesOnly(self._handler.open_output_stream(path, metadata)), mode="w")
+
+    return pa_fs.PyFileSystem(StoreHandler(root, options))
+
+
+class _BytesOnly:
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        plain = bytes(data)
+        self._stream.write(plain)
+        return len(plain)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._stream.close()

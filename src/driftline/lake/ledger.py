@@ -92,11 +92,11 @@ class Ledger:
         return next((window for window in self.windows if window.label == label), None)
 
     def before(self, start: int) -> Window | None:
-        """The last window that begins before a moment."""
+        """The last window that begins before a timestamp."""
         return next((window for window in reversed(self.windows) if window.start < start), None)
 
     def after(self, start: int) -> Window | None:
-        """The first window that begins after a moment."""
+        """The first window that begins after a timestamp."""
         return next((window for window in self.windows if window.start > start), None)
 
     def end_of(self, window: Window) -> int:
@@ -112,14 +112,14 @@ class Ledger:
     def _sound(self) -> list[bool]:
         """Each window rests on those before it, up to a sound one that held the same when it was verified."""
         found: list[bool] = []
-        for place, window in enumerate(self.windows):
+        for index, window in enumerate(self.windows):
             found.append(True)
-            for earlier in range(place - 1, -1, -1):
+            for earlier in range(index - 1, -1, -1):
                 other = self.windows[earlier]
                 if found[earlier] and other.since <= window.verified:
                     break
                 if other.written > window.verified:
-                    found[place] = False
+                    found[index] = False
                     break
         return found
 

@@ -26,17 +26,18 @@ from driftline.lake.ingesting import (
     Extraction,
     IngestedFile,
     IngestPlan,
+    LineRange,
     Scheduler,
     Survey,
     event_columns,
     inferred_schema,
     ingest_locally,
+    line_ranges,
     plan_ingest,
     survey,
 )
 from driftline.lake.layout import Lake, relative
 from driftline.lake.ledger import LOAD, Ledger, Positions, Window, greatest_hlc, read_ledger
-from driftline.lake.line_ranges import LineRange, line_ranges
 from driftline.lake.local_engine import run_locally
 from driftline.lake.parquet_files import DataFile
 from driftline.lake.planning import plan_fold, with_staged
@@ -170,9 +171,9 @@ def positions_digest(positions: Positions) -> str:
     return sha256_hex(canonical_json({name: [each.offset, each.digest] for name, each in positions.items()}))
 
 
-def count_differences(job: LoadJob, events: SnapshotEvents, moment: int) -> tuple[int, list[str]]:
-    """How many rows a snapshot and the lake's state before a moment differ in, and some of their ids."""
-    look = _Comparison(job, events.whole(), moment)
+def count_differences(job: LoadJob, events: SnapshotEvents, timestamp: int) -> tuple[int, list[str]]:
+    """How many rows a snapshot and the lake's state before a timestamp differ in, and some of their ids."""
+    look = _Comparison(job, events.whole(), timestamp)
     results = look.run(writes=False)
     return sum(each["rows"] for each in results), [row_id for each in results for row_id in each["listed"]]
 
@@ -220,7 +221,7 @@ def _load(job: LoadJob, ledger: Ledger, window: Window, events: SnapshotEvents, 
 
 
 def _prepare(job: LoadJob, events: Path, first: int, label: str) -> None:
-    """The schema that the snapshot needs; a moment before the horizon is refused."""
+    """The schema that the snapshot needs; a timestamp before the horizon is refused."""
     schema = table_schema(job, events, registered(job.lake, job.table))
     _refuse_other_types(job, schema)
     register(job.lake, schema)
@@ -269,12 +270,12 @@ def _ingest(job: LoadJob, events: Path, first: int) -> tuple[list[DataFile], int
         )
 
 
-def _ingest_plan(job: LoadJob, first: int, *, same_moment: bool = False) -> IngestPlan:
+def _ingest_plan(job: LoadJob, first: int, *, same_timestamp: bool = False) -> IngestPlan:
     needs_types = (job.types or job.nulls) and not job.is_typed
     reading = partial(typed_event, types=dict(job.types), nulls=job.nulls) if needs_types else None
     schema = registered(job.lake, job.table)
     assert schema is not None
-    how = Extraction(job.table, job.client_id, first, schema, reading, same_moment)
+    how = Extraction(job.table, job.client_id, first, schema, reading, same_timestamp)
     return plan_ingest(job.lake, [job.table], job.by, how)
 
 
@@ -295,10 +296,10 @@ def numbered(ranges: Sequence[LineRange]) -> tuple[list[tuple[LineRange, int]], 
 
 
 class _Comparison:
-    """A whole snapshot beside the lake's state before a moment: staged, compared where folds run, unstaged."""
+    """A whole snapshot beside the lake's state before a timestamp: staged, compared where folds run, unstaged."""
 
-    def __init__(self, job: LoadJob, events: Path, moment: int) -> None:
-        self.job, self.events, self.moment = job, events, moment
+    def __init__(self, job: LoadJob, events: Path, timestamp: int) -> None:
+        self.job, self.events, self.timestamp = job, events, timestamp
 
     def write(self) -> list[DataFile]:
         """The files with what differs, waiting for their commit."""
@@ -311,10 +312,10 @@ class _Comparison:
         staged: list[DataFile] = []
         try:
             with job.tracker.phase("staging", total=count, unit="rows"):
-                plan = _ingest_plan(job, self.moment, same_moment=True)
+                plan = _ingest_plan(job, self.timestamp, same_timestamp=True)
                 staged += [file.file for file in _told(job, job.schedulers.ingest(plan, work)) if file.file]
-            folds = with_staged(plan_fold(job.lake, job.table, as_of=self.moment - 1), staged, self.moment)
-            task = CompareStaged(self.moment, job.client_id, job.by, writes)
+            folds = with_staged(plan_fold(job.lake, job.table, as_of=self.timestamp - 1), staged, self.timestamp)
+            task = CompareStaged(self.timestamp, job.client_id, job.by, writes)
             return list(job.schedulers.fold(folds, task, job.tracker))
         finally:
             for file in staged:

@@ -99,13 +99,13 @@ def conform(table: Any, schema: Any, path: str) -> Any:
     """The table with exactly the wanted columns; another type, or a missing driftline column, is an error."""
     arrays = []
     for field in schema:
-        place = table.schema.get_field_index(field.name)
-        if place < 0 and field.nullable:
+        index = table.schema.get_field_index(field.name)
+        if index < 0 and field.nullable:
             arrays.append(pa.nulls(table.num_rows, field.type))
-        elif place < 0:
+        elif index < 0:
             raise LakeError(f"{path} has no column {field.name}", code="wrong_schema", path=path)
         else:
-            arrays.append(_as_type(table.column(place), field, path))
+            arrays.append(_as_type(table.column(index), field, path))
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

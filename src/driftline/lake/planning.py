@@ -87,7 +87,7 @@ def plan_fold(
 ) -> FoldPlan:
     """The plan for the table's state, now or as of an hlc.
 
-    `full` passes all snapshots over, `snapshot_as_of` those with anything after another moment. Whoever writes a
+    `full` passes all snapshots over, `snapshot_as_of` those with anything after another timestamp. Whoever writes a
     snapshot leaves `envelopes` out: it is made of committed files only.
     """
     required(lake, table)
@@ -123,9 +123,9 @@ def plan_fold(
     return _with_ranges(plan, rows_per_range, target_file_bytes)
 
 
-def with_staged(plan: FoldPlan, files: Sequence[DataFile], moment: int) -> FoldPlan:
-    """The plan with files that are not committed, whose deltas are all of one moment after the plan's own."""
-    staged = replace(plan, deltas=(*plan.deltas, *files), as_of=moment)
+def with_staged(plan: FoldPlan, files: Sequence[DataFile], timestamp: int) -> FoldPlan:
+    """The plan with files that are not committed, whose deltas are all of one timestamp after the plan's own."""
+    staged = replace(plan, deltas=(*plan.deltas, *files), as_of=timestamp)
     return _with_ranges(staged, ROWS_PER_RANGE, TARGET_FILE_BYTES)
 
 

@@ -38,7 +38,7 @@ def archive_files(lake: Lake, table: str, horizon: int | None) -> list[DataFile]
 
 
 def check_horizon(table: str, as_of: int | None, horizon: int | None) -> None:
-    """Refuse to travel to a moment before the horizon: its deltas are gone."""
+    """Refuse to travel to a timestamp before the horizon: its deltas are gone."""
     if as_of is not None and horizon is not None and as_of < horizon - 1:
         raise LakeError(
             f"table {table!r} keeps history from {horizon} on; {as_of} is before that",

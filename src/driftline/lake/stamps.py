@@ -6,7 +6,8 @@ which is less than every stamp.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import binascii
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from driftline.canonical import utf16_sorted
-from driftline.lake.columns import STAMP
-from driftline.lake.stamped import as_dictionary
+from driftline.deltas import ColumnSchema
+from driftline.errors import LakeError
+from driftline.lake.columns import STAMP, escaped, value_fields
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NONE = -1
+
+_WORD_BITS = 64
+_HEX_DIGITS = 16
+_ID_DIGITS = 64
+_SIGN = 1 << 63
 
 
 class ClientRanks:
@@ -37,9 +44,9 @@ class ClientRanks:
     def ranks(self, clients: Any) -> npt.NDArray[np.int32]:
         """The ranks of a string or dictionary array; null is `NONE`."""
         encoded = as_dictionary(clients)
-        places = pc.fill_null(pc.index_in(encoded.dictionary, value_set=self.names), NONE)
+        positions = pc.fill_null(pc.index_in(encoded.dictionary, value_set=self.names), NONE)
         indices = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
-        ranked: npt.NDArray[np.int32] = np.append(places.to_numpy(zero_copy_only=False), np.int32(NONE))[indices]
+        ranked: npt.NDArray[np.int32] = np.append(positions.to_numpy(zero_copy_only=False), np.int32(NONE))[indices]
         return np.where(_valid(clients), ranked, np.int32(NONE)) if clients.null_count else ranked
 
     def decode(self, ranks: Ints, absent: Bools) -> Any:
@@ -67,12 +74,12 @@ class Stamps:
         hlc, client, mark = (pc.struct_field(array, name) for name in ("hlc", "client", "mark"))
         return cls(_filled(hlc, NONE), ranks.ranks(client), _filled(mark, 0))
 
-    def take(self, places: Ints) -> Stamps:
-        """The stamps at `places`; none where a place is negative."""
+    def take(self, positions: Ints) -> Stamps:
+        """The stamps at `positions`; none where a position is negative."""
         if len(self.hlc) == 0:
-            return Stamps.none(len(places))
-        safe = np.maximum(places, 0)
-        hlc = np.where(places < 0, NONE, self.hlc[safe])
+            return Stamps.none(len(positions))
+        safe = np.maximum(positions, 0)
+        hlc = np.where(positions < 0, NONE, self.hlc[safe])
         return Stamps(hlc, self.client[safe], self.mark[safe])
 
     def where(self, chosen: Bools, other: Stamps) -> Stamps:
@@ -93,11 +100,11 @@ class Stamps:
         return greater
 
     def latest(self, other: Stamps) -> Stamps:
-        """The greater of two stamps, place by place."""
+        """The greater of two stamps, one by one."""
         return other.where(other.after(self), self)
 
     def order(self) -> Ints:
-        """The places in ascending order of stamp."""
+        """The positions in ascending order of stamp."""
         if len(self.hlc) < 2 or bool((self.hlc[1:] > self.hlc[:-1]).all()):
             return np.arange(len(self.hlc))
         order = np.argsort(self.hlc, kind="stable")
@@ -125,3 +132,109 @@ def _filled(array: Any, value: int) -> Ints:
 def _valid(array: Any) -> Bools:
     valid: Bools = pc.is_valid(array).to_numpy(zero_copy_only=False)
     return valid
+
+
+def id_prefixes(delta_ids: Any) -> Ints:
+    """The first 8 bytes of delta ids (whole ones, a string array) as signed integers in the same order.
+
+    >>> id_prefixes(pa.array(["8000000000000000" + "0" * 48])).tolist()
+    [0]
+    """
+    offsets = np.frombuffer(delta_ids.buffers()[1], np.int32)[delta_ids.offset : delta_ids.offset + len(delta_ids) + 1]
+    if len(delta_ids) == 0:
+        return np.empty(0, np.int64)
+    if delta_ids.null_count or bool((np.diff(offsets) != _ID_DIGITS).any()):
+        raise LakeError("a delta id is not 64 hexadecimal digits long", code="bad_delta_id")
+    text = np.frombuffer(delta_ids.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    raw = np.ascontiguousarray(text.reshape(-1, _ID_DIGITS)[:, :_HEX_DIGITS])
+    try:
+        marks = np.frombuffer(binascii.unhexlify(raw.data), dtype=">u8").astype(np.uint64)
+    except binascii.Error as error:
+        raise LakeError(f"a delta id is not hexadecimal: {error}", code="bad_delta_id") from error
+    return (marks ^ np.uint64(_SIGN)).view(np.int64)
+
+
+def stamped_schema(columns: Sequence[ColumnSchema]) -> Any:
+    """The Arrow schema of stamped deltas."""
+    words = [pa.field(f"present_{word}", pa.int64()) for word in range(_word_count(columns))]
+    return pa.schema(
+        [
+            pa.field("row_id", pa.string()),
+            pa.field("is_delete", pa.bool_()),
+            pa.field("hlc", pa.int64()),
+            pa.field("client", pa.dictionary(pa.int32(), pa.string())),
+            pa.field("mark", pa.int64()),
+            *words,
+            *value_fields(columns),
+        ]
+    )
+
+
+def stamp_deltas(deltas: Any, columns: Sequence[ColumnSchema]) -> Any:
+    """Rows of delta files (with an explicit schema) as stamped deltas."""
+    table = deltas.combine_chunks() if isinstance(deltas, pa.Table) else pa.Table.from_batches([deltas])
+    words = presence_words(_one(table["_columns"]), [column.name for column in columns])
+    arrays = [
+        _one(table["_row_id"]),
+        _equals(_one(table["_op"]), "DELETE"),
+        _one(table["_hlc"]),
+        as_dictionary(_one(table["_client_id"])),
+        pa.array(id_prefixes(_one(table["_delta_id"]))),
+        *(pa.array(words[:, word].view(np.int64)) for word in range(words.shape[1])),
+        *(_one(table[name]) for name in escaped(columns)),
+    ]
+    return pa.Table.from_arrays(arrays, schema=stamped_schema(columns))
+
+
+def presence_words(named: Any, names: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """Which of `names` each list holds, as bits; names that are not asked for are passed over."""
+    words = np.zeros((len(named), -(-max(len(names), 1) // _WORD_BITS)), dtype=np.uint64)
+    if not names or len(named) == 0:
+        return words
+    found = pc.index_in(named.flatten(), value_set=pa.array(names, pa.string()))
+    codes = pc.fill_null(found, len(names)).to_numpy(zero_copy_only=False)
+    lengths = pc.list_value_length(named).to_numpy(zero_copy_only=False)
+    filled = np.flatnonzero(lengths)
+    starts = (np.cumsum(lengths) - lengths)[filled]
+    for word in range(words.shape[1]):
+        if len(starts):
+            words[filled, word] = np.bitwise_or.reduceat(_bits_of_word(len(names), word)[codes], starts)
+    return words
+
+
+def _bits_of_word(names: int, word: int) -> npt.NDArray[np.uint64]:
+    """For each name its bit in a word, 0 if it has none there; one more for names that are not asked for."""
+    bits = np.zeros(names + 1, dtype=np.uint64)
+    for position in range(word * _WORD_BITS, min(names, (word + 1) * _WORD_BITS)):
+        bits[position] = np.uint64(1 << (position % _WORD_BITS))
+    return bits
+
+
+def present(stamped: Any, position: int) -> npt.NDArray[np.bool_]:
+    """Which stamped deltas set the column at `position`."""
+    word = ints(stamped[f"present_{position // _WORD_BITS}"])
+    return ((word >> np.int64(position % _WORD_BITS)) & 1).astype(bool)
+
+
+def ints(column: Any) -> Ints:
+    """An integer column without nulls as a numpy array."""
+    array: Ints = _one(column).to_numpy(zero_copy_only=False)
+    return array
+
+
+def as_dictionary(array: Any) -> Any:
+    """A string array as a dictionary with 32-bit indices."""
+    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+
+
+def _one(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _equals(array: Any, text: str) -> Any:
+    encoded = as_dictionary(array)
+    return pc.equal(encoded.dictionary, text).take(encoded.indices)
+
+
+def _word_count(columns: Sequence[ColumnSchema]) -> int:
+    return -(-max(len(columns), 1) // _WORD_BITS)

@@ -1,4 +1,4 @@
-"""The state of a table, now or at any moment within retention, as Arrow tables in the order of row ids."""
+"""The state of a table, now or at any timestamp within retention, as Arrow tables in the order of row ids."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from driftline.lake import compact
 from driftline.lake.ledger import Ledger
-from driftline.lake.moments import parse_moment
+from driftline.lake.timestamps import parse_timestamp
 from driftline.pipeline.declaration import StateTarget
 from driftline.pipeline.snapshots import end_of_day, parse_day
 from driftline.pipeline.stages import Outcome, Stage, StageContext
@@ -86,4 +86,4 @@ def moment_of(text: str | None, ledger: Ledger) -> int | None:
     window = ledger.find(text)
     if window is not None:
         return ledger.end_of(window)
-    return parse_moment(text)
+    return parse_timestamp(text)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema
 from driftline.deltas.wire import delta_from_wire
 from driftline.lake.columns import ROW_ID, escaped, state_file_schema
-from driftline.lake.moments import LAST_MOMENT, parse_moment
+from driftline.lake.timestamps import LAST_TIMESTAMP, parse_timestamp
 from driftline.spark.runtime.shipping import ship_to_tasks
 from driftline.spark.runtime.workers import settle_worker
 from driftline.spark.shuffle_blocks import SCHEMA, ShuffleBlock, pack, unpack
@@ -41,7 +41,7 @@ def fold(deltas: DataFrame, schema: TableSchema | Mapping[str, Any], *, ordered:
 
     `deltas` has a column `delta` of JSON texts, as `row_deltas` gives them; those of other tables are passed over.
     """
-    return state_as_of(deltas, schema, LAST_MOMENT, ordered=ordered)
+    return state_as_of(deltas, schema, LAST_TIMESTAMP, ordered=ordered)
 
 
 def state_as_of(
@@ -59,7 +59,7 @@ def state_as_of(
 
 
 def _timestamp(moment: Moment) -> int:
-    return parse_moment(moment.isoformat() if isinstance(moment, datetime) else str(moment))
+    return parse_timestamp(moment.isoformat() if isinstance(moment, datetime) else str(moment))
 
 
 class _Reading:
@@ -87,7 +87,7 @@ class _Reading:
 
         from driftline.lake.fold import useful
         from driftline.lake.rows import encode_deltas
-        from driftline.lake.stamped import stamp_deltas
+        from driftline.lake.stamps import stamp_deltas
 
         columns = self._table.columns
         stamped = useful(columns, stamp_deltas(encode_deltas(deltas, columns), columns))

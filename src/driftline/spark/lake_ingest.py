@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from driftline.errors import DriftlineError
-from driftline.lake.ingesting import IngestedFile, IngestPlan, Survey, survey, write_range
-from driftline.lake.line_ranges import LineRange
+from driftline.lake.ingesting import IngestedFile, IngestPlan, LineRange, Survey, survey, write_range
 from driftline.lake.loading import Schedulers
 from driftline.lake.parquet_files import DataFile
 from driftline.spark.lake_folds import fold_engine

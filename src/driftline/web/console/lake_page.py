@@ -67,9 +67,9 @@ class LakeView:
     @property
     def moment(self) -> str:
         """The chosen moment in words."""
-        from driftline.lake.moments import moment_text
+        from driftline.lake.timestamps import timestamp_text
 
-        return "now" if self.at is None else moment_text(self.moments[self.at])
+        return "now" if self.at is None else timestamp_text(self.moments[self.at])
 
     def link(self, **change: Any) -> str:
         """The address of a neighbouring view."""

@@ -146,11 +146,11 @@ class Lakes:
     def history(self, lake: Lake, table: str, row_id: str) -> list[Deed]:
         """Every delta of a row, newest first, and why each of its values counts or not."""
         from driftline.lake import row_history
-        from driftline.lake.moments import moment_text
+        from driftline.lake.timestamps import timestamp_text
 
         entries = row_history(lake, table, row_id)
         return [
-            Deed(entry, moment_text(entry.delta.hlc), _reasons(entry, entries[number + 1 :]))
+            Deed(entry, timestamp_text(entry.delta.hlc), _reasons(entry, entries[number + 1 :]))
             for number, entry in reversed(list(enumerate(entries)))
         ]
 
