@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from driftline.cli.commands import LazyGroup
+from driftline.cli.lake_views import counted, tell
 from driftline.errors import DeltaError, GatewayError, OptionError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ Examples:
 def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
     """Send row deltas (JSON lines, `-` for stdin) to a gateway.
 
-    Sending the same deltas again changes nothing. RowHashes how many were accepted and how many of them were new.
+    Sending the same deltas again changes nothing. Prints how many were accepted and how many of them were new.
     """
     client = _client(**options)
     accepted = applied = server_hlc = 0
@@ -68,7 +69,8 @@ def push(deltas: IO[bytes], batch: int, **options: Any) -> None:
         accepted += answer["accepted"]
         applied += len(answer["deltas"])
         server_hlc = answer["serverHlc"]
-    click.echo(json.dumps({"accepted": accepted, "applied": applied, "serverHlc": str(server_hlc)}))
+    record = {"accepted": accepted, "applied": applied, "serverHlc": str(server_hlc)}
+    tell(record, f"{counted(accepted, 'delta')} accepted, {applied:,} of them new")
 
 
 @click.command(

@@ -24,8 +24,8 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "extract": ("driftline.cli.lake_write:extract", "Turn two snapshots of a table into deltas."),
     "flush": ("driftline.cli.lake_write:flush", "Add deltas from JSON lines or envelopes."),
     "compact": ("driftline.cli.lake_write:compact", "Fold new deltas into a new snapshot."),
-    "materialize": ("driftline.cli.lake_read:materialize", "Write the state of a table at any moment."),
-    "changes": ("driftline.cli.lake_read:changes", "Write the net change between two moments."),
+    "materialize": ("driftline.cli.lake_read:materialize", "Write the state of a table at any timestamp."),
+    "changes": ("driftline.cli.lake_read:changes", "Write the net change between two timestamps."),
     "verify": ("driftline.cli.lake_read:verify", "Prove that the snapshot is the replay of all deltas."),
     "tables": ("driftline.cli.lake_read:tables", "List the tables: rows, columns, what is not folded or waits."),
     "log": ("driftline.cli.lake_read:log", "List the commits of a table."),
@@ -40,7 +40,7 @@ Examples:
   driftline lake verify --table users
 
 The lake is a folder or an object-store URL: --lake, or the variable DRIFTLINE_LAKE, or ./lake.
-A moment is an hlc in digits, or a time such as 2026-11-15T12:00:00Z.
+A timestamp is an hlc in digits, or a time such as 2026-11-15T12:00:00Z.
 """
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from driftline.cli.lake import Folds, fold_options, lake_option, open_lake, output_options, table_option
+from driftline.cli.lake_views import on_terminal, proof_words, show_history, show_log, show_tables, tell
 from driftline.cli.outcome import DIFFERENT, SAME
 from driftline.files import open_output, standard_output
 
@@ -26,21 +27,21 @@ Rows come in the order of row ids. In JSONL a column that was never set is left 
 """
 )
 @table_option
-@click.option("--as-of", metavar="MOMENT", help="The moment to travel to.  [default: now]")
+@click.option("--as-of", metavar="TIMESTAMP", help="The timestamp to travel to.  [default: now]")
 @click.option("--generation", type=click.IntRange(1), metavar="N", help="An earlier generation.  [default: the newest]")
 @output_options(["jsonl", "csv", "parquet", "sqlite"], "What to write.")
 @fold_options
 def materialize(
     table: str, as_of: str | None, generation: int | None, format_name: str, output: str | None, folds: Folds
 ) -> int:
-    """Write the rows of a table as they are now, or were at a moment within retention."""
+    """Write the rows of a table as they are now, or were at a timestamp within retention."""
     from driftline.lake import materialize as write_state
-    from driftline.lake.moments import parse_moment
+    from driftline.lake.timestamps import parse_timestamp
 
-    moment = None if as_of is None else parse_moment(as_of)
+    timestamp = None if as_of is None else parse_timestamp(as_of)
     target = standard_output() if output is None else output
     with folds.of(folds.lake.table_name(table)) as way:
-        write_state(folds.lake, table, target, format=format_name, as_of=moment, generation=generation, **way)
+        write_state(folds.lake, table, target, format=format_name, as_of=timestamp, generation=generation, **way)
     _tell_waiting(folds, table)
     return SAME
 
@@ -56,16 +57,16 @@ The window is everything after --from up to and including --to. Exit codes: 0 no
 """
 )
 @table_option
-@click.option("--from", "since", required=True, metavar="MOMENT", help="Where the window begins (not included).")
-@click.option("--to", "until", metavar="MOMENT", help="Where it ends (included).  [default: now]")
+@click.option("--from", "since", required=True, metavar="TIMESTAMP", help="Where the window begins (not included).")
+@click.option("--to", "until", metavar="TIMESTAMP", help="Where it ends (included).  [default: now]")
 @output_options(["events", "deltas", "changeset"], "Table-diff events, row deltas or a SQLite changeset.")
 @fold_options
 def changes(table: str, since: str, until: str | None, format_name: str, output: str | None, folds: Folds) -> int:
-    """Write the net change of a table between two moments."""
-    from driftline.lake.change_outputs import write_changes
-    from driftline.lake.moments import LAST_MOMENT, parse_moment
+    """Write the net change of a table between two timestamps."""
+    from driftline.lake.changing import write_changes
+    from driftline.lake.timestamps import LAST_TIMESTAMP, parse_timestamp
 
-    begin, end = parse_moment(since), LAST_MOMENT if until is None else parse_moment(until)
+    begin, end = parse_timestamp(since), LAST_TIMESTAMP if until is None else parse_timestamp(until)
     with folds.of(folds.lake.table_name(table)) as way, open_output(output) as out:
         counts = write_changes(folds.lake, table, out, since=begin, until=end, kind=format_name, **way)
     _tell_waiting(folds, table)
@@ -102,7 +103,7 @@ def verify(table: str, oracle: bool, folds: Folds) -> int:
         "differingRows": list(proof.differing_rows),
         "waiting": proof.waiting,
     }
-    click.echo(json.dumps(record, ensure_ascii=False))
+    tell(record, proof_words(table, proof))
     return SAME if proof.is_proved else DIFFERENT
 
 
@@ -119,9 +120,13 @@ Examples:
 def log(table: str, as_json: bool, location: str) -> int:
     """List the commits of a table: flushes, compactions, schema changes, retention."""
     from driftline.lake import lake_log
-    from driftline.lake.moments import moment_text
+    from driftline.lake.timestamps import timestamp_text
 
-    for entry in lake_log(open_lake(location), table):
+    entries = lake_log(open_lake(location), table)
+    if on_terminal() and not as_json:
+        show_log(entries)
+        return SAME
+    for entry in entries:
         if as_json:
             click.echo(json.dumps(entry.to_dict()))
             continue
@@ -131,7 +136,7 @@ def log(table: str, as_json: bool, location: str) -> int:
         if entry.gateway is not None:
             words.append(f"from {entry.gateway}")
         if entry.min_hlc is not None and entry.max_hlc is not None:
-            words.append(f"{moment_text(entry.min_hlc)} to {moment_text(entry.max_hlc)}")
+            words.append(f"{timestamp_text(entry.min_hlc)} to {timestamp_text(entry.max_hlc)}")
         if entry.part != "deltas":
             words.append(f"+{entry.files_added} -{entry.files_removed} files")
         click.echo("  ".join(words))
@@ -152,9 +157,13 @@ Examples:
 def history(table: str, row_id: str, as_json: bool, location: str) -> int:
     """List every delta of a row in the order of replay, and the columns that each one won."""
     from driftline.lake import row_history
-    from driftline.lake.moments import moment_text
+    from driftline.lake.timestamps import timestamp_text
 
-    for entry in row_history(open_lake(location), table, row_id):
+    entries = row_history(open_lake(location), table, row_id)
+    if on_terminal() and not as_json:
+        show_history(entries)
+        return SAME
+    for entry in entries:
         if as_json:
             click.echo(json.dumps(entry.to_dict(), ensure_ascii=False))
             continue
@@ -163,7 +172,7 @@ def history(table: str, row_id: str, as_json: bool, location: str) -> int:
             f"{each.column}={json.dumps(each.value, ensure_ascii=False)}{'*' if each.column in entry.won else ''}"
             for each in delta.columns
         )
-        click.echo(f"{moment_text(delta.hlc)}  {delta.client_id}  {delta.op}  {values}".rstrip())
+        click.echo(f"{timestamp_text(delta.hlc)}  {delta.client_id}  {delta.op}  {values}".rstrip())
     return SAME
 
 
@@ -191,8 +200,11 @@ def tables(format_name: str, location: str) -> int:
     from driftline.lake import status_of
 
     lake = open_lake(location)
-    for name in lake.tables():
-        status = status_of(lake, name)
+    found = (status_of(lake, name) for name in lake.tables())
+    if on_terminal() and format_name == "text":
+        show_tables(found)
+        return SAME
+    for status in found:
         click.echo(json.dumps(status.to_dict(), ensure_ascii=False) if format_name == "json" else _status_line(status))
     return SAME
 

@@ -10,6 +10,7 @@ import click
 
 from driftline.cli.engine_options import chosen_engine, engine_options
 from driftline.cli.lake import Folds, fold_options, lake_option, open_lake, table_option
+from driftline.cli.lake_views import compaction_words, counted, flush_words, on_terminal, tell
 from driftline.cli.outcome import SAME
 from driftline.cli.terminal import progress_bar
 
@@ -69,7 +70,7 @@ nothing.
 @click.option("-k", "--key", "key", multiple=True, required=True, metavar="COL", help="A key column; may be repeated.")
 @table_option
 @click.option("--client-id", required=True, metavar="ID", help="Who makes the deltas.")
-@click.option("--start", metavar="MOMENT", help="The first timestamp.  [default: now, after all known ones]")
+@click.option("--start", metavar="TIMESTAMP", help="The first timestamp.  [default: now, after all known ones]")
 @click.option("--load-base", is_flag=True, help="Load A first where the lake does not hold it.")
 @click.option("--header-mode", default="strict", show_default=True, metavar="strict|sorted", help="Compare headers.")
 @lake_option
@@ -92,12 +93,12 @@ def extract(
     from contextlib import ExitStack
 
     from driftline.lake.extracting import extract_snapshots
-    from driftline.lake.moments import parse_moment
+    from driftline.lake.timestamps import parse_timestamp
 
     lake = open_lake(location)
     name = chosen_engine("lake", engine, master, lambda: _size(a) + _size(b))
-    moment = None if start is None else parse_moment(start, first=True)
-    options: dict[str, Any] = {"header_mode": header_mode, "diff_engine": name, "master": master, "start": moment}
+    timestamp = None if start is None else parse_timestamp(start, first=True)
+    options: dict[str, Any] = {"header_mode": header_mode, "diff_engine": name, "master": master, "start": timestamp}
     options["load_base"] = load_base
     with ExitStack() as stack:
         options["tracker"] = stack.enter_context(progress_bar())
@@ -108,7 +109,9 @@ def extract(
             options["schedulers"] = load_schedulers(stack.enter_context(open_session(master)))
         result = extract_snapshots(lake, a, b, key=key, table=table, client_id=client_id, **options)
     record = {"table": table, "deltas": result.deltas, "start": str(result.start)}
-    click.echo(json.dumps({**record, "base": result.base_deltas} if load_base else record))
+    words = f"{table}: {counted(result.deltas, 'delta')} added"
+    words += f", {result.base_deltas:,} for A before them" if load_base else ""
+    tell({**record, "base": result.base_deltas} if load_base else record, words)
     if result.was_done_before:
         click.echo("note: this extraction was in the lake already; nothing was added", err=True)
     return SAME
@@ -149,7 +152,9 @@ def flush(
         names = [table] if table else [name for name in lake.tables() if registered(lake, name) is not None]
         results = [result for name in names for result in flush_envelopes(lake, name)]
     for result in results:
-        click.echo(json.dumps(_as_record(result)))
+        tell(_as_record(result), flush_words(result))
+    if not results and on_terminal():
+        click.echo("nothing to flush")
     return SAME
 
 
@@ -182,7 +187,7 @@ def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) ->
             "filesWritten": result.files_written,
             "filesReplaced": result.files_replaced,
         }
-        click.echo(json.dumps(record))
+        tell(record, compaction_words(result))
     return SAME
 
 
@@ -196,7 +201,7 @@ Examples:
 )
 @table_option
 @click.option("--hours", default=168, show_default=True, type=click.IntRange(0), help="Keep what is younger.")
-@click.option("--horizon", metavar="MOMENT", help="Archive the state before MOMENT and let its deltas go, for ever.")
+@click.option("--horizon", metavar="TIMESTAMP", help="Archive the state before it and let its deltas go, for ever.")
 @click.option("--dry-run", is_flag=True, help="Only list the files.")
 @fold_options
 def vacuum(table: str, hours: int, horizon: str | None, dry_run: bool, folds: Folds) -> int:
@@ -207,13 +212,13 @@ def vacuum(table: str, hours: int, horizon: str | None, dry_run: bool, folds: Fo
     from driftline.errors import OptionError
     from driftline.lake import set_horizon
     from driftline.lake import vacuum as vacuum_table
-    from driftline.lake.moments import parse_moment
+    from driftline.lake.timestamps import parse_timestamp
 
     if horizon is not None:
         if dry_run:
             raise OptionError("--horizon cannot be tried out: leave --dry-run away")
         with folds.of(folds.lake.table_name(table)) as way:
-            set_horizon(folds.lake, table, parse_moment(horizon, first=True), **way)
+            set_horizon(folds.lake, table, parse_timestamp(horizon, first=True), **way)
     for path in vacuum_table(folds.lake, table, hours=hours, dry_run=dry_run):
         click.echo(path)
     return SAME

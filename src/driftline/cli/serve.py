@@ -28,7 +28,7 @@ Examples:
 
 Every server compares payloads (POST /v1/compare and /v1/compare/batch, the page is at /docs); it keeps nothing of
 them. With --gateway it also syncs row deltas, and comparing needs one of its tokens unless --open-compare is given.
-The secret can also stand in DRIFTLINE_JWT_SECRET. Logs are JSON lines on stderr.
+The secret can also stand in DRIFTLINE_JWT_SECRET. Logs are JSON lines on stderr, words on a terminal.
 """
 
 
