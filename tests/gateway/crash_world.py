@@ -1,6 +1,6 @@
 """Everything that runs around a gateway at once, and is under way when its servers are killed.
 
-Writers push at full rate, listeners read the feed, one store works offline and syncs now and then, another one follows.
+Writers push, listeners read the feed, one store works offline and syncs now and then, another one follows.
 Flushes and compactions are as frequent as the servers let them be.
 """
 
@@ -80,6 +80,7 @@ class Writer(Part):
         batch = [self._change() for _ in range(20)]
         while not self._is_pushed(batch) and not self.ended.is_set():
             time.sleep(0.02)
+        time.sleep(0.05)  # kills are to find everything under way, not everything waiting for the machine
 
     def _change(self) -> Wire:
         row, table = str(self.dice.randrange(ROWS)), self.dice.choice(TABLES)

@@ -141,9 +141,13 @@ export class Store {
   }
 
   async pull(report) {
-    for await (const page of this.gateway.pull(this.cursor)) {
-      report.changes.push(...(await this.take(page)));
-      report.pulled += page.deltas.length;
+    for (let hasMore = true; hasMore; ) {
+      const after = this.cursor;
+      const page = (await this.gateway.pull(after).next()).value;
+      const changes = await this.take(page, after);
+      hasMore = page.hasMore || changes === null; // null: a follower was quicker, go on behind it
+      report.changes.push(...(changes ?? []));
+      report.pulled += changes === null ? 0 : page.deltas.length;
     }
   }
 
@@ -174,8 +178,12 @@ export class Store {
     report.fromSnapshot = true;
   }
 
-  /** Fold a page in and move the cursor, in one step; the rows that look different now. */
-  take(page) {
+  /**
+   * Fold in the page that follows a cursor and move on, in one step; the rows that look different now. Null, and nothing is
+   * taken, where the store stands elsewhere meanwhile: a page behind a snapshot that it does not follow would leave a gap.
+   */
+  async take(page, after) {
+    if (this.cursor !== after) return null;
     const touched = page.deltas.map((delta) => key(delta.table, delta.rowId));
     return this.changing([...new Set(touched)], async () => {
       const rows = foldInto(this.confirmed, page.deltas);
@@ -211,13 +219,18 @@ export class Store {
     };
     const written = () => tell({ kind: "written" });
     this.listeners.add(written);
+    let position = this.cursor;
     const reading = this.readFeed(ended.signal, tell);
     try {
       while (!signal?.aborted) {
         while (news.length === 0) await new Promise((resolve) => (wake = resolve));
         const { kind, data, error } = news.shift();
-        if (kind === "deltas") yield* await this.take(data);
-        else if (kind === "written") yield* await this.pushNow();
+        if (kind === "deltas") {
+          const changes = await this.take(data, position);
+          if (changes === null) return; // the application has synced by itself: listen from where it stands
+          position = data.cursor;
+          yield* changes;
+        } else if (kind === "written") yield* await this.pushNow();
         else if (error) throw error;
         else return;
       }
