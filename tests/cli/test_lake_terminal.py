@@ -32,7 +32,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
 def on_terminal(*arguments: str, width: int = 80) -> str:
     """The output of a command whose stdout is a terminal."""
     leader, follower = pty.openpty()
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": str(width), "NO_COLOR": "1", "TERM": "xterm"}
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": str(width), "TERM": "dumb"}
     command = [sys.executable, "-m", "driftline", *arguments]
     with subprocess.Popen(command, stdout=follower, stderr=subprocess.PIPE, env=environment):
         os.close(follower)

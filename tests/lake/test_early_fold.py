@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftline.deltas import RowDelta
-from driftline.lake import early_fold
+from driftline.lake import fold as folding
 from driftline.lake.fold import Folded, fold
 from driftline.lake.rows import encode_deltas
 from driftline.lake.stamps import stamp_deltas
@@ -23,8 +23,8 @@ def stamped(deltas: list[RowDelta]) -> pa.Table:
 
 
 def early(table: pa.Table, worth: float, hot: float) -> pa.Table:
-    with patch.multiple(early_fold, _WORTH_FOLDING=worth, _HOT=hot):
-        return early_fold.fold_early(SCHEMA.columns, table)
+    with patch.multiple(folding, _WORTH_FOLDING=worth, _HOT=hot):
+        return folding.fold_early(SCHEMA.columns, table)
 
 
 def as_rows(folded: Folded) -> tuple[object, object]:
