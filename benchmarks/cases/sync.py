@@ -67,7 +67,10 @@ def _snapshots(full: bool) -> list[Row]:
     rows: list[Row] = []
     kinds = {"NDJSON": "application/x-ndjson", "NDJSON, gzip": "", "Arrow": "application/vnd.apache.arrow.stream"}
     for name, accepted in kinds.items():
-        with tempfile.TemporaryDirectory() as data, server(Path(data), (*NEVER, "--lake", str(lake))) as ours:
+        with (
+            tempfile.TemporaryDirectory() as data,
+            server(Path(data), (*NEVER, "--lake", str(lake), "--adopt-lake")) as ours,
+        ):
             rows.append(_row(f"snapshot of {count:,} rows x 6", f"driftline, {name}", _fetched(ours, accepted)))
     return rows
 
