@@ -230,6 +230,10 @@ def apply(file: str, database: str, rebase_data: str | None, form: str, **option
         write_atomically(rebase_data, applied.rebase_data)
     if form == "json":
         click.echo(json.dumps(applied.to_dict(), ensure_ascii=False))
+    elif sys.stderr.isatty():
+        from driftline.cli.changeset_terminal import show_applied
+
+        show_applied(applied)
 
 
 def _apply_options(
@@ -296,6 +300,11 @@ def diff(old: str, new: str, tables: tuple[str, ...], form: str, output: str | N
     with _problems_told():
         _write(write, output, old, new)
     _tell(found.problems, found.notes)
+    if output is not None:
+        from driftline.cli.terminal import say
+
+        names = ", ".join(table.name for table in found.tables)
+        say(f"{found.records:,} changes in {names} written to {output}" if found.records else "no difference")
     return DIFFERENT if found.records or found.problems else SAME
 
 

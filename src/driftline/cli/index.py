@@ -1,18 +1,256 @@
-"""`driftline index`: what changed between two versions of a code base, and the registry of such diffs."""
+"""`driftline index`: indexes of git revisions, what changed between two of them, and the diffs that were kept."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import click
 
-from driftline.cli.index_api import api
-from driftline.cli.index_build import build_index
-from driftline.cli.index_diff import index_diff
-from driftline.cli.index_registry import list_diffs, prune_diffs, show
+from driftline.cli.index_answers import (
+    FORMATS,
+    AnsweringCommand,
+    answers,
+    cache_root_option,
+    is_watched,
+    open_registry,
+    output_options,
+    print_diff,
+    print_json,
+    repo_option,
+    say_lines,
+)
+from driftline.cli.index_diff import TwoSidesCommand, index_diff
+from driftline.cli.outcome import DIFFERENT, SAME
+from driftline.cli.terminal import progress_bar
+from driftline.errors import IndexRefError
+
+if TYPE_CHECKING:
+    from driftline.codeindex.building import Built
+
+_BUILD_EPILOG = """\b
+Examples:
+  driftline index build .
+  driftline index build ../project@v2.0 --format json
+  driftline index build project.git@main --cache-root .cache/project
+
+Reads git objects only, never a checkout; only blobs that no earlier build knows are parsed. The build becomes `latest`.
+"""
+_API_EPILOG = """\b
+Examples:
+  driftline index api git:v1.0 git:HEAD
+  driftline index api --from git:origin/main --to git:HEAD --exit-code --format markdown
+
+Breaking: removed, another kind, a base removed; a parameter removed, moved, now required or keyword-only. In typed
+languages every changed signature is. A name that its module still imports, or that a base class has, is not gone.
+
+Exit codes: 0 done, 2 error; with --exit-code, 1 when something breaks.
+"""
+_SHOW_EPILOG = """\b
+Examples:
+  driftline index show diff_779bdbb509bd9a01 --cache-root .cache/myrepo
+  driftline index show diff_779bdbb509bd9a01 --cache-root .cache/myrepo --format jsonl --compact
+"""
+_LIST_EPILOG = """\b
+Examples:
+  driftline index list --cache-root .cache/myrepo
+  driftline index list --cache-root .cache/myrepo --modes code,prose --format json
+"""
+_PRUNE_EPILOG = """\b
+Examples:
+  driftline index prune --cache-root .cache/myrepo --max-diffs 20 --retain-days 7 --dry-run
+  driftline index prune --cache-root .cache/myrepo --format json
+"""
 
 
 @click.group()
 def index() -> None:
     """Compare two versions of a code base, definition by definition."""
+
+
+@click.command("build", cls=AnsweringCommand, epilog=_BUILD_EPILOG)
+@click.argument("repository", metavar="REPO[@REF]")
+@click.option("--force", is_flag=True, help="Build anew, even if the build is there.")
+@click.option("--wait-ms", default="10000", show_default=True, metavar="MS", help="How long to wait for the lock.")
+@cache_root_option
+@output_options(("text", "json"))
+@answers
+def build_index(
+    *, repository: str, force: bool, wait_ms: str, cache_root: str | None, format_name: str, compact: bool
+) -> int:
+    """Index a git revision: its files, definitions, and what they call and import."""
+    from driftline.codeindex.building import build, default_cache_root, open_cache
+    from driftline.codeindex.git_objects import GitRepository
+    from driftline.codeindex.options import whole_number
+
+    directory, revision = _split(repository)
+    source = GitRepository(directory)
+    cache = open_cache(cache_root or default_cache_root(source))
+    wait = whole_number(wait_ms, "wait-ms", minimum=0)
+    with progress_bar() as tracker:
+        built = build(source, revision, cache, current=True, force=force, wait_ms=wait, tracker=tracker)
+    if format_name == "json":
+        print_json({"ok": True, **built.to_dict()}, compact)
+    else:
+        say_lines(_lines(built))
+    return SAME
+
+
+def _split(given: str) -> tuple[str, str]:
+    """`REPO@REF` at the last @, unless the whole is a directory."""
+    if os.path.isdir(given) or "@" not in given:
+        return given, "HEAD"
+    directory, _, revision = given.rpartition("@")
+    return directory or ".", revision or "HEAD"
+
+
+def _lines(built: Built) -> Iterator[str]:
+    made = "already there" if built.reused else f"{built.parsed} files parsed"
+    yield f"{built.build_id}: {built.files} files, {built.chunks} chunks ({made})"
+    for reason, count in built.skipped.items():
+        yield f"skipped as {reason}: {count}"
+    if built.parse_errors:
+        yield f"not quite understood: {built.parse_errors} files (their definitions are in the index)"
+
+
+@click.command("api", cls=TwoSidesCommand, epilog=_API_EPILOG)
+@click.argument("refs", nargs=-1, metavar="[FROM TO]")
+@click.option("--from", "from_ref", metavar="REF", help="The side before.")
+@click.option("--to", "to_ref", metavar="REF", help="The side after.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 when something breaks.")
+@click.option("--breaking-only", is_flag=True, help="Leave compatible changes out.")
+@repo_option
+@cache_root_option
+@output_options()
+@answers
+def api(
+    *,
+    from_ref: str | None,
+    to_ref: str | None,
+    exit_code: bool,
+    breaking_only: bool,
+    repo: str | None,
+    cache_root: str | None,
+    format_name: str,
+    compact: bool,
+) -> int:
+    """Say what changed in the public surface, and what breaks callers."""
+    from driftline.codeindex import api as compare
+    from driftline.codeindex import api_text
+
+    if not from_ref or not to_ref:
+        raise IndexRefError("--from and --to are both needed")
+    with progress_bar() as tracker:
+        report = compare(from_ref, to_ref, cache_root, repo=repo, tracker=tracker)
+    shown = report.only_breaking() if breaking_only else report
+    if format_name == "text" and is_watched():
+        from driftline.cli.index_terminal import show_api
+
+        show_api(shown)
+    elif format_name == "text":
+        say_lines(api_text.report_lines(shown))
+    elif format_name == "markdown":
+        click.echo(api_text.report_markdown(shown))
+    elif format_name == "json":
+        print_json({"ok": True, **shown.to_dict()}, compact)
+    else:
+        for change in shown.to_dict()["changes"]:
+            print_json(change, compact=True)
+    return DIFFERENT if exit_code and report.breaking else SAME
+
+
+@click.command("show", cls=AnsweringCommand, epilog=_SHOW_EPILOG)
+@click.argument("given_id", metavar="[DIFF]", required=False)
+@click.option("--diff", "diff_id", metavar="ID", help="The id of a persisted diff, instead of DIFF.")
+@click.option("--events", "with_events", is_flag=True, help="With --format json: the events too.")
+@cache_root_option
+@repo_option
+@output_options((*FORMATS, "html"))
+@answers
+def show(
+    *,
+    given_id: str | None,
+    diff_id: str | None,
+    cache_root: str | None,
+    repo: str | None,
+    format_name: str,
+    compact: bool,
+    with_events: bool,
+) -> int:
+    """Show a persisted diff."""
+    wanted = diff_id or given_id
+    if not wanted:
+        raise IndexRefError("the id of a diff is needed: driftline index show DIFF (driftline index list has them)")
+    stored = open_registry(cache_root, repo).load(wanted)
+    print_diff(stored, format_name, compact, {"inputs": stored.inputs}, with_events=with_events, repo=repo)
+    return SAME
+
+
+@click.command("list", cls=AnsweringCommand, epilog=_LIST_EPILOG)
+@click.option("--modes", "--mode", "modes", multiple=True, metavar="CSV", help="Only diffs with all of these modes.")
+@cache_root_option
+@repo_option
+@output_options()
+@answers
+def list_diffs(
+    *, modes: tuple[str, ...], cache_root: str | None, repo: str | None, format_name: str, compact: bool
+) -> int:
+    """List persisted diffs, newest first."""
+    from driftline.codeindex import render
+    from driftline.codeindex.options import parse_modes
+
+    entries = open_registry(cache_root, repo).entries(parse_modes(modes) if modes else ())
+    if format_name == "text" and is_watched():
+        from driftline.cli.index_terminal import show_entries
+
+        show_entries(entries)
+    elif format_name == "text":
+        say_lines(render.entry_lines(entries))
+    elif format_name == "json":
+        print_json({"ok": True, "diffs": entries}, compact)
+    elif format_name == "jsonl":
+        for entry in entries:
+            print_json(entry, compact=True)
+    else:
+        click.echo(render.entries_markdown(entries))
+    return SAME
+
+
+@click.command("prune", cls=AnsweringCommand, epilog=_PRUNE_EPILOG)
+@click.option("--max-diffs", default="50", show_default=True, metavar="N", help="Keep the newest N.")
+@click.option("--retain-days", default="30", show_default=True, metavar="D", help="Keep diffs younger than D days.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--wait-ms", default="0", show_default=True, metavar="MS", help="How long to wait for the lock.")
+@cache_root_option
+@repo_option
+@output_options()
+@answers
+def prune_diffs(
+    *,
+    max_diffs: str,
+    retain_days: str,
+    dry_run: bool,
+    wait_ms: str,
+    cache_root: str | None,
+    repo: str | None,
+    format_name: str,
+    compact: bool,
+) -> int:
+    """Remove old diffs and orphan directories; a diff stays if it is among the newest or young enough."""
+    from driftline.codeindex import prune, render
+    from driftline.codeindex.options import whole_number
+
+    wait = whole_number(wait_ms, "wait-ms", minimum=0)
+    registry = open_registry(cache_root, repo)
+    pruned = prune(registry, max_diffs=max_diffs, retain_days=retain_days, dry_run=dry_run, wait_ms=wait)
+    if format_name == "text":
+        say_lines(render.pruned_lines(pruned))
+    elif format_name == "markdown":
+        click.echo("\n".join(f"- {line}" for line in render.pruned_lines(pruned)))
+    else:
+        print_json({"ok": True, **pruned.to_dict()}, compact or format_name == "jsonl")
+    return SAME
 
 
 index.add_command(build_index)

@@ -15,10 +15,11 @@ from driftline.cli.index_answers import (
     AnsweringCommand,
     answers,
     output_options,
+    print_diff,
+    print_outcomes,
     repo_option,
     say_lines,
 )
-from driftline.cli.index_output import print_diff, print_outcomes
 from driftline.cli.outcome import DIFFERENT, ERROR, SAME
 from driftline.cli.terminal import progress_bar
 from driftline.errors import IndexRefError
