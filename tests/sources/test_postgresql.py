@@ -126,3 +126,27 @@ def test_both_engines_write_the_same_bytes(address: str, tmp_path: Path) -> None
         )  # fmt: skip
         assert done.returncode == 1, done.stderr
     assert (tmp_path / "spark.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()
+
+
+def test_an_exported_csv_file_is_the_table_that_it_came_from(address: str, tmp_path: Path) -> None:
+    """Dates, times and truth values are read as what the column holds, however PostgreSQL writes them (tables §4.4)."""
+    run(
+        address,
+        "CREATE TABLE typed (id int PRIMARY KEY, n numeric(9,3), f float8, ok boolean, d date, local timestamp, "
+        "at timestamptz);"
+        "INSERT INTO typed VALUES (1, 1.500, 1e-7, true, '2026-01-31', '2026-01-31 10:00', '2026-01-31 12:00:00.5+02'),"
+        "(2, 12, 0, false, '0044-03-15', '2026-01-31 10:00:00.25', '2026-07-31 00:00+00'),"
+        "(3, NULL, NULL, NULL, NULL, NULL, NULL)",
+    )
+    exported = tmp_path / "typed.csv"
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(address) as connection, exported.open("wb") as out:
+        connection.execute("SET timezone = 'Asia/Kolkata'")
+        with connection.cursor().copy("COPY typed TO STDOUT (FORMAT csv, HEADER)") as rows:
+            out.writelines(rows)
+    assert "2026-01-31 15:30:00.5+05:30" in exported.read_text()
+    for table in ("typed", "SELECT * FROM typed"):  # cut by its key, and copied
+        assert not dl.diff(exported, f"{address}::{table}", key="id", null="")
+    exported.write_text(exported.read_text().replace(",t,2026-01-31,", ",f,2026-02-01,"))
+    (changed,) = (one for one in dl.diff(exported, f"{address}::typed", key="id", null="") if one["type"] == "changed")
+    assert changed["changed"] == ["ok", "d"]

@@ -76,4 +76,7 @@ def test_spark_connect(tmp_path: Path, tables: tuple[Path, Path]) -> None:
         tables[1].write_text(tables[1].read_text() + "77,dup,1\n")
         code, out, err = diff_in_a_new_process(*tables, master)
         assert (code, out) == (2, b"")
-        assert err == 'error[duplicate_key]: Duplicate key in B: {"id":"77"} (rows 39 and 1962)\n'
+        assert err == (
+            'error[duplicate_key]: Duplicate key in B: {"id":"77"} (rows 39 and 1962); --duplicates match pairs the '
+            "rows of a key, --duplicates first or last keeps one; or name more key columns\n"
+        )

@@ -14,7 +14,7 @@ import click
 from driftline.cli.completion import Words
 from driftline.cli.engine_options import engine_options, tell_choice
 from driftline.cli.outcome import DIFFERENT, SAME
-from driftline.cli.table_options import given_options, table_options
+from driftline.cli.table_options import given_options, naming_remedies, table_options
 from driftline.cli.terminal import progress_bar, say, size_text
 from driftline.errors import OptionError
 from driftline.sinks.formats import FORMATS, find_format, format_for, write_events
@@ -98,7 +98,7 @@ def diff(
     find_format(format_name)
     settings = _changeset_settings(format_name, table, column_types, limit)
     began = time.monotonic()
-    with progress_bar(show=progress) as tracker:
+    with naming_remedies(options), progress_bar(show=progress) as tracker:
         job = DiffJob(a, b, options, memory=memory_limit(memory), master=master, tracker=tracker)
         if explain:
             return _explain(job, engine)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from driftline.cli.completion import Words
-from driftline.errors import OptionError
+from driftline.errors import DriftlineError, OptionError
 from driftline.files import explain_io_errors
-from driftline.tables.options import OPTIONS, Option, option_names
+from driftline.tables.options import OPTIONS, DiffOptions, Option, option_names
 
 _SIDES = ("a", "b")
 
@@ -59,6 +60,20 @@ def given_options(*, rules: str | None = None, ignore_column_order: bool = False
     if ignore_column_order:
         chosen.setdefault("header_mode", "sorted")
     return {**(read_rules(rules) if rules is not None else {}), **chosen}
+
+
+@contextmanager
+def naming_remedies(options: DiffOptions) -> Iterator[None]:
+    """Say behind an error which option takes such a file."""
+    try:
+        yield
+    except DriftlineError as error:
+        from driftline.tables.remedies import remedy
+
+        words = remedy(error, options)
+        if words is not None:
+            error.message = f"{error.message}; {words}"
+        raise
 
 
 def read_rules(path: str) -> dict[str, Any]:

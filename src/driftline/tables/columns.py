@@ -271,6 +271,8 @@ def _header_difference(a: Sequence[str], b: Sequence[str]) -> str:
     remedy = "--header-mode common compares the columns that both have"
     if only_a and only_b:
         remedy += f", --rename {_shown(only_a[0])}={_shown(only_b[0])} takes one for the other"
+    if any(map(_looks_like_data, (*only_a, *only_b))):
+        remedy += ", --no-header takes files without a header line"
     return f"{', '.join(parts)}; {remedy}"
 
 
@@ -300,6 +302,11 @@ def _which_columns(name: str, header: Sequence[str]) -> str:
     hint = f"; did you mean {_quoted(near[0])}?" if near else ""
     more = f" and {len(header) - _MOST_NAMES} more" if len(header) > _MOST_NAMES else ""
     return f" (columns: {', '.join(map(_quoted, header[:_MOST_NAMES]))}{more}){hint}"
+
+
+def _looks_like_data(name: str) -> bool:
+    """Whether a column's name begins like a number or a date, as cells do and names rarely."""
+    return re.match(r"[+-]?[0-9]", name) is not None
 
 
 def _shown(name: str) -> str:

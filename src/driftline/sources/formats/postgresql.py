@@ -34,6 +34,13 @@ _PLAIN = {"bool", "int2", "int4", "int8", "float4", "float8", "text", "varchar",
 _AS_TEXT = {"uuid", "interval", "time", "timetz"}
 _AS_JSON = {"json", "jsonb"}
 _INTEGERS = {"int2", "int4", "int8"}
+# What text that meets a column is read as: a CSV file has no types of its own.
+_KINDS = {
+    **dict.fromkeys((*_INTEGERS, "float4", "float8", "numeric"), "number"),
+    "bool": "boolean",
+    "date": "date",
+    **dict.fromkeys(("timestamp", "timestamptz"), "datetime"),
+}
 _FORMS = {
     "plain": "{0}",
     "text": "{0}::text AS {0}",
@@ -98,6 +105,7 @@ class PostgresSource:
     selected: str
     as_json: frozenset[str]  # columns that come as the text of a JSON value
     as_number: frozenset[str]  # columns that come as the digits of a number
+    kinds: tuple[tuple[str, str], ...]  # columns that hold more than text, and what
     snapshot: str
     size: int
     rows: int
@@ -133,13 +141,14 @@ class PostgresSource:
             from driftline.sources.row_spool import spool_tables
 
             with _reading(self.uri, self.snapshot) as connection:
-                return spool_tables(self._tables(connection), self.names, workspace)
+                copied = spool_tables(self._tables(connection), self.names, workspace)
+            return replace(copied, kinds=dict(self.kinds))
         pieces = max(1, min(_MOST_SPLITS, -(-self.size // max(1, split_bytes))))
         first, last = self.key_range
         step = max(1, -(-(last - first + 1) // pieces))
         bounds = [(low, min(low + step - 1, last)) for low in range(first, last + 1, step)]
         splits = [KeyRange(self, low, high, self.size // len(bounds)) for low, high in bounds]
-        return SplitSide(self.names, splits, self.rows, typed=True, kinds=dict.fromkeys(self.as_number, "number"))
+        return SplitSide(self.names, splits, self.rows, typed=True, kinds=dict(self.kinds))
 
     def _tables(self, connection: Any) -> Iterator[pa.Table]:
         import pyarrow as pa
@@ -251,6 +260,7 @@ def _planned(uri: str, what: str, workspace: Workspace) -> PostgresSource:
             selected,
             as_json,
             as_number,
+            tuple((name, _KINDS[kind]) for name, kind, *_ in columns if kind in _KINDS),
             str(_rows(holder, "SELECT pg_export_snapshot()")[0][0]),
             *((0, 0) if is_query else _rows(holder, _SIZE, relation)[0]),
         )
