@@ -61,15 +61,19 @@ def problems(page: Any, *rules: str) -> list[str]:
     return [f"{each['id']}: {each['nodes'][0]['html'][:120]}" for each in found]
 
 
-def look_at(page: Any, name: str) -> None:
-    """Pictures of a page, wide and narrow, light and dark, for people to look at; it is sound in each of them."""
+def look_at(page: Any, name: str, *, dark_colours: bool = False) -> None:
+    """Pictures of a page, wide and narrow, light and dark, for people to look at; nothing stands in their way.
+
+    Dark colours come from the same names on all pages: one that has them all is looked at for contrast.
+    """
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    for scheme, width, rules in (("light", 1440, ()), ("dark", 1440, ("color-contrast",)), ("light", 420, None)):
+    in_dark = ("color-contrast",) if dark_colours else None
+    for scheme, width, rules in (("light", 1440, ()), ("dark", 1440, in_dark), ("light", 420, None)):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 900})
         page.screenshot(path=SCREENSHOTS / f"{name}-{scheme}-{width}.png")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
-        found = [] if rules is None else problems(page, *rules)  # a narrow page has the colours of a wide one
+        found = [] if rules is None else problems(page, *rules)
         assert not found, found
     page.set_viewport_size({"width": 1280, "height": 800})
     page.emulate_media(color_scheme="light")

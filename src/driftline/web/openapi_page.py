@@ -60,7 +60,8 @@ def _page(template: str, **shown: Any) -> bytes:
 @cache
 def _parts() -> tuple[str, str, str]:
     """Styles and script, and a policy that names them by their hashes."""
-    look = (files("driftline.sinks") / "templates" / "look.css").read_text("utf-8")
+    sheets = (files("driftline.sinks") / "templates/look.css", files("driftline.web") / "console/static/console.css")
+    look = "".join(sheet.read_text("utf-8") for sheet in sheets)
     script = (files("driftline.web") / "templates" / "try.js").read_text("utf-8")
     style_hash, script_hash = (b64encode(sha256(text.encode()).digest()).decode() for text in (look, script))
     policy = (

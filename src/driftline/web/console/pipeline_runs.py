@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from driftline.errors import DriftlineError, InputError
+from driftline.errors import Cancelled, DriftlineError, InputError
 from driftline.sinks.pages import number
 from driftline.web.console.jobs import Job, Jobs
 from driftline.web.console.workspace import HIDDEN_FOLDER, Workspace
@@ -53,6 +53,7 @@ class Pipelines:
     def __init__(self, workspace: Workspace, jobs: Jobs) -> None:
         self.workspace = workspace
         self._jobs = jobs
+        self.warnings: dict[str, list[str]] = {}  # what went wrong when a run from here was told to others
 
     def known(self) -> list[Known]:
         """Every file that declares a pipeline."""
@@ -123,9 +124,16 @@ class Pipelines:
     def _run(self, job: Job, name: str, declared: Pipeline, selection: Selection) -> str:
         from driftline.pipeline import run_pipeline
         from driftline.pipeline.finishing import tell
+        from driftline.pipeline.running import failed_before_start
 
-        record = run_pipeline(declared, tracker=job.tracker, selection=selection)
-        tell(declared, record)
+        try:
+            record = run_pipeline(declared, tracker=job.tracker, selection=selection)
+        except Cancelled:
+            raise
+        except DriftlineError as error:  # it could not begin: whoever watches is told
+            tell(declared, failed_before_start(declared, error))
+            raise
+        self.warnings[record.run_id] = tell(declared, record)
         return f"/pipelines/run?{urlencode({'path': name, 'run': record.run_id})}"
 
 

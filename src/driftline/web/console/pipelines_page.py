@@ -52,7 +52,14 @@ def _shown(console: Console, name: str, run_id: str | None) -> dict[str, Any]:
     boxes, width, height = picture(report)
     links = {output: console.pipelines.address(declared, output) for stage in report.stages for output in stage.outputs}
     size = {"width": width, "height": height, "box_width": BOX_WIDTH, "box_height": BOX_HEIGHT}
-    drawn = {"boxes": boxes, "size": size, "trends": trends(report), "links": links, "counts_of": counts_in_short}
+    drawn = {
+        "warnings": console.pipelines.warnings.get(report.run_id, []),
+        "boxes": boxes,
+        "size": size,
+        "trends": trends(report),
+        "links": links,
+        "counts_of": counts_in_short,
+    }
     return {"pipeline": declared, "days": days, "report": report, **drawn}
 
 
