@@ -45,9 +45,7 @@ with what was found until then.
     "--format",
     "format_name",
     type=click.Choice(["json", "text", "junit"]),
-    default="json",
-    show_default=True,
-    help="How the report is written.",
+    help="How the report is written.  [default: text on a terminal, else json]",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 def compare(
@@ -58,7 +56,7 @@ def compare(
     config: str | None,
     masked: tuple[str, ...],
     mask_key_file: str | None,
-    format_name: str,
+    format_name: str | None,
     output: str | None,
     **flags: Any,
 ) -> int:
@@ -69,6 +67,7 @@ def compare(
 
     if old == new == "-":
         raise click.UsageError("only one of OLD and NEW can be standard input")
+    format_name = format_name or ("text" if output is None and sys.stdout.isatty() else "json")
     name = f"{_shown(old)} {_shown(new)}"
     inputs = [path for path in (old, new, schema, config) if path is not None]
     masker = masker_of(masked, mask_key_file)

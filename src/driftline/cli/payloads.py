@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import click
@@ -50,7 +51,12 @@ def lint(schema: str, root: str | None, format_name: str) -> int:
     from driftline.payloads import lint as find
 
     findings = find(Path(schema), root)
-    if format_name == "json":
+    if format_name == "text" and sys.stdout.isatty():
+        from driftline.cli.payload_views import print_lint
+        from driftline.cli.terminal import stdout_console
+
+        print_lint(schema, findings, stdout_console())
+    elif format_name == "json":
         click.echo(json.dumps([finding.to_dict() for finding in findings], indent=2, ensure_ascii=False))
     else:
         for finding in findings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from driftline.cli.payload_options import (
 from driftline.cli.terminal import progress_bar
 
 if TYPE_CHECKING:
-    from driftline.payloads.batch import BatchJob, Scheduler
+    from driftline.payloads.batch import BatchJob, BatchTotals, Scheduler
     from driftline.payloads.schema_files import Bundle
     from driftline.progress import Tracker
 
@@ -92,7 +93,7 @@ def batch(
     name = chosen_engine("payloads", engine, master, lambda: job.size)
     with progress_bar(show=progress) as tracker, _scheduler(name, job, master, workers, tracker) as scheduler:
         totals = run_batch(job, output, scheduler, tracker)
-    click.echo(f"{totals.matched} matched, {totals.mismatched} differ, {totals.failed} failed: see {output}", err=True)
+    _tell(totals, output)
     reasons = totals.reasons(wanted)
     write_for_ci(job, totals.result(), reasons, junit, sarif, summary)
     for line in annotation_lines(job, totals.result()) if annotations else ():
@@ -100,6 +101,20 @@ def batch(
     for reason in reasons if wanted else ():
         click.echo(f"gate: {reason}", err=True)
     return DIFFERENT if reasons else SAME
+
+
+def _tell(totals: BatchTotals, output: str) -> None:
+    """The batch in tables where a person looks, else in a line."""
+    if not sys.stdout.isatty():
+        line = f"{totals.matched} matched, {totals.mismatched} differ, {totals.failed} failed: see {output}"
+        click.echo(line, err=True)
+        return
+    from driftline.cli.payload_views import print_batch
+    from driftline.cli.terminal import stdout_console
+    from driftline.payloads.batch_view import batch_view
+
+    result = totals.result()
+    print_batch(batch_view(result.summary, result.aggregate, (), result.failures), output, stdout_console())
 
 
 def _scheduler(

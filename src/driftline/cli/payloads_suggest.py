@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,12 @@ printed. A rule goes where its member is declared; beside the reference where ot
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 @click.option("--apply", "target", metavar="FILE", help="Put the accepted rules into the schema FILE; show the change.")
 @click.option("--page", metavar="FILE", help="Also write a page to look through the suggestions.")
-@click.option("--format", "format_name", type=click.Choice(["yaml", "json"]), default="yaml", help="How it is written.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["yaml", "json"]),
+    help="How it is written.  [default: for people on a terminal, else yaml]",
+)
 def suggest(
     pairs: str,
     *,
@@ -48,7 +54,7 @@ def suggest(
     output: str | None,
     target: str | None,
     page: str | None,
-    format_name: str,
+    format_name: str | None,
 ) -> None:
     """Suggest rules that explain how NEW differs from OLD in PAIRS."""
     from driftline.files import open_output, write_all, write_atomically
@@ -64,8 +70,14 @@ def suggest(
     unknown = set(words) - {"preserving", "sure", "all"} - {one.id for one in found}
     if unknown:
         raise click.UsageError(f"there is no suggestion {sorted(unknown)[0]!r}; look at the ids in the output")
-    with open_output(output, [pairs]) as out:
-        write_all(out, _written(found, chosen, base, target, root, format_name))
+    if output is None and target is None and format_name is None and sys.stdout.isatty():
+        from driftline.cli.payload_views import print_suggestions
+        from driftline.cli.terminal import stdout_console
+
+        print_suggestions(found, chosen, pairs, stdout_console())
+    else:
+        with open_output(output, [pairs]) as out:
+            write_all(out, _written(found, chosen, base, target, root, format_name))
     if page is not None:
         write_atomically(page, suggestions_page(found, chosen))
     click.echo(f"{count_words(found)}; {len(chosen)} accepted", err=True)
@@ -77,7 +89,7 @@ def _written(
     base: str | None,
     target: str | None,
     root: str | None,
-    format_name: str,
+    format_name: str | None,
 ) -> bytes:
     """What the command prints; with a target the rules are put into it and the change is printed."""
     from driftline.files import write_atomically
