@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from driftline.lake import Lake, compact, registered
-from driftline.lake.ingesting import Extraction, commit_ingested, line_ranges, plan_ingest
+from driftline.lake.ingesting import Extraction, commit_ingested, plan_ingest
+from driftline.line_ranges import line_ranges
 from driftline.sources.workspace import Workspace
 from driftline.spark.changesets import write_changeset
 from driftline.spark.lake_folds import fold_engine

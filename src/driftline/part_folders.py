@@ -102,22 +102,33 @@ def commit_parts(folder: Place, parts: Sequence[Part], known: Version) -> None:
         "parts": [asdict(part) for part in parts],
     }
     data = json.dumps(content, indent=1).encode() + b"\n"
-    if not _put_manifest(folder, data, known):
+    if not _put_manifest(folder, data, known, [part.name for part in parts]):
         raise StorageError(
             f"{folder} was written by somebody else meanwhile: run again", code="output_changed", path=str(folder)
         )
     sweep(folder, {part.name for part in parts})
 
 
-def _put_manifest(folder: Place, data: bytes, known: Version) -> bool:
+def _put_manifest(folder: Place, data: bytes, known: Version, names: Iterable[str]) -> bool:
     if isinstance(folder, ObjectPath):
         if isinstance(known, objects.ObjectVersion):
             return objects.replace(known, data) is not None
         return objects.create(f"{folder.url}/{MANIFEST}", data) is not None
     if manifest_version(folder) != known:
         return False
+    for name in names:
+        _sync(folder / name)
     write_atomically(folder / MANIFEST, data)
     return True
+
+
+def _sync(path: Path) -> None:
+    with explain_io_errors(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def sweep(folder: Place, kept: set[str], seconds: float = _SWEEP_SECONDS) -> None:

@@ -18,11 +18,12 @@ from driftline.errors import DriftlineError
 from driftline.lake import Lake, flush, register, registered
 from driftline.lake.extracting import extract_snapshots
 from driftline.lake.identities import check_delta_ids, delta_ids
-from driftline.lake.ingesting import commit_ingested, ingest_locally, line_ranges, plan_ingest
+from driftline.lake.ingesting import commit_ingested, ingest_locally, plan_ingest
 from driftline.lake.loading import Schedulers
 from driftline.lake.rendering import json_texts
 from driftline.lake.rows import decode_deltas, encode_deltas
 from driftline.lake.state import all_deltas, state_rows
+from driftline.line_ranges import line_ranges
 from lake_support import BATCHES, SCHEMA, delta, row_deltas
 
 

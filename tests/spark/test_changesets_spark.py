@@ -54,7 +54,7 @@ def on_spark(
             str(path),
             out,
             form,
-            folder=str(workspace.folder),
+            folder=workspace.folder,
             table="t",
             types=types,
             split_bytes=40_000,

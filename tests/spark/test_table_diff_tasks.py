@@ -70,7 +70,7 @@ def run_tasks(folder: Path, options: DiffOptions, split_bytes: int, buckets: int
             rows = [sum(one.rows for one in part) for part in (counts[:cut], counts[cut:])]
             bounds = row_bounds(max(rows), ranges)
         shared = str(workspace.folder) if seed % 3 else None
-        tasks = TaskPlan(plan, splits, bounds, 3, shared, split_bytes * (seed % 4))
+        tasks = TaskPlan(plan, splits, bounds, 3, shared, Path(shared) if shared else None, split_bytes * (seed % 4))
         chance = random.Random(seed)
         numbers = pa.RecordBatch.from_arrays([pa.array(range(len(tasks.groups)), pa.int64())], names=["id"])
         blocks = list(unpack(hash_task(tasks)(iter([numbers]))))
@@ -137,8 +137,8 @@ def test_any_cut_and_any_order(options: dict, a: list, b: list, cut: tuple[int, 
 
 
 def test_parts_are_joined_by_range_and_a_lost_one_is_told(tmp_path: Path) -> None:
-    parts = [write_part(str(tmp_path), 2, [b"c"]), write_part(str(tmp_path), 1, [b"a", memoryview(b"b")])]
-    write_part(str(tmp_path), 1, [b"the file of a failed attempt"])
+    parts = [write_part(tmp_path, 2, [b"c"]), write_part(tmp_path, 1, [b"a", memoryview(b"b")])]
+    write_part(tmp_path, 1, [b"the file of a failed attempt"])
     out: list[bytes] = []
     join_parts(parts, lambda data: out.append(bytes(data)))
     assert b"".join(out) == b"abc"

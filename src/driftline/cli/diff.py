@@ -32,6 +32,7 @@ Examples:
   driftline diff old.csv new.csv --key country --key city -o changes.jsonl
   driftline diff old.parquet new.parquet --key id --format summary
   driftline diff old.csv new.csv --key id --format html -o report.html
+  driftline diff s3://shop/old.csv s3://shop/new.csv --key id -o s3://shop/changes/
   driftline diff old.csv new.csv --key id --ignore "*_at" --tolerance price=0.01 --as qty=number
   driftline diff old.db::users new.db::users --key id --format markdown --limit 20
   driftline diff old.csv new.csv --key id --format changeset --table users -o changes.bin
@@ -54,7 +55,8 @@ Exit codes: 0 no difference, 1 differences (with --fail-if: one holds), 2 error.
     "format_name",
     type=Words(lambda: FORMATS),
     metavar="NAME",
-    help="jsonl, json, csv, markdown, summary or html (one self-contained page); changeset or patchset for SQLite. "
+    help="jsonl, json, csv, markdown, summary or html (one self-contained page); parquet or delta, a table of events; "
+    "changeset or patchset for SQLite. "
     "Default: by the ending of -o FILE, else jsonl.",
 )
 @click.option("--table", metavar="NAME", help="Name of the table in a changeset or patchset.")
@@ -65,7 +67,13 @@ Exit codes: 0 no difference, 1 differences (with --fail-if: one holds), 2 error.
     metavar="COL=TYPE",
     help="Declared SQLite type of a column in a changeset; others are inferred and shown. May be repeated.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write to FILE (whole or not at all) instead of stdout: a path or s3://…; with / at the end a folder of "
+    "ordered parts.",
+)
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N events of each kind.")
 @click.option("--memory", metavar="SIZE", help="Memory to stay within, such as 500MB or 2GB. Default: half of it.")
 @click.option("--explain", is_flag=True, help="Say what would be compared and how, without doing it.")
@@ -87,7 +95,6 @@ def diff(
     **rules: Any,
 ) -> int:
     """Find what changed between the tables A and B."""
-    from driftline.files import open_output
     from driftline.tables.memory import memory_limit
 
     sys.setswitchinterval(_SHORT_SWITCH)
@@ -97,23 +104,18 @@ def diff(
     format_name = format_for(output, format_name)
     find_format(format_name)
     settings = _changeset_settings(format_name, table, column_types, limit)
+    is_folder = _is_folder(output, format_name, limit)
     began = time.monotonic()
     with naming_remedies(options), progress_bar(show=progress) as tracker:
         job = DiffJob(a, b, options, memory=memory_limit(memory), master=master, tracker=tracker)
         if explain:
             return _explain(job, engine)
         name = tell_choice(engine, choose_engine(engine, job))
-        run = find_engine(name)
-        with open_output(output, (a, b)) as out:
-            if format_name == "jsonl" and limit is None:
-                stats = run(job, out.write)
-            elif settings and name == "spark":
-                from driftline.spark.changesets import diff_to_changeset
-
-                stats = diff_to_changeset(run, job, out, format_name, **settings)
-            else:
-                heading = partial(_heading, job, name, began)
-                stats = _run_and_format(run, job, out, format_name, limit, settings, heading)
+        if is_folder and output is not None:
+            stats = _write_folder(name, job, output, format_name)
+        else:
+            heading = partial(_heading, job, name, began)
+            stats = _write_file(name, job, output, format_name, limit, settings, heading)
     if output is not None:
         say(_closing_line(output, stats, began))
     _hint_at_keys(job, stats)
@@ -152,6 +154,53 @@ def _changeset_settings(
     if "" in types or "" in types.values():
         raise OptionError("--column-type is COL=TYPE, such as age=INTEGER")
     return {"table": table, "types": types, "notice": lambda line: click.echo(line, err=True)}
+
+
+def _is_folder(output: str | None, format_name: str, limit: int | None) -> bool:
+    """Whether the events go into a folder: of ordered parts (`/` at the end), or a Delta table."""
+    if format_name == "delta" and output is None:
+        raise OptionError("a Delta table needs a place: name it with -o")
+    if output is None or not (output.endswith("/") or format_name == "delta"):
+        return False
+    from driftline.tables.event_folders import check_folder
+
+    check_folder(output, format_name, limit)
+    return True
+
+
+def _write_folder(engine: str, job: DiffJob, output: str, format_name: str) -> Stats:
+    from driftline.tables.event_folders import diff_to_folder, diff_to_table
+
+    run = find_engine(engine)
+    if format_name == "jsonl":
+        return diff_to_folder(run, job, output)
+    if engine == "spark":
+        from driftline.spark.event_tables import diff_to_table_on_spark
+
+        return diff_to_table_on_spark(run, job, output, format_name)
+    return diff_to_table(run, job, output, format_name)
+
+
+def _write_file(
+    engine: str,
+    job: DiffJob,
+    output: str | None,
+    format_name: str,
+    limit: int | None,
+    settings: dict[str, Any],
+    heading: Callable[[], tuple[str, str, str]],
+) -> Stats:
+    from driftline.files import open_output
+
+    run = find_engine(engine)
+    with open_output(output, (job.a, job.b)) as out:
+        if format_name == "jsonl" and limit is None:
+            return run(job, out.write)
+        if settings and engine == "spark":
+            from driftline.spark.changesets import diff_to_changeset
+
+            return diff_to_changeset(run, job, out, format_name, **settings)
+        return _run_and_format(run, job, out, format_name, limit, settings, heading)
 
 
 def _run_and_format(

@@ -48,8 +48,9 @@ def _flush_file(lake: Lake, path: Path, gateway: str, scheduler: Scheduler) -> I
 
 
 def _flush_lines(lake: Lake, path: Path, gateway: str, digest: str, scheduler: Scheduler) -> Iterator[FlushResult]:
-    from driftline.lake.ingesting import commit_ingested, line_ranges, parse_delta, plan_ingest
+    from driftline.lake.ingesting import commit_ingested, parse_delta, plan_ingest
     from driftline.lake.registry import registered
+    from driftline.line_ranges import line_ranges
 
     ranges = line_ranges(path)
     known = [table for table in lake.tables() if registered(lake, table) is not None]

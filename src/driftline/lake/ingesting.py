@@ -7,7 +7,6 @@ with the same start makes the same deltas.
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ import msgspec
 
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema, from_events
 from driftline.errors import DeltaError, DriftlineError, LakeError
-from driftline.files import StrPath, explain_io_errors, read_lines
+from driftline.files import StrPath, read_lines
 from driftline.lake.columns import delta_file_schema
 from driftline.lake.delta_tables import Commit, append, files_of, load, retried, transaction_version
 from driftline.lake.envelopes import wrong_id
@@ -29,32 +28,10 @@ from driftline.lake.parquet_files import DataFile, read_file
 from driftline.lake.registry import every_column, required
 from driftline.lake.retention import refused_before, too_old
 from driftline.lake.rows import decode_deltas
+from driftline.line_ranges import LineRange
 
-BYTES_PER_RANGE = 8 << 20  # what one task reads of a file
 _FRAME = frozenset({"schema", "stats", "unchanged"})
 _decode = msgspec.json.decode
-
-
-@dataclass(frozen=True, slots=True)
-class LineRange:
-    """The bytes of a file from `start` up to `stop`; whole lines."""
-
-    path: str
-    start: int
-    stop: int
-
-    def lines(self) -> Iterator[bytes]:
-        """The lines that are not blank, without their ends."""
-        with explain_io_errors(self.path), open(self.path, "rb") as file:
-            file.seek(self.start)
-            data = file.read(self.stop - self.start)
-        return (line for line in data.split(b"\n") if line.strip())
-
-    def count(self) -> int:
-        """How many lines it has."""
-        with explain_io_errors(self.path), open(self.path, "rb") as file:
-            file.seek(self.start)
-            return file.read(self.stop - self.start).count(b"\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +78,6 @@ class IngestedFile:
 
 
 Scheduler = Callable[[IngestPlan, Sequence[tuple[LineRange, int]]], Iterable[IngestedFile]]
-
-
-def line_ranges(path: StrPath, bytes_per_range: int = BYTES_PER_RANGE) -> list[LineRange]:
-    """A file cut at the first line end after every `bytes_per_range` bytes."""
-    name = os.path.abspath(path)
-    ranges: list[LineRange] = []
-    with explain_io_errors(path), open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        start = 0
-        while start < size:
-            file.seek(min(start + bytes_per_range, size))
-            file.readline()
-            stop = min(max(file.tell(), start + 1), size)
-            ranges.append(LineRange(name, start, stop))
-            start = stop
-    return ranges
 
 
 def survey(lines: LineRange) -> Survey:

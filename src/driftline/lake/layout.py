@@ -29,6 +29,7 @@ import pyarrow.fs as pa_fs
 
 from driftline.deltas.names import check_gateway_id, check_table_name
 from driftline.errors import LakeError
+from driftline.storage.objects import delta_options
 
 Part = Literal["deltas", "base", "deletes", "archive", "state"]
 
@@ -58,7 +59,7 @@ class Lake:
 
     def options(self) -> dict[str, str] | None:
         """The storage options as `deltalake` takes them."""
-        return dict(self.storage_options) if self.storage_options else None
+        return dict(self.storage_options) if self.storage_options else delta_options(self.root)
 
     def part(self, table: str, part: Part) -> str:
         """The root of one of a table's Delta tables."""

@@ -43,6 +43,7 @@ from driftline.lake.parquet_files import DataFile
 from driftline.lake.planning import plan_fold, with_staged
 from driftline.lake.registry import every_column, register, registered
 from driftline.lake.retention import refused_before
+from driftline.line_ranges import LineRange, line_ranges
 from driftline.progress import Tracker, silent
 
 Surveyor = Callable[[Sequence[LineRange]], Iterable[Survey]]

@@ -17,8 +17,8 @@ from backports import zstd
 
 from driftline.errors import PipelineError
 from driftline.files import explain_io_errors
-from driftline.lake.ingesting import LineRange
 from driftline.lake.ledger import Positions, ReadFile
+from driftline.line_ranges import LineRange
 from driftline.sources.input_file import InputFile
 from driftline.sources.stores import StoredFile, is_url, list_urls
 

@@ -14,9 +14,9 @@ from typing import Any
 from driftline.changesets.cdc.as_events import CdcTable, PieceFacts, convert, survey
 from driftline.errors import ChangesetError, PipelineError
 from driftline.lake import registered
-from driftline.lake.ingesting import LineRange
 from driftline.lake.ledger import Positions, ReadFile
 from driftline.lake.loading import LoadJob, load_changes, positions_digest, refresh
+from driftline.line_ranges import LineRange
 from driftline.pipeline.change_files import (
     Unread,
     age_of_changes,

@@ -72,7 +72,7 @@ def write_on_spark(out: BinaryIO, kind: Kind, flow: TableFlow, events: Path, con
             str(events.resolve()),
             out,
             kind,
-            folder=str(workspace.folder),
+            folder=workspace.folder,
             table=flow.name,
             types=sql_types(flow, header),
             reading=partial(typed_event, types=dict(flow.columns)) if flow.columns else None,

@@ -24,6 +24,8 @@ FORMATS: dict[str, str] = {
     "summary": "driftline.sinks.summary:write",
     "terminal": "driftline.sinks.terminal:write",
     "html": "driftline.sinks.html:write",
+    "parquet": "driftline.sinks.event_table:write",
+    "delta": "driftline.sinks.event_table:write",
     **offered("event format"),
 }
 
@@ -37,6 +39,7 @@ _ENDINGS = {
     ".markdown": "markdown",
     ".html": "html",
     ".htm": "html",
+    ".parquet": "parquet",
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, cast
 
 from driftline.errors import InputError
 from driftline.files import StrPath, compression_of_bytes, decompressed, explain_io_errors
+from driftline.part_folders import MANIFEST, read_manifest
 from driftline.sources.addresses import Address, parse_address
 from driftline.sources.formats import FORMATS
 from driftline.sources.input_file import InputFile, known_suffix
@@ -19,6 +20,7 @@ from driftline.sources.objects import is_object, open_object
 from driftline.sources.port import Format, Opening, ReadOptions, Source
 from driftline.sources.stores import StoredFile, is_url, list_urls
 from driftline.sources.workspace import Workspace
+from driftline.storage.object_path import place_at
 
 STANDARD_INPUT = "-"
 _BLOCK_BYTES = 1 << 20
@@ -74,6 +76,8 @@ def _noted(path: str) -> InputFile:
 
 def _expand(name: str) -> list[str]:
     """The files of a folder or a glob in the order of their names; a plain path is itself."""
+    if (listed := _listed_parts(name)) is not None:
+        return listed
     if is_url(name):
         found = [url for url in list_urls(name) if not name.endswith("/") or _is_data(url.rpartition("/")[2])]
         if not found:
@@ -95,6 +99,14 @@ def _expand(name: str) -> list[str]:
             raise InputError(f"no file matches {name}", code="not_found", path=name)
         return found
     return [name]
+
+
+def _listed_parts(name: str) -> list[str] | None:
+    """The parts that a folder's manifest names, in its order; None where there is none."""
+    if not (name.endswith("/") if is_url(name) else os.path.isfile(os.path.join(name, MANIFEST))):
+        return None
+    parts = read_manifest(place_at(name))
+    return None if parts is None else [f"{name.rstrip('/')}/{part.name}" for part in parts]
 
 
 def _is_data(name: str) -> bool:

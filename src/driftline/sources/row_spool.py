@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from driftline.files import explain_io_errors
+from driftline.files import atomic_write, explain_io_errors
 from driftline.sources.csv_parse import take_records
 from driftline.sources.input_file import InputFile
 from driftline.sources.json_cells import cells_by_column
 from driftline.sources.port import Counted, ParsedRange, SplitSide
 from driftline.sources.workspace import Workspace
+from driftline.storage.object_path import Place
+from driftline.storage.objects import is_url, read
 
 _BATCH_ROWS = 20_000
 _NULL = "null"
@@ -56,12 +61,22 @@ class SpooledBatch:
         """All rows: batches are small."""
         return self._read()
 
+    def stored_in(self, place: Place) -> SpooledBatch:
+        """The batch in a store, for other machines."""
+        target = place / f"{secrets.token_hex(8)}-{os.path.basename(self.path)}"
+        with open(self.path, "rb") as stream, atomic_write(target) as out:
+            shutil.copyfileobj(stream, out, 4 << 20)
+        return replace(self, path=str(target))
+
     def _read(self) -> pa.Table:
-        with explain_io_errors(self.path), pa.OSFile(self.path) as file:
+        with explain_io_errors(self.path), self._opened() as file:
             table = pa.ipc.open_file(file).read_all()
         missing = pa.array([_NULL] * table.num_rows, pa.large_string())
         columns = [table.column(name) if name in table.column_names else missing for name in self.header]
         return pa.Table.from_arrays(columns, list(self.header))
+
+    def _opened(self) -> Any:
+        return pa.BufferReader(read(self.path)[0]) if is_url(self.path) else pa.OSFile(self.path)
 
 
 def spool_rows(

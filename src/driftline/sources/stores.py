@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-from dataclasses import dataclass
+import secrets
+import shutil
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
+from driftline.files import atomic_write
 from driftline.sources.input_file import InputFile
+from driftline.storage.object_path import Place
 from driftline.storage.objects import SCHEMES as SCHEMES
 from driftline.storage.objects import ObjectVersion, changed, list_below, located, look_at
 from driftline.storage.objects import is_url as is_url
@@ -67,3 +71,17 @@ def list_urls(url: str) -> list[str]:
     if pattern in keys:  # the letters of a glob are letters of names too, as in local paths
         return [url]
     return sorted(root + key for key in keys if key.count("/") == depth and fnmatch.fnmatchcase(key, pattern))
+
+
+def stored_copy(rewritten: Any, source: Any, place: Place) -> Any:
+    """A source whose rewritten files lie in a store, so that every machine can read them."""
+    files = []
+    for before, after in zip(source.files, rewritten.files, strict=True):
+        if after == before:
+            files.append(after)
+            continue
+        target = place / f"{secrets.token_hex(8)}-rewritten.csv"
+        with open(after.path, "rb") as stream, atomic_write(target) as out:
+            shutil.copyfileobj(stream, out, 4 << 20)
+        files.append(replace(StoredFile.at(str(target)), name=after.name))
+    return replace(rewritten, files=tuple(files))

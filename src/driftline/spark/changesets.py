@@ -1,17 +1,16 @@
 """Changesets on Spark: records are encoded in tasks and put into the session's order by their sort key.
 
-The events of a table diff lie in a file of JSON lines that tasks see. A first job counts the events of each split of
-it and finds the column types; a second one encodes records, shuffles them by range of buckets, sorts each range and
-writes it as a part. The driver sees counts and part names only.
+The events of a table diff lie in a file or a folder of parts that tasks see. A first job counts the events of each
+split of it and finds the column types; a second one encodes records, shuffles them by range of buckets, sorts each
+range and writes it as a part. The driver sees counts and part names only.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import accumulate
 from operator import or_
@@ -24,15 +23,17 @@ from driftline.changesets.changeset import Changeset, Patchset
 from driftline.changesets.from_events import EventCollector, TypeVotes, describe_types
 from driftline.changesets.sections import SCHEMA as RECORDS
 from driftline.changesets.sections import SectionPlan, cut_by_range, encode_events, joined_range
-from driftline.engines import SHARED_FOLDER_VARIABLE, shared_folder
-from driftline.errors import DriftlineError, EngineError
+from driftline.errors import DriftlineError
+from driftline.files import AnyPath, open_to_read
+from driftline.line_ranges import line_ranges
+from driftline.part_folders import PartWriter, read_pieces
 from driftline.progress import Tracker, silent
-from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import OrderedPart, join_parts, write_part
-from driftline.spark.runtime.masters import is_local
 from driftline.spark.runtime.session import open_session
+from driftline.spark.scratch import scratch_place, shared_folder_needed
 from driftline.spark.shuffle_blocks import BLOCK_BYTES, SCHEMA, ShuffleBlock, pack, unpack
-from driftline.spark.watching import is_connect_session, watched
+from driftline.spark.watching import watched
+from driftline.storage.object_path import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,33 +97,33 @@ def diff_to_changeset(
     notice: Callable[[str], None] | None = None,
 ) -> Stats:
     """Diff on Spark and write the changes as a changeset or patchset."""
-    with Workspace(shared_folder()) as workspace:
-        path = str(workspace.new_file("events"))
-        with open(path, "wb", buffering=1 << 20) as spool:
-            stats = run(job, spool.write)
-        with open_session(job.master) as spark:
-            _check_storage(spark)
-            write_changeset(
-                spark,
-                path,
-                out,
-                format_name,
-                folder=str(workspace.folder),
-                table=table,
-                types=types,
-                notice=notice,
-                tracker=job.tracker,
-            )
+    with open_session(job.master) as spark, scratch_place(spark) as scratch:
+        if scratch is None:
+            raise shared_folder_needed("a changeset is put into order in files")
+        events = PartWriter(scratch / "events")
+        stats = run(replace(job, parts=events), events.write)
+        events.commit()
+        write_changeset(
+            spark,
+            events.folder,
+            out,
+            format_name,
+            folder=scratch,
+            table=table,
+            types=types,
+            notice=notice,
+            tracker=job.tracker,
+        )
     return stats
 
 
 def write_changeset(
     spark: SparkSession,
-    path: str,
+    path: AnyPath,
     out: BinaryIO,
     format_name: str,
     *,
-    folder: str,
+    folder: Place,
     table: str,
     types: Mapping[str, str],
     reading: Reading | None = None,
@@ -131,9 +132,10 @@ def write_changeset(
     split_bytes: int = SPLIT_BYTES,
     range_bytes: int = RANGE_BYTES,
 ) -> int:
-    """Turn a file of diff events into the same bytes that the local decoder writes; the number of changes.
+    """Turn diff events, a file or a folder of parts, into the same bytes that the local decoder writes; the number of
+    changes.
 
-    All workers see the file, and `folder`, where parts are put. `reading` gives the cells of an event their values.
+    All workers see the events, and `folder`, where parts are put. `reading` gives the cells of an event their values.
     """
     tracker = tracker or silent()
     marker = (Patchset if format_name == "patchset" else Changeset).marker
@@ -150,7 +152,7 @@ def write_changeset(
     last = [fact.ends_with_update for fact in facts if fact.events][-1]
     plan = SectionPlan.of(typed, marker, count, ends_with_update=last)
     numbered = _numbered(splits, facts)
-    ranges = min(plan.buckets, max(1, -(-os.path.getsize(path) // range_bytes)))
+    ranges = min(plan.buckets, max(1, -(-sum(split.size for split in splits) // range_bytes)))
     parts = _parts(spark, tracker, _graph(spark, decoder, plan, numbered, ranges, folder), len(splits) + ranges)
     if any(part.size for part in parts):
         out.write(typed.header(marker))
@@ -158,35 +160,24 @@ def write_changeset(
     return count
 
 
-def _read_decoder(path: str, table: str, types: Mapping[str, str], reading: Reading | None) -> EventDecoder:
+def _read_decoder(path: AnyPath, table: str, types: Mapping[str, str], reading: Reading | None) -> EventDecoder:
     """The columns from the schema event, the key from the first event that has one."""
     columns: tuple[str, ...] = ()
-    with open(path, "rb") as lines:
-        for line in lines:
-            event = msgspec.json.decode(line)
-            if event["type"] == "schema":
-                columns = tuple(event["columns_b"])
-            elif event["type"] != "stats":
-                probe = EventDecoder(table, types, columns, (), reading).collector()
-                probe.add(event)
-                if probe.key is not None:
-                    return EventDecoder(table, types, columns, tuple(probe.key), reading)
+    for line in read_pieces(path):
+        event = msgspec.json.decode(line)
+        if event["type"] == "schema":
+            columns = tuple(event["columns_b"])
+        elif event["type"] != "stats":
+            probe = EventDecoder(table, types, columns, (), reading).collector()
+            probe.add(event)
+            if probe.key is not None:
+                return EventDecoder(table, types, columns, tuple(probe.key), reading)
     return EventDecoder(table, types, columns, (), reading)
 
 
-def _split_lines(path: str, split_bytes: int) -> list[EventSplit]:
-    """Cut the file into runs of whole lines."""
-    size = os.path.getsize(path)
-    splits: list[EventSplit] = []
-    start = 0
-    with open(path, "rb") as file:
-        while start < size:
-            file.seek(min(start + split_bytes, size))
-            file.readline()
-            end = min(file.tell(), size)
-            splits.append(EventSplit(path, start, end - start))
-            start = end
-    return splits
+def _split_lines(path: AnyPath, split_bytes: int) -> list[EventSplit]:
+    """Cut the events into runs of whole lines."""
+    return [EventSplit(one.path, one.start, one.stop - one.start) for one in line_ranges(path, split_bytes)]
 
 
 def _numbered(splits: list[EventSplit], facts: list[SplitFacts]) -> list[EventSplit]:
@@ -202,7 +193,7 @@ def _facts(spark: SparkSession, tracker: Tracker, decoder: EventDecoder, splits:
 
 
 def _graph(
-    spark: SparkSession, decoder: EventDecoder, plan: SectionPlan, splits: list[EventSplit], ranges: int, folder: str
+    spark: SparkSession, decoder: EventDecoder, plan: SectionPlan, splits: list[EventSplit], ranges: int, folder: Place
 ) -> DataFrame:
     return (
         spark.range(0, len(splits), 1, len(splits))
@@ -245,7 +236,7 @@ def _encode_task(
     return pack(blocks())
 
 
-def _sort_task(plan: SectionPlan, folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _sort_task(plan: SectionPlan, folder: Place, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     def blocks() -> Iterator[ShuffleBlock]:
         ranges: defaultdict[int, list[pa.Table]] = defaultdict(list)
         for block in unpack(batches):
@@ -261,7 +252,7 @@ def _sort_task(plan: SectionPlan, folder: str, batches: Iterator[pa.RecordBatch]
 
 def _collected(decoder: EventDecoder, split: EventSplit) -> EventCollector:
     collector = decoder.collector()
-    with open(split.path, "rb") as file:
+    with open_to_read(split.path) as file:
         file.seek(split.start)
         lines = file.read(split.size).split(b"\n")
     if decoder.reading is None:
@@ -301,14 +292,3 @@ def _opened(blob: bytes) -> Any:
     if isinstance(found, DriftlineError):
         raise found
     return found
-
-
-def _check_storage(spark: SparkSession) -> None:
-    if shared_folder():
-        return
-    if is_connect_session(spark) or not is_local(spark.conf.get("spark.master") or ""):
-        raise EngineError(
-            f"a changeset is put into order in files: name a folder that this machine and all workers share in "
-            f"{SHARED_FOLDER_VARIABLE}, or use --engine local",
-            code="shared_folder_needed",
-        )

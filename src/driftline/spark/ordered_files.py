@@ -1,18 +1,23 @@
-"""Ordered output: tasks write part files under names of their own, the driver joins those that were handed in.
+"""Ordered output: tasks write part files under names of their own, the driver joins or lists those that were handed in.
 
 A task that Spark runs twice writes two files; only the file whose description reaches the driver counts.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import BinaryIO
 
+import xxhash
+
+from driftline import part_folders
 from driftline.errors import StorageError
-from driftline.files import explain_io_errors
+from driftline.files import explain_io_errors, open_to_read, write_all
+from driftline.part_folders import Part
+from driftline.storage.object_path import ObjectPath, Place
 
 Write = Callable[[bytes | memoryview], object]
 
@@ -27,35 +32,41 @@ class OrderedPart:
     path: str
     start: int
     size: int
+    checksum: str = ""
+
+    def in_folder(self) -> Part:
+        """The part as a manifest names it."""
+        return Part(self.path.rpartition("/")[2], self.size, self.checksum)
 
 
-def write_part(folder: str, range_number: int, pieces: Iterable[bytes | memoryview]) -> OrderedPart:
+def write_part(folder: Place, range_number: int, pieces: Iterable[bytes | memoryview]) -> OrderedPart:
     """Write one range of the output into a new file of a folder that the driver sees too."""
-    path = os.path.join(folder, f"range-{range_number:06d}-{secrets.token_hex(8)}")
-    size = 0
+    if isinstance(folder, ObjectPath):
+        part = part_folders.write_part(folder, range_number, pieces)
+        return OrderedPart(range_number, f"{folder}/{part.name}", 0, part.size, part.checksum)
+    path = folder / f"part-{range_number:06d}-{secrets.token_hex(8)}.jsonl"
+    digest, size = xxhash.xxh3_128(), 0
     with explain_io_errors(path), open(path, "xb", buffering=0) as out:
         for piece in pieces:
-            size += _write_all(out, piece)
-    return OrderedPart(range_number, path, 0, size)
+            digest.update(piece)
+            size += write_all(out, piece)
+    return OrderedPart(range_number, str(path), 0, size, f"xxh128:{digest.hexdigest()}")
 
 
-def _write_all(out: Any, piece: bytes | memoryview) -> int:
-    view = memoryview(piece).cast("B")
-    written = 0
-    while written < len(view):
-        written += out.write(view[written:])
-    return written
+def in_order(parts: Iterable[OrderedPart]) -> list[OrderedPart]:
+    """The parts as they follow each other."""
+    return sorted(parts, key=lambda one: (one.range, one.start))
 
 
 def join_parts(parts: Iterable[OrderedPart], write: Write) -> None:
     """Stream the parts into one output, in order."""
-    for part in sorted(parts, key=lambda one: (one.range, one.start)):
-        with explain_io_errors(part.path), open(part.path, "rb", buffering=0) as stream:
+    for part in in_order(parts):
+        with explain_io_errors(part.path), open_to_read(part.path) as stream:
             stream.seek(part.start)
             _copy(stream, part, write)
 
 
-def _copy(stream: Any, part: OrderedPart, write: Write) -> None:
+def _copy(stream: BinaryIO, part: OrderedPart, write: Write) -> None:
     left = part.size
     while left:
         data = stream.read(min(left, _COPY_BYTES))
@@ -63,3 +74,8 @@ def _copy(stream: Any, part: OrderedPart, write: Write) -> None:
             raise StorageError(f"a part of the output vanished or was cut short: {part.path}", code="part_lost")
         write(data)
         left -= len(data)
+
+
+def is_in(part: OrderedPart, folder: Place) -> bool:
+    """Whether a task wrote the part into this folder, and did not send it to the driver."""
+    return part.path.rpartition("/")[0] == str(folder) and Path(part.path).name.startswith("part-")

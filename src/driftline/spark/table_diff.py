@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from driftline.engines import SHARED_FOLDER_VARIABLE, shared_folder
-from driftline.errors import EngineError, OptionError, TableError
+from driftline.errors import OptionError, TableError
 from driftline.sources.port import Counted, Source, Split, SplitSide
+from driftline.sources.row_spool import SpooledBatch
+from driftline.sources.stores import stored_copy
 from driftline.sources.workspace import Workspace
-from driftline.spark.ordered_files import Write, join_parts
-from driftline.spark.runtime.masters import is_local
+from driftline.spark.ordered_files import Write, in_order, is_in, join_parts
 from driftline.spark.runtime.session import open_session
+from driftline.spark.scratch import scratch_place, shared_folder_needed, workspace_parent
 from driftline.spark.shuffle_blocks import SCHEMA
 from driftline.spark.table_diff_bounds import row_bounds, sampled_bounds
 from driftline.spark.table_diff_facts import Findings, gather
@@ -35,7 +37,8 @@ from driftline.spark.table_diff_tasks import (
     pick_task,
 )
 from driftline.spark.task_pool import TaskPool
-from driftline.spark.watching import is_connect_session, watched
+from driftline.spark.watching import watched
+from driftline.storage.object_path import ObjectPath, Place
 from driftline.tables.columns import settle_columns
 from driftline.tables.engines import DiffJob
 from driftline.tables.events import changes_by_column, column_stats_event, event_line, schema_event, stats_line
@@ -77,18 +80,23 @@ Layouts = tuple[SplitSide, SplitSide]
 def run(job: DiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
     """Diff on Spark."""
     sizes = sizes or SparkPlan()
-    with Workspace(shared_folder()) as workspace:
+    with Workspace(workspace_parent()) as workspace:
         a, b = (source.with_absolute_paths() for source in open_sides(job, workspace))
         with (
             _early_layouts(a, b, sizes, workspace) as layouts,
             open_session(job.master) as spark,
+            scratch_place(spark) as scratch,
         ):
-            running = SparkRun(job, spark, workspace, sizes)
+            running = SparkRun(job, spark, workspace, sizes, scratch)
             done = running.diff(a, b, layouts)
             compared = done.plan.compared
             write(event_line(schema_event(compared)))
-            with job.tracker.phase("write", total=sum(part.size for part in done.findings.parts)):
-                join_parts(done.findings.parts, partial(_write_and_tell, write, job))
+            parts = done.findings.parts
+            if job.parts is not None and all(is_in(part, job.parts.folder) for part in parts):
+                job.parts.adopt(part.in_folder() for part in in_order(parts))
+            else:
+                with job.tracker.phase("write", total=sum(part.size for part in parts)):
+                    join_parts(parts, partial(_write_and_tell, write, job))
             changes = done.findings.column_changes(compared)
             if job.options.column_stats:
                 write(event_line(column_stats_event(compared, done.stats, changes)))
@@ -133,12 +141,14 @@ class Done:
 class SparkRun:
     """The means of one run: the session, a workspace, sizes, and whom to tell about progress."""
 
-    def __init__(self, job: DiffJob, spark: SparkSession, workspace: Workspace, sizes: SparkPlan) -> None:
+    def __init__(
+        self, job: DiffJob, spark: SparkSession, workspace: Workspace, sizes: SparkPlan, scratch: Place | None
+    ) -> None:
         self.job = job
         self.spark = spark
         self.workspace = workspace
         self.sizes = sizes
-        self.shares_storage = _shares_storage(spark)
+        self.scratch = scratch
 
     def diff(self, a: Source, b: Source, early: Future[Layouts | None] | None) -> Done:
         """Find the events, or raise the first error in the ruled order."""
@@ -162,16 +172,15 @@ class SparkRun:
 
     def _lay_out_copies(self, a: Source, b: Source) -> Layouts:
         """Sources that are read from the start are copied into batches by a task for each side."""
-        if not self.shares_storage:
-            raise _shared_folder_needed("JSON Lines and SQLite tables are copied into batches")
-        folder, split_bytes = str(self.workspace.folder), self.sizes.split_bytes
-        copy = partial(_lay_out_in_task, split_bytes=split_bytes, folder=folder)
+        if self.scratch is None:
+            raise shared_folder_needed("JSON Lines and SQLite tables are copied into batches")
+        copy = partial(_lay_out_in_task, split_bytes=self.sizes.split_bytes, place=self.scratch)
         side_a, side_b = self._pool("copy").map(copy, (a, b), ("A", "B"))
         return side_a, side_b
 
     def _make_sound(self, a: Source, b: Source) -> tuple[Source, Source]:
-        folder = str(self.workspace.folder) if self.shares_storage else None
-        a, b = self._pool("read exactly").map(partial(_make_side_sound, folder=folder), (a, b), ("A", "B"))
+        make_sound = partial(_make_side_sound, place=self.scratch)
+        a, b = self._pool("read exactly").map(make_sound, (a, b), ("A", "B"))
         return a, b
 
     def _diff_layouts(self, a: SplitSide, b: SplitSide) -> Done | None:
@@ -205,7 +214,9 @@ class SparkRun:
         return self._task_plan(replace(plan, buckets=blocks), splits, bounds)
 
     def _task_plan(self, plan: TablePlan, splits: tuple[SidedSplit, ...], bounds: pl.Series) -> TaskPlan:
-        return TaskPlan(plan, splits, bounds, self.sizes.bucket_rows, self._parts_folder(), self.sizes.task_bytes)
+        parts = self._parts_place()
+        folder = str(self.scratch) if isinstance(self.scratch, Path) and parts is not None else None
+        return TaskPlan(plan, splits, bounds, self.sizes.bucket_rows, folder, parts, self.sizes.task_bytes)
 
     def _conclude(self, tasks: TaskPlan, a: SplitSide, b: SplitSide) -> Done | None:
         findings = self._run_tasks(tasks)
@@ -224,13 +235,17 @@ class SparkRun:
     def _run_tasks(self, tasks: TaskPlan) -> Findings:
         frame, count = _task_graph(self.spark, tasks)
         spool = self.workspace.new_file("events")
-        if tasks.folder is None:
+        if tasks.parts is None:
             return watched(self.spark, self.job.tracker, "diff", count, lambda: gather(_stream(frame), spool))
         return watched(self.spark, self.job.tracker, "diff", count, lambda: gather(frame.collect(), spool))
 
-    def _parts_folder(self) -> str | None:
-        stream_lines = not self.shares_storage if self.sizes.stream_lines is None else self.sizes.stream_lines
-        return None if stream_lines else str(self.workspace.folder)
+    def _parts_place(self) -> Place | None:
+        """Where tasks put event lines: into the output itself where they see it, else into the scratch place."""
+        if self.sizes.stream_lines:
+            return None
+        output = self.job.parts.folder if self.job.parts is not None else None
+        sees_output = isinstance(output, ObjectPath) or isinstance(self.scratch, Path)
+        return output if output is not None and sees_output else self.scratch
 
     def _pool(self, phase: str) -> TaskPool:
         return TaskPool(self.spark, self.job.tracker, phase)
@@ -271,13 +286,6 @@ def _numbered(splits: Sequence[SidedSplit], counts: Sequence[Counted], side: Spl
         yield split._replace(first_record=first_record, rows_before=before)
 
 
-def _shares_storage(spark: SparkSession) -> bool:
-    """Whether what a task writes into the workspace is there for all others: one machine, or a folder for all."""
-    if shared_folder():
-        return True
-    return not is_connect_session(spark) and is_local(spark.conf.get("spark.master") or "")
-
-
 def _is_sound(split: Split) -> bool:
     return split.read().sound
 
@@ -287,26 +295,27 @@ def _count_rows(one: SidedSplit) -> Counted:
     return one.split.count()
 
 
-def _make_side_sound(source: Source, side: Side, folder: str | None) -> Source:
-    """In a task: rewrite what is not provably sound; the workspace goes with the folder of the whole run."""
-    if folder is not None:
-        return source.normalized(side, Workspace(folder))
+def _make_side_sound(source: Source, side: Side, place: Place | None) -> Source:
+    """In a task: rewrite what is not provably sound; copies go with the scratch place of the whole run."""
+    if isinstance(place, Path):
+        return source.normalized(side, Workspace(str(place)))
     with Workspace() as workspace:
         sound = source.normalized(side, workspace)
-    if sound != source:
-        raise _shared_folder_needed(f"{side} has quotes inside unquoted fields and is rewritten for parallel reading")
-    return sound
+        if sound == source:
+            return sound
+        if place is None:
+            raise shared_folder_needed(
+                f"{side} has quotes inside unquoted fields and is rewritten for parallel reading"
+            )
+        return cast(Source, stored_copy(sound, source, place))
 
 
-def _lay_out_in_task(source: Source, side: Side, split_bytes: int, folder: str) -> SplitSide:
+def _lay_out_in_task(source: Source, side: Side, split_bytes: int, place: Place) -> SplitSide:
     check_visible(source.files)
-    laid_out = source.lay_out(side, split_bytes, Workspace(folder))
-    assert laid_out is not None, "typed sources have a plain header"
+    with Workspace() if isinstance(place, ObjectPath) else nullcontext(Workspace(str(place))) as workspace:
+        laid_out = source.lay_out(side, split_bytes, workspace)
+        assert laid_out is not None, "typed sources have a plain header"
+        if isinstance(place, ObjectPath):
+            splits = [split.stored_in(place) if isinstance(split, SpooledBatch) else split for split in laid_out.splits]
+            return replace(laid_out, splits=splits)
     return laid_out
-
-
-def _shared_folder_needed(reason: str) -> EngineError:
-    return EngineError(
-        f"{reason}: name a folder that this machine and all workers share in {SHARED_FOLDER_VARIABLE}",
-        code="shared_folder_needed",
-    )

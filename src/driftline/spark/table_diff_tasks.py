@@ -28,6 +28,7 @@ from driftline.sources.port import Split
 from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import write_part
 from driftline.spark.shuffle_blocks import BLOCK_BYTES, ShuffleBlock, pack, unpack
+from driftline.storage.object_path import Place
 from driftline.tables.chunk_ranges import cut_chunks, encode_cut, range_bounds
 from driftline.tables.hashed_sides import row_blocks
 from driftline.tables.matching import SELECTED_ROW, Duplicate, HashCollision, SelectedRows
@@ -59,13 +60,18 @@ class SidedSplit(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What the tasks of one diff share; `folder` is storage that all of them see, None where there is none."""
+    """What the tasks of one diff share.
+
+    `folder` is a disk that all of them see, for row hashes; `parts` is where event lines go, a disk or a store. None:
+    there is none, and they travel as blocks.
+    """
 
     table: TablePlan
     splits: tuple[SidedSplit, ...]
     bounds: pl.Series
     block_rows: int
     folder: str | None
+    parts: Place | None = None
     task_bytes: int = 64 << 20
 
     @cached_property
@@ -332,7 +338,7 @@ def _encode(blocks: Iterable[ShuffleBlock], plan: TaskPlan, workspace: Workspace
                 stores[block.target][block.side].add(_chunk_of(block.blob))
         for number in sorted(stores):
             changes = ChangesFact([])
-            yield from _deliver(number, _lines(stores.pop(number), plan.table, changes), plan.folder)
+            yield from _deliver(number, _lines(stores.pop(number), plan.table, changes), plan.parts)
             yield _fact(changes, "", number)
     except DriftlineError as error:
         yield _fact(error, "", 0)
@@ -349,7 +355,7 @@ def _lines(stores: dict[str, ChunkStore], plan: TablePlan, changes: ChangesFact)
         yield encoded.lines
 
 
-def _deliver(number: int, lines: Iterator[memoryview], folder: str | None) -> Iterator[ShuffleBlock]:
+def _deliver(number: int, lines: Iterator[memoryview], folder: Place | None) -> Iterator[ShuffleBlock]:
     if folder is not None:
         yield ShuffleBlock(number, PART, "", 0, pickle.dumps(write_part(folder, number, lines)))
         return

@@ -198,6 +198,15 @@ def uploading(url: str) -> Iterator[BinaryIO]:
         upload.discard()
 
 
+def delta_options(url: str) -> dict[str, str] | None:
+    """What `deltalake` must be told about a location: only that plain HTTP is meant."""
+    return {"AWS_ALLOW_HTTP": "true"} if is_url(url) and _is_plain_http() else None
+
+
+def _is_plain_http() -> bool:
+    return os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+
+
 def located(url: str) -> tuple[Any, str]:
     """The store and the key of a URL."""
     # Not urlsplit: `?` and `#` are letters of a key here, and nothing is percent-decoded.
@@ -211,8 +220,7 @@ def _store(root: str, process: int) -> Any:
     """One store for each process and bucket: making one costs up to a tenth of a second."""
     from obstore.store import from_url
 
-    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
-    options: dict[str, Any] = {"client_options": {"allow_http": True}} if plain else {}
+    options: dict[str, Any] = {"client_options": {"allow_http": True}} if _is_plain_http() else {}
     return from_url(root, retry_config={"max_retries": _RETRIES}, **options)
 
 

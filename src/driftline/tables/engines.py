@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from driftline import engines
 from driftline.files import StrPath
 from driftline.offers import load_function, offered
+from driftline.part_folders import PartWriter
 from driftline.progress import Tracker, silent
 from driftline.sources.objects import is_object
 from driftline.tables.options import DiffOptions
@@ -35,6 +36,7 @@ class DiffJob:
     memory: int | None = None
     master: str | None = None
     tracker: Tracker = field(default_factory=silent)
+    parts: PartWriter | None = None  # where `write` goes, if that is a folder: tasks may write into it themselves
 
 
 class Engine(Protocol):

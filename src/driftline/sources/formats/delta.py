@@ -19,6 +19,7 @@ from driftline.sources.data_files import DataFile, DataFileSource
 from driftline.sources.input_file import InputFile
 from driftline.sources.port import Opening
 from driftline.sources.stores import StoredFile, is_url
+from driftline.storage.objects import delta_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +65,7 @@ def _table_at(address: Address) -> DeltaTable:
 
     number = int(address.version) if address.version and address.version.isdigit() else None
     try:
-        table = DeltaTable(address.path, version=number, storage_options=_storage_options(address.path))
+        table = DeltaTable(address.path, version=number, storage_options=delta_options(address.path))
         if address.version and number is None:
             at = datetime.fromisoformat(address.version.replace("Z", "+00:00")).astimezone(UTC)
             first = min(entry["timestamp"] for entry in table.history())
@@ -102,11 +103,6 @@ def _no_such_version(address: Address) -> InputError:
     return InputError(
         f"{address.path} has no version {address.version}: see the history of the table", code="no_such_version"
     )
-
-
-def _storage_options(path: str) -> dict[str, str] | None:
-    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
-    return {"AWS_ALLOW_HTTP": "true"} if is_url(path) and plain else None
 
 
 def _check_protocol(table: DeltaTable, name: str) -> None:

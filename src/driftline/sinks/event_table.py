@@ -1,0 +1,147 @@
+"""Events as a table: Parquet, alone or as parts of a folder, and Delta (storage §6).
+
+Columns: `number` (place in the stream), `type`, `key` (JSON text), `row_index`, `changed` (list of columns), `before`
+and `after` (JSON text of the row), `details` (JSON text of the events that are not about a row).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, islice
+from typing import Any, BinaryIO
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from driftline.errors import StorageError
+from driftline.files import AnyPath
+from driftline.line_ranges import LineRange, line_ranges
+from driftline.part_folders import Part, commit_parts, manifest_version, write_part
+from driftline.storage.object_path import Place
+from driftline.storage.objects import delta_options
+
+SCHEMA = pa.schema(
+    [
+        pa.field("number", pa.int64(), nullable=False),
+        pa.field("type", pa.string(), nullable=False),
+        pa.field("key", pa.string()),
+        pa.field("row_index", pa.int64()),
+        pa.field("changed", pa.list_(pa.string())),
+        pa.field("before", pa.string()),
+        pa.field("after", pa.string()),
+        pa.field("details", pa.string()),
+    ]
+)
+_PART_BYTES = 64 << 20
+_BATCH = 50_000
+_NONE = msgspec.Raw(b"")
+
+Mapper = Callable[..., Iterable[Any]]
+
+
+class _Event(msgspec.Struct):
+    type: str
+    key: msgspec.Raw = _NONE
+    row_index: int | None = None
+    changed: list[str] | None = None
+    row: msgspec.Raw = _NONE
+    before: msgspec.Raw = _NONE
+    after: msgspec.Raw = _NONE
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
+    """One Parquet file."""
+    with pq.ParquetWriter(out, SCHEMA, compression="zstd", compression_level=1) as writer:
+        for table in _tables(lines, 0):
+            writer.write_table(table)
+
+
+def known_version(target: Place, format_name: str) -> Any:
+    """What stands for the table's content now; a commit is refused if it is another one then."""
+    return _loaded(target) if format_name == "delta" else manifest_version(target)
+
+
+def write_table(events: AnyPath, target: Place, format_name: str, known: Any, each: Mapper = map) -> None:
+    """Turn events into a folder of Parquet parts or a Delta table; `each` maps kernels, here or in tasks."""
+    ranges = line_ranges(events, _PART_BYTES)
+    counts: list[int] = list(each(LineRange.count, ranges))
+    firsts = list(accumulate(counts, initial=0))[:-1]
+    numbers = range(len(ranges))
+    parts = list(each(_write_part, [target] * len(ranges), numbers, ranges, firsts))
+    if format_name == "delta":
+        _commit_delta(target, parts, counts, known)
+    else:
+        commit_parts(target, parts, known)
+
+
+def _write_part(target: Place, number: int, lines: LineRange, first: int) -> Part:
+    sink = pa.BufferOutputStream()
+    write_from(lines, first, sink)
+    return write_part(target, number, [memoryview(sink.getvalue())], ".parquet")
+
+
+def write_from(lines: LineRange, first: int, sink: Any) -> None:
+    """The events of a range of lines; `first` is the number of its first one."""
+    with pq.ParquetWriter(sink, SCHEMA, compression="zstd", compression_level=1) as writer:
+        for table in _tables(lines.lines(), first):
+            writer.write_table(table)
+
+
+def _tables(lines: Iterable[bytes], first: int) -> Iterator[pa.Table]:
+    reader = iter(lines)
+    while batch := list(islice(reader, _BATCH)):
+        rows = [_row(number, line, _decode(line)) for number, line in enumerate(batch, start=first)]
+        columns = zip(*rows, strict=True)
+        yield pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+        first += len(rows)
+
+
+def _row(number: int, line: bytes, event: _Event) -> tuple[Any, ...]:
+    before = event.row if event.type == "removed" else event.before
+    after = event.row if event.type in ("added", "unchanged") else event.after
+    about_a_row = event.key or event.row or event.before or event.row_index is not None
+    details = None if about_a_row else line.strip().decode()
+    return number, event.type, _text(event.key), event.row_index, event.changed, _text(before), _text(after), details
+
+
+def _text(raw: msgspec.Raw) -> str | None:
+    return bytes(raw).decode() if raw else None
+
+
+def _loaded(target: Place) -> Any:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        return DeltaTable(str(target), storage_options=delta_options(str(target)))
+    except TableNotFoundError:
+        return None
+
+
+def _commit_delta(target: Place, parts: Sequence[Part], counts: Sequence[int], known: Any) -> None:
+    from deltalake import Schema
+    from deltalake.exceptions import CommitFailedError, DeltaError
+    from deltalake.transaction import AddAction, create_table_with_add_actions
+
+    adds = [
+        AddAction(part.name, part.size, {}, 0, True, f'{{"numRecords":{rows}}}')
+        for part, rows in zip(parts, counts, strict=True)
+    ]
+    schema = Schema.from_arrow(SCHEMA)
+    try:
+        if known is None:
+            options = delta_options(str(target))
+            create_table_with_add_actions(str(target), schema, adds, mode="error", storage_options=options)
+        else:
+            known.create_write_transaction(adds, "overwrite", schema)
+    except (CommitFailedError, DeltaError) as error:
+        raise StorageError(
+            f"{target} was not committed, somebody else wrote it meanwhile or it is no table of events: "
+            f"{str(error).splitlines()[0][:200]}",
+            code="output_changed",
+            path=str(target),
+        ) from error
