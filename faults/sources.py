@@ -123,7 +123,7 @@ def _failing_store(seed: int, rounds: int) -> Tally:
     with s3_server("data") as (client, settings):
         expected = _put_tables(client)
         for number in range(rounds):
-            with unreliable(settings, random.Random(f"{seed}-{number}")):
+            with unreliable(settings, 1000 * seed + number):
                 found = attempt(
                     tally,
                     lambda: _events("s3://data/a.csv", "s3://data/b.csv", "vectorized"),

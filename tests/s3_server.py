@@ -60,27 +60,28 @@ def _await_port(port: int) -> None:
 
 
 @contextmanager
-def unreliable(settings: dict[str, str], dice: random.Random, *, faults: float = 0.16) -> Iterator[dict[str, str]]:
+def unreliable(settings: dict[str, str], seed: int, *, faults: float = 0.16) -> Iterator[dict[str, str]]:
     """A server in front of the store that refuses, cuts short or forgets some of its answers.
 
     Given is the environment that reaches it. A forgotten answer is the worst one: what was asked for has been done.
     """
     from driftline.storage import objects
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(settings["AWS_ENDPOINT_URL"], dice, faults))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    through = {**settings, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}"}
-    saved = dict(os.environ)
-    os.environ.update(through)
-    objects._store.cache_clear()
-    try:
-        yield through
-    finally:
-        os.environ.clear()
-        os.environ.update(saved)
+    # A process of its own: calls into the store hold this interpreter while they wait for the answer.
+    command = [sys.executable, __file__, settings["AWS_ENDPOINT_URL"], str(seed), str(faults)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        through = {**settings, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.stdout.readline().strip()}"}
+        saved = dict(os.environ)
+        os.environ.update(through)
         objects._store.cache_clear()
-        server.shutdown()
-        server.server_close()
+        try:
+            yield through
+        finally:
+            os.environ.clear()
+            os.environ.update(saved)
+            objects._store.cache_clear()
+            server.kill()
 
 
 def _handler(endpoint: str, dice: random.Random, faults: float) -> type[http.server.BaseHTTPRequestHandler]:
@@ -118,3 +119,12 @@ def _handler(endpoint: str, dice: random.Random, faults: float) -> type[http.ser
             pass
 
     return Handler
+
+
+if __name__ == "__main__":
+    endpoint, seed, share = sys.argv[1:]
+    proxy = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), _handler(endpoint, random.Random(int(seed)), float(share))
+    )
+    print(proxy.server_port, flush=True)
+    proxy.serve_forever()

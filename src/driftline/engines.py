@@ -14,7 +14,8 @@ The master comes from the option, else from SPARK_REMOTE, SPARK_MASTER or the us
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -70,8 +71,22 @@ def check_engine(wanted: str, master: str | None) -> None:
 
 
 def shared_folder() -> str | None:
-    """The folder that this machine and all workers of a cluster share, if one is named."""
-    return os.environ.get(SHARED_FOLDER_VARIABLE) or None
+    """The folder or address that this machine and all workers of a cluster share, if one is named."""
+    return os.environ.get(SHARED_FOLDER_VARIABLE) or _shared.get("place")
+
+
+@contextmanager
+def sharing(place: str | None) -> Iterator[None]:
+    """Let the work of this process share a place where the environment names none."""
+    before = _shared.get("place")
+    _shared["place"] = place
+    try:
+        yield
+    finally:
+        _shared["place"] = before
+
+
+_shared: dict[str, str | None] = {}
 
 
 def configured_master() -> tuple[str, str] | None:

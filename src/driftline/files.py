@@ -197,6 +197,15 @@ def write_atomically(path: AnyPath, data: bytes) -> None:
         out.write(data)
 
 
+@contextmanager
+def text_into(path: AnyPath, encoding: str = "utf-8") -> Iterator[IO[str]]:
+    """A text that appears under `path` whole or not at all; line ends are written as they are."""
+    with atomic_write(path) as out:
+        text = io.TextIOWrapper(out, encoding=encoding, newline="", write_through=True)
+        yield text
+        text.detach()
+
+
 def write_all(out: IO[bytes], data: bytes | memoryview) -> int:
     """Write every byte; a raw stream may take only a part at a time. How many bytes there were."""
     rest = memoryview(data).cast("B")

@@ -11,8 +11,10 @@ import json
 import os
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -175,6 +177,11 @@ class PartWriter:
         """The number of the part that comes next."""
         return len(self._parts) + bool(self._size)
 
+    def places(self) -> list[Place]:
+        """The parts so far, before they count."""
+        self.adopt(())
+        return [self.folder / part.name for part in self._parts]
+
     def commit(self) -> tuple[Part, ...]:
         """Write what is left and put the manifest."""
         self.adopt(())
@@ -224,6 +231,22 @@ def remove(place: Place) -> None:
         place.unlink(missing_ok=True)
 
 
-def is_folder_address(given: str | os.PathLike[str]) -> bool:
-    """Whether an output is to be a folder of parts: its name ends with a slash."""
-    return os.fspath(given).endswith("/")
+@contextmanager
+def local_files(folder: str) -> Iterator[tuple[str, Callable[[str], str]]]:
+    """For code that writes plain files into a folder that may lie in a store.
+
+    Given are a local folder, and what makes a finished file of it known to others: its path, or its address.
+    """
+    place = place_at(folder)
+    if not isinstance(place, ObjectPath):
+        yield folder, str
+        return
+    with tempfile.TemporaryDirectory(prefix="driftline-") as local:
+
+        def publish(path: str) -> str:
+            target = place / os.path.basename(path)
+            with open(path, "rb") as stream, atomic_write(target) as out:
+                shutil.copyfileobj(stream, out, _COPY_BYTES)
+            return target.url
+
+        yield local, publish

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +44,7 @@ def test_create_and_replace_have_one_winner(root: ObjectPath) -> None:
 def test_a_store_that_fails_at_random_still_has_one_winner(s3: tuple[Any, dict[str, str]], root: ObjectPath) -> None:
     """Eight writers count up by If-Match: no two are told that they wrote the same number."""
     told = []
-    with unreliable(s3[1], random.Random(5), faults=0.12):
+    with unreliable(s3[1], 5, faults=0.12):
         while objects.create(root.url, b"0 nobody") is None:
             pass
 
@@ -154,7 +153,7 @@ def test_of_many_that_want_a_lease_one_at_a_time_has_it(s3: tuple[Any, dict[str,
             with guard:
                 inside.remove(number)
 
-    with unreliable(s3[1], random.Random(6), faults=0.05), ThreadPoolExecutor(4) as pool:
+    with unreliable(s3[1], 6, faults=0.05), ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
     assert max(most) == 1
     assert len(most) == 4

@@ -145,13 +145,14 @@ def _job(
     import secrets
 
     from driftline.payloads.batch_job import BatchJob, Role, open_source
+    from driftline.storage.objects import is_url
 
     if len(inputs) > 2:
         raise click.UsageError("give one file of pairs, or two files to join")
     if headers and records != "full":
         raise click.UsageError("--header needs --records full")
     # Tasks may run elsewhere: they get absolute paths.
-    paths = [Path(given).resolve() for given in inputs]
+    paths = [given if is_url(given) else str(Path(given).resolve()) for given in inputs]
     roles: tuple[Role, ...] = ("pairs",) if len(paths) == 1 else ("old", "new")
     named = dict(map(_schema, schemas))
     masker_of(masked, mask_key_file)  # a bad path is said at once

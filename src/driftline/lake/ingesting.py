@@ -17,7 +17,7 @@ import msgspec
 
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema, from_events
 from driftline.errors import DeltaError, DriftlineError, LakeError
-from driftline.files import StrPath, read_lines
+from driftline.files import AnyPath
 from driftline.lake.columns import delta_file_schema
 from driftline.lake.delta_tables import Commit, append, files_of, load, retried, transaction_version
 from driftline.lake.envelopes import wrong_id
@@ -29,6 +29,7 @@ from driftline.lake.registry import every_column, required
 from driftline.lake.retention import refused_before, too_old
 from driftline.lake.rows import decode_deltas
 from driftline.line_ranges import LineRange
+from driftline.part_folders import read_pieces
 
 _FRAME = frozenset({"schema", "stats", "unchanged"})
 _decode = msgspec.json.decode
@@ -97,9 +98,9 @@ def survey(lines: LineRange) -> Survey:
     return found
 
 
-def event_columns(path: StrPath) -> list[str]:
+def event_columns(path: AnyPath) -> list[str]:
     """The columns that the second side of a table diff has, as its first event says."""
-    schema = _event(next(iter(read_lines(path)), b""), LineRange(str(path), 0, 0))
+    schema = _event(next(read_pieces(path), b""), LineRange(str(path), 0, 0))
     return list(schema["columns_b"])
 
 

@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 from driftline.canonical import canonical_json, sha256_hex
@@ -26,7 +25,6 @@ from driftline.lake.ingesting import (
     Extraction,
     IngestedFile,
     IngestPlan,
-    LineRange,
     Scheduler,
     Survey,
     event_columns,
@@ -45,6 +43,7 @@ from driftline.lake.registry import every_column, register, registered
 from driftline.lake.retention import refused_before
 from driftline.line_ranges import LineRange, line_ranges
 from driftline.progress import Tracker, silent
+from driftline.storage.object_path import Place
 
 Surveyor = Callable[[Sequence[LineRange]], Iterable[Survey]]
 REMEDY = "run it once with --full-refresh, which starts a new generation of the table and keeps the old one readable"
@@ -62,10 +61,10 @@ class Schedulers:
 class SnapshotEvents(Protocol):
     """Files of table-diff events, made when they are asked for."""
 
-    def difference(self) -> Path | None:
+    def difference(self) -> Place | None:
         """From the snapshot before it to this one; None where that is not at hand."""
 
-    def whole(self) -> Path:
+    def whole(self) -> Place:
         """From nothing to this one."""
 
 
@@ -143,7 +142,7 @@ def settle(job: LoadJob, fingerprint: str, events: SnapshotEvents) -> Window | N
     return _load(job, ledger, replace(newest, content=content), events, by_difference=False)
 
 
-def load_changes(job: LoadJob, start: str, after: Positions, events: Path) -> int:
+def load_changes(job: LoadJob, start: str, after: Positions, events: Place) -> int:
     """Put change events in, exactly once: one commit has the deltas and how far each file was read; how many deltas.
 
     `start` is the digest of the positions that the events begin at.
@@ -187,7 +186,7 @@ def refresh(job: LoadJob, events: SnapshotEvents) -> int:
     return number
 
 
-def table_schema(job: LoadJob, events: Path, known: TableSchema | None) -> TableSchema:
+def table_schema(job: LoadJob, events: Place, known: TableSchema | None) -> TableSchema:
     """Declared types; for the rest the ones that the lake has; for typed sources what their values are."""
     if job.columns is not None and known is not None:
         return known
@@ -221,7 +220,7 @@ def _load(job: LoadJob, ledger: Ledger, window: Window, events: SnapshotEvents, 
     return _commit(job, ledger, replace(window, last=last), files)
 
 
-def _prepare(job: LoadJob, events: Path, first: int, label: str) -> None:
+def _prepare(job: LoadJob, events: Place, first: int, label: str) -> None:
     """The schema that the snapshot needs; a timestamp before the horizon is refused."""
     schema = table_schema(job, events, registered(job.lake, job.table))
     _refuse_other_types(job, schema)
@@ -261,7 +260,7 @@ def _explaining_types(job: LoadJob) -> Any:
         raise _type_changed(job, error.message) from error
 
 
-def _ingest(job: LoadJob, events: Path, first: int) -> tuple[list[DataFile], int]:
+def _ingest(job: LoadJob, events: Place, first: int) -> tuple[list[DataFile], int]:
     """Events become deltas with timestamps that count up; the files, and the last timestamp."""
     work, count = numbered(line_ranges(events))
     plan = _ingest_plan(job, first)
@@ -299,7 +298,7 @@ def numbered(ranges: Sequence[LineRange]) -> tuple[list[tuple[LineRange, int]], 
 class _Comparison:
     """A whole snapshot beside the lake's state before a timestamp: staged, compared where folds run, unstaged."""
 
-    def __init__(self, job: LoadJob, events: Path, timestamp: int) -> None:
+    def __init__(self, job: LoadJob, events: Place, timestamp: int) -> None:
         self.job, self.events, self.timestamp = job, events, timestamp
 
     def write(self) -> list[DataFile]:

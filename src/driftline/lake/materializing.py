@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from driftline.deltas import TableSchema
 from driftline.errors import LakeError, OptionError
-from driftline.files import StrPath, atomic_write, explain_io_errors, replace_file
+from driftline.files import AnyPath, atomic_write, explain_io_errors, open_to_read, output_place, replace_file
 from driftline.lake.columns import ROW_ID
 from driftline.lake.compacting import Engine
 from driftline.lake.generations import version_of_generation
@@ -32,7 +32,9 @@ from driftline.lake.local_engine import run_locally
 from driftline.lake.planning import FoldPlan, plan_fold
 from driftline.lake.registry import registered
 from driftline.lake.rendering import csv_bytes, csv_header, jsonl_bytes, plain_table
+from driftline.part_folders import remove
 from driftline.progress import Tracker
+from driftline.storage.object_path import ObjectPath, Place, place_at
 
 FORMATS = ("jsonl", "csv", "parquet", "sqlite")
 
@@ -41,7 +43,7 @@ FORMATS = ("jsonl", "csv", "parquet", "sqlite")
 class WriteState:
     """The job of materialising: fold a range and write it as a part file."""
 
-    folder: str
+    folder: Place
     format: str
     needs_originals: bool = False
     every_range: bool = True
@@ -50,21 +52,21 @@ class WriteState:
     def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
         """Write one part; attempts of one task write different files."""
         rows = fold_range(plan, given).base
-        path = Path(self.folder, f"part-{given.key_range.index:05d}-{attempt_token()}")
+        path = self.folder / f"part-{given.key_range.index:05d}-{attempt_token()}"
         with explain_io_errors(path):
             if self.format == "jsonl":
                 path.write_bytes(jsonl_bytes(rows, plan.columns))
             elif self.format == "csv":
                 path.write_bytes(csv_bytes(rows, plan.columns))
-            else:  # read once more, soon: not worth compressing
-                pq.write_table(plain_table(rows, plan.columns), path, compression="none", use_dictionary=False)
+            else:
+                path.write_bytes(_plain_parquet(plain_table(rows, plan.columns)))
         return [{"path": str(path), "rows": rows.num_rows}]
 
 
 def materialize(
     lake: Lake,
     table: str,
-    output: StrPath | BinaryIO,
+    output: AnyPath | BinaryIO,
     *,
     format: str = "jsonl",  # noqa: A002 - the word users know
     as_of: int | None = None,
@@ -80,7 +82,7 @@ def materialize(
     version = None if generation is None else version_of_generation(lake, table, generation)
     plan = plan_fold(lake, table, as_of=as_of, deltas_version=version)
     with part_folder(output) as folder:
-        parts = list(engine(plan, WriteState(str(folder), format), tracker))
+        parts = list(engine(plan, WriteState(folder, format), tracker))
         _put_together(plan, parts, output, format)
     return sum(part["rows"] for part in parts)
 
@@ -96,18 +98,26 @@ def _put_together(plan: FoldPlan, parts: list[Result], output: Any, format: str)
             if format == "csv":
                 out.write(csv_header(plan.columns))
             for part in parts:
-                with open(part["path"], "rb") as source:
+                with open_to_read(part["path"]) as source:
                     shutil.copyfileobj(source, out, 1 << 20)
 
 
-def _join_parquet(parts: list[Result], output: StrPath) -> None:
+def _plain_parquet(table: Any) -> bytes:
+    """Read once more, soon: not worth compressing."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="none", use_dictionary=False)
+    return bytes(sink.getvalue())
+
+
+def _join_parquet(parts: list[Result], output: AnyPath) -> None:
     with atomic_write(output) as out:
         writer = None
         for part in parts:
-            file = pq.ParquetFile(part["path"])
-            writer = writer or pq.ParquetWriter(out, file.schema_arrow, compression="zstd", compression_level=1)
-            for group in range(file.num_row_groups):
-                writer.write_table(file.read_row_group(group))
+            with open_to_read(part["path"]) as source:
+                file = pq.ParquetFile(source)
+                writer = writer or pq.ParquetWriter(out, file.schema_arrow, compression="zstd", compression_level=1)
+                for group in range(file.num_row_groups):
+                    writer.write_table(file.read_row_group(group))
         if writer is not None:
             writer.close()
 
@@ -132,10 +142,10 @@ def _from_envelopes(lake: Lake, table: str, output: Any, format: str, as_of: int
     return len(rows)
 
 
-def _only_path(output: Any, format: str) -> StrPath:  # noqa: A002
+def _only_path(output: Any, format: str) -> AnyPath:  # noqa: A002
     if hasattr(output, "write"):
         raise OptionError(f"{format} is written to a file: name one with -o")
-    path: StrPath = output
+    path: AnyPath = output
     return path
 
 
@@ -149,25 +159,37 @@ def _opened(output: Any) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def part_folder(output: Any) -> Iterator[Path]:
+def part_folder(output: Any) -> Iterator[Place]:
     """A folder for parts: beside the output, where executors see it too, or a temporary one for a stream."""
-    beside = None if hasattr(output, "write") else Path(output).absolute().parent
-    if beside is not None:
-        with explain_io_errors(beside):
-            folder = tempfile.mkdtemp(prefix=".driftline-parts-", dir=beside)
+    beside = None if hasattr(output, "write") else place_at(str(output)).parent
+    if isinstance(beside, ObjectPath):
+        folder: Place = beside / f".driftline-parts-{attempt_token()}"
     else:
-        folder = tempfile.mkdtemp(prefix="driftline-parts-")
+        with explain_io_errors(beside or tempfile.gettempdir()):
+            folder = Path(tempfile.mkdtemp(prefix=".driftline-parts-", dir=beside and beside.absolute()))
     try:
-        yield Path(folder)
+        yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
 
 
 SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
 
 
-def write_sqlite(path: StrPath, schema: TableSchema, parts: Iterable[StrPath]) -> None:
-    """Fill a new database from part files and move it into place."""
+def write_sqlite(path: AnyPath, schema: TableSchema, parts: Iterable[AnyPath]) -> None:
+    """Fill a new database from part files and move it into place; one in a store is made here and uploaded."""
+    place = output_place(path)
+    if isinstance(place, ObjectPath):
+        with tempfile.TemporaryDirectory(prefix="driftline-") as folder:
+            local = Path(folder, place.name)
+            _make_database(local, schema, parts)
+            with open(local, "rb") as source, atomic_write(place) as out:
+                shutil.copyfileobj(source, out, 4 << 20)
+        return
+    _make_database(place, schema, parts)
+
+
+def _make_database(path: Path, schema: TableSchema, parts: Iterable[AnyPath]) -> None:
     import apsw
 
     target = Path(os.path.realpath(path))
@@ -200,14 +222,15 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _fill(connection: Any, schema: TableSchema, parts: Iterable[StrPath]) -> None:
+def _fill(connection: Any, schema: TableSchema, parts: Iterable[AnyPath]) -> None:
     names = [*([] if schema.key else [ROW_ID]), *schema.names]
     insert = f"INSERT INTO {quoted(schema.table)} VALUES ({', '.join('?' * len(names))})"  # noqa: S608
     connection.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN").fetchall()
     connection.execute(create_statement(schema))
     for part in parts:
-        for batch in pq.ParquetFile(part).iter_batches(1 << 16, columns=names):
-            connection.executemany(insert, zip(*_python_columns(batch, names), strict=True))
+        with open_to_read(part) as source:
+            for batch in pq.ParquetFile(source).iter_batches(1 << 16, columns=names):
+                connection.executemany(insert, zip(*_python_columns(batch, names), strict=True))
     connection.execute("COMMIT")
 
 

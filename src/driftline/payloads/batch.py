@@ -7,6 +7,7 @@ of the output do not depend on it.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +18,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
 
-from driftline.files import atomic_write, explain_io_errors, write_atomically
+from driftline.files import AnyPath, atomic_write, explain_io_errors, open_to_read, output_place, write_atomically
+from driftline.part_folders import remove
 from driftline.payloads.batch_job import BatchJob, Split, splits_of
 from driftline.payloads.batch_kernels import RangeResult, Spool, compare_range, sample_keys, scatter
 from driftline.payloads.batch_page import MOST_REPORTS, Made, made_now, view_page
@@ -27,6 +29,8 @@ from driftline.payloads.batch_view import batch_view, find_reports
 from driftline.payloads.report import encode, indented
 from driftline.payloads.rule_usage import rule_places
 from driftline.progress import Tracker, silent
+from driftline.storage import objects
+from driftline.storage.object_path import ObjectPath, Place
 
 RANGE_BYTES = 64 << 20
 PROCESSES_FROM_BYTES = 64 << 20
@@ -44,13 +48,13 @@ class Scheduler(Protocol):
 
 def run_batch(
     job: BatchJob,
-    output: str | os.PathLike[str],
+    output: AnyPath,
     scheduler: Scheduler,
     tracker: Tracker | None = None,
 ) -> BatchTotals:
     """Compare all pairs and write reports (JSONL, Parquet), aggregate, coverage and summary (JSON), and pages."""
     tracker = tracker or silent()
-    target = Path(output)
+    target = output_place(output)
     with explain_io_errors(target):
         target.mkdir(parents=True, exist_ok=True)
     for endpoint in job.schemas:
@@ -103,13 +107,13 @@ def _bounds(job: BatchJob, scheduler: Scheduler) -> list[SortKey]:
     return [keys[len(keys) * number // wanted] for number in range(1, wanted)] if keys else []
 
 
-def _write_output(job: BatchJob, target: Path, results: list[RangeResult]) -> BatchTotals:
+def _write_output(job: BatchJob, target: Place, results: list[RangeResult]) -> BatchTotals:
     totals = BatchTotals()
     for result in results:
         totals.merge(result.totals)
     with atomic_write(target / "reports.jsonl") as out:
         for result in results:
-            with open(result.lines, "rb") as lines:
+            with open_to_read(result.lines) as lines:
                 shutil.copyfileobj(lines, out, 4 << 20)
     _place_tables(target / "reports.parquet", [result.table for result in results])
     summary, aggregate, coverage = totals.summary(), totals.aggregate(), _coverage(job, totals)
@@ -128,8 +132,11 @@ def _made(job: BatchJob) -> Made:
     return made_now([Path(source.path).name for source in job.sources], schemas)
 
 
-def _place_tables(folder: Path, tables: list[str]) -> None:
+def _place_tables(folder: Place, tables: list[str]) -> None:
     """Put the ranges' tables side by side; an earlier run's folder goes as a whole."""
+    if isinstance(folder, ObjectPath):
+        _store_tables(folder, tables)
+        return
     fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".reports-"))
     for number, table in enumerate(tables):
         shutil.move(table, fresh / f"part-{number:05d}.parquet")
@@ -137,6 +144,15 @@ def _place_tables(folder: Path, tables: list[str]) -> None:
     if folder.exists():
         shutil.rmtree(folder)
     fresh.rename(folder)
+
+
+def _store_tables(folder: ObjectPath, tables: list[str]) -> None:
+    names = [f"{folder}/part-{number:05d}.parquet" for number in range(len(tables))]
+    for table, name in zip(tables, names, strict=True):
+        objects.copy(table, name)
+    for left in folder.below():
+        if left.url not in names:
+            left.unlink()
 
 
 def _coverage(job: BatchJob, totals: BatchTotals) -> list[dict[str, Any]]:
@@ -162,8 +178,15 @@ def _pretty(value: Any) -> bytes:
 
 
 @contextmanager
-def _workshop(target: Path) -> Iterator[str]:
+def _workshop(target: Place) -> Iterator[str]:
     """A folder for files in between, beside the output so that all workers see it."""
+    if isinstance(target, ObjectPath):
+        place = target / f".work-{secrets.token_hex(8)}"
+        try:
+            yield place.url
+        finally:
+            remove(place)
+        return
     with explain_io_errors(target):
         folder = tempfile.mkdtemp(dir=target, prefix=".work-")
     try:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from driftline.errors import InputError, PayloadError
-from driftline.files import compression_of, explain_io_errors
+from driftline.files import AnyPath, compression_of, explain_io_errors, open_to_read, size_of
 from driftline.payloads.comparison import PayloadPlan
 from driftline.payloads.comparison import compile as compile_schema
 from driftline.payloads.path_rules import PathRule
 from driftline.payloads.schema_files import Bundle
+from driftline.storage.objects import is_url
 
 SPLIT_BYTES = 64 << 20
 
@@ -72,9 +72,11 @@ class Split:
     end: int
 
 
-def open_source(path: str | os.PathLike[str], role: Role) -> Source:
+def open_source(path: AnyPath, role: Role) -> Source:
     """A source that exists."""
-    name = os.fspath(path)
+    name = str(path)
+    if is_url(name):
+        return Source(name, role, size_of(name))
     with explain_io_errors(name):
         size = Path(name).stat().st_size
     if Path(name).is_dir():
@@ -106,7 +108,8 @@ def _row_groups(path: str, split_bytes: int) -> Iterator[tuple[int, int]]:
     import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_metadata(path)
+        with open_to_read(path) as file:
+            metadata = pq.read_metadata(file)
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{path} is not a Parquet file: {error}", code="corrupt_parquet", path=path) from None
     start, size = 0, 0

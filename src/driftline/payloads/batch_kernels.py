@@ -18,7 +18,8 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from driftline.errors import PayloadError
-from driftline.files import explain_io_errors
+from driftline.files import explain_io_errors, open_to_read
+from driftline.part_folders import local_files
 from driftline.payloads.batch_job import BatchJob, Role, Split
 from driftline.payloads.batch_records import Record, SortKey, line_record, read_lines, read_rows, sort_key
 from driftline.payloads.batch_table import ReportTable
@@ -89,6 +90,12 @@ def records_of(job: BatchJob, split: Split) -> Iterator[Record]:
 
 def scatter(job: BatchJob, split: Split, bounds: list[SortKey], folder: str) -> Scattered:
     """Write the records of a split into a file for each range that has any."""
+    with local_files(folder) as (local, publish):
+        found = _scatter(job, split, bounds, local)
+        return found._replace(spools=[spool._replace(path=publish(spool.path)) for spool in found.spools])
+
+
+def _scatter(job: BatchJob, split: Split, bounds: list[SortKey], folder: str) -> Scattered:
     spooler = _Spooler(folder, split)
     number = 0
     if split.source.is_parquet:
@@ -138,7 +145,7 @@ class _Spooler:
 
 def _read_spool(spool: Spool, id_name: str, lines_before: int) -> Iterator[Record]:
     """The records of a spool; their payloads are views into it."""
-    with explain_io_errors(spool.path), open(spool.path, "rb") as file:
+    with explain_io_errors(spool.path), open_to_read(spool.path) as file:
         data = file.read()
     view = memoryview(data)
     at = 0
@@ -157,14 +164,15 @@ def compare_range(job: BatchJob, number: int, spools: list[Spool], lines_before:
     # The spools come in the order of the splits and sorting is stable: equal ids keep the order of the input.
     records = [record for spool in spools for record in _read_spool(spool, job.id_name, lines_before[spool.split])]
     records.sort(key=sort_key)
-    stem = os.path.join(folder, f"range-{number:06d}-{secrets.token_hex(8)}")
     work = _RangeWork(job)
-    lines = f"{stem}.jsonl"
     pairs = _joined(records) if len(job.sources) > 1 else records
-    with explain_io_errors(lines), open(lines, "wb", buffering=1 << 20) as out, ReportTable(f"{stem}.parquet") as table:
-        for pair in pairs:
-            work.do(pair, out, table)
-    return RangeResult(number, lines, f"{stem}.parquet", work.totals)
+    with local_files(folder) as (local, publish):
+        stem = os.path.join(local, f"range-{number:06d}-{secrets.token_hex(8)}")
+        lines, rows = f"{stem}.jsonl", f"{stem}.parquet"
+        with explain_io_errors(lines), open(lines, "wb", buffering=1 << 20) as out, ReportTable(rows) as table:
+            for pair in pairs:
+                work.do(pair, out, table)
+        return RangeResult(number, publish(lines), publish(rows), work.totals)
 
 
 def _joined(records: list[Record]) -> Iterator[Record]:

@@ -13,12 +13,10 @@ from typing import Any
 import msgspec
 
 from driftline.errors import PayloadError
-from driftline.files import compression_of, explain_io_errors, open_bytes
+from driftline.files import compression_of, explain_io_errors, open_bytes, open_to_read
 from driftline.payloads.batch_job import Role, Split
 from driftline.payloads.payload_text import check_members, parse_json, raw_members, readable_members
 from driftline.payloads.report import encode
-
-_BUFFER_BYTES = 1 << 20
 
 
 class Record(msgspec.Struct, array_like=True):
@@ -75,7 +73,7 @@ def read_lines(split: Split) -> Iterator[bytes]:
         with open_bytes(path) as stream:
             yield from stream
         return
-    with explain_io_errors(path), open(path, "rb", buffering=_BUFFER_BYTES) as file:
+    with explain_io_errors(path), open_to_read(path) as file:
         if split.start:
             file.seek(split.start - 1)
             file.readline()  # the rest of a line that began before
@@ -153,7 +151,7 @@ def read_rows(split: Split, id_name: str) -> Iterator[Record]:
     """The records of a range of Parquet row groups."""
     import pyarrow.parquet as pq
 
-    file = pq.ParquetFile(split.source.path)
+    file = pq.ParquetFile(open_to_read(split.source.path))
     for batch in file.iter_batches(batch_size=1024, row_groups=range(split.start, split.end)):
         for row in batch.to_pylist():
             yield _row_record(split.source.role, row, id_name)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from driftline.errors import InputError
-from driftline.files import explain_io_errors
+from driftline.files import AnyPath, explain_io_errors, open_to_read
 from driftline.payloads.datetimes import parse_iso
 from driftline.payloads.paths import Place, parse_place
 from driftline.payloads.payload_text import parse_json
@@ -27,6 +27,8 @@ from driftline.payloads.schema_nodes import EXTENSION_PREFIX
 from driftline.payloads.schema_text import yaml_text
 from driftline.payloads.suggesting.applying import nested
 from driftline.payloads.suggesting.evidence import hidden_by, nice_duration, nice_limit, number
+from driftline.storage.object_path import Place as StoragePlace
+from driftline.storage.object_path import place_at
 
 MOST_FAILURES = 1000  # reports.jsonl has all of them
 PARTIAL = ("TIMEOUT", "MAX_DEPTH_EXCEEDED")  # codes of failed pairs that have findings nevertheless
@@ -167,14 +169,14 @@ def _failures(folder: Path) -> Iterator[dict[str, Any]]:
                 }
 
 
-def find_reports(folder: str | os.PathLike[str], ids: Iterable[Any]) -> dict[str, dict[str, Any]]:
+def find_reports(folder: AnyPath, ids: Iterable[Any]) -> dict[str, dict[str, Any]]:
     """Rows of reports.jsonl by their ids, which are keys in their JSON spelling; of equal ids the first.
 
     A row has `id`, `endpoint` and `report`, or the error response of a pair that failed.
     """
     wanted = {encode(identity) for identity in ids}
     found: dict[str, dict[str, Any]] = {}
-    for line in _report_lines(Path(folder)):
+    for line in _report_lines(place_at(str(folder))):
         if not wanted:
             break
         identity = line[len(_ID) : line.index(_AFTER_ID)]
@@ -184,9 +186,9 @@ def find_reports(folder: str | os.PathLike[str], ids: Iterable[Any]) -> dict[str
     return found
 
 
-def _report_lines(folder: Path) -> Iterator[bytes]:
+def _report_lines(folder: StoragePlace) -> Iterator[bytes]:
     path = folder / "reports.jsonl"
-    with explain_io_errors(path), open(path, "rb", buffering=1 << 20) as lines:
+    with explain_io_errors(path), open_to_read(path) as lines:
         for line in lines:
             if not line.startswith(_ID) or _AFTER_ID not in line:
                 raise InputError(f"{path} is no file of reports that a batch has written", code="not_reports")

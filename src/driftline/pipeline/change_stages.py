@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from driftline.changesets.cdc.as_events import CdcTable, PieceFacts, convert, survey
 from driftline.errors import ChangesetError, PipelineError
@@ -25,10 +25,11 @@ from driftline.pipeline.change_files import (
     missing_files,
     unread_bytes,
 )
-from driftline.pipeline.diff_stages import scratch_folder
+from driftline.pipeline.diff_stages import disk_folder
 from driftline.pipeline.load_stages import schedulers_of
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import CHANGES, TablePlan
+from driftline.storage.object_path import Place
 
 _COUNTS = ("added", "removed", "changed")
 
@@ -85,14 +86,15 @@ def _read(plan: TablePlan, context: StageContext) -> Outcome:
     files = list_changes(plan.changes_address())
     assert plan.flow.changes is not None
     in_order = not plan.flow.changes.partitioned
-    with scratch_folder(context) as scratch:
+    with disk_folder(context) as scratch:
         unread, notes = unread_bytes(files, positions, scratch, in_order=in_order)
         reading = _Reading(plan, context, scratch, unread, in_order)
         parts, after = reading.convert(positions)
         if not after:
             raise PipelineError(f"{plan.flow.changes.address} holds no whole transaction yet", code="no_changes")
-        context.outputs.path("positions").write_text(json.dumps(_positions_wire(after), indent=1))
-        _join(context.outputs.path("events"), reading.table.columns, parts)
+        context.outputs.path("positions").write_bytes(json.dumps(_positions_wire(after), indent=1).encode())
+        with context.outputs.writing("events") as out:
+            _join(out, reading.table.columns, parts)
     facts = {"start": positions_digest(positions), "end": positions_digest(after)}
     return Outcome(reading.counts(), facts, [*notes, *reading.notes()])
 
@@ -255,7 +257,7 @@ def _cuts(pieces: Sequence[_Piece], facts: Sequence[PieceFacts], *, in_order: bo
 
 def _in_pieces(context: StageContext, kernel: Any, count: int) -> Iterable[PieceFacts]:
     """Run a kernel over every piece, here or in Spark's tasks."""
-    if context.engine.is_spark:
+    if context.engine.is_spark and isinstance(context.state, Path):  # tasks see no disk of ours beside a store
         from driftline.spark.lake_ingest import in_tasks
 
         return (PieceFacts.from_wire(wire) for wire in in_tasks(context.engine.session(), count, kernel))
@@ -292,24 +294,23 @@ class _Named:
             raise PipelineError(f"{self._name}, {error.message}{remedy}", code=error.code) from error
 
 
-def _join(target: Path, columns: Sequence[str], parts: Sequence[Path]) -> None:
+def _join(out: BinaryIO, columns: Sequence[str], parts: Sequence[Path]) -> None:
     """The parts in their order, between the lines that begin and end the events of a diff."""
     names = list(columns)
-    with open(target, "wb") as out:
-        out.write(
-            json.dumps({"type": "schema", "columns_a": names, "columns_b": names}, ensure_ascii=False).encode() + b"\n"
-        )
-        for part in parts:
-            with open(part, "rb") as lines:
-                shutil.copyfileobj(lines, out, 1 << 20)
-        out.write(b'{"type":"stats"}\n')
+    out.write(
+        json.dumps({"type": "schema", "columns_a": names, "columns_b": names}, ensure_ascii=False).encode() + b"\n"
+    )
+    for part in parts:
+        with open(part, "rb") as lines:
+            shutil.copyfileobj(lines, out, 1 << 20)
+    out.write(b'{"type":"stats"}\n')
 
 
 def _load(plan: TablePlan, context: StageContext) -> Outcome:
     """Put what was read into the lake."""
     reading = context.stage.needs[0]
     events = context.made(reading, "events")
-    after = _positions_of(json.loads(context.made(reading, "positions").read_text()))
+    after = _positions_of(json.loads(context.made(reading, "positions").read_bytes()))
     job = _job(plan, context)
     if context.full_refresh:
         refresh(job, _Whole(events))
@@ -321,12 +322,12 @@ def _load(plan: TablePlan, context: StageContext) -> Outcome:
 class _Whole:
     """Events as something that a new generation takes its columns from."""
 
-    events: Path
+    events: Place
 
     def difference(self) -> None:
         """There is nothing before it."""
 
-    def whole(self) -> Path:
+    def whole(self) -> Place:
         """All that was read."""
         return self.events
 

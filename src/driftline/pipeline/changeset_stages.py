@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from driftline.changesets import Table
 from driftline.changesets.from_events import from_events
 from driftline.deltas.typed_rows import typed_event, typed_events
-from driftline.files import read_lines
+from driftline.part_folders import read_pieces
 from driftline.pipeline.declaration import TableFlow
+from driftline.pipeline.diff_stages import scratch_folder
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
+from driftline.storage.object_path import Place
 
 SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
 
@@ -42,13 +43,13 @@ def changeset_stages(plan: TablePlan) -> Iterator[Stage]:
 def _changeset(plan: TablePlan, kind: Kind, diff: str, context: StageContext) -> Outcome:
     events = context.made(diff, "events")
     write = write_on_spark if context.engine.is_spark else write_locally
-    with open(context.outputs.path(kind), "wb") as out:
+    with context.outputs.writing(kind) as out:
         return Outcome({"changes": write(out, kind, plan.flow, events, context)})
 
 
-def write_locally(out: BinaryIO, kind: Kind, flow: TableFlow, events: Path, context: StageContext) -> int:
+def write_locally(out: BinaryIO, kind: Kind, flow: TableFlow, events: Place, context: StageContext) -> int:
     """Write the changes of one pair of snapshots; how many there are."""
-    lines = read_lines(events)
+    lines = read_pieces(events)
     schema = json.loads(next(lines))
     types = sql_types(flow, schema["columns_b"])
     table = Table(flow.name, columns=list(types.items()), primary_key=list(flow.key))
@@ -57,22 +58,18 @@ def write_locally(out: BinaryIO, kind: Kind, flow: TableFlow, events: Path, cont
     return counted.number
 
 
-def write_on_spark(out: BinaryIO, kind: Kind, flow: TableFlow, events: Path, context: StageContext) -> int:
+def write_on_spark(out: BinaryIO, kind: Kind, flow: TableFlow, events: Place, context: StageContext) -> int:
     """The same bytes; records are made and put into order in tasks."""
-    from driftline.sources.workspace import Workspace
     from driftline.spark.changesets import write_changeset
 
-    with open(events, "rb") as lines:
-        header = json.loads(lines.readline())["columns_b"]
-    place = context.state / "work"
-    place.mkdir(parents=True, exist_ok=True)
-    with Workspace(str(place.resolve())) as workspace:
+    header = json.loads(next(read_pieces(events)))["columns_b"]
+    with scratch_folder(context) as folder:
         return write_changeset(
             context.engine.session(),
-            str(events.resolve()),
+            events,
             out,
             kind,
-            folder=workspace.folder,
+            folder=folder,
             table=flow.name,
             types=sql_types(flow, header),
             reading=partial(typed_event, types=dict(flow.columns)) if flow.columns else None,

@@ -37,7 +37,6 @@ def check_stages(plan: TablePlan) -> Iterator[Stage]:
 
 def _check(plan: TablePlan, snapshot: Snapshot, context: StageContext) -> Outcome:
     """The events lead from the snapshot to the lake's state, under the rules of the table."""
-    events = context.outputs.path("events")
     reading = plan.diff_options().reading("B")
     with scratch_folder(context) as scratch:
         state = scratch / "state.parquet"
@@ -47,7 +46,8 @@ def _check(plan: TablePlan, snapshot: Snapshot, context: StageContext) -> Outcom
         state_columns = header_of(str(state), reading)
         shape = Shape(columns, tuple(name for name in columns if name not in state_columns))
         there = reshaped(str(state), reading, shape, scratch, "lake")
-        stats = compare(plan, snapshot.given, there, context, events)
+        with context.outputs.writing("events") as out:
+            stats = compare(plan, snapshot.given, there, context, out.write)
     count = stats.added + stats.removed + stats.changed
     words = f"agrees with the lake, {count:,} differences" if not count else f"and the lake differ in {count:,} rows"
     return Outcome(stats.counts, notes=[f"the snapshot {words}"])

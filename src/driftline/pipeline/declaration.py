@@ -9,6 +9,8 @@ from typing import Any
 
 from driftline.deltas.schema import ColumnType
 from driftline.pipeline.shapes import SchemaPolicy
+from driftline.storage.object_path import ObjectPath, Place
+from driftline.storage.objects import is_url
 from driftline.thresholds import Threshold
 
 
@@ -179,12 +181,14 @@ class Pipeline:
         """What relative paths start from."""
         return self.file.parent
 
-    def place(self, path: str) -> Path:
-        """A declared path as a path of this machine."""
-        return self.directory / path
+    def place(self, path: str) -> Place:
+        """A declared path as a path of this machine, or an address in a store."""
+        return ObjectPath(path) if is_url(path) else self.directory / path.removeprefix("file://")
 
-    def shown(self, path: Path) -> str:
-        """A path as records and messages show it: relative to the pipeline file."""
+    def shown(self, path: Place) -> str:
+        """A path as records and messages show it: relative to the pipeline file; an address as it is."""
+        if isinstance(path, ObjectPath):
+            return path.url
         try:
             return path.resolve().relative_to(self.directory.resolve()).as_posix()
         except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +10,14 @@ from functools import partial
 from pathlib import Path
 
 from driftline.errors import TableError
+from driftline.part_folders import PartWriter, read_pieces, remove
 from driftline.pipeline.declaration import TableFlow
 from driftline.pipeline.shapes import header_of, reshaped, shapes_of
 from driftline.pipeline.snapshots import Snapshot, age_of
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
-from driftline.tables.engines import DiffJob, find_engine
+from driftline.storage.object_path import ObjectPath, Place
+from driftline.tables.engines import DiffJob, Write, find_engine
 from driftline.tables.options import DiffOptions
 from driftline.tables.stats import Stats
 
@@ -26,10 +29,16 @@ def diff_stages(plan: TablePlan) -> Iterator[Stage]:
         return
     earlier: tuple[str, ...] = ()
     for before, after in plan.pairs():
-        outputs = {"events": plan.state / "events" / flow.name / f"{after.label}.jsonl"}
+        in_store = isinstance(plan.state, ObjectPath)
+        outputs: dict[str, Place] = {
+            "events": plan.state / "events" / flow.name / (after.label if in_store else f"{after.label}.jsonl")
+        }
+        folders = {"events"} if in_store else set()
         if flow.events is not None:
             role = "events" if flow.events_format == "jsonl" else "formatted"
             outputs[role] = plan.target(flow.events, before, after)
+            folders -= {role}
+            folders |= {role} if flow.events.endswith("/") else set()
         yield Stage(
             plan.name(after.label, "diff"),
             partial(_diff, plan, before, after),
@@ -47,6 +56,7 @@ def diff_stages(plan: TablePlan) -> Iterator[Stage]:
             extra_inputs=partial(plan.shape_inputs, before, after),
             after=earlier,
             measures=partial(age_of, after) if after is plan.snapshots[-1] else dict,
+            part_folders=frozenset(folders),
         )
         earlier = (plan.name(after.label, "diff"),)
 
@@ -58,13 +68,18 @@ def _counted_columns(flow: TableFlow) -> dict[str, list[str]]:
 
 
 def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, context: StageContext) -> Outcome:
-    events = context.outputs.path("events")
-    with scratch_folder(context) as folder, _explaining_headers(plan, before, after):
-        stats = compare(plan, *_sides(plan, before, after, folder), context, events)
+    with (
+        scratch_folder(context) as folder,
+        _explaining_headers(plan, before, after),
+        context.outputs.writing("events") as out,
+    ):
+        parts = context.outputs.parts("events") if context.outputs.is_folder("events") else None
+        stats = compare(plan, *_sides(plan, before, after, folder), context, out.write, parts)
     if "formatted" in context.stage.outputs:
         from driftline.sinks.formats import write_events
 
-        with open(events, "rb") as lines, open(context.outputs.path("formatted"), "wb") as out:
+        lines = (line for piece in context.outputs.written("events") for line in read_pieces(piece))
+        with context.outputs.writing("formatted") as out:
             write_events(lines, out, plan.flow.events_format)
     limits = (*plan.flow.fail_if, *plan.flow.warn_if)
     return Outcome(
@@ -73,7 +88,7 @@ def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, context: StageCont
     )
 
 
-def _sides(plan: TablePlan, before: Snapshot, after: Snapshot, folder: Path) -> tuple[str, str]:
+def _sides(plan: TablePlan, before: Snapshot, after: Snapshot, folder: Place) -> tuple[str, str]:
     """Both snapshots with the columns of the later one."""
     reading = plan.diff_options().reading("B")
     old, new = plan.shape(before), plan.shape(after)
@@ -98,18 +113,40 @@ def _explaining_headers(plan: TablePlan, before: Snapshot, after: Snapshot) -> I
 
 
 @contextmanager
-def scratch_folder(context: StageContext) -> Iterator[Path]:
+def scratch_folder(context: StageContext) -> Iterator[Place]:
     """A folder for what a stage needs only while it runs, where Spark's tasks see it."""
     place = context.state / "work"
-    place.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place) as folder:
-        yield Path(folder)
+    if isinstance(place, ObjectPath):
+        folder = place / secrets.token_hex(8)
+        try:
+            yield folder
+        finally:
+            remove(folder)
+        return
+    with disk_folder(context) as disk:
+        yield disk
+
+
+@contextmanager
+def disk_folder(context: StageContext) -> Iterator[Path]:
+    """A folder on a disk for what a stage needs while it runs: beside the state, or a temporary one."""
+    place = context.state / "work"
+    if isinstance(place, Path):
+        place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place if isinstance(place, Path) else None) as name:
+        yield Path(name)
 
 
 def compare(
-    plan: TablePlan, before: str, after: str, context: StageContext, events: Path, options: DiffOptions | None = None
+    plan: TablePlan,
+    before: str,
+    after: str,
+    context: StageContext,
+    write: Write,
+    parts: PartWriter | None = None,
+    options: DiffOptions | None = None,
 ) -> Stats:
-    """Write the events of two files with the table's rules."""
+    """Write the events of two files with the table's rules; `parts` is where `write` goes, if that is a folder."""
     job = DiffJob(
         before,
         after,
@@ -117,7 +154,6 @@ def compare(
         context.engine.memory,
         context.engine.master,
         context.tracker,
+        parts,
     )
-    engine = find_engine(context.engine.choose(job))
-    with open(events, "wb", buffering=1 << 20) as out:
-        return engine(job, out.write)
+    return find_engine(context.engine.choose(job))(job, write)

@@ -15,9 +15,11 @@ from typing import Any
 import xxhash
 
 from driftline.errors import InputError
-from driftline.files import explain_io_errors, write_atomically
+from driftline.files import explain_io_errors, open_to_read, size_of, write_atomically
 from driftline.pipeline.declaration import Pipeline
 from driftline.progress import Tracker
+from driftline.storage.object_path import ObjectPath, Place
+from driftline.storage.objects import look_at
 
 _CHUNK = 4 << 20
 _FILE_NAME = "fingerprints.json"
@@ -47,15 +49,15 @@ class FileFingerprint:
 class FingerprintCache:
     """The fingerprints of one pipeline's files; each file is read once in a run, however many stages use it."""
 
-    def __init__(self, pipeline: Pipeline, state: Path) -> None:
+    def __init__(self, pipeline: Pipeline, state: Place) -> None:
         self._pipeline = pipeline
         self._file = state / _FILE_NAME
         self._known = self._read()
-        self._taken: dict[Path, FileFingerprint] = {}
-        self._locks: dict[Path, threading.Lock] = {}
+        self._taken: dict[Place, FileFingerprint] = {}
+        self._locks: dict[Place, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def take(self, path: Path, tracker: Tracker) -> FileFingerprint:
+    def take(self, path: Place, tracker: Tracker) -> FileFingerprint:
         """The print of a file for this run."""
         with self._lock:
             own = self._locks.setdefault(path, threading.Lock())
@@ -64,10 +66,10 @@ class FingerprintCache:
                 self._taken[path] = self._fingerprint_of(path, tracker)
             return self._taken[path]
 
-    def check(self, path: Path) -> None:
+    def check(self, path: Place) -> None:
         """Raise if a file is no longer what this run began with."""
         taken = self._taken.get(path)
-        if taken is not None and _status(path, taken.path) != taken.status:
+        if taken is not None and not _is_as_it_was(path, taken):
             raise InputError(
                 f"{taken.path} changed while it was being read: run again when nobody writes to it",
                 code="source_changed",
@@ -76,12 +78,15 @@ class FingerprintCache:
 
     def save(self) -> None:
         """Keep the fingerprints for the next run."""
-        known = {**self._known, **{taken.path: taken for taken in self._taken.values()}}
+        of_disk = {taken.path: taken for path, taken in self._taken.items() if not isinstance(path, ObjectPath)}
+        known = {**self._known, **of_disk}
         record = {name: [*entry.status, entry.content] for name, entry in sorted(known.items())}
         write_atomically(self._file, json.dumps(record, indent=1).encode())
 
-    def _fingerprint_of(self, path: Path, tracker: Tracker) -> FileFingerprint:
+    def _fingerprint_of(self, path: Place, tracker: Tracker) -> FileFingerprint:
         shown = self._pipeline.shown(path)
+        if isinstance(path, ObjectPath):
+            return _stored_fingerprint(path)
         status = _status(path, shown)
         known = self._known.get(shown)
         if known is not None and known.status == status:
@@ -99,21 +104,48 @@ class FingerprintCache:
             return {}  # a memory that is lost or damaged only costs reading the files again
 
 
-def files_below(path: Path) -> list[Path]:
+def files_below(path: Place) -> list[Place]:
     """The file itself, or every file of a folder in the order of names."""
+    if isinstance(path, ObjectPath):
+        below: list[Place] = [found for found in path.below() if not found.name.startswith((".", "_"))]
+        return below if below and not path.exists() else [path]
     if not path.is_dir():
         return [path]
     return sorted(found for found in path.rglob("*") if found.is_file() and not found.name.startswith("."))
 
 
-def checksum(path: Path) -> str:
+def size_below(path: Place) -> int:
+    """The bytes of a file, or of all files of a folder; nothing where there is none."""
+    return sum(map(_size, files_below(path)))
+
+
+def _size(file: Place) -> int:
+    if isinstance(file, ObjectPath):
+        version = file.version()
+        return version.size if version is not None else 0
+    return file.stat().st_size if file.is_file() else 0
+
+
+def _stored_fingerprint(path: ObjectPath) -> FileFingerprint:
+    """Of an object: what the store says about its content, which costs no reading."""
+    found = look_at(path.url)
+    return FileFingerprint(path.url, found.size, 0, 0, 0, f"etag:{found.etag.strip(chr(34))}:{found.size}")
+
+
+def _is_as_it_was(path: Place, taken: FileFingerprint) -> bool:
+    if isinstance(path, ObjectPath):
+        return _stored_fingerprint(path) == taken
+    return _status(path, taken.path) == taken.status
+
+
+def checksum(path: Place) -> str:
     """The hash of a file's bytes."""
-    return _hash(path, path.name, path.stat().st_size, Tracker())
+    return _hash(path, path.name, size_of(path), Tracker())
 
 
-def _hash(path: Path, shown: str, size: int, tracker: Tracker) -> str:
+def _hash(path: Place, shown: str, size: int, tracker: Tracker) -> str:
     digest = xxhash.xxh3_128()
-    with explain_io_errors(shown), open(path, "rb", buffering=0) as file, tracker.phase("fingerprint", total=size):
+    with explain_io_errors(shown), open_to_read(path) as file, tracker.phase("fingerprint", total=size):
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             tracker.advance(len(chunk))

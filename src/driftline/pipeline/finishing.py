@@ -164,7 +164,7 @@ def body_of(pipeline: Pipeline, hook: FinishHook, record: RunRecord) -> bytes:
 def read_template(pipeline: Pipeline, path: str) -> Any:
     """The JSON of a template file."""
     with explain_io_errors(path):
-        text = pipeline.place(path).read_text(encoding="utf-8")
+        text = pipeline.place(path).read_bytes().decode()
     try:
         return json.loads(text)
     except ValueError as error:

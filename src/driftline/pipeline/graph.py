@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from driftline.errors import PipelineError
 from driftline.pipeline.declaration import Pipeline
@@ -11,31 +10,32 @@ from driftline.pipeline.index_stages import index_stages
 from driftline.pipeline.payload_stages import payload_stages
 from driftline.pipeline.stages import Stage
 from driftline.pipeline.table_stages import table_stages
+from driftline.storage.object_path import Place
 
 
-def _tables(pipeline: Pipeline, state: Path) -> Iterator[Stage]:
+def _tables(pipeline: Pipeline, state: Place) -> Iterator[Stage]:
     for flow in pipeline.tables:
         yield from table_stages(pipeline, state, flow)
 
 
-def _payloads(pipeline: Pipeline, state: Path) -> Iterator[Stage]:
+def _payloads(pipeline: Pipeline, state: Place) -> Iterator[Stage]:
     for flow in pipeline.payloads:
         yield from payload_stages(pipeline, flow)
 
 
-def _indexes(pipeline: Pipeline, state: Path) -> Iterator[Stage]:
+def _indexes(pipeline: Pipeline, state: Place) -> Iterator[Stage]:
     for flow in pipeline.indexes:
         yield from index_stages(pipeline, flow)
 
 
-PARTS: tuple[Callable[[Pipeline, Path], Iterator[Stage]], ...] = (_tables, _payloads, _indexes)
+PARTS: tuple[Callable[[Pipeline, Place], Iterator[Stage]], ...] = (_tables, _payloads, _indexes)
 
 
 def build(pipeline: Pipeline) -> list[Stage]:
     """Every stage; two that write the same file are refused."""
     state = state_directory(pipeline)
     stages = [stage for part in PARTS for stage in part(pipeline, state)]
-    owners: dict[Path, str] = {}
+    owners: dict[Place, str] = {}
     for stage in stages:
         for place in stage.outputs.values():
             if place in owners:
@@ -46,6 +46,6 @@ def build(pipeline: Pipeline) -> list[Stage]:
     return stages
 
 
-def state_directory(pipeline: Pipeline) -> Path:
+def state_directory(pipeline: Pipeline) -> Place:
     """Where the pipeline remembers what it did."""
     return pipeline.place(pipeline.state)

@@ -70,7 +70,7 @@ def _diff(flow: IndexFlow, context: StageContext) -> Outcome:
     with _scheduler(context, name) as scheduler:
         kept = compute(request, cache, job.keeping, scheduler=scheduler, tracker=context.tracker)
     if flow.events:
-        with open(context.outputs.path("events"), "wb") as out:
+        with context.outputs.writing("events") as out:
             for event in kept.result.events:
                 out.write(json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
     return Outcome(_counts(kept.result.summary), {"diff_id": kept.result.diff_id})
@@ -100,7 +100,7 @@ def _is_kept(pipeline: Pipeline, flow: IndexFlow, context: StageContext, facts: 
     if not flow.registry or "path:" in f"{flow.before} {flow.after}":
         return True
     try:
-        Registry(CacheRoot(pipeline.place(flow.cache_root))).load(facts["diff_id"])
+        Registry(CacheRoot(str(pipeline.place(flow.cache_root)))).load(facts["diff_id"])
     except DriftlineError:
         return False
     return True

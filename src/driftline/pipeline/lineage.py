@@ -34,7 +34,7 @@ def append_lineage(pipeline: Pipeline, record: RunRecord) -> None:
     """Add the events of a run to the declared file, all of them in one write."""
     if pipeline.lineage.openlineage is None:
         return
-    place = pipeline.place(pipeline.lineage.openlineage)
+    place = pipeline.directory / pipeline.lineage.openlineage
     data = b"".join(
         json.dumps(event, ensure_ascii=False).encode() + b"\n" for event in lineage_events(pipeline, record)
     )

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from driftline.deltas.clock import COUNTER_BITS, physical_ms
 from driftline.errors import LakeError
 from driftline.lake.ledger import Ledger, Window, read_ledger
 from driftline.lake.loading import LoadJob, Schedulers, WantedSnapshot, load_snapshot, refresh, refuse_others, settle
+from driftline.part_folders import PartWriter
 from driftline.pipeline.diff_stages import compare, scratch_folder
 from driftline.pipeline.shapes import Shape, reshaped
 from driftline.pipeline.snapshots import Snapshot, start_of_day
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
+from driftline.storage.object_path import Place
 from driftline.tables.nothing import is_text, write_nothing
 
 
@@ -191,23 +192,27 @@ def schedulers_of(context: StageContext) -> Schedulers:
 class _Events:
     """The events of one snapshot: its difference from the one before it is there, the whole is made on demand."""
 
-    def __init__(self, load: _Load, context: StageContext, scratch: Path) -> None:
+    def __init__(self, load: _Load, context: StageContext, scratch: Place) -> None:
         self._load, self._context, self._scratch = load, context, scratch
+        self._whole: Place | None = None
 
-    def difference(self) -> Path | None:
+    def difference(self) -> Place | None:
         """What the diff stage wrote."""
         return self._context.made(self._context.stage.needs[-1], "events") if self._load.before else None
 
-    def whole(self) -> Path:
+    def whole(self) -> Place:
         """Everything was added to an empty table."""
-        events = self._scratch / "whole.jsonl"
-        if not events.exists():
+        if self._whole is None:
             given, reading = self._load.snapshot.given, self._load.plan.diff_options().reading("B")
             if self._load.shape is not None:
                 given = reshaped(given, reading, self._load.shape, self._scratch, "whole")
-            nothing = write_nothing(given, reading, self._scratch)
-            compare(self._load.plan, str(nothing), given, self._context, events, self._load.plan.whole_options())
-        return events
+            nothing = str(write_nothing(given, reading, self._scratch))
+            events = PartWriter(self._scratch / "whole")
+            options = self._load.plan.whole_options()
+            compare(self._load.plan, nothing, given, self._context, events.write, events, options)
+            events.commit()
+            self._whole = events.folder
+        return self._whole
 
 
 def _is_loaded(plan: TablePlan, context: StageContext, facts: Mapping[str, Any]) -> bool:

@@ -1,73 +1,140 @@
-"""The files of a stage: written under temporary names beside their places, committed together at the end."""
+"""The outputs of a stage: written under temporary names, committed together at the end.
+
+On a disk an output is written beside its place and renamed. In a store it is uploaded to a temporary name and copied by
+the store. A folder of ordered parts is written where it lies: parts have names of their own, and the manifest, which is
+put last, makes them count (storage §2, §4).
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, cast
 
-from driftline.errors import StorageError
+from driftline.canonical import sha256_hex
+from driftline.errors import DriftlineError, StorageError
 from driftline.files import explain_io_errors, replace_file, sync_directory
+from driftline.part_folders import PartWriter, read_manifest, remove
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.fingerprints import checksum, files_below
-from driftline.pipeline.stages import OutputFile
+from driftline.pipeline.stages import OutputFile, Stage
+from driftline.storage import objects
+from driftline.storage.object_path import ObjectPath, Place
 
 _MARK = ".part"
 
 
 class Outputs:
-    """Temporary places for a stage's outputs; `commit` moves them all, `discard` removes what is left."""
+    """Temporary places for a stage's outputs; `commit` puts them all into place, `discard` removes what is left."""
 
-    def __init__(self, pipeline: Pipeline, places: Mapping[str, Path]) -> None:
+    def __init__(self, pipeline: Pipeline, stage: Stage) -> None:
         self._pipeline = pipeline
-        self._places = places
+        self._places = stage.outputs
+        self._folders = stage.part_folders
+        self._writers: dict[str, PartWriter] = {}
         token = f"{os.getpid()}-{secrets.token_hex(4)}"
         # A folder of its own: whatever an engine puts beside its output goes with it.
         self._temporary = {
-            role: place.with_name(f".{place.name}.{token}{_MARK}") / place.name for role, place in places.items()
+            role: _temporary_folder(pipeline, place, token) / place.name
+            for role, place in self._places.items()
+            if role not in self._folders
         }
 
-    def path(self, role: str) -> Path:
+    def path(self, role: str) -> Place:
         """Where the stage writes; the folder is made."""
         temporary = self._temporary[role]
         with explain_io_errors(self._pipeline.shown(temporary.parent)):
             temporary.parent.mkdir(parents=True, exist_ok=True)
         return temporary
 
-    def place(self, role: str) -> Path:
+    @contextmanager
+    def writing(self, role: str) -> Iterator[BinaryIO]:
+        """A stream into an output; a folder gets it as parts."""
+        if role in self._folders:
+            yield cast(BinaryIO, self.parts(role))  # which is only written to
+            return
+        place = self.path(role)
+        if isinstance(place, ObjectPath):
+            with objects.uploading(place.url) as out:
+                yield out
+        else:
+            with explain_io_errors(self._pipeline.shown(place)), open(place, "wb", buffering=1 << 20) as out:
+                yield out
+
+    def parts(self, role: str) -> PartWriter:
+        """The writer of an output that is a folder of ordered parts."""
+        if role not in self._writers:
+            self._writers[role] = PartWriter(self._places[role])
+        return self._writers[role]
+
+    def written(self, role: str) -> list[Place]:
+        """The files of an output that is written and not committed yet, in order."""
+        return self._writers[role].places() if role in self._folders else [self._temporary[role]]
+
+    def is_folder(self, role: str) -> bool:
+        """Whether an output is a folder of ordered parts."""
+        return role in self._folders
+
+    def place(self, role: str) -> Place:
         """Where the output will lie."""
         return self._places[role]
 
     def commit(self) -> tuple[OutputFile, ...]:
-        """Make every output durable and move it into place."""
+        """Make every output durable and put it into place."""
         for role, temporary in self._temporary.items():
-            if not temporary.exists():
+            files = _existing(temporary)
+            if not files:
                 raise StorageError(f"the stage wrote no {role}", code="missing_output")
-            for file in files_below(temporary):
+            for file in files:
                 _sync(file)
         for role, temporary in self._temporary.items():
             place = self._places[role]
             with explain_io_errors(self._pipeline.shown(place)):
                 _move(temporary, place)
-                sync_directory(place.parent)
-            _remove(temporary.parent)
-        return tuple(entry for role in self._temporary for entry in describe(self._pipeline, role, self._places[role]))
+            remove(temporary.parent)
+        for writer in self._writers.values():
+            writer.commit()
+        self._writers.clear()
+        return tuple(entry for role in self._places for entry in self._described(role))
 
     def discard(self) -> None:
         """Remove what was not committed."""
         for temporary in self._temporary.values():
-            _remove(temporary.parent)
+            remove(temporary.parent)
+        for writer in self._writers.values():
+            writer.discard()
+        self._writers.clear()
+
+    def _described(self, role: str) -> list[OutputFile]:
+        """An output as the record holds it: a folder of parts as a whole, any other folder by its files."""
+        place = self._places[role]
+        if role in self._folders:
+            return [_folder_record(self._pipeline, role, place)]
+        return [_file_record(self._pipeline, role, file) for file in files_below(place)]
 
 
-def describe(pipeline: Pipeline, role: str, place: Path) -> list[OutputFile]:
-    """The files of an output as the record holds them; a folder is each of its files."""
-    found = []
-    for file in files_below(place):
-        status = file.stat()
-        found.append(OutputFile(role, pipeline.shown(file), status.st_size, checksum(file), status.st_mtime_ns))
-    return found
+def _folder_record(pipeline: Pipeline, role: str, folder: Place) -> OutputFile:
+    parts = read_manifest(folder) or ()
+    shown = f"{pipeline.shown(folder)}/"
+    return OutputFile(role, shown, sum(part.size for part in parts), _parts_checksum(folder), 0)
+
+
+def _file_record(pipeline: Pipeline, role: str, file: Place) -> OutputFile:
+    if isinstance(file, ObjectPath):
+        found = objects.look_at(file.url)
+        return OutputFile(role, file.url, found.size, f"etag:{found.etag}", 0)
+    status = file.stat()
+    return OutputFile(role, pipeline.shown(file), status.st_size, checksum(file), status.st_mtime_ns)
+
+
+def _parts_checksum(folder: Place) -> str:
+    """One hash for the parts that a manifest names."""
+    listed = [f"{part.name} {part.size} {part.checksum}" for part in read_manifest(folder) or ()]
+    return f"parts:{sha256_hex(chr(10).join(listed))[:32]}"
 
 
 def missing_output(pipeline: Pipeline, outputs: Iterable[OutputFile], *, thorough: bool = False) -> str | None:
@@ -76,34 +143,82 @@ def missing_output(pipeline: Pipeline, outputs: Iterable[OutputFile], *, thoroug
     return next(lost, None)
 
 
-def sweep(places: Iterable[Path]) -> None:
+def is_recorded(pipeline: Pipeline, role: str, place: Place, outputs: Iterable[OutputFile]) -> bool:
+    """Whether a record is about an output at this place: the file, or files of the folder."""
+    shown = pipeline.shown(place)
+    return any(one.role == role and f"{one.path}/".startswith(f"{shown}/") for one in outputs)
+
+
+def sweep(pipeline: Pipeline, places: Iterable[Place]) -> None:
     """Remove what killed runs left beside these places; only the holder of the pipeline's lock may."""
+    for folder in {_leftovers(pipeline, place) for place in places if isinstance(place, ObjectPath)}:
+        remove(folder)
     for place in places:
-        if place.parent.is_dir():
+        if isinstance(place, Path) and place.parent.is_dir():
             for left in place.parent.iterdir():
                 if left.name.startswith(f".{place.name}.") and left.name.endswith(_MARK):
-                    _remove(left)
+                    remove(left)
 
 
-def sweep_state(state: Path) -> None:
+def sweep_state(state: Place) -> None:
     """Remove what killed runs left in the pipeline's own directory."""
+    if isinstance(state, ObjectPath):
+        remove(state / "work")
+        return
     for left in [*state.rglob(".*.tmp"), *state.rglob(f".*{_MARK}"), *(state / "work").glob("*")]:
-        _remove(left)
+        remove(left)
 
 
-def _is_there(path: Path, output: OutputFile, thorough: bool) -> bool:
+def _temporary_folder(pipeline: Pipeline, place: Place, token: str) -> Place:
+    if isinstance(place, ObjectPath):
+        return _leftovers(pipeline, place) / token
+    return place.with_name(f".{place.name}.{token}{_MARK}")
+
+
+def _leftovers(pipeline: Pipeline, place: ObjectPath) -> ObjectPath:
+    """One folder beside the outputs, so that finding what was left needs no list of all that lies there."""
+    return place.with_name(f".driftline-{pipeline.name}{_MARK}")
+
+
+def _is_there(place: Place, output: OutputFile, thorough: bool) -> bool:
     try:
-        status = path.stat()
-    except OSError:
+        if output.path.endswith("/"):
+            return _parts_checksum(place) == output.checksum and _are_there(place, thorough)
+        if isinstance(place, ObjectPath):
+            found = place.version()
+            return found is not None and f"etag:{found.etag}" == output.checksum
+        status = place.stat()
+    except (OSError, DriftlineError):
         return False
     if status.st_size != output.size:
         return False
     if status.st_mtime_ns == output.modified_ns and not thorough:
         return True
-    return checksum(path) == output.checksum
+    return checksum(place) == output.checksum
 
 
-def _move(temporary: Path, place: Path) -> None:
+def _are_there(folder: Place, thorough: bool) -> bool:
+    """Whether all parts that the manifest names are as it says; bytes are read on demand."""
+    for part in read_manifest(folder) or ():
+        file = folder / part.name
+        size = objects.look_at(file.url).size if isinstance(file, ObjectPath) else file.stat().st_size
+        if size != part.size or (thorough and checksum(file) != part.checksum):
+            return False
+    return True
+
+
+def _existing(temporary: Place) -> list[Place]:
+    if isinstance(temporary, Path) and not temporary.exists():
+        return []
+    return [file for file in files_below(temporary) if not isinstance(file, ObjectPath) or file.exists()]
+
+
+def _move(temporary: Place, place: Place) -> None:
+    if isinstance(temporary, ObjectPath):
+        assert isinstance(place, ObjectPath)
+        _copy_objects(temporary, place)
+        return
+    assert isinstance(place, Path)
     if place.is_dir():
         grave = place.with_name(f".{place.name}.{secrets.token_hex(4)}{_MARK}")
         os.rename(place, grave)
@@ -111,16 +226,25 @@ def _move(temporary: Path, place: Path) -> None:
         shutil.rmtree(grave, ignore_errors=True)
     else:
         replace_file(temporary, place)
+    sync_directory(place.parent)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+def _copy_objects(temporary: ObjectPath, place: ObjectPath) -> None:
+    if temporary.exists():
+        objects.copy(temporary.url, place.url)
+        return
+    before, kept = {file.url for file in place.below()}, set()
+    for file in temporary.below():
+        target = place.url + file.url.removeprefix(temporary.url)
+        objects.copy(file.url, target)
+        kept.add(target)
+    for url in before - kept:
+        objects.delete(url)
 
 
-def _sync(file: Path) -> None:
+def _sync(file: Place) -> None:
+    if isinstance(file, ObjectPath):
+        return  # what a store has taken is durable
     with explain_io_errors(file.name):
         descriptor = os.open(file, os.O_RDONLY)
         try:

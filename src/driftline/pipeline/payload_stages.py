@@ -12,6 +12,7 @@ from driftline.payloads.batch import Scheduler, local_scheduler, run_batch
 from driftline.payloads.batch_job import BatchJob, Role, open_source
 from driftline.pipeline.declaration import PayloadFlow, Pipeline
 from driftline.pipeline.stages import Outcome, Stage, StageContext
+from driftline.storage.object_path import ObjectPath, Place
 
 
 def payload_stages(pipeline: Pipeline, flow: PayloadFlow) -> list[Stage]:
@@ -56,8 +57,12 @@ def _job(flow: PayloadFlow, pipeline: Pipeline) -> BatchJob:
     with explain_io_errors(flow.schema):
         content = schema.read_bytes()
     # Tasks may run elsewhere: they get absolute paths.
-    sources = tuple(open_source(pipeline.place(path).resolve(), role) for path, role in _given(flow))
+    sources = tuple(open_source(_absolute(pipeline.place(path)), role) for path, role in _given(flow))
     return BatchJob(sources, {None: content}, dict(flow.config), flow.root, flow.id_name)
+
+
+def _absolute(place: Place) -> Place:
+    return place if isinstance(place, ObjectPath) else place.resolve()
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from driftline.pipeline.sections import Document, Section
 from driftline.pipeline.shapes import MISSING_COLUMN, NEW_COLUMN, TYPE_CHANGE, SchemaPolicy
 from driftline.pipeline.snapshots import LABEL_MARKS, PLACEHOLDERS
 from driftline.pipeline.toml_lines import key_lines, parse_toml
-from driftline.sources.stores import is_url
+from driftline.storage.objects import is_url
 from driftline.tables.memory import memory_limit
 from driftline.tables.options import HeaderMode, check_options, option_names
 from driftline.thresholds import AGE, INDEX_COUNTS, PAYLOAD_COUNTS, TABLE_COUNTS, Threshold, parse_threshold
@@ -181,15 +181,22 @@ def _changes(section: Section) -> ChangeSource | None:
 
 
 def _path(section: Section, key: str) -> str | None:
-    """A path of this machine; an address would become a folder called `s3:` without a word."""
+    """A path of this machine, or an address in a store."""
     path = section.text(key)
-    if path is not None and _ADDRESS.match(path):
+    if path is not None and _ADDRESS.match(path) and not is_url(path) and not path.startswith("file://"):
         section.fail(
-            f"{key!r} is {path!r}, an address: a pipeline takes paths of this machine here (only the lake may lie "
-            "behind one): copy the files, or mount the store",
+            f"{key!r} is {path!r}: a pipeline takes paths, s3://, gs:// and abfs:// here",
             key,
             code="unsupported_address",
         )
+    return path
+
+
+def _local_path(section: Section, key: str, why: str = "an index lies on a disk") -> str | None:
+    """A path of this machine."""
+    path = section.text(key)
+    if path is not None and _ADDRESS.match(path):
+        section.fail(f"{key!r} is {path!r}, an address: {why}", key, code="unsupported_address")
     return path
 
 
@@ -271,6 +278,8 @@ def _check_targets(flow: TableFlow, section: Section, lake: LakeTarget | None) -
         section.fail(
             "columns without names cannot come and go: 'no_header' does not go with 'on_new_column'", "no_header"
         )
+    if flow.events and flow.events.endswith("/") and flow.events_format != "jsonl":
+        section.fail("a folder of ordered parts holds jsonl: leave the / at the end of 'events' away", "events")
     for kind in ("changeset", "patchset"):
         if getattr(flow, kind) and not flow.key:
             section.fail(f"a {kind} needs the key columns: give 'key'", kind)
@@ -306,7 +315,7 @@ def _payloads(name: str, section: Section) -> PayloadFlow:
 def _index(name: str, section: Section) -> IndexFlow:
     flow = IndexFlow(
         name=name,
-        cache_root=_required_path(section, "cache_root"),
+        cache_root=_local_path(section, "cache_root") or section.required("cache_root"),
         before=section.required("from"),
         after=section.required("to"),
         modes=section.texts("modes") or ("code",),
@@ -315,7 +324,7 @@ def _index(name: str, section: Section) -> IndexFlow:
         allow_mismatch=section.flag("allow_mismatch"),
         fail_if=_thresholds(section, "fail_if", INDEX_COUNTS),
         warn_if=_thresholds(section, "warn_if", INDEX_COUNTS),
-        repo=_path(section, "repo"),
+        repo=_local_path(section, "repo"),
     )
     section.finish()
     if not (flow.events or flow.registry):
@@ -353,7 +362,8 @@ def _lineage(section: Section | None) -> LineageTarget:
     if section is None:
         return LineageTarget()
     target = LineageTarget(
-        _required_path(section, "openlineage"), section.text("namespace", "driftline") or "driftline"
+        _required_local_path(section, "openlineage", "events are appended to a file"),
+        section.text("namespace", "driftline") or "driftline",
     )
     section.finish()
     return target
@@ -396,7 +406,7 @@ def _refuse_shared_targets(root: Section, pipeline: Pipeline) -> None:
     """Two targets that write one file would undo each other."""
     seen: dict[str, str] = {}
     for owner, path in _targets(pipeline):
-        place = str((pipeline.directory / path).resolve())
+        place = path.rstrip("/") if is_url(path) else str((pipeline.directory / path).resolve())
         if place in seen:
             section, _, name = owner.partition(".")
             root._document.fail((section, name), f"{owner} and {seen[place]} write the same file {path}")

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from driftline.canonical import sha256_hex
 from driftline.errors import PipelineError
 from driftline.files import explain_io_errors, write_atomically
 from driftline.pipeline.stages import OutputFile, Result, StageRecord
+from driftline.storage.object_path import ObjectPath, Place
 from driftline.version import __version__
 
 RUNS_KEPT = 100
@@ -86,7 +86,7 @@ class RunRecord:
 class RecordStore:
     """The directory with the records of a pipeline."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Place) -> None:
         self._stages = state / "stages"
         self._runs = state / "runs"
 
@@ -112,7 +112,7 @@ class RecordStore:
         """Write a run's record, and drop the oldest of too many, and those that are too old (pipeline §6)."""
         self._runs.mkdir(parents=True, exist_ok=True)
         write_atomically(self._runs / f"{record.run_id}.json", _sealed(record.to_dict()))
-        for old in sorted(self._runs.glob("*.json"))[:-runs]:
+        for old in _records_in(self._runs)[:-runs]:
             old.unlink(missing_ok=True)
         if days is not None:
             self._drop_before(new_run_id(datetime.now(UTC) - timedelta(days=days)), record.run_id)
@@ -124,24 +124,30 @@ class RecordStore:
 
     def last_run(self) -> dict[str, Any] | None:
         """The record of the newest run as plain data."""
-        newest = sorted(self._runs.glob("*.json"))[-1:]
+        newest = _records_in(self._runs)[-1:]
         if not newest:
             return None
         return _read_run(newest[0])
 
     def runs(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
         """Every run that is remembered, newest first, with its record; None where that is damaged."""
-        for path in sorted(self._runs.glob("*.json"), reverse=True):
+        for path in reversed(_records_in(self._runs)):
             try:
                 yield path.stem, _read_run(path)
             except PipelineError:
                 yield path.stem, None
 
-    def _path(self, name: str) -> Path:
+    def _path(self, name: str) -> Place:
         return self._stages / f"{name.replace('/', '.')}.json"
 
 
-def _read_run(path: Path) -> dict[str, Any]:
+def _records_in(folder: Place) -> list[Place]:
+    """The records of a folder in the order of their names, which is that of time."""
+    found = folder.below() if isinstance(folder, ObjectPath) else folder.glob("*.json")
+    return sorted(path for path in found if path.name.endswith(".json"))
+
+
+def _read_run(path: Place) -> dict[str, Any]:
     with explain_io_errors(path.name):
         content = path.read_bytes()
     try:

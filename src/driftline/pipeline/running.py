@@ -8,22 +8,23 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from driftline.engines import sharing
 from driftline.errors import Cancelled, DriftlineError, LockedError
 from driftline.files import explain_io_errors, explain_os_error
-from driftline.locks import exclusive_lock
+from driftline.locks import lock_at
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.engine import RunEngine
-from driftline.pipeline.fingerprints import FileFingerprint, FingerprintCache, files_below
+from driftline.pipeline.fingerprints import FileFingerprint, FingerprintCache, files_below, size_below
 from driftline.pipeline.graph import build, state_directory
 from driftline.pipeline.limits import Judge
-from driftline.pipeline.outputs import Outputs, missing_output, sweep, sweep_state
+from driftline.pipeline.outputs import Outputs, is_recorded, missing_output, sweep, sweep_state
 from driftline.pipeline.records import JudgedLimit, RecordStore, RunRecord, StageRun, new_run_id, timestamp, versions
 from driftline.pipeline.selection import Selection
 from driftline.pipeline.stages import Result, Stage, StageContext, StageRecord, changed_basis
 from driftline.progress import Tracker
+from driftline.storage.object_path import ObjectPath, Place
 from driftline.thresholds import AGE
 
 StageListener = Callable[[StageRun], None]
@@ -54,6 +55,7 @@ class PipelineRun:
         full_refresh: bool = False,
         selection: Selection | None = None,
         on_stage: StageListener = lambda done: None,
+        check_lock: Callable[[], None] = lambda: None,
     ) -> None:
         self.pipeline = pipeline
         self.stages = stages
@@ -71,12 +73,13 @@ class PipelineRun:
         self._full_refresh = full_refresh
         self.selection = selection or Selection()
         self._on_stage = on_stage
+        self._check_lock = check_lock
 
     def run(self) -> None:
         """Every stage once; what fails takes down only what needs it."""
         self.engine.input_bytes = _bytes_of({path for stage in self.stages for path in stage.sources})
         sweep_state(self.state)
-        sweep(place for stage in self.stages for place in stage.outputs.values())
+        sweep(self.pipeline, [place for stage in self.stages for place in stage.outputs.values()])
         waiting = largest_flows_first(self.stages)
         running: dict[Future[StageRun], Stage] = {}
         with ThreadPoolExecutor(self.engine.parallel, "stage") as pool:
@@ -186,6 +189,7 @@ class PipelineRun:
             for path in stage.sources:
                 for file in files_below(path):
                     self.fingerprints.check(file)
+            self._check_lock()
             outputs = context.outputs.commit()
         finally:
             context.outputs.discard()
@@ -202,6 +206,7 @@ class PipelineRun:
             timestamp(),
             verdict.basis,
         )
+        self._check_lock()
         self.store.keep_stage(record)
         return StageRun(
             stage.name,
@@ -233,6 +238,8 @@ class PipelineRun:
             return "everything is to be done again"
         if known.key != stage.key(basis):
             return changed_basis(known.basis, basis)
+        if not all(is_recorded(self.pipeline, role, place, known.outputs) for role, place in stage.outputs.items()):
+            return "an output is declared elsewhere"
         lost = missing_output(self.pipeline, known.outputs, thorough=self._thorough)
         if lost is not None:
             return f"{lost} is missing or was changed"
@@ -247,12 +254,12 @@ class PipelineRun:
     def _context(self, stage: Stage, tracker: Tracker) -> StageContext:
         sources = {path: self._fingerprints_of(path, tracker) for path in stage.sources}
         needed = {name: record for name in stage.needs if (record := self.runs[name].record) is not None}
-        outputs = Outputs(self.pipeline, stage.outputs)
+        outputs = Outputs(self.pipeline, stage)
         return StageContext(
             self.pipeline, stage, self.state, self.engine, tracker, outputs, needed, sources, self._full_refresh
         )
 
-    def _fingerprints_of(self, path: Path, tracker: Tracker) -> tuple[FileFingerprint, ...]:
+    def _fingerprints_of(self, path: Place, tracker: Tracker) -> tuple[FileFingerprint, ...]:
         return tuple(self.fingerprints.take(file, tracker) for file in files_below(path))
 
 
@@ -271,7 +278,7 @@ def run_pipeline(
 ) -> RunRecord:
     """Run a pipeline to its end and keep the record; a run of the same pipeline that is under way is waited for."""
     started, clock = timestamp(), time.monotonic()
-    with locked(pipeline, wait_seconds), _engine(pipeline, engine, master) as run_engine:
+    with locked(pipeline, wait_seconds) as check_lock, _engine(pipeline, engine, master) as run_engine:
         run = PipelineRun(
             pipeline,
             build(pipeline),
@@ -282,6 +289,7 @@ def run_pipeline(
             full_refresh=full_refresh,
             selection=selection,
             on_stage=on_stage,
+            check_lock=check_lock,
         )
         run.selection.check(run.stages, full_refresh=full_refresh)
         run.run()
@@ -298,6 +306,7 @@ def run_pipeline(
             run.exceeded("warn"),
             run.limits,
         )
+        check_lock()
         run.store.keep_run(record, pipeline.history.runs, pipeline.history.days)
     return record
 
@@ -312,20 +321,24 @@ def failed_before_start(pipeline: Pipeline, error: DriftlineError) -> RunRecord:
 
 
 @contextmanager
-def locked(pipeline: Pipeline, wait_seconds: float) -> Iterator[None]:
-    """Hold the pipeline's lock: two runs of one pipeline never work at the same time."""
+def locked(pipeline: Pipeline, wait_seconds: float) -> Iterator[Callable[[], None]]:
+    """Hold the pipeline's lock: two runs of one pipeline never work at the same time.
+
+    What is given raises once the lock is lost, which happens to leases in stores.
+    """
     state = state_directory(pipeline)
     with explain_io_errors(pipeline.shown(state)):
         state.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(exclusive_lock(state / "lock", scope=pipeline.name, wait_seconds=wait_seconds))
+            check = stack.enter_context(lock_at(state / "lock", scope=pipeline.name, wait_seconds=wait_seconds))
         except LockedError as error:
             who = error.message.partition(": ")[0].partition(" is held ")[2]
             raise LockedError(
                 f"pipeline {pipeline.name} is already running ({who}): --wait SECONDS waits for it"
             ) from error
-        yield
+        stack.enter_context(sharing(str(state / "work") if isinstance(state, ObjectPath) else None))
+        yield check
 
 
 @contextmanager
@@ -350,9 +363,8 @@ def largest_flows_first(stages: list[Stage]) -> list[Stage]:
     return sorted(stages, key=lambda stage: -sizes[stage.flow])
 
 
-def _bytes_of(paths: set[Path]) -> int:
-    files = [file for path in paths for file in files_below(path) if file.is_file()]
-    return sum(file.stat().st_size for file in files)
+def _bytes_of(paths: set[Place]) -> int:
+    return sum(map(size_below, paths))
 
 
 def _result(run: PipelineRun, ignore_thresholds: bool) -> str:

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driftline.errors import PipelineError
+from driftline.files import text_into
 from driftline.sources.inputs import open_source
 from driftline.sources.port import ReadOptions, Source
 from driftline.sources.workspace import Workspace
+from driftline.storage.object_path import Place
 
 NEW_COLUMN = ("fail", "ignore", "add")
 MISSING_COLUMN = ("fail", "null")
@@ -95,7 +97,7 @@ def header_of(given: str, options: ReadOptions) -> tuple[str, ...]:
         return open_source(given, workspace, options).header("B")
 
 
-def reshaped(given: str, options: ReadOptions, shape: Shape, folder: Path, name: str) -> str:
+def reshaped(given: str, options: ReadOptions, shape: Shape, folder: Place, name: str) -> str:
     """The snapshot in its shape: itself, or a copy in `folder`; a column that it lacks is empty or null."""
     with Workspace() as workspace:
         source = open_source(given, workspace, options)
@@ -118,14 +120,14 @@ def _refuse(label: str, what: str, names: tuple[str, ...], policy: str, option: 
         )
 
 
-def _write_csv(source: Source, shape: Shape, options: ReadOptions, target: Path) -> None:
+def _write_csv(source: Source, shape: Shape, options: ReadOptions, target: Place) -> None:
     records = source.records("B")
     assert records is not None, "text has a strict reader"
     header = next(records)
     places = [header.index(name) if name in header else None for name in shape.columns]
     usual = "\t" if target.suffix in (".tsv", ".tab") else ","
     delimiter = usual if options.delimiter in (None, "auto") else options.delimiter or usual
-    with open(target, "w", encoding=options.encoding, newline="") as out:
+    with text_into(target, options.encoding) as out:
         writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
         writer.writerow(shape.columns)
         for record in records:
@@ -134,10 +136,10 @@ def _write_csv(source: Source, shape: Shape, options: ReadOptions, target: Path)
             writer.writerow("" if place is None else record[place] for place in places)
 
 
-def _write_json(source: Source, shape: Shape, workspace: Workspace, target: Path) -> None:
+def _write_json(source: Source, shape: Shape, workspace: Workspace, target: Place) -> None:
     """Cells of typed sources are JSON text already, so that no value passes through another type."""
     names = [json.dumps(name, ensure_ascii=False) for name in shape.columns]
-    with open(target, "w", encoding="utf-8") as out:
+    with text_into(target, "utf-8") as out:
         for cells in _typed_rows(source, shape, workspace):
             out.write("{" + ",".join(f"{name}:{cell}" for name, cell in zip(names, cells, strict=True)) + "}\n")
 

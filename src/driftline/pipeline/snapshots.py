@@ -13,11 +13,12 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 from driftline.deltas.clock import MAX_HLC, make_hlc
 from driftline.errors import PipelineError
 from driftline.pipeline.declaration import Pipeline, TableFlow
+from driftline.storage.object_path import ObjectPath, Place, place_at
+from driftline.storage.objects import entries_below, is_url, list_below
 from driftline.thresholds import AGE
 
 LABEL_MARKS = ("{date}", "{n}")
@@ -33,12 +34,15 @@ class Snapshot:
     """One version of a table: what it is called and where it lies; `table` is set for a table of a SQLite file."""
 
     label: str
-    path: Path
+    path: Place
     table: str | None = None
+    is_folder: bool = False  # in a store: all objects below the name
 
     @property
     def given(self) -> str:
         """What the table diff is told to read."""
+        if self.is_folder:
+            return f"{self.path}/"
         return f"{self.path}{_TABLE_MARK}{self.table}" if self.table else str(self.path)
 
     @property
@@ -87,9 +91,17 @@ def age_of(snapshot: Snapshot, now: float | None = None) -> dict[str, int]:
     if snapshot.day is not None:
         then = _midnight_ms(snapshot.day + timedelta(days=1)) / 1000 if snapshot.day < date.max else now
     else:
-        files = [snapshot.path, *snapshot.path.rglob("*")] if snapshot.path.is_dir() else [snapshot.path]
-        then = max(file.stat().st_mtime for file in files)
+        then = _newest(snapshot)
     return {AGE: max(0, round(now - then))}
+
+
+def _newest(snapshot: Snapshot) -> float:
+    """When the newest file of a snapshot was written."""
+    path = snapshot.path
+    if isinstance(path, ObjectPath):
+        return max((written.timestamp() for _, written in entries_below(snapshot.given)), default=0.0)
+    files = [path, *path.rglob("*")] if path.is_dir() else [path]
+    return max(file.stat().st_mtime for file in files)
 
 
 def _midnight_ms(day: date) -> int:
@@ -104,15 +116,27 @@ def parse_day(text: str) -> date | None:
 def _matching(pipeline: Pipeline, pattern: str) -> list[Snapshot]:
     mark = next(mark for mark in LABEL_MARKS if mark in pattern)
     location, _, table = pattern.partition(_TABLE_MARK)
-    place = str(pipeline.place(location))
+    place = location if is_url(location) else str(pipeline.place(location))
     start, _, end = place.partition(mark)
     label = re.compile(re.escape(start) + (_DATE if mark == "{date}" else _NUMBER) + re.escape(end))
     found = []
-    for path in glob.glob(f"{glob.escape(start)}*{glob.escape(end)}"):
+    for path in _names(location, start, end):
         match = label.fullmatch(path)
         if match and (mark != "{date}" or _day(match.group(1)) is not None):
-            found.append(Snapshot(_label(match.group(1), mark), Path(path), table or None))
+            is_folder = is_url(path) and path.endswith("/")
+            found.append(Snapshot(_label(match.group(1), mark), place_at(path), table or None, is_folder))
     return found
+
+
+def _names(location: str, start: str, end: str) -> set[str]:
+    """What has a name between `start` and `end`; in a store a pattern that ends with / means folders."""
+    if not is_url(location):
+        return set(glob.glob(f"{glob.escape(start)}*{glob.escape(end)}"))
+    urls = list_below(start.rpartition("/")[0] + "/")
+    if not end.endswith("/"):
+        return set(urls)
+    depth = (start + end).count("/")
+    return {"/".join(url.split("/")[:depth]) + "/" for url in urls}
 
 
 def _label(text: str, mark: str) -> str:
@@ -147,8 +171,10 @@ def _is_wanted(snapshot: Snapshot, since: str | None) -> bool:
 
 
 def _named(pipeline: Pipeline, label: str, given: str) -> Snapshot:
+    if is_url(given) and given.endswith("/"):
+        return Snapshot(label, pipeline.place(given), is_folder=True)
     location, mark, table = given.rpartition(_TABLE_MARK)
-    if mark and not os.path.exists(pipeline.place(given)):
+    if mark and (is_url(given) or not os.path.exists(pipeline.directory / given)):
         return Snapshot(label, pipeline.place(location), table)
     return Snapshot(label, pipeline.place(given))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from driftline.canonical import canonical_json, sha256_hex
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from driftline.pipeline.fingerprints import FileFingerprint
     from driftline.pipeline.outputs import Outputs
     from driftline.progress import Tracker
+    from driftline.storage.object_path import Place
 
 CACHE_VERSION = (
     2  # raised when the same inputs give other results than before, so that records of older runs no longer hold
@@ -57,8 +57,8 @@ class Stage:
     name: str
     action: Action
     needs: tuple[str, ...] = ()
-    sources: tuple[Path, ...] = ()
-    outputs: Mapping[str, Path] = field(default_factory=dict)
+    sources: tuple[Place, ...] = ()
+    outputs: Mapping[str, Place] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     gate: tuple[Threshold, ...] = ()
     warn: tuple[Threshold, ...] = ()
@@ -66,6 +66,7 @@ class Stage:
     is_fresh: Check = always_fresh
     after: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
+    part_folders: frozenset[str] = frozenset()  # outputs that are folders of ordered parts
     measures: Callable[[], Mapping[str, int]] = dict
 
     @property
@@ -154,19 +155,19 @@ class StageContext:
 
     pipeline: Pipeline
     stage: Stage
-    state: Path
+    state: Place
     engine: RunEngine
     tracker: Tracker
     outputs: Outputs
     needed: Mapping[str, StageRecord]
-    sources: Mapping[Path, tuple[FileFingerprint, ...]]
+    sources: Mapping[Place, tuple[FileFingerprint, ...]]
     full_refresh: bool = False
 
-    def made(self, stage: str, role: str) -> Path:
+    def made(self, stage: str, role: str) -> Place:
         """A file that a needed stage committed."""
         found = next(output for output in self.needed[stage].outputs if output.role == role)
         return self.pipeline.place(found.path)
 
-    def fingerprint_of(self, path: Path) -> str:
+    def fingerprint_of(self, path: Place) -> str:
         """The fingerprint of a source of this stage."""
         return ",".join(entry.content for entry in self.sources[path])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from driftline.lake import Lake, registered
@@ -11,6 +10,7 @@ from driftline.lake.ledger import Ledger, read_ledger
 from driftline.pipeline.declaration import Pipeline, TableFlow
 from driftline.pipeline.shapes import Shape, header_of, shapes_of
 from driftline.pipeline.snapshots import Snapshot, fill
+from driftline.storage.object_path import Place
 from driftline.tables.options import DiffOptions, check_options
 
 CHANGES = "changes"  # the label of stages that follow change events
@@ -30,7 +30,7 @@ class TablePlan:
     pipeline: Pipeline
     flow: TableFlow
     snapshots: tuple[Snapshot, ...]
-    state: Path
+    state: Place
     _shapes: dict[str, Shape] = field(default_factory=dict, compare=False, repr=False)
 
     def pairs(self) -> list[tuple[Snapshot, Snapshot]]:
@@ -52,7 +52,7 @@ class TablePlan:
         given = self.flow.changes.address
         return given if "://" in given else str(self.pipeline.place(given))
 
-    def target(self, path: str, before: Snapshot, after: Snapshot) -> Path:
+    def target(self, path: str, before: Snapshot, after: Snapshot) -> Place:
         """Where a target of one comparison lies."""
         return self.pipeline.place(fill(path, table=self.flow.name, before=before.label, after=after.label))
 

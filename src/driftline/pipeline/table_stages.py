@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from driftline.pipeline.change_stages import change_stages
 from driftline.pipeline.changeset_stages import changeset_stages
@@ -15,6 +14,7 @@ from driftline.pipeline.load_stages import load_stages
 from driftline.pipeline.snapshots import find_snapshots
 from driftline.pipeline.stages import Stage
 from driftline.pipeline.table_plan import TablePlan
+from driftline.storage.object_path import Place
 
 # The stages of a table, in the order in which the data goes.
 STAGES_OF_A_TABLE: tuple[Callable[[TablePlan], Iterator[Stage]], ...] = (
@@ -28,7 +28,7 @@ STAGES_OF_A_TABLE: tuple[Callable[[TablePlan], Iterator[Stage]], ...] = (
 )
 
 
-def table_stages(pipeline: Pipeline, state: Path, flow: TableFlow) -> list[Stage]:
+def table_stages(pipeline: Pipeline, state: Place, flow: TableFlow) -> list[Stage]:
     """Every stage of a table."""
     plan = TablePlan(pipeline, flow, tuple(find_snapshots(pipeline, flow)), state)
     return [stage for make in STAGES_OF_A_TABLE for stage in make(plan)]

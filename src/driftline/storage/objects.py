@@ -21,6 +21,7 @@ SCHEMES = ("s3", "s3a", "gs", "abfs", "abfss")
 _RETRIES = 3  # the store's own ten make missing credentials cost seconds
 _PAUSES = (0.05, 0.2, 0.8)  # seconds before a conditional put is tried again
 _PART_BYTES = 16 << 20  # of an upload; a store takes 10,000 parts
+_MOST_COPIED_BYTES = 5 << 30  # S3 copies no more in one request
 _BUFFER_BYTES = 1 << 20
 
 
@@ -98,6 +99,22 @@ def replace(version: ObjectVersion, data: bytes) -> ObjectVersion | None:
     return _conditional_put(version.url, data, {"e_tag": version.etag})
 
 
+def copy(source: str, target: str) -> None:
+    """Put an object under another name, in the store where that can be done there."""
+    import obstore
+
+    store, key = located(source)
+    other, name = located(target)
+    found = look_at(source)
+    if store is other and found.size < _MOST_COPIED_BYTES:
+        with explained(source):
+            obstore.copy(store, key, name)
+        return
+    with found.open() as stream, uploading(target) as out:
+        while data := stream.read(_PART_BYTES):
+            out.write(data)
+
+
 def delete(url: str) -> None:
     """Remove an object; one that is not there is fine."""
     import obstore
@@ -119,23 +136,26 @@ def delete_below(folder: str) -> None:
 def delete_old(folder: str, kept: set[str], seconds: float) -> None:
     """Remove objects below a folder that are not among `kept` and have not been written for so long."""
     limit = datetime.now(UTC) - timedelta(seconds=seconds)
-    for url, written in _entries(folder):
+    for url, written in entries_below(folder):
         if url not in kept and written < limit:
             delete(url)
 
 
 def list_below(folder: str) -> list[str]:
     """The objects below a folder, in the order of their names."""
-    return [url for url, _ in _entries(folder)]
+    return [url for url, _ in entries_below(folder)]
 
 
-def _entries(folder: str) -> list[tuple[str, datetime]]:
+def entries_below(folder: str) -> list[tuple[str, datetime]]:
+    """The objects below a folder, and when they were written."""
     import obstore
 
     store, prefix = located(folder)
     root = folder[: len(folder) - len(prefix)]
     with explained(folder):
         batches = list(obstore.list(store, prefix.rstrip("/") or None))
+        if not folder.endswith("/"):
+            return [(folder, obstore.head(store, prefix)["last_modified"])]
     return sorted((f"{root}{entry['path']}", entry["last_modified"]) for batch in batches for entry in batch)
 
 
