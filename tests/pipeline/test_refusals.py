@@ -17,15 +17,15 @@ from pipeline.shop import PIPELINE, lake_rows, make_shop, run
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [
-        ("data/customers-{date}.csv", "s3://bucket/customers-{date}.csv", "snapshots"),
-        ("out/customers-{to}.jsonl", "s3://bucket/{to}.jsonl", "events"),
-        ("out/customers-now.csv", "gs://bucket/now.csv", "path"),
+        ("data/customers-{date}.csv", "hdfs://bucket/customers-{date}.csv", "snapshots"),
+        ("out/customers-{to}.jsonl", "ftp://bucket/{to}.jsonl", "events"),
+        ("out/customers-now.csv", "https://bucket/now.csv", "path"),
     ],
 )
 def test_addresses_are_refused_by_name(tmp_path: Path, old: str, new: str, key: str) -> None:
     file = make_shop(tmp_path, PIPELINE.replace(old, new), rows=30)
     with pytest.raises(
-        DriftlineError, match=f"'{key}' is '{new.replace('{', '.').replace('}', '.')}', an address"
+        DriftlineError, match=f"'{key}' is '{new.replace('{', '.').replace('}', '.')}': a pipeline takes"
     ) as caught:
         load(file)
     assert caught.value.code == "unsupported_address"
