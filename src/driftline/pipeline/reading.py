@@ -362,7 +362,7 @@ def _lineage(section: Section | None) -> LineageTarget:
     if section is None:
         return LineageTarget()
     target = LineageTarget(
-        _required_local_path(section, "openlineage", "events are appended to a file"),
+        _local_path(section, "openlineage", "events are appended to a file") or section.required("openlineage"),
         section.text("namespace", "driftline") or "driftline",
     )
     section.finish()
