@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from driftline.errors import EngineError
@@ -30,13 +31,22 @@ _START_TIMEOUT_SECONDS = 60
 _UNWANTED_OPTION = "--add-modules=jdk.incubator.vector"
 # Daemons only pass messages on: what starts quickly and stays small suits them.
 _DAEMON_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+# Cover each folder that is named before `--`, then become the command behind it.
+_MOUNTING = 'while [ "$1" != -- ]; do mount -t tmpfs tmpfs "$1" || exit 1; shift; done; shift; exec "$@"'
 
 
 class StandaloneCluster:
-    """A running master with workers; each worker can be killed. Everything ends and is removed with it."""
+    """A running master with workers; each worker can be killed. Everything ends and is removed with it.
 
-    def __init__(self, workers: int = 2, *, cores: int = 1, memory: str = "1g") -> None:
+    Workers do not see what is in the folders `hidden`, nor each other's files: each has empty ones of its own there, as
+    machines without a shared disk have. That takes the right to mount (Linux).
+    """
+
+    def __init__(
+        self, workers: int = 2, *, cores: int = 1, memory: str = "1g", hidden: Sequence[Path] | None = None
+    ) -> None:
         self._count = workers
+        self._hidden = hidden
         self._cores = cores
         self._memory = memory
         self.url = ""
@@ -69,7 +79,15 @@ class StandaloneCluster:
     def _launch_worker(self, number: int) -> subprocess.Popen[bytes]:
         limits = ["--cores", str(self._cores), "--memory", self._memory]
         work = ["--work-dir", str(self.work_directory(number))]
-        return self._launch(f"worker-{number}", "deploy.worker.Worker", *limits, *work, self.url)
+        hiding = [] if self._hidden is None else self._hiding(self._hidden, number)
+        return self._launch(f"worker-{number}", "deploy.worker.Worker", *limits, *work, self.url, before=hiding)
+
+    def _hiding(self, hidden: Sequence[Path], number: int) -> list[str]:
+        """What a command is put behind so that it runs with folders of its own."""
+        own = [self.work_directory(number), self.directory / "local"]
+        for folder in own:
+            folder.mkdir(exist_ok=True)
+        return ["unshare", "--mount", "sh", "-c", _MOUNTING, "sh", *map(str, [*hidden, *own]), "--"]
 
     def work_directory(self, number: int) -> Path:
         """Where a worker's executors run and write their logs."""
@@ -85,9 +103,10 @@ class StandaloneCluster:
             _kill_group(process)
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _launch(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _launch(self, name: str, main: str, *arguments: str, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.lang", "java.nio", "sun.nio.ch")]
         command = [
+            *before,
             str(self._java_home / "bin" / "java"),
             "-cp",
             class_path(),
