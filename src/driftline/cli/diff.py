@@ -188,7 +188,7 @@ def _write_file(
     format_name: str,
     limit: int | None,
     settings: dict[str, Any],
-    heading: Callable[[], tuple[str, str, str]],
+    heading: Callable[[], Heading],
 ) -> Stats:
     from driftline.files import open_output
 

@@ -75,7 +75,7 @@ def _planned(pipeline: Pipeline, run: PipelineRun, stage: Stage, usual: Mapping[
         tuple(pipeline.shown(path) for path in stage.outputs.values()),
         run.bytes_of(stage),
         usual.get(stage.name, usual.get(stage.step)) if plan == "run" else None,
-        tuple(pipeline.shown(path) for path in stage.outputs.values() if run.state not in path.parents),
+        tuple(pipeline.shown(path) for path in stage.outputs.values() if run.state not in tuple(path.parents)),
     )
 
 

@@ -4,6 +4,8 @@ It is no `os.PathLike`: whatever only knows the local disk refuses it, instead o
 
 >>> ObjectPath("s3://shop/out") / "orders.jsonl"
 ObjectPath('s3://shop/out/orders.jsonl')
+>>> ObjectPath("s3://shop/out/orders.jsonl").parents
+(ObjectPath('s3://shop/out'), ObjectPath('s3://shop'))
 >>> place_at("out/orders.jsonl")
 PosixPath('out/orders.jsonl')
 """
@@ -55,6 +57,16 @@ class ObjectPath:
     def parent(self) -> ObjectPath:
         """What it lies in."""
         return ObjectPath(self.url.rpartition("/")[0])
+
+    @property
+    def parents(self) -> tuple[ObjectPath, ...]:
+        """All that it lies in, the nearest first."""
+        bucket = "/".join(self.url.split("/")[:3])
+        found, at = [], self
+        while at.url != bucket:
+            at = at.parent
+            found.append(at)
+        return tuple(found)
 
     def with_name(self, name: str) -> ObjectPath:
         """A neighbour."""
