@@ -30,7 +30,6 @@ from driftline.lake.ingesting import (
     event_columns,
     inferred_schema,
     ingest_locally,
-    line_ranges,
     plan_ingest,
     survey,
 )
