@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -178,15 +177,15 @@ def run(
 @_FORMAT
 def plan(file: str, selection: Selection, full_refresh: bool, format_name: str) -> int:
     """Say for every stage of the pipeline in FILE whether it would run, and why; run nothing."""
+    from driftline.cli.pipeline_views import show_plan
     from driftline.pipeline import load
-    from driftline.pipeline.planning import make_plan, plan_lines
+    from driftline.pipeline.planning import make_plan
 
     planned = make_plan(load(file), selection, full_refresh=full_refresh)
     if format_name == "json":
         print(json.dumps([stage.to_dict() for stage in planned], ensure_ascii=False, indent=1))
         return 0
-    for line in plan_lines(planned):
-        print(line)
+    show_plan(planned)
     return 0
 
 
@@ -218,6 +217,7 @@ def status(file: str, format_name: str) -> int:
 @_FORMAT
 def history(file: str, format_name: str) -> int:
     """List the runs of the pipeline in FILE, newest first."""
+    from driftline.cli.pipeline_views import show_history
     from driftline.pipeline import load
     from driftline.pipeline.graph import state_directory
     from driftline.pipeline.records import RecordStore
@@ -226,13 +226,7 @@ def history(file: str, format_name: str) -> int:
     if format_name == "json":
         print(json.dumps([record for _, record in runs if record is not None], ensure_ascii=False, indent=1))
         return 0
-    for name, record in runs:
-        if record is None:
-            print(f"{name}  damaged")
-            continue
-        results = Counter(stage["result"] for stage in record["stages"])
-        words = ", ".join(f"{count} {result}" for result, count in results.items())
-        print(f"{record['started_at']}  {record['result']:<9} {record['seconds']:8.1f} s  {words}")
+    show_history(runs)
     return 0
 
 

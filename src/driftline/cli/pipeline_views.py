@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from driftline.pipeline import Pipeline, RunRecord, StageRun
+    from driftline.pipeline.planning import PlannedStage
 
 _QUIET_SECONDS = 2.0  # a run that is over by then draws nothing
 _COLOURS = {
@@ -27,6 +29,9 @@ _COLOURS = {
     "cancelled": "yellow",
     "skipped": "dim",
 }
+_RUN_COLOURS = {"done": "green", "exceeded": "yellow", "failed": "bold red", "cancelled": "yellow"}
+_WIDE = 110  # columns of a terminal that has room for names of files
+_SCREEN_ROWS = 20  # with more stages, those that were done before are counted and not listed
 
 
 class StageBoard:
@@ -141,14 +146,70 @@ def show_table(rows: list[tuple[dict[str, Any], Any]]) -> None:
     table.add_column("result")
     table.add_column("seconds", justify="right")
     table.add_column("counts", overflow="fold")
-    for row, counts in rows:
+    shown = _without_kept(rows) if sys.stdout.isatty() else rows
+    for row, counts in shown:
         colour = _COLOURS[row["result"]]
-        shown = counts_text(counts or {}) or (row["problem"] or "")
-        table.add_row(row["stage"], f"[{colour}]{row['result']}[/]", f"{row['seconds']:.1f}", shown)
+        words = counts_text(counts or {}) or (row["problem"] or "")
+        table.add_row(row["stage"], f"[{colour}]{row['result']}[/]", f"{row['seconds']:.1f}", words)
     console = stdout_console()
     if not sys.stdout.isatty():
         console.width = 160
     console.print(table)
+    if len(shown) < len(rows):
+        console.print(f"and {len(rows) - len(shown)} stages that were done before (in a pipe all of them)", style="dim")
+
+
+def _without_kept(rows: list[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str, Any], Any]]:
+    """What happened, where a screen would be full of what did not."""
+    happened = [row for row in rows if row[0]["result"] not in ("kept", "skipped")]
+    return rows if len(rows) <= _SCREEN_ROWS else happened
+
+
+def show_plan(planned: list[PlannedStage]) -> None:
+    """The plan: on a terminal a table in which what is kept takes one line, else a line a stage."""
+    from driftline.pipeline.planning import plan_lines
+
+    lines = list(plan_lines(planned))
+    if not sys.stdout.isatty():
+        print("\n".join(lines))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    console = stdout_console()
+    names = ("plan", "stage", "why", "writes") if console.width >= _WIDE else ("plan", "stage", "why")
+    for name in names:
+        table.add_column(name, overflow="fold", no_wrap=name in ("plan", "stage"))
+    folds = len(planned) > _SCREEN_ROWS
+    for stage in planned:
+        if stage.plan != "keep" or not folds:
+            style = {"run": "green", "fail": "bold red"}.get(stage.plan, "dim")
+            cells = (stage.stage, stage.why, ", ".join(stage.delivers))[: len(names) - 1]
+            table.add_row(Text(stage.plan, style), *map(Text, cells))
+    console.print(table)
+    kept = sum(stage.plan == "keep" for stage in planned)
+    if folds and kept:
+        console.print(f"keep {kept} stages, of which nothing changed", style="dim")
+    console.print(lines[-1], style="bold")
+
+
+def show_history(runs: list[tuple[str, dict[str, Any] | None]]) -> None:
+    """The runs, newest first, a line for each; coloured on a terminal."""
+    from rich.text import Text
+
+    console = stdout_console()
+    if not sys.stdout.isatty():
+        console.width = 160
+    for name, record in runs:
+        if record is None:
+            console.print(Text(f"{name}  damaged", "red"))
+            continue
+        results = Counter(stage["result"] for stage in record["stages"])
+        words = ", ".join(f"{count} {result}" for result, count in results.items())
+        line = Text(f"{record['started_at']}  ")
+        line.append(f"{record['result']:<9}", _RUN_COLOURS.get(record["result"], ""))
+        console.print(line.append(f" {record['seconds']:8.1f} s  {words}"), soft_wrap=True)
 
 
 def tell_notes(record: RunRecord) -> None:
