@@ -30,7 +30,7 @@ key = ["id"]
 # on_type_change = "refresh"     # another declared type: fail, or a new generation of the lake table
 fail_if = ["changed > 5%", "removed > 1000"]   # then the run ends with 1 and nothing of this table goes on
 events = "out/customers-{{to}}.jsonl"
-# warn_if = ["added > 3 x usual"]   # told, and nothing else; usual is the median of the last runs
+# warn_if = ["added > 3 x usual", "changed(balance) > 1%", "age > 26h"]   # told, and nothing else
 # events_format = "jsonl"        # jsonl, json, csv or markdown
 deltas = true                    # into the lake
 compact = true
@@ -41,6 +41,14 @@ compact = true
 path = "out/customers-now.csv"
 format = "csv"                   # jsonl, csv, parquet or sqlite
 # as_of = "2026-03-02"           # a day, a time or an hlc; now where it is missing
+
+# [tables.stock]                 # a table that follows change events of a database
+# changes = "cdc/stock"          # a folder or s3://bucket/prefix/ of JSON lines: Debezium, wal2json, Maxwell
+# changes_table = "public.stock" # its name there; that of the section where it is missing
+# partitioned = true             # events of one key are always in files of one partition
+# snapshots = "data/stock-{{date}}.csv"   # optional: each is compared once with what the events led to
+# key = "sku"
+# deltas = true
 
 # [payloads.orders_api]          # old and new responses of an API
 # pairs = "api/pairs.jsonl"      # {{"id": ..., "old": ..., "new": ...}} a line; or old = and new = (joined by id)
@@ -59,10 +67,20 @@ format = "csv"                   # jsonl, csv, parquet or sqlite
 json = "out/metrics.json"
 # prometheus = "out/driftline.prom"
 
-# [finish]
+# [lineage]
+# openlineage = "out/lineage.jsonl"   # OpenLineage events, added by every run
+
+# [history]
+# runs = 100                     # so many are remembered
+# days = 400                     # and none that is older
+
+# [[hooks]]                      # any number of them
 # command = ["sh", "-c", "echo $DRIFTLINE_PIPELINE: $DRIFTLINE_RESULT >> runs.log"]
 # webhook = "https://example.org/hook"
+# format = "slack"               # slack, discord, teams; or template = "message.json"
 # when = "failure"               # always, success or failure
+# retries = 3
+# timeout = 60                   # seconds
 """
 
 
