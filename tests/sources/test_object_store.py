@@ -133,11 +133,13 @@ def test_a_prefix_of_change_events_is_read_once(store: Any, tmp_path: Path) -> N
 
     file = tmp_path / "p.toml"
     lines = ('[pipeline]\nname = "p"', '[lake]\npath = "lake"', '[tables.t]\nchanges = "s3://data/cdc"', 'key = "id"')
-    file.write_text("\n".join([*lines, "deltas = true\n"]))
+    file.write_text("\n".join([*lines, 'deltas = true\nwarn_if = ["age >= 0s", "age > 1h"]\n']))
     put(store, "cdc/1.jsonl", message(1))
     put(store, "cdc-of-others/1.jsonl", "no JSON")
     put(store, "cdc/_SUCCESS", "")
-    assert run_pipeline(load(file)).stages[1].counts == {"deltas": 1}
+    record = run_pipeline(load(file))
+    assert record.stages[1].counts == {"deltas": 1}
+    assert [words.partition(" (")[0] for words in record.warnings] == ["t/changes/read: age >= 0s"]
     put(store, "cdc/1.jsonl", message(1) + message(2))
     put(store, "cdc/2.jsonl.gz", gzip.compress(message(3).encode()))
     assert run_pipeline(load(file)).stages[1].counts == {"deltas": 2}

@@ -21,6 +21,8 @@ from driftline.lake.ledger import Positions, ReadFile
 from driftline.line_ranges import LineRange
 from driftline.sources.input_file import InputFile
 from driftline.sources.stores import StoredFile, is_url, list_urls
+from driftline.storage.objects import entries_below
+from driftline.thresholds import AGE
 
 _CHUNK = 4 << 20
 _PIECE_BYTES = 32 << 20
@@ -105,10 +107,13 @@ def _local(path: Path) -> InputFile:
     return InputFile.of(path.absolute(), path.name)
 
 
-def age_of_changes(files: Sequence[ChangeFile], now: float | None = None) -> dict[str, int]:
-    """How many seconds ago the newest file was written to; nothing where that is not known."""
-    newest = max((each.file.modified_ns for each in files), default=0)
-    return {"age": max(0, round((time.time() if now is None else now) - newest / 1e9))} if newest else {}
+def age_of_changes(given: str) -> dict[str, int]:
+    """How many seconds ago the newest file was written to; a folder without files has no age."""
+    if is_url(given):
+        written = [when.timestamp() for _, when in entries_below(given.rstrip("/") + "/")]
+    else:
+        written = [each.file.modified_ns / 1e9 for each in list_changes(given)]
+    return {AGE: max(0, round(time.time() - max(written)))} if written else {}
 
 
 def unread_bytes(

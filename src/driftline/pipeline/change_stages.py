@@ -55,7 +55,7 @@ def change_stages(plan: TablePlan) -> Iterator[Stage]:
         warn=flow.warn_if,
         extra_inputs=partial(_listed, plan),
         is_fresh=partial(_is_current, plan),
-        measures=lambda: age_of_changes(list_changes(plan.changes_address())),
+        measures=lambda: age_of_changes(plan.changes_address()),
     )
     yield Stage(
         plan.name(CHANGES, "deltas"),
