@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from driftline.tables.options import OPTIONS
 from driftline.web.console.event_file import EventFile, Selection
 from driftline.web.console.jobs import Job, Jobs
 from driftline.web.console.option_form import GROUPS, NOT_OFFERED, options_of
+from driftline.web.console.payload_studies import Studies, Study
 from driftline.web.console.workspace import Workspace
 from web.console_server import Server
 
@@ -238,3 +240,38 @@ def test_a_comparison_that_waits_is_cancelled_from_its_page(server: Server) -> N
     for location in started[:2]:
         while server.ask("GET", location)[0] != 303:
             pass
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+
+    def work(job: Job) -> str:
+        import deltalake
+
+        return str(deltalake)
+
+    job = Jobs().start("lake", work)
+    while not job.done:
+        threading.Event().wait(0.01)
+    assert job.error is not None
+    assert job.error.code == "missing_extra"
+    assert "driftline[lake]" in job.error.message
+
+
+def test_suggestions_are_made_from_the_pairs_that_their_rules_are_for(tmp_path: Path) -> None:
+    lines = []
+    for number in range(20):
+        for endpoint, old, new in (("/a", {"x": "OPEN"}, {"x": "open"}), ("/b", {"y": " v "}, {"y": "v"})):
+            lines.append(json.dumps({"id": f"{endpoint}{number}", "endpoint": endpoint, "old": old, "new": new}))
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines) + "\n")
+    jobs = Jobs()
+    studies = Studies(Workspace(tmp_path), jobs)
+    job = studies.start(Study("pairs.jsonl", (("/a", "a.yaml"), (None, "rest.yaml"))))
+    while not job.done:
+        threading.Event().wait(0.01)
+    assert job.error is None
+    batch = studies.open(job.address.partition("path=")[2])
+    assert {(one["endpoint"], one["file"], one["path"]) for one in batch.suggestions} == {
+        ("/a", "a.yaml", "$.x"),
+        (None, "rest.yaml", "$.y"),
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -208,8 +208,13 @@ def suggest_file(
     return suggest(read_pairs(pairs, endpoint), old_old, schema, root)
 
 
-def read_pairs(path: str | Path, endpoint: str | None = None, *, skip_bad: bool = False) -> Iterator[Pair]:
-    """The pairs of a file that have both sides, of one endpoint or of all; bad lines raise, or are left out."""
+def read_pairs(
+    path: str | Path, endpoint: str | None = None, *, without: Collection[str] = (), skip_bad: bool = False
+) -> Iterator[Pair]:
+    """The pairs of a file that have both sides, of one endpoint or of all `without` some.
+
+    Bad lines raise, or are left out.
+    """
     job = BatchJob((open_source(path, "pairs"),), {})
     for split in splits_of(job):
         for record in records_of(job, split):
@@ -217,7 +222,7 @@ def read_pairs(path: str | Path, endpoint: str | None = None, *, skip_bad: bool 
                 continue
             if record.problem is not None:
                 raise PayloadError(f"{path}, line {record.line}: {record.problem}", details={"line": record.line})
-            is_wanted = endpoint is None or record.endpoint == endpoint
+            is_wanted = record.endpoint == endpoint if endpoint is not None else record.endpoint not in without
             if is_wanted and record.old is not None and record.new is not None:
                 yield _body(parse_json(bytes(record.old), "old")), _body(parse_json(bytes(record.new), "new"))
 

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from driftline.errors import DriftlineError
+from driftline.extras import explain
 from driftline.web.console.pages import render
 
 _STATUS = {"not_found": 404, "file_changed": 409}
@@ -31,6 +32,11 @@ def handler(handle: Callable[[Any, Request], Awaitable[Response]]) -> Callable[[
                 return await handle(console, request)
             except DriftlineError as error:
                 return error_answer(request, error)
+            except ModuleNotFoundError as error:  # a page may need a package that was not installed
+                missing = explain(error)
+                if missing is None:
+                    raise
+                return error_answer(request, missing)
 
         return answer
 

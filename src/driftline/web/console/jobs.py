@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from driftline.errors import DriftlineError, InputError
+from driftline.extras import explain
 from driftline.progress import Progress, Tracker
 
 _MOST_RUNNING = 2
@@ -67,7 +68,10 @@ class Jobs:
         except DriftlineError as error:
             job.error = error
         except Exception as error:  # noqa: BLE001 - the page says it; the server goes on
-            job.error = DriftlineError(f"{type(error).__name__}: {error} (a fault of driftline)", code="internal")
+            missing = explain(error) if isinstance(error, ModuleNotFoundError) else None
+            job.error = missing or DriftlineError(
+                f"{type(error).__name__}: {error} (a fault of driftline)", code="internal"
+            )
         finally:
             job.done = True
 

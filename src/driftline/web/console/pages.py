@@ -10,6 +10,8 @@ from jinja2 import Environment
 
 from driftline.sinks.pages import environment
 
+_SHORT = 24  # characters
+
 
 def render(template: str, **shown: Any) -> str:
     """A template of this folder, filled in."""
@@ -27,7 +29,13 @@ def compile_templates() -> None:
 def _templates() -> Environment:
     templates = environment("driftline.web.console")
     templates.filters.update(bytes=byte_size, timestamp=timestamp, seconds=seconds)
+    templates.tests["short"] = is_short
     return templates
+
+
+def is_short(value: object) -> bool:
+    """Whether a cell stands on one line: a date or a word is not broken."""
+    return len(str(value)) <= _SHORT
 
 
 def byte_size(count: int) -> str:

@@ -137,7 +137,9 @@ class Studies:
         from driftline.payloads.suggesting.suggester import read_pairs, suggest
 
         endpoint, file = rules
-        pairs = islice(read_pairs(self.workspace.path_of(study.pairs), endpoint, skip_bad=True), _MOST_PAIRS)
+        others = [other for other, _ in study.rules if other is not None]
+        found_pairs = read_pairs(self.workspace.path_of(study.pairs), endpoint, without=others, skip_bad=True)
+        pairs = islice(found_pairs, _MOST_PAIRS)
         path = self.workspace.new_path(file) if file else None
         try:
             found = suggest(_ticking(pairs, job), (), path if path is not None and path.exists() else None, study.root)
