@@ -114,6 +114,14 @@ def test_a_heading_says_what_was_compared_and_how() -> None:
     assert "Rules: ignore &lt;i&gt;" in page
 
 
+def test_a_column_that_was_not_compared_has_no_match_rate() -> None:
+    wide = [{"type": "schema", "columns_a": ["id", "n", "old"], "columns_b": ["id", "n", "new"]}, *EVENTS[1:]]
+    assert "not compared" not in page_of(wide, judged=frozenset(["id", "n", "old", "new"]))
+    assert page_of(wide, judged=frozenset(["id", "n"])).count("not compared") == 2
+    renamed = [{**wide[0], "renamed": {"old": "new"}}, *EVENTS[1:]]
+    assert "not compared" not in page_of(renamed, judged=frozenset(["id", "n", "old"]))
+
+
 def test_cells_show_what_changed_and_what_is_missing() -> None:
     page = page_of(EVENTS)
     assert '<i class="none">empty</i>' in page

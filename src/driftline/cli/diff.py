@@ -221,6 +221,7 @@ def _run_and_format(
             "positional": job.options.has_row_numbers,
             "changed_only": job.options.changed_columns_only,
             "heading": heading(),
+            "judged": frozenset(stats.columns),
         }
         write_events(stream, out, format_name, limit=limit, **settings)
     return stats

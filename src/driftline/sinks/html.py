@@ -30,6 +30,7 @@ class _Page:
 
     heading: Heading = field(default_factory=Heading)
     wanted: list[str] | None = None  # the columns that were asked for; None for all
+    judged: frozenset[str] | None = None  # the columns that were compared, by A's names; None: it was not said
     schema: Event = field(default_factory=dict)
     stats: Event = field(default_factory=dict)
     changes: Counter[str] = field(default_factory=Counter)
@@ -80,11 +81,18 @@ class _Page:
         return [name for name in names if name in chosen]
 
     @property
-    def rates(self) -> list[tuple[str, int, float]]:
-        """Columns with how many rows changed in them and the share of all compared rows that match."""
+    def rates(self) -> list[tuple[str, int, float | None]]:
+        """Columns with how many rows changed in them and the share of all compared rows that match, if any was."""
         compared = self.stats["rows_total_compared"] or 1
-        ordered = sorted(self.all_columns, key=lambda name: -self.changes[name])[:MOST_RATES]
-        return [(name, self.changes[name], 100 * (1 - self.changes[name] / compared)) for name in ordered]
+        ordered = sorted(self.all_columns, key=lambda name: (-self.changes[name], not self._is_judged(name)))
+        return [
+            (name, self.changes[name], 100 * (1 - self.changes[name] / compared) if self._is_judged(name) else None)
+            for name in ordered[:MOST_RATES]
+        ]
+
+    def _is_judged(self, name: str) -> bool:
+        olds = {new: old for old, new in self.schema.get("renamed", {}).items()}
+        return self.judged is None or name in self.judged or olds.get(name) in self.judged
 
     def left_out(self, row: Event, columns: set[str]) -> int:
         """How many cells that the event is about stand in columns that are not shown."""
@@ -97,7 +105,7 @@ class _Page:
 
 def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     """Write the page; `heading` says what was compared, how and when, `columns` limits what is shown."""
-    page = _Page(settings.get("heading", Heading()), wanted=settings.get("columns"))
+    page = _Page(settings.get("heading", Heading()), wanted=settings.get("columns"), judged=settings.get("judged"))
     for line in lines:
         page.note(json.loads(line))
     shown = page.columns

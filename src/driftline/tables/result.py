@@ -199,6 +199,7 @@ class TableDiff:
             "positional": options.has_row_numbers,
             "changed_only": options.changed_columns_only,
             "heading": self._heading,
+            "judged": frozenset(self._counts.columns),
         }
         inputs = [given for given in (self._job.a, self._job.b) if not is_object(given)]
         with atomic_write(path, inputs) as out:
