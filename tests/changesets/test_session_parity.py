@@ -66,7 +66,8 @@ def check_parity(shape, seed, before, size):
     connection, changeset, patchset = session_of(ddl, start, work)
     events, table = events_of(ddl, start, work)
     ours, our_patch = replay(events, [table])
-    assert bytes(ours) == changeset
+    data = bytes(ours)
+    assert data == changeset
     assert bytes(our_patch) == patchset
     assert bytes(parse(changeset)) == changeset
     # In the other direction: SQLite applies our bytes to the same content.
@@ -74,9 +75,9 @@ def check_parity(shape, seed, before, size):
     target.execute(ddl[0])
     start(target)
     untouched = contents(target)
-    apsw.Changeset.apply(bytes(ours), target)
+    apsw.Changeset.apply(data, target)
     assert without_null_keys(contents(target), table) == without_null_keys(contents(connection), table)
-    apsw.Changeset.apply(bytes(invert(ours)), target)
+    apsw.Changeset.apply(bytes(invert(data)), target)
     assert contents(target) == untouched
 
 

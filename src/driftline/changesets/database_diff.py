@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -85,6 +85,18 @@ class Diff:
         return len(self.changes)
 
 
+@dataclass(frozen=True, slots=True)
+class DiffSettings:
+    """Which tables are compared, by name or by kind, and what is written."""
+
+    tables: Iterable[str] | None = None
+    skip: Iterable[str] = ()
+    shadow: bool = False
+    stat: bool = False
+    allow_incomplete: bool = False
+    patchset: bool = False
+
+
 def diff(
     old: StrPath,
     new: StrPath,
@@ -102,42 +114,20 @@ def diff(
     """
     from driftline.changesets.changeset import Changeset, Patchset
 
-    kind = Patchset if patchset else Changeset
+    settings = DiffSettings(tables, skip, shadow, stat, allow_incomplete, patchset)
     with tempfile.TemporaryFile() as out:
-        found = diff_to(
-            out,
-            old,
-            new,
-            tables=tables,
-            skip=skip,
-            shadow=shadow,
-            stat=stat,
-            allow_incomplete=allow_incomplete,
-            patchset=patchset,
-        )
+        found = diff_to(out, old, new, settings)
         out.seek(0)
+        kind = Patchset if patchset else Changeset
         return Diff(kind.from_bytes(out.read(), found.tables), found.problems, found.notes)
 
 
-def diff_to(
-    out: IO[bytes],
-    old: StrPath,
-    new: StrPath,
-    *,
-    tables: Iterable[str] | None = None,
-    skip: Iterable[str] = (),
-    shadow: bool = False,
-    stat: bool = False,
-    allow_incomplete: bool = False,
-    patchset: bool = False,
-) -> Findings:
+def diff_to(out: IO[bytes], old: StrPath, new: StrPath, settings: DiffSettings) -> Findings:
     """Write the changes to an open file, larger than memory; nothing is written where the diff is incomplete."""
     found = Findings()
     with tempfile.TemporaryFile() as sections, _both_opened(old, new) as sides:
-        marker = PATCHSET_MARKER if patchset else CHANGESET_MARKER
-        comparison = _Comparison(sides, found, sections, marker, with_shadow=shadow, with_stat=stat)
-        comparison.run(None if tables is None else _names(tables), _names(skip))
-        if found.problems and not allow_incomplete:
+        _Comparison(sides, found, sections, settings).run()
+        if found.problems and not settings.allow_incomplete:
             raise _incomplete(found)
         sections.seek(0)
         while block := sections.read(_COPY_BYTES):
@@ -197,18 +187,16 @@ def _encoding(connection: apsw.Connection) -> str:
 class _Comparison:
     """Compares the tables of two databases one after the other."""
 
-    def __init__(
-        self, sides: _Sides, found: Findings, out: IO[bytes], marker: int, *, with_shadow: bool, with_stat: bool
-    ) -> None:
+    def __init__(self, sides: _Sides, found: Findings, out: IO[bytes], settings: DiffSettings) -> None:
         self._sides = sides
         self._found = found
         self._out = out
-        self._marker = marker
-        self._with_shadow = with_shadow
-        self._with_stat = with_stat
+        self._settings = settings
 
-    def run(self, wanted: Collection[str] | None, skip: Collection[str]) -> None:
+    def run(self) -> None:
         """Compare all tables, or those that are wanted, except those to skip."""
+        wanted = None if self._settings.tables is None else _names(self._settings.tables)
+        skip = _names(self._settings.skip)
         # Records are encoded in columns; NumPy and Arrow are imported while SQLite looks for the first rows.
         Thread(target=import_module, args=("driftline.changesets.sections",)).start()
         known = [*self._sides.new, *(name for name in self._sides.old if name not in self._sides.new)]
@@ -227,7 +215,7 @@ class _Comparison:
         new, old = self._sides.new.get(name), self._sides.old.get(name)
         either = new or old
         assert either is not None
-        if either.is_internal and not (name == STAT1 and (self._with_stat or by_name)):
+        if either.is_internal and not (name == STAT1 and (self._settings.stat or by_name)):
             self._note_internal(new, old)
         elif new is None or old is None:
             side = "old" if new is None else "new"
@@ -241,7 +229,7 @@ class _Comparison:
 
     def _compare_contents(self, pair: TablePair) -> None:
         try:
-            if pair.new.kind == "shadow" and not self._with_shadow:
+            if pair.new.kind == "shadow" and not self._settings.shadow:
                 if pair.contents_differ():
                     self._problem("shadow_table", pair.new, "a virtual table's own; --shadow compares it")
             elif pair.new.hides_rowid:
@@ -280,7 +268,8 @@ class _Comparison:
         # What is stored is not converted again, so the columns have no types here.
         table = Table(seen.name, [Column(name) for name in seen.column_names], seen.primary_key)
         with ExitStack() as stack:
-            feed = _Feed(table, self._marker, stack, may_have_null_keys=pair.may_have_null_keys)
+            marker = PATCHSET_MARKER if self._settings.patchset else CHANGESET_MARKER
+            feed = _Feed(table, marker, stack, may_have_null_keys=pair.may_have_null_keys)
             counts = {
                 "insert": feed.add((None, row) for row in pair.only_in(NEW)),
                 "delete": feed.add((row, None) for row in pair.only_in(OLD)),

@@ -12,7 +12,7 @@ import apsw
 
 from driftline.changesets.changeset import Changeset, Patchset
 from driftline.changesets.database import explained, file_name, opened
-from driftline.changesets.database_diff import Findings, diff_to
+from driftline.changesets.database_diff import DiffSettings, Findings, diff_to
 from driftline.changesets.names import folded
 from driftline.changesets.schema import tables_from_database
 from driftline.errors import ChangesetError, OptionError
@@ -124,5 +124,6 @@ def record(
             code = subprocess.run(list(command), check=False).returncode
         except OSError as error:
             raise explain_os_error(error, command[0]) from error
-        found = diff_to(out, before, database, patchset=patchset, allow_incomplete=allow_incomplete)
+        settings = DiffSettings(patchset=patchset, allow_incomplete=allow_incomplete)
+        found = diff_to(out, before, database, settings)
     return (128 - code if code < 0 else code), found

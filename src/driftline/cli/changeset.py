@@ -289,13 +289,14 @@ written. Exit codes: 0 no difference, 1 differences, 2 error.
 @_output_option
 def diff(old: str, new: str, tables: tuple[str, ...], form: str, output: str | None, **options: Any) -> int:
     """Make the changes that turn database OLD into database NEW."""
-    from driftline.changesets.database_diff import Findings, diff_to
+    from driftline.changesets.database_diff import DiffSettings, Findings, diff_to
 
     found = Findings()
+    settings = DiffSettings(tables or None, patchset=form == "patchset", **options)
 
     def write(out: BinaryIO) -> None:
         nonlocal found
-        found = diff_to(out, old, new, tables=tables or None, patchset=form == "patchset", **options)
+        found = diff_to(out, old, new, settings)
 
     with _problems_told():
         _write(write, output, old, new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +15,7 @@ from driftline.codeindex.artifacts import CHUNK_META, FILE_META, FILE_RELATIONS,
 from driftline.codeindex.diffing import DiffRequest
 from driftline.codeindex.json_values import member
 from driftline.codeindex.parameters import broken_parameters
+from driftline.codeindex.publicity import path_is_public
 from driftline.codeindex.relations import file_imports
 from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.rows import all_rows
@@ -22,6 +24,10 @@ from driftline.codeindex.symbols import Symbol, symbol_from_row
 BREAKING, COMPATIBLE = "breaking", "compatible"
 _LOOSELY_TYPED = frozenset(("python", "javascript", "ruby", "bash"))
 _IMPORTED = re.compile(r"from (\S+) import (\S+)(?: as (\S+))?")
+_EXPORTED = re.compile(r"export (?:type )?(\S+)(?: as (\S+))? from (.+)")
+_SCRIPT_ENDINGS = ("", *(f"{folder}.{ending}" for folder in ("", "/index") for ending in (
+    "js", "mjs", "cjs", "jsx", "ts", "mts", "cts", "tsx", "d.ts",
+)))  # fmt: skip
 _MAX_DEPTH = 20
 
 Key = tuple[str, str]
@@ -102,6 +108,16 @@ class Surface:
                 found[key[1]].append(key)
         return found
 
+    def reexports(self) -> dict[Key, str]:
+        """Names that public modules export from others, one by one, and how they are written."""
+        found: dict[Key, str] = {}
+        for module, texts in self.imports.items():
+            for text in texts if path_is_public(self.languages.get(module), module) else ():
+                match = _EXPORTED.fullmatch(text)
+                if match is not None and (match[2] or match[1]) != "*":
+                    found[module, match[2] or match[1]] = text
+        return found
+
     def public(self) -> set[Key]:
         """The keys of everything public."""
         return {key for key, found in self.symbols.items() if any(item.public for item in found)}
@@ -153,13 +169,25 @@ def _changes(old: Surface, new: Surface) -> Iterator[ApiChange]:
         container = (key[0], symbol.parent)
         if not (symbol.parent and container in before and container not in after):
             yield _removed(old, new, key, symbol)
-    for key in after - before:
+    for key in after - before - old.reexports().keys():
         symbol = new.symbols[key][-1]
         container = (key[0], symbol.parent)
         if not (symbol.parent and container in after and container not in before):
             yield _change(COMPATIBLE, "added", None, symbol)
     for key in before & after:
         yield from _changed(old, new, key)
+    yield from _changed_reexports(old, new)
+
+
+def _changed_reexports(old: Surface, new: Surface) -> Iterator[ApiChange]:
+    """Names that a module of JavaScript or TypeScript offered, or offers now, only by exporting another one's."""
+    before, after = old.reexports(), new.reexports()
+    for key in before.keys() - after.keys():
+        if not any(item.public for item in new.symbols.get(key, ())) and not _is_reexported(new, *key):
+            yield ApiChange(BREAKING, "removed", *key, "re-export", (), before[key], None)
+    for key in after.keys() - before.keys():
+        if not any(item.public for item in old.symbols.get(key, ())) and not _is_reexported(old, *key):
+            yield ApiChange(COMPATIBLE, "added", *key, "re-export", (), None, after[key])
 
 
 def _change(verdict: str, what: str, before: Symbol | None, after: Symbol | None, *reasons: str) -> ApiChange:
@@ -182,20 +210,31 @@ def _removed(old: Surface, new: Surface, key: Key, symbol: Symbol) -> ApiChange:
 def _is_reexported(side: Surface, module: str, name: str, depth: int = 0) -> bool:
     """Whether a module still binds a name by importing it, also through a star."""
     for text in side.imports.get(module, ()):
-        found = _IMPORTED.fullmatch(text)
-        if found is None:
-            continue
-        source, imported, alias = found.groups()
-        if (alias or imported) == name:
+        source, bound = _binding(text)
+        if bound == name:
             return True
-        target = _import_target(side, module, source) if imported == "*" and depth < _MAX_DEPTH else None
+        target = _import_target(side, module, source) if bound == "*" and depth < _MAX_DEPTH else None
         if target is not None and ((target, name) in side.symbols or _is_reexported(side, target, name, depth + 1)):
             return True
     return False
 
 
+def _binding(text: str) -> tuple[str, str]:
+    """Where an import or a re-export takes something from, and the name it binds it to; blank where it binds none."""
+    if found := _IMPORTED.fullmatch(text):
+        source, imported, alias = found.groups()
+    elif found := _EXPORTED.fullmatch(text):
+        imported, alias, source = found.groups()
+    else:
+        return "", ""
+    return source, alias or imported
+
+
 def _import_target(side: Surface, module: str, source: str) -> str | None:
     """The module of this index that an import names."""
+    if source.startswith(("./", "../")):
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(module), source))
+        return next((path + ending for ending in _SCRIPT_ENDINGS if path + ending in side.modules), None)
     dots = len(source) - len(source.lstrip("."))
     rest = source.lstrip(".").replace(".", "/")
     known = side.modules

@@ -10,6 +10,8 @@ from driftline.codeindex.languages import Language
 
 _FROM = re.compile(r"from\s+(\S+)\s+import\s+(.*)", re.DOTALL)
 _SOURCE = re.compile(r"""(?:from\s*)?(['"])(.+?)\1\s*(?:with\s*\{.*\})?;?\s*$""", re.DOTALL)
+_EXPORT = re.compile(r"export\s+(?:type\s+)?(?:\{(?P<names>[^}]*)\}|(?P<star>\*(?:\s*as\s+\S+)?))\s*from\b")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LOAD = re.compile(rb"(?:require|require_relative|load|source|[.])[\s(]+([^\s()]+)")
 _SCRIPTS = frozenset(("javascript", "typescript", "tsx"))
 
@@ -40,10 +42,22 @@ def _names(language: str, text: str) -> list[str]:
         return _python_names(text)
     if language in _SCRIPTS:
         found = _SOURCE.search(text)
-        return [found[2]] if found else []
+        return [found[2], *_reexports(text, found[2])] if found else []
     if language == "csharp":
         text = text.removeprefix("global ").removeprefix("using").rstrip("; ")
     return [" ".join(text.split()).strip("\"'<>`")]
+
+
+def _reexports(text: str, source: str) -> Iterator[str]:
+    """`export { a, b as c } from "m"` as one text for each name; nothing for an import.
+
+    >>> list(_reexports("export { a, b as c, } from './m'", "./m")), list(_reexports("export * as d from 'm'", "m"))
+    (['export a from ./m', 'export b as c from ./m'], ['export * as d from m'])
+    """
+    found = _EXPORT.match(_COMMENT.sub("", text))
+    if found is not None:
+        parts = (found["names"] or found["star"]).split(",")
+        yield from (f"export {' '.join(part.split())} from {source}" for part in parts if part.strip())
 
 
 def _python_names(text: str) -> list[str]:
