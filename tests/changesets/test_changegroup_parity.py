@@ -73,7 +73,7 @@ def test_concat_on_disk(shape, seed, size, count, shares):
         total = sum(map(len, files))
         with Workspace() as workspace:
             out = io.BytesIO()
-            group = ChangegroupOnDisk(workspace, size=total, memory_bytes=8 * total // shares + 1)
+            group = ChangegroupOnDisk(workspace, size=total, memory_bytes=24 * total // shares + 1)
             for data in files:
                 group.add_file(io.BytesIO(data))
             group.write_to(out)

@@ -30,8 +30,8 @@ from driftline.files import write_all
 from driftline.sources.spill import SpillStore, TableCodec
 from driftline.sources.workspace import Workspace
 
-# While a share is merged its records are Python objects, which take about this many times their bytes.
-_OBJECTS = 8
+# While a share is merged its records are Python objects, and columns before and after: this many times their bytes.
+_OBJECTS = 24
 _BLOCK = 1 << 20
 _RECORDS = pa.schema([("number", pa.int64()), ("key", pa.large_binary()), ("record", pa.large_binary())])
 
@@ -51,7 +51,7 @@ class ChangegroupOnDisk:
     def __init__(self, workspace: Workspace, *, size: int, memory_bytes: int) -> None:
         self._shares = max(1, size * _OBJECTS // memory_bytes)
         self._workspace = workspace
-        self._limit = memory_bytes // 4
+        self._limit = memory_bytes // 8
         self._sections: dict[str, _Section] = {}
         self._records: SpillStore[tuple[str, int], pa.Table] = self._store()
 

@@ -137,9 +137,6 @@ class EventLog:
         return self._open
 
 
-Columns = "pa.Table | pa.RecordBatch | pl.DataFrame | Mapping[str, Any]"
-
-
 def image_columns(table: Table, data: Any, *, whole: bool = True) -> list[Vector]:
     """The table's columns from `data`, by name; `whole` refuses data that leaves columns out."""
     given = {table.index_of(name): column for name, column in _named_columns(data) if not table.is_generated(name)}
