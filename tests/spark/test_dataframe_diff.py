@@ -47,6 +47,10 @@ def test_every_type_is_compared_by_value_and_kept(spark) -> None:
         return spark.sql(f"select 1 id, {cells}")
 
     assert driftline.spark.diff(frame(0), frame(1), key="id").events.count() == 0
+    as_text = {"types": {"*": "text"}}  # by the forms of cells, which every type has
+    assert driftline.spark.diff(frame(0), frame(1), key="id", **as_text).events.count() == 0
+    [event] = driftline.spark.diff(frame(0), frame(2), key="id", **as_text).events.collect()
+    assert event["changed"] == [f"v {kind}" for kind in TYPES]
     events, stats = driftline.spark.diff(frame(0), frame(2), key="id")
     (event,) = events.collect()
     assert event["type"] == "changed"

@@ -95,6 +95,7 @@ with open_session("spark://127.0.0.1:{deaf_port}"):
 
 
 @pytest.mark.spark
+@pytest.mark.faults
 def test_a_master_without_workers_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n")
     with StandaloneCluster(workers=0) as cluster:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # What JSON writes without quotes: rules for text alone leave it as it is (tables §4.6).
 _UNQUOTED = (t.IntegralType, t.DecimalType, t.BooleanType)
+_INTERVALS = (t.DayTimeIntervalType, t.YearMonthIntervalType)  # Arrow or Polars lack them, or print them otherwise
 _NESTED = (t.ArrayType, t.MapType, t.StructType, t.VariantType)
 
 
@@ -171,11 +172,13 @@ def _compared_cells(column: FrameColumn, kind: t.DataType) -> Column:
     cells = f.col(column.plain)
     if not column.has_form or column.rule is None:
         return comparable(cells, kind)
+    if isinstance(kind, t.VariantType):
+        return _form_function(column.rule, is_json=True)(f.to_json(cells))
     if isinstance(kind, _NESTED):
-        return _form_function(column.rule, is_json=True)(
-            f.to_json(comparable(cells, kind), {"ignoreNullFields": "false"})
-        )
-    return _form_function(column.rule, is_json=False)(cells if is_comparable(kind) else comparable(cells, kind))
+        texts = f.to_json(comparable(cells, kind), {"ignoreNullFields": "false"})
+        return _form_function(column.rule, is_json=True)(texts)
+    plain = cells.cast("string") if isinstance(kind, _INTERVALS) else comparable(cells, kind)
+    return _form_function(column.rule, is_json=False)(plain)
 
 
 def _form_function(rule: CellRule, *, is_json: bool) -> Callable[[Column], Column]:

@@ -7,6 +7,7 @@ Python has them, or gets them as an archived environment (`spark.archives`).
 from __future__ import annotations
 
 import tempfile
+import weakref
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,17 +22,17 @@ if TYPE_CHECKING:
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _LEFT_OUT = frozenset({".pyc", ".pyo"})
-_shipped: set[int] = set()
+_shipped: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
 def ship_to_tasks(session: SparkSession) -> None:
     """Ship driftline to the caller's own session, once; the tasks of this very machine see it already."""
     is_here = not is_connect_session(session) and is_local(session.conf.get("spark.master") or "")
-    if is_here or id(session) in _shipped:
+    if is_here or session in _shipped:
         return
     with tempfile.TemporaryDirectory(prefix="driftline-ship-") as folder:
         ship_driftline(session, Path(folder))
-    _shipped.add(id(session))
+    _shipped.add(session)
 
 
 def ship_driftline(session: SparkSession, folder: Path) -> None:
