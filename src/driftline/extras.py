@@ -25,6 +25,7 @@ EXTRA_OF: dict[str, tuple[str, str]] = {
     "sqlglot": ("sqlite", "changesets from SQL need"),
     "deltalake": ("lake", "the lake needs"),
     "obstore": ("cloud", "files in object stores need"),
+    "pyiceberg": ("iceberg", "Iceberg tables need"),
     "adbc_driver_postgresql": ("postgresql", "PostgreSQL tables need"),
     "psycopg": ("postgresql", "a log on PostgreSQL needs"),
     "adbc_driver_manager": ("postgresql", "PostgreSQL tables need"),

@@ -21,6 +21,10 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 # Counts only at the end, before digits or an ISO time with its zone.
 _VERSION = re.compile(r"(.+)@(\d+|\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2}))\Z")
 _PREFIXES = ("delta", "iceberg", "spark")
+_SERVED = (
+    "use a path, s3://, gs://, abfs://, file://, delta:LOCATION, iceberg:CATALOG/NAMESPACE.TABLE, "
+    "postgresql://…::TABLE or FILE.db::TABLE"
+)
 _KNOWN_SCHEMES = (*SCHEMES, "file", "postgresql")
 
 
@@ -70,14 +74,13 @@ def unsupported(text: str, scheme: str) -> InputError:
     remedy = {
         "hdfs": "copy the files to a path or an object store that this machine sees",
         "mysql": "export the table, or hand it over as a Spark or Arrow object",
-        "iceberg": "name its files, or read it with Spark and use driftline.spark.diff",
         "spark": "read it with spark.table(…) and use driftline.spark.diff",
-    }.get(scheme, "use a path, s3://, gs://, abfs://, file://, delta:LOCATION, postgresql://…::TABLE or FILE.db::TABLE")
+    }.get(scheme, _SERVED)
     return InputError(f"{text}: addresses of {scheme} are not served: {remedy}", code="unsupported_address", path=text)
 
 
 def _prefixed(text: str, kind: str, rest: str) -> Address:
-    if kind != "delta":
+    if kind not in ("delta", "iceberg"):
         raise unsupported(text, kind)
     versioned = _VERSION.match(rest)
     path, version = (versioned[1], versioned[2]) if versioned else (rest, None)

@@ -107,21 +107,10 @@ class DataFileSource:
         return replace(self, data=tuple(replace(one, file=one.file.with_absolute_path()) for one in self.data))
 
 
-@dataclass(frozen=True, slots=True)
-class DataFileSplit:
-    """One row group of a data file, as the table's schema sees it."""
+class TypedSplit:
+    """A split that is read as one Arrow table."""
 
-    schema: pa.Schema
-    physical: dict[str, str]
-    data: DataFile
-    number: int
-    first_row: int
-    size: int
-
-    @property
-    def files(self) -> tuple[InputFile, ...]:
-        """Its file."""
-        return (self.data.file,)
+    __slots__ = ()
 
     def read(self) -> ParsedRange:
         """All rows that are not deleted."""
@@ -147,6 +136,26 @@ class DataFileSplit:
         from driftline.sources.json_cells import json_columns
 
         return json_columns(self._read().slice(0, _HEAD_ROWS))
+
+    def _read(self) -> pa.Table:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class DataFileSplit(TypedSplit):
+    """One row group of a data file, as the table's schema sees it."""
+
+    schema: pa.Schema
+    physical: dict[str, str]
+    data: DataFile
+    number: int
+    first_row: int
+    size: int
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """Its file."""
+        return (self.data.file,)
 
     def _read(self) -> pa.Table:
         import pyarrow as pa

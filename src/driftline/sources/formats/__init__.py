@@ -9,6 +9,7 @@ from driftline.sources.formats.arrow import ArrowFormat
 from driftline.sources.formats.csv import CsvFormat
 from driftline.sources.formats.delta import DeltaFormat
 from driftline.sources.formats.hive import HiveFormat
+from driftline.sources.formats.iceberg import IcebergFormat
 from driftline.sources.formats.jsonl import JsonLinesFormat
 from driftline.sources.formats.parquet import ParquetFormat
 from driftline.sources.formats.postgresql import PostgresFormat
@@ -18,6 +19,7 @@ from driftline.sources.port import Format
 # CSV is last, because it takes what nobody else knows.
 FORMATS: tuple[Format, ...] = (
     DeltaFormat(),
+    IcebergFormat(),
     HiveFormat(),
     PostgresFormat(),
     SqliteFormat(),
