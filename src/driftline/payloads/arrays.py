@@ -10,8 +10,7 @@ from driftline.payloads.leaves import fast_types
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
-from driftline.payloads.surplus import tell_surplus
-from driftline.payloads.unordered_arrays import unordered_items
+from driftline.payloads.unordered_arrays import tell_surplus, unordered_items
 from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
 from driftline.payloads.views import arranged
 

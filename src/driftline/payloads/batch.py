@@ -20,10 +20,9 @@ from typing import Any, Protocol
 
 from driftline.files import AnyPath, atomic_write, explain_io_errors, open_to_read, output_place, write_atomically
 from driftline.part_folders import remove
-from driftline.payloads.batch_job import BatchJob, Split, splits_of
+from driftline.payloads.batch_job import BatchJob, SortKey, Split, splits_of
 from driftline.payloads.batch_kernels import RangeResult, Spool, compare_range, sample_keys, scatter
 from driftline.payloads.batch_page import MOST_REPORTS, Made, made_now, view_page
-from driftline.payloads.batch_records import SortKey
 from driftline.payloads.batch_totals import BatchTotals
 from driftline.payloads.batch_view import batch_view, find_reports
 from driftline.payloads.report import encode, indented

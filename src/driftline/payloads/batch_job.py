@@ -1,17 +1,27 @@
-"""A batch of comparisons as data: where pairs come from, which schemas apply, and how input is cut into splits."""
+"""A batch of comparisons as data: where pairs come from, which schemas apply, how input is cut into splits, and the
+records of a split: a pair, or one side of it, with its id.
+
+Ids sort numbers before strings, numbers by value and strings by code point; what has no id comes first. Records of one
+id stay in the order of the input.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from driftline.errors import InputError, PayloadError
-from driftline.files import AnyPath, compression_of, explain_io_errors, open_to_read, size_of
+from driftline.files import AnyPath, compression_of, explain_io_errors, open_bytes, open_to_read, size_of
 from driftline.payloads.comparison import PayloadPlan
 from driftline.payloads.comparison import compile as compile_schema
 from driftline.payloads.path_rules import PathRule
+from driftline.payloads.payload_text import check_members, parse_json, raw_members, readable_members
+from driftline.payloads.report import encode
 from driftline.payloads.schema_files import Bundle
 from driftline.storage.objects import is_url
 
@@ -120,3 +130,158 @@ def _row_groups(path: str, split_bytes: int) -> Iterator[tuple[int, int]]:
             start, size = group + 1, 0
     if start < metadata.num_row_groups:
         yield start, metadata.num_row_groups
+
+
+class Record(msgspec.Struct, array_like=True):
+    """One line or row, with payloads as JSON text; `problem` says why it cannot be compared."""
+
+    role: str
+    id: str | int | float | None
+    endpoint: str | None = None
+    old: bytes | msgspec.Raw | None = None
+    new: bytes | msgspec.Raw | None = None
+    problem: str | None = None
+    line: int | None = None  # of its file, from 1; a row for Parquet
+
+
+class _Pair(msgspec.Struct):
+    old: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    new: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    id: Any = None
+    endpoint: str | None = None
+    missing: str | None = None  # the side that a capture does not have
+    error: str | None = None  # why a capture could not be read
+
+
+class _RawPair(msgspec.Struct):
+    """A pair whose members are all JSON text still."""
+
+    old: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    new: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    id: msgspec.Raw = msgspec.Raw(b"null")
+    endpoint: msgspec.Raw = msgspec.Raw(b"null")
+
+    def parsed(self) -> _Pair:
+        endpoint = msgspec.json.decode(self.endpoint, type=str | None)
+        return _Pair(self.old, self.new, msgspec.json.decode(self.id), endpoint)
+
+
+_decode_pair = msgspec.json.Decoder(_Pair).decode
+_decode_any = msgspec.json.Decoder().decode
+SortKey = tuple[int, Any]
+
+
+def sort_key(record: Record) -> SortKey:
+    """Where a record stands in the output."""
+    identity = record.id
+    if identity is None:
+        return (0, 0)
+    return (2, identity) if isinstance(identity, str) else (1, identity)
+
+
+def read_lines(split: Split) -> Iterator[bytes]:
+    """The lines of text that begin inside the split's byte range, blank ones too, so that lines can be counted."""
+    path = split.source.path
+    if compression_of(path) != "plain":
+        with open_bytes(path) as stream:
+            yield from stream
+        return
+    with explain_io_errors(path), open_to_read(path) as file:
+        if split.start:
+            file.seek(split.start - 1)
+            file.readline()  # the rest of a line that began before
+        place = file.tell()
+        for line in file if place < split.end else ():
+            yield line
+            place += len(line)
+            if place >= split.end:
+                return
+
+
+def line_record(role: Role, line: bytes | memoryview, id_name: str) -> Record:
+    """The record of a line; what cannot be read is a record with a problem."""
+    try:
+        if role == "pairs":
+            check_members(line)
+            return _pair_record(_decode_pair(line))
+        return _side_record(role, _decode_any(line), msgspec.Raw(line), id_name)
+    except (PayloadError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
+        return _odd_line_record(role, bytes(line).rstrip(b"\r\n"), id_name)
+
+
+def _odd_line_record(role: Role, line: bytes, id_name: str) -> Record:
+    """A line that the quick decoder refuses: lone surrogates are fine, what is not JSON becomes a problem."""
+    try:
+        if role == "pairs":
+            return _pair_record(msgspec.convert(raw_members(line, "the line"), _RawPair).parsed())
+        return _side_record(role, parse_json(line, "the line"), line, id_name)
+    except (PayloadError, msgspec.MsgspecError, ValueError) as error:
+        found = readable_members(line)
+        endpoint = found.get("endpoint")
+        name = id_name if role != "pairs" else "id"
+        identity = _usable_id(found.get(name))
+        return Record(role, identity, endpoint if isinstance(endpoint, str) else None, problem=str(error))
+
+
+def _pair_record(pair: _Pair) -> Record:
+    old, new = pair.old, pair.new
+    if pair.error is not None:
+        return _checked(Record("pairs", _usable_id(pair.id), pair.endpoint, problem=pair.error))
+    if pair.missing == "new" and not isinstance(old, msgspec.UnsetType):
+        return _checked(Record("joined", _usable_id(pair.id), pair.endpoint, old))
+    if pair.missing == "old" and not isinstance(new, msgspec.UnsetType):
+        return _checked(Record("joined", _usable_id(pair.id), pair.endpoint, None, new))
+    if isinstance(old, msgspec.UnsetType) or isinstance(new, msgspec.UnsetType):
+        return _checked(Record("pairs", _usable_id(pair.id), pair.endpoint, problem="the line needs old and new"))
+    return _checked(Record("pairs", _usable_id(pair.id), pair.endpoint, old, new))
+
+
+def _side_record(role: str, value: Any, text: bytes | msgspec.Raw, id_name: str) -> Record:
+    if not isinstance(value, dict):
+        return Record(role, None, problem="the line is not an object")
+    endpoint = value.get("endpoint")
+    record = Record(role, _usable_id(value.get(id_name)), endpoint if isinstance(endpoint, str) else None)
+    if role == "old":
+        record.old = text
+    else:
+        record.new = text
+    return _checked(record, id_name)
+
+
+def _checked(record: Record, id_name: str = "id") -> Record:
+    if record.id is None and record.problem is None:
+        record.problem = f"the record has no usable {id_name} (a string or a number)"
+    return record
+
+
+def _usable_id(value: Any) -> str | int | float | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+
+
+def read_rows(split: Split, id_name: str) -> Iterator[Record]:
+    """The records of a range of Parquet row groups."""
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(open_to_read(split.source.path))
+    for batch in file.iter_batches(batch_size=1024, row_groups=range(split.start, split.end)):
+        for row in batch.to_pylist():
+            yield _row_record(split.source.role, row, id_name)
+
+
+def _row_record(role: Role, row: dict[str, Any], id_name: str) -> Record:
+    if role != "pairs":
+        return _side_record(role, row, encode(row), id_name)
+    old, new = _json_cell(row.get("old")), _json_cell(row.get("new"))
+    record = Record("pairs", _usable_id(row.get("id")), row.get("endpoint"), old, new)
+    if old is None or new is None:
+        record.problem = "the row needs old and new"
+    return _checked(record)
+
+
+def _json_cell(value: Any) -> bytes | None:
+    """JSON text of a cell: text and bytes are JSON already, structs are written."""
+    if value is None or isinstance(value, bytes):
+        return value
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else encode(value)

@@ -13,16 +13,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, islice, zip_longest
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 
 from driftline.errors import PayloadError
 from driftline.files import explain_io_errors, open_to_read
 from driftline.part_folders import local_files
-from driftline.payloads.batch_job import BatchJob, Role, Split
-from driftline.payloads.batch_records import Record, SortKey, line_record, read_lines, read_rows, sort_key
-from driftline.payloads.batch_table import ReportTable
+from driftline.payloads.batch_job import (
+    BatchJob,
+    Record,
+    Role,
+    SortKey,
+    Split,
+    line_record,
+    read_lines,
+    read_rows,
+    sort_key,
+)
 from driftline.payloads.batch_totals import BatchTotals
 from driftline.payloads.comparison import PayloadPlan, error_response
 from driftline.payloads.masking import Masker
@@ -30,6 +38,9 @@ from driftline.payloads.payload_text import parse_json, read_payload
 from driftline.payloads.report import Entry, Report, encode
 from driftline.payloads.rule_usage import RulePlace, is_met, rule_places
 from driftline.payloads.values import NEW, OLD
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SAMPLED_RECORDS = 64
 _FLUSH_BYTES = 8 << 20
@@ -295,3 +306,51 @@ def _lonely(pair: Record) -> Report:
     )
     summary = {"total_fields_checked": 0, "mismatches_found": 1, "warnings_count": 0, "fields_ignored": 0}
     return Report(False, summary, [entry], [])
+
+
+_ROWS_PER_GROUP = 10_000
+
+
+class ReportTable:
+    """Gathers rows column by column and writes them in groups."""
+
+    def __init__(self, path: str) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._schema = pa.schema(
+            [("id", pa.string()), ("endpoint", pa.string()), ("is_match", pa.bool_()), ("mismatches", pa.int64()),
+             ("warnings", pa.int64()), ("error", pa.string()), ("report", pa.string())]
+        )  # fmt: skip
+        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+        self._rows: list[tuple[Any, ...]] = []
+
+    def __enter__(self) -> ReportTable:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._flush()
+        self._writer.close()
+
+    def add(self, pair: Record, report: Report | None, error: str | None, body: bytes) -> None:
+        """Add the row of a pair."""
+        identity = pair.id if isinstance(pair.id, str) or pair.id is None else encode(pair.id).decode()
+        found = (None, None, None) if report is None else (report.is_match, len(report.diffs), len(report.warnings))
+        self._rows.append((identity, pair.endpoint, *found, error, body))
+        if len(self._rows) >= _ROWS_PER_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_batch(self._batch())
+            self._rows = []
+
+    def _batch(self) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        *columns, bodies = zip(*self._rows, strict=True)
+        arrays = [pa.array(column, kind.type) for column, kind in zip(columns, self._schema, strict=False)]
+        # The bodies are UTF-8 already: no way through Python strings.
+        return pa.RecordBatch.from_arrays(
+            [*arrays, pa.array(bodies, pa.binary()).cast(pa.string())], schema=self._schema
+        )

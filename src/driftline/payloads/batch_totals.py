@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from driftline.payloads.batch_records import Record, SortKey
+from driftline.payloads.batch_job import Record, SortKey
 from driftline.payloads.ci_reports import BatchResult
 from driftline.payloads.gate import fails
 from driftline.payloads.paths import generalised

@@ -8,8 +8,7 @@ from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, NodePlan
 from driftline.payloads.run import Run
 from driftline.payloads.schema_nodes import Choice
-from driftline.payloads.type_checks import admits
-from driftline.payloads.values import CONTAINERS, MISSING, NEW, OLD, kind_of
+from driftline.payloads.values import CONTAINERS, MISSING, NEW, OLD, admits, kind_of
 from driftline.payloads.views import is_absent, member, scalar_or_raw, sift
 
 Seen = list[tuple[Any, int]]  # values with their sides

@@ -22,7 +22,7 @@ from driftline.errors import DriftlineError, PayloadError
 from driftline.files import open_bytes
 from driftline.payloads.compiler import Compiler
 from driftline.payloads.config import EngineConfig
-from driftline.payloads.deadline import Deadline, hold, let_go
+from driftline.payloads.deadline import Deadline, hold, let_go, room_on_the_stack
 from driftline.payloads.path_rules import (
     PathRule,
     ignore_flag,
@@ -40,7 +40,6 @@ from driftline.payloads.schema_files import Bundle, FileReader, Folder, opened
 from driftline.payloads.schema_nodes import SchemaDocument, open_document
 from driftline.payloads.schema_root import find_root, reachable, record_root
 from driftline.payloads.schema_text import load_schema
-from driftline.payloads.stack_room import room_on_the_stack
 from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
 from driftline.version import __version__
 

@@ -26,8 +26,7 @@ from driftline.payloads.schema_root import (
     reachable,
     survey,
 )
-from driftline.payloads.type_checks import admits, expectation
-from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
+from driftline.payloads.values import MISSING, NEW, OLD, admits, expectation, union_leaf_count
 
 MAX_FOLDED_SCHEMAS = 3_000
 

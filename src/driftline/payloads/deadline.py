@@ -1,4 +1,4 @@
-"""When work on a caller's input must end; whoever loops over input looks here now and then.
+"""What work on a caller's input may use: time, which whoever loops over input looks at now and then, and stack.
 
 The deadline of the work in hand is known to the thread (`current`), so that code which is called by a library, such as
 a filter of a JSONPath, can look at it too.
@@ -10,6 +10,8 @@ True
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,3 +73,25 @@ def hold(deadline: Deadline) -> Token[Deadline | None]:
 def let_go(held: Token[Deadline | None]) -> None:
     """Give the work in hand the deadline back that it had before."""
     _current.reset(held)
+
+
+_stack_lock = threading.Lock()
+_frames_wanted: list[int] = []
+_limit_before = 0
+
+
+@contextmanager
+def room_on_the_stack(frames: int) -> Iterator[None]:
+    """Raise the recursion limit, which is the whole process's, until the last user is done."""
+    global _limit_before
+    with _stack_lock:
+        if not _frames_wanted:
+            _limit_before = sys.getrecursionlimit()
+        _frames_wanted.append(frames)
+        sys.setrecursionlimit(max(_limit_before, *_frames_wanted))
+    try:
+        yield
+    finally:
+        with _stack_lock:
+            _frames_wanted.remove(frames)
+            sys.setrecursionlimit(max(_limit_before, *_frames_wanted) if _frames_wanted else _limit_before)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from driftline.payloads.keys import KeyPath
-from driftline.payloads.paths import Path
+from driftline.payloads.paths import KeyPath, Path
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
 from driftline.payloads.scalars.parts import scalar_token
-from driftline.payloads.surplus import tell_unpaired
-from driftline.payloads.unordered_arrays import Unpaired, compare_unordered
+from driftline.payloads.unordered_arrays import Unpaired, compare_unordered, tell_unpaired
 from driftline.payloads.values import MISSING, NEW, OLD, SIDE_NAMES
 from driftline.payloads.views import is_raw_member, lookup
 

@@ -14,8 +14,7 @@ from driftline.payloads.plan import Compare, NodePlan
 from driftline.payloads.run import Run
 from driftline.payloads.scalars.meaning import STRICT
 from driftline.payloads.scalars.parts import Constants, Verdict
-from driftline.payloads.type_checks import LEAF_TYPES, admits, expectation, surely_admitted
-from driftline.payloads.values import CONTAINERS, NEW, OLD, kind_of
+from driftline.payloads.values import CONTAINERS, LEAF_TYPES, NEW, OLD, admits, expectation, kind_of, surely_admitted
 
 _NO_TYPES: frozenset[type] = frozenset()
 # raw old, raw new, prepared old, prepared new, run, path

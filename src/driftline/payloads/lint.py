@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from driftline.payloads.conditions import parse_condition
-from driftline.payloads.keys import KeyPath
 from driftline.payloads.path_rules import start_state
+from driftline.payloads.paths import KeyPath
 from driftline.payloads.rules import EXTENSIONS, BadValueError, FieldRules, read_rules
 from driftline.payloads.schema_nodes import (
     EXTENSION_PREFIX,

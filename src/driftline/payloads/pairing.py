@@ -11,8 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from driftline.payloads.keys import KeyPath
 from driftline.payloads.matching import smallest_maximum
+from driftline.payloads.paths import KeyPath
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import Run
 from driftline.payloads.values import MISSING, NEW, OLD

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from driftline.payloads.casts import to_string
-from driftline.payloads.keys import KeyPath
+from driftline.payloads.schema_text import unescape_pointer
 
+KeyPath = tuple[str, ...]  # member names on the way to a key value
 KeyStep = tuple[tuple[KeyPath, ...], tuple[Any, ...]]
 Path = Any  # None | tuple[Path, str | int | KeyStep]; recursive types cost more than they tell
 
@@ -123,3 +124,40 @@ def unescaped(text: str) -> str:
 
 def _unescape(code: str) -> str:
     return chr(int(code[1:], 16)) if code.startswith("u") and len(code) == 5 else _PLAIN.get(code, code)
+
+
+# Places inside an item, as `array-key` and `order-by` name them: a name, a dotted path or a JSON Pointer.
+
+
+class SortField(NamedTuple):
+    """One field of `x-migration-order-by`."""
+
+    path: KeyPath
+    is_descending: bool
+
+
+def parse_key(text: str) -> KeyPath:
+    """The member names on the way to a key value.
+
+    >>> parse_key("/a~1b/c"), parse_key("address.city")
+    (('a/b', 'c'), ('address', 'city'))
+    """
+    if text.startswith("/"):
+        return tuple(unescape_pointer(token) for token in text[1:].split("/"))
+    return tuple(text.split("."))
+
+
+def parse_keys(value: Any) -> tuple[KeyPath, ...] | None:
+    """The key paths of `x-migration-array-key`; None where it is neither a name nor a list of names."""
+    names = value if isinstance(value, list) else [value]
+    if not names or not all(isinstance(name, str) and name for name in names):
+        return None
+    return tuple(parse_key(name) for name in names)
+
+
+def parse_order(value: Any) -> tuple[SortField, ...] | None:
+    """The fields of `x-migration-order-by`; None where it is not a list of names."""
+    names = value if isinstance(value, list) else [value]
+    if not names or not all(isinstance(name, str) and name.removeprefix("-") for name in names):
+        return None
+    return tuple(SortField(parse_key(name.removeprefix("-")), name.startswith("-")) for name in names)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from driftline.payloads.casts import CASTS, to_string
 from driftline.payloads.datetimes import EPOCH_UNITS, Parser, parse_duration, parser_for
-from driftline.payloads.keys import KeyPath, SortField, parse_keys, parse_order
+from driftline.payloads.paths import KeyPath, SortField, parse_keys, parse_order
 from driftline.payloads.patterns import PatternError, SafePattern
 from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Extension
 from driftline.payloads.values import MISSING, decimal_of, spelled

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from driftline.payloads.keys import KeyPath, SortField
+from driftline.payloads.paths import KeyPath, SortField
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import Run
 from driftline.payloads.scalars.texts import EMPTY_STRING_AS_NULL
