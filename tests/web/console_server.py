@@ -61,14 +61,16 @@ def problems(page: Any, *rules: str) -> list[str]:
     return [f"{each['id']}: {each['nodes'][0]['html'][:120]}" for each in found]
 
 
-def look_at(page: Any, name: str, *, dark_colours: bool = False) -> None:
+def look_at(page: Any, name: str, *, dark_colours: bool = False, once: bool = False) -> None:
     """Pictures of a page, wide and narrow, light and dark, for people to look at; nothing stands in their way.
 
-    Dark colours come from the same names on all pages: one that has them all is looked at for contrast.
+    Dark colours come from the same names on all pages: one that has them all is looked at for contrast. `once` is for
+    a page that is made of the same parts as another.
     """
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     in_dark = ("color-contrast",) if dark_colours else None
-    for scheme, width, rules in (("light", 1440, ()), ("dark", 1440, in_dark), ("light", 420, None)):
+    ways = (("light", 1440, ()), ("dark", 1440, in_dark), ("light", 420, None))
+    for scheme, width, rules in ways[:1] if once else ways:
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 900})
         page.screenshot(path=SCREENSHOTS / f"{name}-{scheme}-{width}.png")

@@ -182,7 +182,7 @@ def test_from_pairs_to_an_accepted_rule(page: Any, server: Server) -> None:
     page.click("text=Accept as rules…")
     page.wait_for_selector(".patch .plus")
     assert "x-migration-" in page.inner_text(".patch")
-    look_at(page, "payload-accept")
+    look_at(page, "payload-accept", once=True)
     assert "x-migration" not in (server.folder / "rules.yaml").read_text()
     page.click("text=Write and run again")
     page.wait_for_url("**/payloads/batch**")
@@ -280,7 +280,7 @@ def test_a_changeset_is_dropped_read_inverted_and_tried(page: Any, server: Serve
         page.wait_for_timeout(20)
     assert page.input_value("input[name=path]") == ".driftline/uploads/changes.bin"
     page.fill("input[name=database]", "before.db")
-    look_at(page, "changesets")
+    look_at(page, "changesets", once=True)
     page.click("button.primary")
     page.wait_for_selector("td.cell ins")
     assert page.locator(".kinds b").all_inner_texts() == ["+ 1", "~ 1", "− 1"]
@@ -298,7 +298,7 @@ def test_a_changeset_is_dropped_read_inverted_and_tried(page: Any, server: Serve
     page.wait_for_selector(".card")
     assert "NOTFOUND" in page.inner_text(".cards")
     assert "DATA" in page.inner_text(".cards")
-    look_at(page, "changeset-apply")
+    look_at(page, "changeset-apply", once=True)
     connection = apsw.Connection(str(server.folder / "after.db"))
     assert connection.execute("SELECT name FROM users ORDER BY id").fetchall() == [("Anna",), ("Cy",)]
     connection.close()
@@ -343,7 +343,7 @@ def test_a_lake_is_travelled_and_a_row_tells_its_history(page: Any, server: Serv
     shown = page.inner_text(".cards")
     assert "soy ✓ the last to set it" in " ".join(shown.split())
     assert "same clock, and bo comes after ann" in shown
-    look_at(page, "lake-row")
+    look_at(page, "lake-row", once=True)
     page.click("text=Verify")
     page.click("button.primary")
     page.wait_for_selector("text=Proved: the state is the replay of its deltas")
@@ -389,4 +389,4 @@ def test_a_server_shows_what_it_serves_and_its_api_can_be_tried(page: Any) -> No
         page.click("form.try button >> nth=0")
         page.wait_for_selector(".outcome >> text=/200 in/")
         assert '"is_match"' in page.inner_text(".answer >> nth=0")
-        look_at(page, "server-api")
+        look_at(page, "server-api", once=True)

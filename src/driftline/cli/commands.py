@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pipeline": ("driftline.cli.pipeline:pipeline", "Run a declared pipeline from snapshots to lake and changesets."),
     "check": ("driftline.cli.check:check", "Check many pairs of tables at once, by a file of pairs."),
     "git": ("driftline.cli.git:git", "Diff and merge databases and tables in Git."),
-    "ui": ("driftline.cli.ui:ui", "Look at diffs in a browser: compare, filter, search, download."),
+    "ui": ("driftline.cli.ui:ui", "Look in a browser: diffs, payloads, pipelines, lakes, changesets, code."),
     "doctor": ("driftline.cli.doctor:doctor", "Check this machine and say in words what is wrong."),
     "dev": ("driftline.cli.conformance:dev", "For those who build on driftline: run fixtures."),
 }

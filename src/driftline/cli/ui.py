@@ -18,7 +18,7 @@ Examples:
   driftline ui exports/ --port 9000
   driftline ui --host 0.0.0.0
 
-The console shows the tables and results below DIR and nothing outside it; results are kept in DIR/.driftline.
+The console shows tables, results, pipelines and lakes below DIR and nothing outside it; results are kept in DIR/.driftline.
 It listens on this machine only, unless --host names another address: then it asks for the token it prints.
 """
 
@@ -29,7 +29,7 @@ It listens on this machine only, unless --host names another address: then it as
 @click.option("--port", default=8790, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @click.option("--open/--no-open", "open_browser", default=False, help="Open the page in a browser.")
 def ui(folder: Path, host: str, port: int, open_browser: bool) -> None:
-    """Look at diffs in a browser: compare, filter, search, download."""
+    """Look in a browser: diffs, payloads, pipelines, lakes, changesets, code."""
     from driftline.serving.server import ServerOptions, listen, serve
 
     with listen(host, port) as free:  # which port 0 stands for, or that the port is taken
