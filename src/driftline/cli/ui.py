@@ -18,7 +18,8 @@ Examples:
   driftline ui exports/ --port 9000
   driftline ui --host 0.0.0.0
 
-The console shows tables, results, pipelines and lakes below DIR and nothing outside it; results are kept in DIR/.driftline.
+The console shows tables, results, pipelines and lakes below DIR and nothing outside it; what it makes is kept in
+DIR/.driftline.
 It listens on this machine only, unless --host names another address: then it asks for the token it prints.
 """
 
