@@ -60,6 +60,7 @@ async def push(url: str, tokens: list[str], clients: int, batches: int, size: in
     for number, connection in enumerate(connections):
         bodies = push_bodies(f"client-{number}", batches, size)
         requests.append([connection.request("POST", f"/sync/{GATEWAY}/push", body) for body in bodies])
+    for connection in connections:  # not before: a server does not wait long for a request's first byte
         await connection.open()
     seconds: list[float] = []
 
