@@ -28,7 +28,8 @@ class JsonLines(logging.Formatter):
 class Words(logging.Formatter):
     """The same for a terminal: the time of day, the event, and its fields.
 
-    >>> record = logging.makeLogRecord({"msg": "listening", "created": 0, "fields": {"port": 8787}})
+    >>> told = {"msg": "listening", "levelno": logging.INFO, "created": 0, "fields": {"port": 8787}}
+    >>> record = logging.makeLogRecord(told)
     >>> Words().format(record).partition("  ")[2]
     'listening  port=8787'
     """
