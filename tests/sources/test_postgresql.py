@@ -129,7 +129,7 @@ def test_both_engines_write_the_same_bytes(address: str, tmp_path: Path) -> None
 
 
 def test_an_exported_csv_file_is_the_table_that_it_came_from(address: str, tmp_path: Path) -> None:
-    """Dates, times and truth values are read as what the column holds, however PostgreSQL writes them (tables §4.4)."""
+    """Dates, times and truth values are read as what the column holds, however PostgreSQL writes them (tables §4.6)."""
     run(
         address,
         "CREATE TABLE typed (id int PRIMARY KEY, n numeric(9,3), f float8, ok boolean, d date, local timestamp, "

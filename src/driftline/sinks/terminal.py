@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, TextIO, cast
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -139,19 +139,21 @@ def _cells(seen: _Seen) -> Table | None:
     return table
 
 
-def _rows(seen: _Seen, width: int) -> Table | None:
+def _rows(seen: _Seen, width: int) -> Group | None:
     """The first removed and added rows, as many columns as fit."""
     events = [*seen.first["removed"], *seen.first["added"]]
     if not events:
         return None
     key = seen.key or (["row"] if "row_index" in events[0] else [])
-    names = _fitting([name for name in seen.columns if name not in key], key, events, width)
+    others = [name for name in seen.columns if name not in key]
+    names = _fitting(others, key, events, width)
     table = _plain_table(*key, *names)
     for event in events:
         style = _STYLE[event["type"]]
         cells = [_cell(event["row"].get(name), style) for name in names]
         table.add_row(Text(_SIGN[event["type"]], style), *(_tinted(part, style) for part in _place(event, key)), *cells)
-    return table
+    left_out = len(others) - len(names)
+    return Group(table, *([Text(f"   … and {left_out:,} more columns", "dim")] if left_out else []))
 
 
 def _fitting(names: list[str], key: Sequence[str], events: list[Event], width: int) -> list[str]:
