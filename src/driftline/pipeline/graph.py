@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 
 from driftline.errors import PipelineError
 from driftline.pipeline.declaration import Pipeline
-from driftline.pipeline.index_stages import index_stages
-from driftline.pipeline.payload_stages import payload_stages
 from driftline.pipeline.stages import Stage
 from driftline.pipeline.table_stages import table_stages
 from driftline.storage.object_path import Place
@@ -18,13 +16,18 @@ def _tables(pipeline: Pipeline, state: Place) -> Iterator[Stage]:
         yield from table_stages(pipeline, state, flow)
 
 
+# What nothing is declared for is not imported: half of the time of a run that has nothing to do.
 def _payloads(pipeline: Pipeline, state: Place) -> Iterator[Stage]:
     for flow in pipeline.payloads:
+        from driftline.pipeline.payload_stages import payload_stages
+
         yield from payload_stages(pipeline, flow)
 
 
 def _indexes(pipeline: Pipeline, state: Place) -> Iterator[Stage]:
     for flow in pipeline.indexes:
+        from driftline.pipeline.index_stages import index_stages
+
         yield from index_stages(pipeline, flow)
 
 

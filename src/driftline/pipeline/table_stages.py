@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from driftline.pipeline.change_stages import change_stages
 from driftline.pipeline.changeset_stages import changeset_stages
-from driftline.pipeline.check_stages import check_stages
 from driftline.pipeline.declaration import Pipeline, TableFlow
 from driftline.pipeline.diff_stages import diff_stages
 from driftline.pipeline.lake_stages import compact_stages, state_stages
@@ -16,12 +14,22 @@ from driftline.pipeline.stages import Stage
 from driftline.pipeline.table_plan import TablePlan
 from driftline.storage.object_path import Place
 
+
+def _of_changes(plan: TablePlan) -> Iterator[Stage]:
+    """Imported only for a table that follows change events: what reads them takes long to import."""
+    if plan.flow.changes is not None:
+        from driftline.pipeline.change_stages import change_stages
+        from driftline.pipeline.check_stages import check_stages
+
+        yield from change_stages(plan)
+        yield from check_stages(plan)
+
+
 # The stages of a table, in the order in which the data goes.
 STAGES_OF_A_TABLE: tuple[Callable[[TablePlan], Iterator[Stage]], ...] = (
     diff_stages,
     load_stages,
-    change_stages,
-    check_stages,
+    _of_changes,
     compact_stages,
     state_stages,
     changeset_stages,
