@@ -79,7 +79,7 @@ def patchset(work: Work) -> None:
             str(work.events),
             out,
             "patchset",
-            folder=str(workspace.folder),
+            folder=Path(workspace.folder),
             table=work.table,
             types=dict.fromkeys(header, "TEXT"),
         )
