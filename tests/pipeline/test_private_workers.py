@@ -7,6 +7,7 @@ killed half-way, and the store fails at random: the bytes after the rerun are th
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -52,12 +53,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def stored(data: Path, client: Any, prefix: str, folder: Path) -> Path:
     """The same pipeline with everything in the store; the file is all that lies on the driver's disk."""
-    for path in [*(data / "data").iterdir(), *(data / "api").iterdir()]:
+    made = {"out", "lake"}
+    folders = [path for path in data.iterdir() if path.is_dir() and path.name not in made and path.name[0] != "."]
+    for path in [path for folder in folders for path in folder.rglob("*") if path.is_file()]:
         client.put_object(Bucket="data", Key=f"{prefix}/{path.relative_to(data)}", Body=path.read_bytes())
     root = f"s3://data/{prefix}"
-    text = (RETAIL / "retail.toml").read_text().replace('"lake"', f'"{root}/lake"')
-    for name in ("data/", "out/", "api/"):
-        text = text.replace(f'"{name}', f'"{root}/{name}')
+    text = (RETAIL / "retail.toml").read_text()
+    for name in (*(folder.name for folder in folders), *made):
+        text = re.sub(f'"{name}(?=[/"])', f'"{root}/{name}', text)
     text = text.replace('name = "retail"', f'name = "retail"\nstate = "{root}/state"')
     file = folder / f"{prefix}.toml"
     file.write_text(text)
