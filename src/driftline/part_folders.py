@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -241,6 +240,8 @@ def local_files(folder: str) -> Iterator[tuple[str, Callable[[str], str]]]:
     if not isinstance(place, ObjectPath):
         yield folder, str
         return
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="driftline-") as local:
 
         def publish(path: str) -> str:

@@ -6,7 +6,6 @@ Catalogs are those that pyiceberg knows: its configuration file, or variables su
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +19,8 @@ from driftline.sources.port import FileFingerprint, Opening, SplitSide
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import pyarrow as pa
 
 
