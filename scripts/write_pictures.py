@@ -94,7 +94,7 @@ def review(scratch: Path) -> Path:
     story = (ROOT / "docs" / "stories" / "code-review.md").read_text(encoding="utf-8")
     setup = re.findall(r"^\$ (.*)$", story.split("## 2.")[0], re.MULTILINE)
     page = scratch / "review.html"
-    make = f'"{sys.executable}" -m driftline index diff git:main git:change --repo shop --format html > {page}'
+    make = f'"{sys.executable}" -m driftline index diff git:main git:change --repo shop -o {page}'
     for command in [*setup, make]:
         subprocess.run(command, shell=True, cwd=scratch, check=True)
     return page

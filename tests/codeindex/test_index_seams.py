@@ -182,6 +182,23 @@ def test_every_format_with_many_roots(tmp_path: Path, capfd: Any) -> None:
     assert "none: error[NOT_FOUND]" in captured.err
 
 
+def test_an_output_file_is_whole_and_its_ending_chooses_the_format(tmp_path: Path, capfd: Any) -> None:
+    cache = make_cache(tmp_path / "cache")
+    words = ["index", "diff", "build:b1", "latest", "--cache-root", str(cache)]
+    assert run(cli, [*words, "--format", "jsonl"]) == 0
+    expected = capfd.readouterr().out
+    assert run(cli, [*words, "-o", str(tmp_path / "events.jsonl")]) == 0
+    assert (tmp_path / "events.jsonl").read_text() == expected
+    assert run(cli, [*words, "-o", str(tmp_path / "diff.json"), "--exit-code"]) == 1
+    assert json.loads((tmp_path / "diff.json").read_text())["ok"] is True
+    assert capfd.readouterr().out == ""
+    assert run(cli, ["index", "diff", "build:none", *words[3:], "-o", str(tmp_path / "none.json")]) == 2
+    assert json.loads(capfd.readouterr().out)["code"] == "NOT_FOUND"
+    assert run(cli, ["index", "list", "--cache-root", str(cache), "-o", str(tmp_path / "list.html")]) == 2
+    assert "its ending tells no format of this command" in capfd.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"cache", "events.jsonl", "diff.json"}
+
+
 def test_repositories_are_told_apart() -> None:
     roots = ["/x/a/cache", "/x/b/cache", "/y/other", None, "/x/b/cache"]
     jobs = name_repositories([DiffJob.of("latest", "latest", root) for root in roots])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from functools import wraps
 from itertools import pairwise
 from pathlib import Path
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.errors import DriftlineError, IndexRefError
+from driftline.errors import DriftlineError, IndexRefError, OptionError
 
 if TYPE_CHECKING:
     from driftline.codeindex import IndexDiff, Registry
 
 FORMATS = ("text", "json", "jsonl", "markdown")
 CACHE_ROOT_VARIABLE = "DRIFTLINE_CACHE_ROOT"
+_ENDINGS = {".json": "json", ".jsonl": "jsonl", ".md": "markdown", ".html": "html"}
 
 # Flags that scripts also write with a value, `--persist false`.
 _SWITCHES = {f"--{name}": f"--no-{name}" for name in ("persist", "include-relations", "detect-renames")}
@@ -66,9 +68,11 @@ def _as_flags(words: list[str]) -> Iterator[str]:
 
 
 def output_options(formats: Iterable[str] = FORMATS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add `--format`, `--json` and `--compact`."""
+    """Add `--format`, `--json`, `--compact` and `-o`."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        to_file = "Write to FILE (whole or not at all); its ending chooses the format."
+        command = click.option("-o", "--output", type=click.Path(), metavar="FILE", help=to_file)(command)
         command = click.option("--compact", is_flag=True, help="JSON and JSONL without white space.")(command)
         command = click.option("--json", "as_json", is_flag=True, help="The same as --format json.")(command)
         choice = click.Choice(list(formats))
@@ -89,13 +93,13 @@ def repo_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def answers(command: Callable[..., int]) -> Callable[..., int]:
-    """Settle the format; with JSON an error is said on stdout too, as `{"ok": false, …}`."""
+    """Settle the format and where it goes; with JSON an error is said on stdout too, as `{"ok": false, …}`."""
 
     @wraps(command)
-    def run(*, format_name: str | None, as_json: bool, compact: bool, **options: Any) -> int:
-        wanted = format_name or ("json" if as_json else "text")
+    def run(*, format_name: str | None, as_json: bool, compact: bool, output: str | None, **options: Any) -> int:
+        wanted = format_name or ("json" if as_json else _format_of(output))
         try:
-            with without_paths():
+            with without_paths(), _stdout_in(output):
                 return command(format_name=wanted, compact=compact, **options)
         except DriftlineError as error:
             if wanted == "json":
@@ -103,6 +107,34 @@ def answers(command: Callable[..., int]) -> Callable[..., int]:
             raise
 
     return run
+
+
+def _format_of(output: str | None) -> str:
+    """The format that the ending of an output means."""
+    if output is None:
+        return "text"
+    choice = next(option for option in click.get_current_context().command.params if option.name == "format_name").type
+    offered = choice.choices if isinstance(choice, click.Choice) else ()
+    known = {ending: name for ending, name in _ENDINGS.items() if name in offered}
+    ending = Path(output).suffix.lower()
+    if ending not in known:
+        raise OptionError(f"{output}: its ending tells no format of this command: use {', '.join(known)}, or --format")
+    return known[ending]
+
+
+@contextmanager
+def _stdout_in(output: str | None) -> Iterator[None]:
+    """Let what is printed go into a file."""
+    from driftline.files import open_output
+
+    if output is None:
+        yield
+        return
+    with open_output(output) as out:
+        text = io.TextIOWrapper(out, encoding="utf-8", write_through=True)
+        with redirect_stdout(text):
+            yield
+        text.detach()
 
 
 @contextmanager

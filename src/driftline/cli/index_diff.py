@@ -42,7 +42,7 @@ Exit codes: 0 done, 2 error; with --exit-code, 1 when there are differences.
 """
 _COMPUTE_EPILOG = """\b
 Examples:
-  driftline index diff git:v1.0 git:v2.0 --repo ../project --format html > review.html
+  driftline index diff git:v1.0 git:v2.0 --repo ../project -o review.html
   driftline index diff build:b1 latest --cache-root .cache/myrepo --format json
   driftline index diff --from path:old --to path:new --modes code,prose --format jsonl --compact
   driftline index diff snap:snap-1 latest --cache-root .cache/a --cache-root .cache/b --exit-code
