@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from driftline import engines
 from driftline.errors import Cancelled, DriftlineError
 from driftline.progress import Progress, Tracker
 from driftline.spark import table_diff
@@ -149,7 +150,7 @@ def test_progress_is_told_and_cancelling_ends_the_job(spark, tmp_path: Path) -> 
 def test_nothing_is_left_behind(spark, tmp_path: Path, monkeypatch) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
-    monkeypatch.setenv(table_diff.SHARED_FOLDER_VARIABLE, str(shared))
+    monkeypatch.setenv(engines.SHARED_FOLDER_VARIABLE, str(shared))
     a, b = _two_tables(tmp_path, False)
     job = DiffJob(a, b, check_options(key_columns=["id"]))
     assert _run(job, SMALL) == _run(job, engine="local")

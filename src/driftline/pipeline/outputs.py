@@ -39,7 +39,7 @@ class Outputs:
         token = f"{os.getpid()}-{secrets.token_hex(4)}"
         # A folder of its own: whatever an engine puts beside its output goes with it.
         self._temporary = {
-            role: _temporary_folder(pipeline, place, token) / place.name
+            role: _temporary_folder(pipeline, place, f"{token}-{role}") / place.name
             for role, place in self._places.items()
             if role not in self._folders
         }
