@@ -47,7 +47,11 @@ def test_from_snapshots_to_any_moment(workplace: Path, capfdbinary: pytest.Captu
     assert lake("changes", "-t", "users", "--from", "2005") == 0
     assert lake("log", "-t", "users") == 0
     assert lake("history", "-t", "users", "--row", "1", "--json") == 0
-    told = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines() if b'"won"' in line]
+    as_before = capfdbinary.readouterr().out.splitlines()
+    assert lake("history", "-t", "users", "--row", "1", "--format", "json") == 0
+    now = capfdbinary.readouterr().out.splitlines()
+    assert as_before[-2:] == now
+    told = [json.loads(line) for line in now if b'"won"' in line]
     assert [entry["won"] for entry in told] == [["id", "city"], ["name"]]
 
 

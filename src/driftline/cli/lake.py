@@ -86,6 +86,21 @@ def output_options(formats: Sequence[str], what: str) -> Callable[[Callable[...,
     return add
 
 
+def text_or_json(json_means: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`--format text|json`; the design's `--json` stays as another name for the second."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option("--format", "format_name", type=click.Choice(["text", "json"]), help=f"json: {json_means}")
+        @click.option("--json", "as_json", is_flag=True, hidden=True)
+        @wraps(command)
+        def settled(*, format_name: str | None, as_json: bool, **options: Any) -> Any:
+            return command(format_name=format_name or ("json" if as_json else "text"), **options)
+
+        return settled
+
+    return add
+
+
 @dataclass(frozen=True, slots=True)
 class Folds:
     """A lake and where the folds of its tables run."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from driftline.cli.lake import Folds, fold_options, lake_option, open_lake, output_options, table_option
+from driftline.cli.lake import Folds, fold_options, lake_option, open_lake, output_options, table_option, text_or_json
 from driftline.cli.lake_views import on_terminal, proof_words, show_history, show_log, show_tables, tell
 from driftline.cli.outcome import DIFFERENT, SAME
 from driftline.files import open_output, standard_output
@@ -111,23 +111,23 @@ def verify(table: str, oracle: bool, folds: Folds) -> int:
     epilog="""\b
 Examples:
   driftline lake log --table users
-  driftline lake log --table users --json
+  driftline lake log --table users --format json
 """
 )
 @table_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per commit.")
+@text_or_json("one JSON object per commit.")
 @lake_option
-def log(table: str, as_json: bool, location: str) -> int:
+def log(table: str, format_name: str, location: str) -> int:
     """List the commits of a table: flushes, compactions, schema changes, retention."""
     from driftline.lake import lake_log
     from driftline.lake.timestamps import timestamp_text
 
     entries = lake_log(open_lake(location), table)
-    if on_terminal() and not as_json:
+    if on_terminal() and format_name == "text":
         show_log(entries)
         return SAME
     for entry in entries:
-        if as_json:
+        if format_name == "json":
             click.echo(json.dumps(entry.to_dict()))
             continue
         words = [f"{entry.part}@{entry.version}", entry.operation]
@@ -147,24 +147,24 @@ def log(table: str, as_json: bool, location: str) -> int:
     epilog="""\b
 Examples:
   driftline lake history --table users --row 42
-  driftline lake history --table users --row 42 --json
+  driftline lake history --table users --row 42 --format json
 """
 )
 @table_option
 @click.option("--row", "row_id", required=True, metavar="ID", help="The row id.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per delta.")
+@text_or_json("one JSON object per delta.")
 @lake_option
-def history(table: str, row_id: str, as_json: bool, location: str) -> int:
+def history(table: str, row_id: str, format_name: str, location: str) -> int:
     """List every delta of a row in the order of replay, and the columns that each one won."""
     from driftline.lake import row_history
     from driftline.lake.timestamps import timestamp_text
 
     entries = row_history(open_lake(location), table, row_id)
-    if on_terminal() and not as_json:
+    if on_terminal() and format_name == "text":
         show_history(entries)
         return SAME
     for entry in entries:
-        if as_json:
+        if format_name == "json":
             click.echo(json.dumps(entry.to_dict(), ensure_ascii=False))
             continue
         delta = entry.delta
@@ -186,14 +186,7 @@ The current rows of a table are a plain Delta table for every reader, up to what
 SELECT * FROM delta_scan('lake/tables/users/state'). `lake compact`, or a gateway by itself, brings it up to date.
 """
 )
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the list is written.",
-)
+@text_or_json("one JSON object per table.")
 @lake_option
 def tables(format_name: str, location: str) -> int:
     """List the tables of a lake and how far their state is."""
