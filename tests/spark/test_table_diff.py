@@ -138,7 +138,8 @@ def test_progress_is_told_and_cancelling_ends_the_job(spark, tmp_path: Path) -> 
     phases: list[str] = []
     job = DiffJob(a, b, check_options(), tracker=Tracker(lambda report: phases.append(report.phase)))
     _run(job, SMALL)
-    assert list(dict.fromkeys(phases)) == ["plan", "count", "diff", "write"]
+    # Splits are guessed, so nothing is read to plan them; only a wrong guess is laid out by a job of its own.
+    assert list(dict.fromkeys(phases)) == ["count", "diff", "write"]
 
     tracker = Tracker(lambda report: report.phase == "diff" and tracker.cancel())
     with pytest.raises(Cancelled):
