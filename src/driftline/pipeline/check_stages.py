@@ -25,7 +25,7 @@ def check_stages(plan: TablePlan) -> Iterator[Stage]:
         yield Stage(
             plan.name(snapshot.label, "check"),
             partial(_check, plan, snapshot),
-            sources=(snapshot.path,),
+            sources=(snapshot.source,),
             outputs={"events": plan.state / "events" / plan.flow.name / f"check-{snapshot.label}.jsonl"},
             options={"rules": plan.flow.rules(), "table": snapshot.table},
             gate=_NONE if changes.on_difference == "fail" else (),

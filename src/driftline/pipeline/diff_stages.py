@@ -42,7 +42,7 @@ def diff_stages(plan: TablePlan) -> Iterator[Stage]:
         yield Stage(
             plan.name(after.label, "diff"),
             partial(_diff, plan, before, after),
-            sources=(before.path, after.path),
+            sources=(before.source, after.source),
             outputs=outputs,
             options={
                 "rules": flow.rules(),

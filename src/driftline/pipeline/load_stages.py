@@ -36,7 +36,7 @@ def load_stages(plan: TablePlan) -> Iterator[Stage]:
             name,
             partial(_load, _Load(plan, before, snapshot, is_last)),
             needs=needs,
-            sources=(snapshot.path,) if before is None else (before.path, snapshot.path),
+            sources=(snapshot.source,) if before is None else (before.source, snapshot.source),
             options={
                 "lake": plan.lake_options(),
                 "columns": dict(plan.flow.columns),
@@ -85,7 +85,7 @@ def _load(load: _Load, context: StageContext) -> Outcome:
         ledger = read_ledger(job.lake, job.table)
         refuse_others(job, ledger)
         window, notes = _put_in_or_refresh(load, job, ledger, events, context)
-        later = settle(job, context.fingerprint_of(load.snapshot.path), events) if load.is_last else None
+        later = settle(job, context.fingerprint_of(load.snapshot.source), events) if load.is_last else None
     deltas = (window.deltas if window != ledger.find(window.label) else 0) + (later.deltas if later else 0)
     newest = later or window
     facts = {"label": newest.label, "content": newest.content, "last": load.is_last, "table": plan.flow.name}
@@ -108,8 +108,8 @@ def _put_in_or_refresh(
 
 
 def _put_in(load: _Load, job: LoadJob, ledger: Ledger, events: _Events, context: StageContext) -> Window:
-    fingerprint = context.fingerprint_of(load.snapshot.path)
-    before = context.fingerprint_of(load.before.path) if load.before else None
+    fingerprint = context.fingerprint_of(load.snapshot.source)
+    before = context.fingerprint_of(load.before.source) if load.before else None
     if load.plan.flow.snapshots is not None:
         before = before if load.has_same_shape else None
         wanted = WantedSnapshot(load.snapshot.label, fingerprint, partial(_start, load.snapshot), before)

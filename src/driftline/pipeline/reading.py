@@ -27,7 +27,7 @@ from driftline.pipeline.declaration import (
 )
 from driftline.pipeline.sections import Document, Section
 from driftline.pipeline.shapes import MISSING_COLUMN, NEW_COLUMN, TYPE_CHANGE, SchemaPolicy
-from driftline.pipeline.snapshots import LABEL_MARKS, PLACEHOLDERS
+from driftline.pipeline.snapshots import LABEL_MARKS, PLACEHOLDERS, VERSIONS
 from driftline.pipeline.toml_lines import key_lines, parse_toml
 from driftline.storage.objects import is_url
 from driftline.tables.memory import memory_limit
@@ -238,6 +238,10 @@ def _check_sources(flow: TableFlow, section: Section) -> None:
         section.fail(
             f"'snapshots' needs one of {', '.join(LABEL_MARKS)} where the versions differ, as in data/x-{{date}}.csv",
             "snapshots",
+        )
+    if flow.snapshots is not None and VERSIONS in flow.snapshots and not flow.snapshots.endswith(VERSIONS):
+        section.fail(
+            f"{VERSIONS} stands at the end, behind a Delta table, as in warehouse/orders{VERSIONS}", "snapshots"
         )
 
 

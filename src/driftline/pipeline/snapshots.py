@@ -1,4 +1,4 @@
-"""Snapshots of a table: found by a path pattern with `{date}` or `{n}`, or named one by one.
+"""Snapshots of a table: a path pattern with `{date}` or `{n}`, the versions of a Delta table, or two that are named.
 
 >>> fill("out/{table}-{to}.jsonl", table="orders", before="2026-03-01", after="2026-03-02")
 'out/orders-2026-03-02.jsonl'
@@ -21,26 +21,39 @@ from driftline.storage.object_path import ObjectPath, Place, place_at
 from driftline.storage.objects import entries_below, is_url, list_below
 from driftline.thresholds import AGE
 
-LABEL_MARKS = ("{date}", "{n}")
+VERSIONS = "@*"  # behind a Delta table: all versions that its log still has
+LABEL_MARKS = ("{date}", "{n}", VERSIONS)
 PLACEHOLDERS = ("{to}", "{from}")
 
 _DATE = r"(\d{4}-\d{2}-\d{2}|\d{8})"
 _NUMBER = r"(\d+)"
+_COMMIT = re.compile(r"(\d{20})\.json")
 _TABLE_MARK = "::"
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One version of a table: what it is called and where it lies; `table` is set for a table of a SQLite file."""
+    """One version of a table: what it is called and where it lies.
+
+    `table` is set for a table of a SQLite file, `commit` for a version of a Delta table: the file of its log.
+    """
 
     label: str
     path: Place
     table: str | None = None
     is_folder: bool = False  # in a store: all objects below the name
+    commit: Place | None = None
+
+    @property
+    def source(self) -> Place:
+        """What tells whether it still is what it was: its files, or the commit that made a version."""
+        return self.path if self.commit is None else self.commit
 
     @property
     def given(self) -> str:
         """What the table diff is told to read."""
+        if self.commit is not None:
+            return f"delta:{self.path}@{self.label}"
         if self.is_folder:
             return f"{self.path}/"
         return f"{self.path}{_TABLE_MARK}{self.table}" if self.table else str(self.path)
@@ -97,9 +110,10 @@ def age_of(snapshot: Snapshot, now: float | None = None) -> dict[str, int]:
 
 def _newest(snapshot: Snapshot) -> float:
     """When the newest file of a snapshot was written."""
-    path = snapshot.path
+    path = snapshot.source
     if isinstance(path, ObjectPath):
-        return max((written.timestamp() for _, written in entries_below(snapshot.given)), default=0.0)
+        below = snapshot.given if snapshot.commit is None else str(path)
+        return max((written.timestamp() for _, written in entries_below(below)), default=0.0)
     files = [path, *path.rglob("*")] if path.is_dir() else [path]
     return max(file.stat().st_mtime for file in files)
 
@@ -114,6 +128,8 @@ def parse_day(text: str) -> date | None:
 
 
 def _matching(pipeline: Pipeline, pattern: str) -> list[Snapshot]:
+    if pattern.endswith(VERSIONS):
+        return _versions(pipeline, pattern.removesuffix(VERSIONS).removeprefix("delta:"))
     mark = next(mark for mark in LABEL_MARKS if mark in pattern)
     location, _, table = pattern.partition(_TABLE_MARK)
     place = location if is_url(location) else str(pipeline.place(location))
@@ -126,6 +142,15 @@ def _matching(pipeline: Pipeline, pattern: str) -> list[Snapshot]:
             is_folder = is_url(path) and path.endswith("/")
             found.append(Snapshot(_label(match.group(1), mark), place_at(path), table or None, is_folder))
     return found
+
+
+def _versions(pipeline: Pipeline, location: str) -> list[Snapshot]:
+    """The versions of a Delta table whose commits its log still has: a commit never changes, so it stands for them."""
+    table = pipeline.place(location.rstrip("/"))
+    log = table / "_delta_log"
+    commits = log.below() if isinstance(log, ObjectPath) else log.glob("*.json")
+    found = [(commit, _COMMIT.fullmatch(commit.name)) for commit in commits]
+    return [Snapshot(str(int(match[1])), table, commit=commit) for commit, match in found if match]
 
 
 def _names(location: str, start: str, end: str) -> set[str]:
