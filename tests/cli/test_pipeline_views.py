@@ -7,6 +7,7 @@ import pytest
 from driftline.cli import pipeline_views
 from driftline.cli.pipeline_views import StageBoard, stage_board
 from driftline.pipeline import StageRun
+from driftline.pipeline.report import counts_text
 from driftline.progress import Progress
 
 
@@ -52,4 +53,4 @@ def test_a_run_that_is_over_at_once_draws_nothing(capsys) -> None:
     ],
 )
 def test_counts_as_people_say_them(counts: dict[str, int], words: str) -> None:
-    assert pipeline_views.counts_text(counts) == words
+    assert counts_text(counts) == words

@@ -19,7 +19,8 @@ from pipeline.shop import (
 )
 from spark.test_table_diff_cluster import connect_server
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+# The suite goes through Spark Connect once, in spark/test_table_diff_cluster; starting its server is most of the time.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.faults]
 
 CUSTOMERS = PIPELINE.partition("[tables.orders]")[0]
 DELIVERED = CUSTOMERS.replace("compact = true\n", 'compact = true\npatchset = "out/{table}-{to}.patchset"\n')

@@ -23,9 +23,13 @@ def result(tmp_path: Path) -> dl.tables.api.TableDiff:
 
 
 def written(result: dl.tables.api.TableDiff, name: str, **settings: object) -> str:
+    return written_bytes(result, name, **settings).decode()
+
+
+def written_bytes(result: dl.tables.api.TableDiff, name: str, **settings: object) -> bytes:
     out = io.BytesIO()
     write_events(result.lines(), out, name, **settings)
-    return out.getvalue().decode()
+    return out.getvalue()
 
 
 def test_json_is_one_array(result: dl.tables.api.TableDiff) -> None:
@@ -79,7 +83,7 @@ def test_every_format_takes_a_diff_without_differences(tmp_path: Path, name: str
     (tmp_path / "a.csv").write_text("v\n")
     same = dl.diff(tmp_path / "a.csv", tmp_path / "a.csv")
     if FORMATS[name].startswith("driftline.sinks."):
-        assert written(same, name)
+        assert written_bytes(same, name)
 
 
 def test_an_unknown_format_is_named(result: dl.tables.api.TableDiff) -> None:

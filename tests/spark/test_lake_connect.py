@@ -17,7 +17,8 @@ from lake_damage import delta_files, truncate
 from lake_support import SCHEMA, delta, load_lake
 from spark_support import SOURCE, connect_server
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+# The suite goes through Spark Connect once, in test_table_diff_cluster; starting its server is most of the time.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.faults]
 
 
 def lake_command(root: Path, *words: str) -> tuple[int, str, str]:

@@ -123,12 +123,22 @@ def run_alone(folder: Path, *arguments: str) -> None:
 
 
 @pytest.mark.spark
-def test_spark_writes_the_same(sides: Path) -> None:
-    """Tasks write where the output lies; what they need in between lies on a disk or in the store itself."""
-    expected = (sides / "events.jsonl").read_bytes()
+def test_spark_writes_the_same(sides: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks write where the output lies, and what they need in between into the store itself."""
+    monkeypatch.setenv("DRIFTLINE_SHARED_DIR", "s3://data/scratch")
     given = (str(sides / "a.csv"), str(sides / "b.csv"), "--engine", "spark")
     run_alone(sides, *given, "-o", "s3://data/spark/parts/")
-    assert b"".join(read_pieces(ObjectPath("s3://data/spark/parts/"))) == expected
+    assert b"".join(read_pieces(ObjectPath("s3://data/spark/parts/"))) == (sides / "events.jsonl").read_bytes()
+    assert not ObjectPath("s3://data/scratch").below(), "what was in between is gone"
+
+
+@pytest.mark.spark
+@pytest.mark.faults  # three more processes with a session each
+def test_spark_writes_the_same_with_other_outputs_and_scratch(sides: Path) -> None:
+    expected = (sides / "events.jsonl").read_bytes()
+    given = (str(sides / "a.csv"), str(sides / "b.csv"), "--engine", "spark")
+    run_alone(sides, *given, "-o", "s3://data/spark/from-disk/")
+    assert b"".join(read_pieces(ObjectPath("s3://data/spark/from-disk/"))) == expected
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRIFTLINE_SHARED_DIR", "s3://data/scratch")
         run_alone(sides, *given, "--format", "parquet", "-o", "s3://data/spark/table/")

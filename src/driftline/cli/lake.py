@@ -91,7 +91,7 @@ def text_or_json(json_means: str) -> Callable[[Callable[..., Any]], Callable[...
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         @click.option("--format", "format_name", type=click.Choice(["text", "json"]), help=f"json: {json_means}")
-        @click.option("--json", "as_json", is_flag=True, hidden=True)
+        @click.option("--json", "as_json", is_flag=True, hidden=True, help="The same as --format json.")
         @wraps(command)
         def settled(*, format_name: str | None, as_json: bool, **options: Any) -> Any:
             return command(format_name=format_name or ("json" if as_json else "text"), **options)

@@ -13,13 +13,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from driftline.canonical import canonical_json, utf16_sort_key
-from driftline.changesets import Changeset, Table
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import OptionError
 from driftline.files import explain_io_errors
@@ -34,6 +33,9 @@ from driftline.lake.planning import FoldPlan, plan_fold
 from driftline.lake.registry import required
 from driftline.lake.rows import decode_deltas, decode_state
 from driftline.progress import Tracker
+
+if TYPE_CHECKING:
+    from driftline.changesets import Changeset, Table
 
 KINDS = ("events", "deltas")
 CHANGESET = "changeset"
@@ -241,6 +243,8 @@ def write_changes(
 
 def changeset_of_events(schema: TableSchema, events: Iterable[Mapping[str, Any]]) -> Changeset:
     """Data events of a window as a changeset: the row id is the key unless the schema names key columns."""
+    from driftline.changesets import Changeset  # of the extra sqlite, which a lake does without
+
     table = sqlite_table(schema)
     changeset = Changeset()
     for event in events:
@@ -255,6 +259,8 @@ def changeset_of_events(schema: TableSchema, events: Iterable[Mapping[str, Any]]
 
 def sqlite_table(schema: TableSchema) -> Table:
     """The SQLite table of a schema, as `materialize --format sqlite` makes it."""
+    from driftline.changesets import Table
+
     columns = [(column.name, SQL_TYPES[column.type]) for column in schema.columns]
     if schema.key:
         return Table(schema.table, columns, schema.key)
