@@ -25,7 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it runs, its loop is in the way of tests that run one of their own
 def browser() -> Iterator[Any]:
     api = pytest.importorskip("playwright.sync_api")
     if CHROMIUM is None:
