@@ -85,7 +85,7 @@ def test_a_listener_that_is_no_master_is_found_out(deaf_port: int, tmp_path: Pat
     code = f"""
 from driftline.spark.runtime import masters
 from driftline.spark.runtime.session import open_session
-masters._ANSWER_SECONDS = 1
+masters._REGISTRATION_SECONDS = 1
 with open_session("spark://127.0.0.1:{deaf_port}"):
     pass
 """

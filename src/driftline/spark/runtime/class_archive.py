@@ -22,6 +22,7 @@ SWITCH = "DRIFTLINE_CLASS_ARCHIVE"  # "off" keeps archives from being made or us
 
 _FEWEST_CLASSES = 8000  # a list that is shorter comes from a session that did no real work
 _DUMP_TIMEOUT_SECONDS = 300
+_KEPT = 3  # archives are large, and those of environments that are gone are of no use to anybody
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class ClassArchive:
         if switched_off():
             return []
         if self.path.is_file():
+            with contextlib.suppress(OSError):
+                os.utime(self.path)  # the least recently used ones go first
             return [f"-XX:SharedArchiveFile={self.path}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         return [f"-XX:DumpLoadedClassList={_scratch_list(scratch)}"]
 
@@ -104,12 +107,19 @@ def _build_alone(java: str, class_path: str, archive: ClassArchive) -> bool:
         if finished.returncode != 0 or not temporary.is_file():
             return False
         os.replace(temporary, archive.path)
+        _remove_old(archive.path.parent)
         return True
     except subprocess.TimeoutExpired:
         return False
     finally:
         temporary.unlink(missing_ok=True)
         archive.class_list.unlink(missing_ok=True)
+
+
+def _remove_old(folder: Path) -> None:
+    by_age = sorted(folder.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in by_age[_KEPT:]:
+        path.unlink(missing_ok=True)  # a JVM that has mapped it keeps it until it ends
 
 
 def _dump_command(java: str, class_path: str, class_list: Path, target: Path) -> list[str]:

@@ -61,6 +61,8 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 logger.client.name = org.apache.spark.deploy.client.StandaloneAppClient$ClientEndpoint
 logger.client.level = info
+logger.standalone.name = org.apache.spark.scheduler.cluster.StandaloneSchedulerBackend
+logger.standalone.level = info
 logger.scheduler.name = org.apache.spark.scheduler.TaskSchedulerImpl
 logger.scheduler.level = warn
 """

@@ -25,11 +25,12 @@ from driftline.spark.runtime.jvm import HADOOP_VARIABLES, Jvm
 
 LOCAL_MASTER = "local[*]"
 
-_ANSWER_SECONDS = 8  # for a connection; and again until a standalone master takes the application
+_ANSWER_SECONDS = 8  # for a connection
+_REGISTRATION_SECONDS = 30  # until a standalone master takes the application; a busy one may need many seconds
 _LOOK_SECONDS = 0.1
 _PORTS = {"sc": 15002, "spark": 7077, "https": 443, "http": 80}
 _YARN_PORT = 8032
-_REGISTERING = "Connecting to master"  # the words of Spark's standalone client
+_REGISTERING, _REGISTERED = "Connecting to master", "Connected to Spark cluster"  # words of Spark's standalone client
 _SERVED, _STARVING = "Executor added", "Initial job has not accepted any resources"
 
 Address = tuple[str, int]
@@ -98,9 +99,12 @@ def giving_up_on_silence(master: str, jvm: Jvm) -> Iterator[None]:
 def _await_registration(jvm: Jvm, over: threading.Event, gave_up: threading.Event) -> None:
     asked_at: float | None = None
     while not over.wait(_LOOK_SECONDS):
-        if asked_at is None and _REGISTERING in jvm.log_text():
+        said = jvm.log_text()
+        if _REGISTERED in said:
+            return
+        if asked_at is None and _REGISTERING in said:
             asked_at = time.monotonic()
-        if asked_at is not None and time.monotonic() - asked_at > _ANSWER_SECONDS:
+        if asked_at is not None and time.monotonic() - asked_at > _REGISTRATION_SECONDS:
             gave_up.set()
             jvm.process.kill()
             return
