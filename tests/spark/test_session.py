@@ -93,6 +93,16 @@ def test_runs_a_job_in_python_workers(spark) -> None:
     assert sorted(row.id for row in rows) == list(range(1, 11))
 
 
+def test_workers_of_this_machine_import_pyspark_with_its_bytecode(spark) -> None:
+    def where(_: object) -> list[str]:
+        import pyspark
+
+        return [pyspark.__file__]
+
+    (path,) = spark.sparkContext.parallelize([0], 1).mapPartitions(where).collect()
+    assert Path(path).is_file(), "not in a zip"
+
+
 def test_inner_session_is_the_outer_one_and_the_outer_goes_on(spark) -> None:
     with session.open_session("local[1]") as inner:
         assert inner is spark

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import driftline
 from driftline.engines import spark_settings
 from driftline.errors import Cancelled, EngineError, OptionError
-from driftline.spark.runtime.jvm import begin_jvm, end_running_jvm, running_jvm
+from driftline.spark.runtime.jvm import begin_jvm, end_running_jvm, running_jvm, spark_home
 from driftline.spark.runtime.masters import (
     check_master,
     chosen_master,
@@ -122,9 +122,12 @@ def begin_session(master: str | None = None) -> None:
 
 
 def _jvm_environment(target: str) -> dict[str, str]:
+    environment = dict(TASK_ENVIRONMENT)
     if is_local(target) or is_loopback(target):
-        return {**TASK_ENVIRONMENT, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": _python_path_with_driftline()}
-    return dict(TASK_ENVIRONMENT)
+        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": _python_path_with_driftline()}
+    if not is_local(target):
+        environment["SPARK_HOME"] = str(spark_home())
+    return environment
 
 
 def _classic(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
