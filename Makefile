@@ -6,7 +6,7 @@ PEERS_READY := benchmarks/.peers/.ready
 DOCS_READY := .docs/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-spark42 faults coverage bench bench-full references docs pictures release lock clean recipes
+.PHONY: help setup demo check test rewritten test-spark42 faults coverage bench bench-full references docs pictures release lock clean recipes
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,8 +27,14 @@ check: $(READY) ## lint, formatting, types, import direction, generated docs
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python scripts/write_cli_reference.py --check
 
-test: check ## all checks and all tests
-	@$(BIN)/pytest -q -n 3 --dist loadfile
+# Asserts are rewritten once, beside the checks, instead of once in each test process; short files come last, so that
+# no process is left alone with a long one.
+test: $(READY) ## all checks and all tests
+	@$(MAKE) --no-print-directory -j 2 check rewritten
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+
+rewritten: $(READY)
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q --collect-only >/dev/null || true # the run itself tells what cannot be collected
 
 test-spark42: $(READY) ## one smoke file on Spark 4.2, in an environment of its own
 	@test -f .spark42/.ready -a .spark42/.ready -nt requirements/spark42.lock || { $(PYTHON) -m venv --clear .spark42 && \
