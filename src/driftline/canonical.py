@@ -31,7 +31,7 @@ _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n
 _Sorter = Callable[[Iterable[str]], list[str]]
 
 
-def canonical_json(value: Any, *, integer_keys_first: bool = False) -> str:
+def canonical_json(value: object, *, integer_keys_first: bool = False) -> str:
     """The canonical JSON text of a JSON-like value.
 
     `integer_keys_first` puts integer-like object keys first, in numeric order, as JavaScript objects do
@@ -145,7 +145,7 @@ def _integer_text(value: int) -> str:
         return "null"
 
 
-def _append(value: Any, add: Callable[[str], None], order: _Sorter) -> None:
+def _append(value: object, add: Callable[[str], None], order: _Sorter) -> None:
     if value is None:
         add("null")
     elif isinstance(value, str):

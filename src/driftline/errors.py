@@ -38,10 +38,10 @@ class DriftlineError(Exception):
     code: str = "error"
     exit_code: int = 2
 
-    def __init__(self, message: str, *, code: str | None = None, **context: Any) -> None:
+    def __init__(self, message: str, *, code: str | None = None, **context: object) -> None:
         super().__init__(message)
         self.message = message
-        self.context = context
+        self.context: dict[str, Any] = context
         if code is not None:
             self.code = code
 
@@ -127,7 +127,7 @@ class CorruptChangesetError(ChangesetError):
 
     code = "corrupt_changeset"
 
-    def __init__(self, message: str, *, offset: int, code: str | None = None, **context: Any) -> None:
+    def __init__(self, message: str, *, offset: int, code: str | None = None, **context: object) -> None:
         super().__init__(f"{message} (at byte {offset})", code=code, offset=offset, **context)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from driftline.cli.commands import Function
 from driftline.cli.outcome import DIFFERENT, SAME
 from driftline.errors import OptionError
 
@@ -32,13 +33,13 @@ def changeset() -> None:
     """Read, combine, invert, apply and make SQLite changesets and patchsets."""
 
 
-def _schema_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _schema_options(command: Function) -> Function:
     database = click.option("--database", "-d", metavar="DB", help="Take table and column names from this database.")
     schema = click.option("--schema", metavar="FILE", help="Take them from CREATE TABLE statements in this file.")
     return database(schema(command))
 
 
-def _change_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def _change_format_option(command: Function) -> Function:
     return click.option(
         "--format",
         "form",
@@ -49,7 +50,7 @@ def _change_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def _output_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def _output_option(command: Function) -> Function:
     return click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all), not to stdout.")(
         command
     )
@@ -237,7 +238,7 @@ def apply(file: str, database: str, rebase_data: str | None, form: str, **option
 
 
 def _apply_options(
-    *, tables: tuple[str, ...], no_triggers: bool, no_foreign_keys: bool, no_foreign_key_actions: bool, **rest: Any
+    *, tables: tuple[str, ...], no_triggers: bool, no_foreign_keys: bool, no_foreign_key_actions: bool, **rest: object
 ) -> dict[str, Any]:
     return {
         **rest,

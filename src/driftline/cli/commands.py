@@ -5,11 +5,14 @@ Code is imported only when its command is called, so `driftline --help` answers 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import click
+
+Function = Callable[..., Any]  # what click makes a command of; its options are its arguments
 
 # name -> (module:attribute, short help); in the order of the help page
 COMMANDS: dict[str, tuple[str, str]] = {

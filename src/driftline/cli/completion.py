@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -32,7 +32,9 @@ def offer_files() -> None:
     """Let arguments, and options that take a file, complete to file names; for a process that only completes."""
     from click.shell_completion import CompletionItem
 
-    def shell_complete(self: Any, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self: object, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         takes_file = isinstance(param, click.Argument) or (param.metavar or "").startswith(_FILES)
         return [CompletionItem(incomplete, type="file")] if takes_file else []
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 
+from driftline.cli.commands import Function
 from driftline.cli.completion import Words
 from driftline.engines import EngineName, use_spark_settings
 from driftline.errors import OptionError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from driftline.engines import EngineChoice, Job
 
 
-def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def engine_options(command: Function) -> Function:
     """Add `--engine`, `--master` and `--spark-conf`."""
     engine = click.option(
         "--engine",
@@ -29,7 +30,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return engine(master(spark_conf(command)))
 
 
-def spark_conf(command: Callable[..., Any]) -> Callable[..., Any]:
+def spark_conf(command: Function) -> Function:
     """Add `--spark-conf`, which holds for every session of the command."""
     return click.option(
         "--spark-conf",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli.commands import LazyGroup
+from driftline.cli.commands import Function, LazyGroup
 from driftline.cli.lake_views import counted, tell
 from driftline.errors import DeltaError, GatewayError, OptionError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TOKEN_VARIABLE = "DRIFTLINE_TOKEN"  # noqa: S105 - the name of a variable
 
 
-def _gateway_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _gateway_options(command: Function) -> Function:
     options = (
         click.option("--url", default="http://127.0.0.1:8787", show_default=True, help="The gateway's address."),
         click.option("--gateway", "--gw", required=True, metavar="ID", help="The gateway's id."),

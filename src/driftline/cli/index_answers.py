@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftline.cli.commands import Function
 from driftline.errors import DriftlineError, IndexRefError, OptionError
 
 if TYPE_CHECKING:
@@ -67,10 +68,10 @@ def _as_flags(words: list[str]) -> Iterator[str]:
         yield switch if _VALUES.get(value.lower(), True) else _SWITCHES[switch]
 
 
-def output_options(formats: Iterable[str] = FORMATS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def output_options(formats: Iterable[str] = FORMATS) -> Callable[[Function], Function]:
     """Add `--format`, `--json`, `--compact` and `-o`."""
 
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+    def add(command: Function) -> Function:
         to_file = "Write to FILE (whole or not at all); its ending chooses the format."
         command = click.option("-o", "--output", type=click.Path(), metavar="FILE", help=to_file)(command)
         command = click.option("--compact", is_flag=True, help="JSON and JSONL without white space.")(command)
@@ -81,13 +82,13 @@ def output_options(formats: Iterable[str] = FORMATS) -> Callable[[Callable[..., 
     return add
 
 
-def cache_root_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def cache_root_option(command: Function) -> Function:
     """Add `--cache-root` for one root."""
     help_text = "The repository's cache directory; default: driftline/ inside of the git directory."
     return click.option("--cache-root", envvar=CACHE_ROOT_VARIABLE, metavar="DIR", help=help_text)(command)
 
 
-def repo_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def repo_option(command: Function) -> Function:
     """Add `--repo`."""
     return click.option("--repo", metavar="DIR", help="The git repository of git: references. Default: .")(command)
 
@@ -96,7 +97,7 @@ def answers(command: Callable[..., int]) -> Callable[..., int]:
     """Settle the format and where it goes; with JSON an error is said on stdout too, as `{"ok": false, …}`."""
 
     @wraps(command)
-    def run(*, format_name: str | None, as_json: bool, compact: bool, output: str | None, **options: Any) -> int:
+    def run(*, format_name: str | None, as_json: bool, compact: bool, output: str | None, **options: object) -> int:
         wanted = format_name or ("json" if as_json else _format_of(output))
         try:
             with without_paths(), _stdout_in(output):
@@ -165,7 +166,7 @@ def _root_of(repo: str) -> Path:
     return default_cache_root(GitRepository(repo))
 
 
-def print_json(value: Any, compact: bool) -> None:
+def print_json(value: object, compact: bool) -> None:
     """JSON on stdout."""
     click.echo(json.dumps(value, separators=(",", ":")) if compact else json.dumps(value, indent=2))
 

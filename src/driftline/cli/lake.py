@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli.commands import LazyGroup
+from driftline.cli.commands import Function, LazyGroup
 from driftline.cli.engine_options import chosen_engine, engine_options
 from driftline.cli.terminal import progress_bar
 
@@ -49,7 +49,7 @@ def lake() -> None:
     """Keep row deltas in a lake of Delta tables, fold them and travel in time."""
 
 
-def lake_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def lake_option(command: Function) -> Function:
     """`--lake`."""
     return click.option(
         "--lake",
@@ -63,15 +63,15 @@ def lake_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def table_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def table_option(command: Function) -> Function:
     """`--table`."""
     return click.option("--table", "-t", required=True, metavar="NAME", help="The table.")(command)
 
 
-def output_options(formats: Sequence[str], what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def output_options(formats: Sequence[str], what: str) -> Callable[[Function], Function]:
     """`--format`, the first one being the default, and `--output`."""
 
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+    def add(command: Function) -> Function:
         choice = click.option(
             "--format",
             "format_name",
@@ -86,14 +86,14 @@ def output_options(formats: Sequence[str], what: str) -> Callable[[Callable[...,
     return add
 
 
-def text_or_json(json_means: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def text_or_json(json_means: str) -> Callable[[Function], Function]:
     """`--format text|json`; the design's `--json` stays as another name for the second."""
 
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+    def add(command: Function) -> Function:
         @click.option("--format", "format_name", type=click.Choice(["text", "json"]), help=f"json: {json_means}")
         @click.option("--json", "as_json", is_flag=True, hidden=True, help="The same as --format json.")
         @wraps(command)
-        def settled(*, format_name: str | None, as_json: bool, **options: Any) -> Any:
+        def settled(*, format_name: str | None, as_json: bool, **options: object) -> Any:
             return command(format_name=format_name or ("json" if as_json else "text"), **options)
 
         return settled
@@ -129,11 +129,11 @@ class Folds:
                     yield table, {"engine": _fold_engine(name, session), "tracker": tracker}
 
 
-def fold_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def fold_options(command: Function) -> Function:
     """`--lake`, `--engine` and `--master`, given to the command as `folds`."""
 
     @wraps(command)
-    def with_folds(location: str, engine: str, master: str | None, **given: Any) -> Any:
+    def with_folds(location: str, engine: str, master: str | None, **given: object) -> Any:
         return command(folds=Folds(open_lake(location), engine, master), **given)
 
     return lake_option(engine_options(with_folds))

@@ -155,7 +155,7 @@ class _ClosedOutput(io.TextIOBase):
         """Bytes have no better place to go."""
         return self.write(b"")
 
-    def write(self, text: Any) -> int:
+    def write(self, text: object) -> int:
         raise StorageError("standard output is closed: send it somewhere, or name a file", code="output_closed")
 
 

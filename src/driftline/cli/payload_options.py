@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+
+from driftline.cli.commands import Function
 
 if TYPE_CHECKING:
     from driftline.payloads.masking import Masker
     from driftline.payloads.path_rules import PathRule
 
-Command = Callable[..., Any]
 
-
-def schema_options(command: Command) -> Command:
+def schema_options(command: Function) -> Function:
     """Add `--root` and `--config`."""
     root = click.option(
         "--root",
@@ -26,7 +25,7 @@ def schema_options(command: Command) -> Command:
     return root(config(command))
 
 
-def path_options(command: Command) -> Command:
+def path_options(command: Function) -> Function:
     """Add the rules of paths, which win over the schema's."""
     for option in (
         click.option("--ignore", multiple=True, metavar="PATH", help="Leave out what a JSONPath selects."),
@@ -44,7 +43,7 @@ def path_options(command: Command) -> Command:
     return command
 
 
-def mask_options(command: Command) -> Command:
+def mask_options(command: Function) -> Function:
     """Add `--mask` and `--mask-key-file`."""
     mask = click.option("--mask", "masked", multiple=True, metavar="PATH", help="Show tokens instead of values.")
     key = click.option("--mask-key-file", metavar="FILE", help="The key of the tokens.  [default: a new one each run]")

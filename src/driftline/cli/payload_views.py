@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.padding import Padding
@@ -80,7 +80,7 @@ def _example(place: PlaceRow) -> Text:
     return Text(f"{new} is new" if place.type in ("EXTRA_IN_NEW", "ARRAY_ITEM_EXTRA") else f"{old} → {new}")
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = spelled(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
 
@@ -106,7 +106,7 @@ def print_suggestions(found: list[Suggestion], chosen: list[Suggestion], pairs: 
         console.print("The pairs do not differ: there is nothing to suggest.")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     from driftline.payloads.suggesting.evidence import shown
 
     return _short(shown(value))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftline.cli.commands import Function
 from driftline.cli.engine_options import spark_conf
 from driftline.cli.outcome import CANCELLED, ERROR
 
@@ -39,12 +40,12 @@ Exit codes of run: 0 done, 1 a fail_if threshold was exceeded, 2 error, 130 canc
 """
 
 
-def _selecting(command: Callable[..., Any]) -> Callable[..., Any]:
+def _selecting(command: Function) -> Function:
     """`--select`, `--from`, `--to` and `--retry-failed`, given to the command as `selection`."""
 
     @wraps(command)
     def with_selection(
-        file: str, patterns: tuple[str, ...], first: str | None, last: str | None, retry_failed: bool, **given: Any
+        file: str, patterns: tuple[str, ...], first: str | None, last: str | None, retry_failed: bool, **given: object
     ) -> Any:
         from driftline.pipeline import load
         from driftline.pipeline.graph import state_directory

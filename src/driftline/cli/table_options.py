@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
+from driftline.cli.commands import Function
 from driftline.cli.completion import Words
 from driftline.errors import DriftlineError, OptionError
 from driftline.files import explain_io_errors
@@ -17,7 +18,7 @@ from driftline.tables.options import OPTIONS, DiffOptions, Option, option_names
 _SIDES = ("a", "b")
 
 
-def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def table_options(command: Function) -> Function:
     """Add every option of a diff, and `--rules`."""
     rules = click.option("--rules", metavar="FILE", help="Options from a TOML file; those given here replace them.")
     command = rules(command)
@@ -34,7 +35,7 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
 _READING = ("encoding", "delimiter", "no_header", "duplicate_columns", "ragged", "skip_blank_lines")
 
 
-def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def reading_options(command: Function) -> Function:
     """Add the options that say how one CSV file is read."""
     for name in reversed(_READING):
         option = OPTIONS[name]
@@ -42,7 +43,7 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _click_option(name: str, option: Option, flag: str | None, text: str) -> Callable[..., Any]:
+def _click_option(name: str, option: Option, flag: str | None, text: str) -> Function:
     names = [flag or f"--{name.replace('_', '-')}", name]
     if option.short is not None:
         names.insert(0, option.short)
@@ -54,7 +55,7 @@ def _click_option(name: str, option: Option, flag: str | None, text: str) -> Cal
     return click.option(*names, **about)
 
 
-def given_options(*, rules: str | None = None, ignore_column_order: bool = False, **given: Any) -> dict[str, Any]:
+def given_options(*, rules: str | None = None, ignore_column_order: bool = False, **given: object) -> dict[str, Any]:
     """What was asked for: the rules file's options, each replaced as a whole by what the command line gives."""
     chosen = {name: value for name, value in given.items() if value is not None and value != ()}
     if ignore_column_order:

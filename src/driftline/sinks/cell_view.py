@@ -27,14 +27,14 @@ _LEAST_SHARED = 0.4  # below this share of common characters, marks would only b
 _NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?")
 
 
-def missing_word(value: Any) -> str | None:
+def missing_word(value: object) -> str | None:
     """The word to show for a value that would be invisible, or None for any other value."""
     if value is None:
         return "null"
     return "empty" if value == "" else None
 
 
-def marked_parts(old: Any, new: Any) -> tuple[list[Part], list[Part]]:
+def marked_parts(old: object, new: object) -> tuple[list[Part], list[Part]]:
     """Both texts in pieces, those marked that only one of them has."""
     before, after = cell_text(old), cell_text(new)
     if not before or not after or difference_in_words(old, new):
@@ -57,7 +57,7 @@ def difference_in_words(old: Any, new: Any) -> str:
     return _signed(f"{days:+d} day{'' if abs(days) == 1 else 's'}") if days else ""
 
 
-def _number(value: Any) -> Decimal | None:
+def _number(value: object) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     text = str(value).strip()

@@ -58,5 +58,5 @@ def _versions(event: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(event["type"], event["row"])] if "row" in event else []
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     return "" if value is None else cell_text(value)

@@ -53,7 +53,7 @@ class _Event(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
+def write(lines: Iterable[bytes], out: BinaryIO, **settings: object) -> None:
     """One Parquet file."""
     with pq.ParquetWriter(out, SCHEMA, compression="zstd", compression_level=1) as writer:
         for table in _tables(lines, 0):
@@ -84,7 +84,7 @@ def _write_part(target: Place, number: int, lines: LineRange, first: int) -> Par
     return write_part(target, number, [memoryview(sink.getvalue())], ".parquet")
 
 
-def write_from(lines: LineRange, first: int, sink: Any) -> None:
+def write_from(lines: LineRange, first: int, sink: object) -> None:
     """The events of a range of lines; `first` is the number of its first one."""
     with pq.ParquetWriter(sink, SCHEMA, compression="zstd", compression_level=1) as writer:
         for table in _tables(lines.lines(), first):

@@ -46,7 +46,7 @@ _ENDINGS = {
 class EventWriter(Protocol):
     """Writes a stream of events in one format; `settings` are options of that format alone."""
 
-    def __call__(self, lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
+    def __call__(self, lines: Iterable[bytes], out: BinaryIO, **settings: object) -> None:
         """Write all lines to `out`."""
 
 
@@ -76,7 +76,7 @@ def write_events(
     *,
     limit: int | None = None,
     changed_only: bool = False,
-    **settings: Any,
+    **settings: object,
 ) -> None:
     """Write a stream of events in the format of that name, with at most `limit` events of each kind.
 

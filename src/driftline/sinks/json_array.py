@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 
-def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
+def write(lines: Iterable[bytes], out: BinaryIO, **settings: object) -> None:
     """An array of all events; line breaks never occur inside an event."""
     opening = b"[\n"
     for line in lines:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 
-def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
+def write(lines: Iterable[bytes], out: BinaryIO, **settings: object) -> None:
     """One event a line."""
     out.writelines(lines)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -19,7 +18,7 @@ _LONGEST_CELL = 2000  # characters shown of a cell
 _NARROW_SPACE = "\u2009"
 
 
-def page_bytes(template: str, **shown: Any) -> Iterator[bytes]:
+def page_bytes(template: str, **shown: object) -> Iterator[bytes]:
     """A page made of one of the templates beside this file, piece by piece."""
     for piece in environment("driftline.sinks").get_template(template).generate(**shown):
         yield piece.encode(errors="backslashreplace")  # a lone surrogate has no UTF-8
@@ -40,7 +39,7 @@ def environment(package: str) -> Environment:
     return templates
 
 
-def cell(value: Any) -> Markup:
+def cell(value: object) -> Markup:
     """A value as people read it: what would be invisible has a word, what is long is cut."""
     word = missing_word(value)
     if word is not None:
@@ -48,7 +47,7 @@ def cell(value: Any) -> Markup:
     return _marked([(cell_text(value), False)])
 
 
-def changed_cell(old: Any, new: Any) -> tuple[Markup, Markup]:
+def changed_cell(old: object, new: object) -> tuple[Markup, Markup]:
     """Both values of a changed cell, with what differs marked."""
     before, after = marked_parts(old, new)
     return (

@@ -94,7 +94,7 @@ def _place(event: dict[str, Any]) -> str:
     return f"row {event['row_index']}"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return _short(repr(value) if isinstance(value, str) else cell_text(value))
 
 

@@ -63,7 +63,7 @@ class _Seen:
 
 
 def write(
-    lines: Iterable[bytes], out: BinaryIO, *, heading: Heading = _NO_HEADING, hints: bool = True, **settings: Any
+    lines: Iterable[bytes], out: BinaryIO, *, heading: Heading = _NO_HEADING, hints: bool = True, **settings: object
 ) -> None:
     """Write the view; `heading` is what was compared, and how; `hints` tell how to see the rest."""
     seen = _Seen()
@@ -206,7 +206,7 @@ def _tinted(text: Text, style: str) -> Text:
     return Text(text.plain, style)
 
 
-def _cell(value: Any, style: str = "") -> Text:
+def _cell(value: object, style: str = "") -> Text:
     word = missing_word(value)
     return Text(word, f"italic {style}".strip()) if word is not None else Text(_short(cell_text(value)), style)
 

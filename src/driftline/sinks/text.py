@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 _BLOCK_CHARACTERS = 1 << 16
 
@@ -39,6 +39,6 @@ class TextWriter:
         self._out.write(text.encode("utf-8", "backslashreplace"))
 
 
-def cell_text(value: Any) -> str:
+def cell_text(value: object) -> str:
     """Text as it is, other values as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.types import Send
 
 from driftline.payloads.report import encode
@@ -12,7 +10,7 @@ Headers = list[tuple[bytes, bytes]]
 JSON_TYPE = b"application/json"
 
 
-async def send_json(send: Send, status: int, content: Any, headers: Headers | None = None) -> None:
+async def send_json(send: Send, status: int, content: object, headers: Headers | None = None) -> None:
     """Send a value as JSON."""
     await send_bytes(send, status, encode(content), JSON_TYPE, headers)
 

@@ -93,7 +93,7 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _object(required: list[str], *, closed: bool = False, **properties: Any) -> dict[str, Any]:
+def _object(required: list[str], *, closed: bool = False, **properties: object) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "object", "required": required, "properties": properties}
     return {**schema, "additionalProperties": False} if closed else schema
 

@@ -51,7 +51,7 @@ def server_page(gateway: str | None) -> bytes:
     return _page("server.html", here="start", version=__version__, gateway=gateway, old=_OLD, new=_NEW, rules=_RULES)
 
 
-def _page(template: str, **shown: Any) -> bytes:
+def _page(template: str, **shown: object) -> bytes:
     look, script, policy = _parts()
     text = environment("driftline.web").get_template(template).render(look=look, script=script, policy=policy, **shown)
     return text.encode()

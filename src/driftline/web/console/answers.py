@@ -25,7 +25,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def handler(handle: Callable[[Any, Request], Awaitable[Response]]) -> Callable[[Any], Endpoint]:
     """A route's function, to be bound to a console; errors become a page, or JSON for scripts."""
 
-    def bound(console: Any) -> Endpoint:
+    def bound(console: object) -> Endpoint:
         @wraps(handle)
         async def answer(request: Request) -> Response:
             try:
@@ -57,7 +57,7 @@ async def checked_form(request: Request) -> Form:
     return form
 
 
-def page(request: Request, template: str, status: int = 200, **shown: Any) -> Response:
+def page(request: Request, template: str, status: int = 200, **shown: object) -> Response:
     """A template, filled in."""
     shown = {"navigation": request.scope.get("navigation"), "section": "Tables", **shown}
     return HTMLResponse(render(template, form_token=request.scope.get("form_token", ""), **shown), status)

@@ -99,7 +99,7 @@ class FileView:
         found = self.outcome.conflicts[:_MOST_CONFLICTS] if self.outcome else []
         return [(conflict.describe(), action, *_meeting_rows(conflict)) for conflict, action in found]
 
-    def link(self, **change: Any) -> str:
+    def link(self, **change: object) -> str:
         """The address of a neighbouring view."""
         kept = {"path": self.name, "database": self.database, "show": self.show, "table": self.table, **change}
         return f"/changesets/view?{urlencode({name: value for name, value in kept.items() if value})}"

@@ -71,7 +71,7 @@ class LakeView:
 
         return "now" if self.at is None else timestamp_text(self.moments[self.at])
 
-    def link(self, **change: Any) -> str:
+    def link(self, **change: object) -> str:
         """The address of a neighbouring view."""
         at = "" if self.at is None else str(self.at)
         kept = {"path": self.name, "table": self.table, "show": self.show, "at": at, "row": self.row, **change}

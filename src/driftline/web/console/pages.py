@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any
 
 from jinja2 import Environment
 
@@ -13,7 +12,7 @@ from driftline.sinks.pages import environment
 _SHORT = 24  # characters
 
 
-def render(template: str, **shown: Any) -> str:
+def render(template: str, **shown: object) -> str:
     """A template of this folder, filled in."""
     return _templates().get_template(template).render(**shown)
 

@@ -81,7 +81,7 @@ class BatchView:
         names = ("Places", "Failed pairs", "Suggested rules", "Rules never used")
         return list(zip(_VIEWS, names, counts, strict=True))
 
-    def link(self, **change: Any) -> str:
+    def link(self, **change: object) -> str:
         """The address of a neighbouring view."""
         kept = {"path": self.batch.name, "show": self.show, "endpoint": self.endpoint, "q": self.words, **change}
         return f"/payloads/batch?{urlencode({name: value for name, value in kept.items() if value not in ('', None)})}"
