@@ -5,6 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,13 +32,26 @@ def as_rows(folded: Folded) -> tuple[object, object]:
     return folded.base.to_pylist(), folded.deletes.to_pylist()
 
 
-@settings(max_examples=200)
-@given(
-    st.lists(st.lists(row_deltas(), min_size=1, max_size=12), min_size=1, max_size=3),
-    st.sampled_from([0, 1.3]),
-    st.sampled_from([0, 3, 100]),
-)
+BATCHES = st.lists(st.lists(row_deltas(), min_size=1, max_size=12), min_size=1, max_size=3)
+WORTH, HOT = st.sampled_from([0, 1.3]), st.sampled_from([0, 3, 100])
+
+
+@settings(max_examples=80)
+@given(BATCHES, WORTH, HOT)
 def test_what_is_left_folds_to_the_same_state(batches: list[list[RowDelta]], worth: float, hot: float) -> None:
+    check_the_same_state(batches, worth, hot)
+
+
+@pytest.mark.faults
+@settings(max_examples=2000)
+@given(BATCHES, WORTH, HOT)
+def test_what_is_left_folds_to_the_same_state_at_length(
+    batches: list[list[RowDelta]], worth: float, hot: float
+) -> None:
+    check_the_same_state(batches, worth, hot)
+
+
+def check_the_same_state(batches: list[list[RowDelta]], worth: float, hot: float) -> None:
     parts = [stamped(batch) for batch in batches]
     left = pa.concat_tables([early(part, worth, hot) for part in parts])
     again = early(left, worth, hot)

@@ -16,9 +16,20 @@ from driftline.lake.state import snapshot_table, state_rows
 from lake_support import BATCHES, SCHEMA, load_lake, row_deltas
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20)
 @given(batches=BATCHES, data=st.data())
 def test_one_state_whatever_the_order_and_the_generations(batches: list[list[RowDelta]], data: st.DataObject) -> None:
+    check_one_state(batches, data)
+
+
+@pytest.mark.faults
+@settings(max_examples=300)
+@given(batches=BATCHES, data=st.data())
+def test_one_state_at_length(batches: list[list[RowDelta]], data: st.DataObject) -> None:
+    check_one_state(batches, data)
+
+
+def check_one_state(batches: list[list[RowDelta]], data: st.DataObject) -> None:
     everything = [delta for batch in batches for delta in batch]
     expected = replay(everything)
     generations = data.draw(st.sets(st.integers(0, len(batches) - 1)))
@@ -32,9 +43,20 @@ def test_one_state_whatever_the_order_and_the_generations(batches: list[list[Row
         assert verify(lake, "todos", oracle=True).is_proved
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10)
 @given(batches=BATCHES, data=st.data())
 def test_every_moment_can_be_visited(batches: list[list[RowDelta]], data: st.DataObject) -> None:
+    check_every_moment(batches, data)
+
+
+@pytest.mark.faults
+@settings(max_examples=150)
+@given(batches=BATCHES, data=st.data())
+def test_every_moment_at_length(batches: list[list[RowDelta]], data: st.DataObject) -> None:
+    check_every_moment(batches, data)
+
+
+def check_every_moment(batches: list[list[RowDelta]], data: st.DataObject) -> None:
     everything = [delta for batch in batches for delta in batch]
     generations = data.draw(st.sets(st.integers(0, len(batches) - 1)))
     with tempfile.TemporaryDirectory() as root:

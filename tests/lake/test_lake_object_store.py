@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from driftline.lake import Lake, compact, flush, flush_envelopes, materialize, r
 from driftline.lake.delta_tables import files_of, load
 from driftline.lake.state import all_deltas, state_rows
 from lake_support import SCHEMA, delta, load_lake
-from s3_server import s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,10 +32,11 @@ EVERYTHING = [each for batch in BATCHES for each in batch]
 
 
 @pytest.fixture(scope="module")
-def store() -> Iterator[tuple[Any, dict[str, str]]]:
-    """A client of the server and the options that a lake needs to reach it."""
-    with s3_server(BUCKET) as (client, settings):
-        yield client, {**settings, "AWS_ALLOW_HTTP": "true"}
+def store(s3_process: tuple[Any, dict[str, str]]) -> tuple[Any, dict[str, str]]:
+    """A client of the server and the options that a lake needs to reach it: nothing of it is in the environment."""
+    client, settings = s3_process
+    client.create_bucket(Bucket=BUCKET)
+    return client, {**settings, "AWS_ALLOW_HTTP": "true"}
 
 
 @pytest.fixture

@@ -56,8 +56,8 @@ def test_every_reader_sees_the_current_rows(lake: Lake) -> None:
 
 
 def test_each_file_stands_beside_its_base_file(tmp_path: Path) -> None:
-    rows = [[delta("INSERT", f"r{number:03}", number + 1, title="x")] for number in range(60)]
-    lake = load_lake(tmp_path, rows)
+    rows = [delta("INSERT", f"r{number:03}", number + 1, title="x") for number in range(60)]
+    lake = load_lake(tmp_path, [rows[::2], rows[1::2]])
     compact(lake, "todos", rows_per_range=10, target_file_bytes=500)
     before = {file.path: file.size for file in files_of(load(lake, "todos", "state"))}
     assert len(before) > 3

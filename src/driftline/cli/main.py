@@ -9,6 +9,7 @@ import click
 
 from driftline.cli.commands import COMMANDS, LazyGroup
 from driftline.cli.outcome import run_and_exit
+from driftline.own_process import leave_pandas_out
 from driftline.version import __version__
 
 _EPILOG = """\b
@@ -56,4 +57,5 @@ def main() -> None:
     """Entry point of the `driftline` command and of `python -m driftline`."""
     # NumPy's library for linear algebra, which no command uses, would start threads that spin while they wait.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    leave_pandas_out()
     run_and_exit(driftline, sys.argv[1:])

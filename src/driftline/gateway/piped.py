@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from driftline.errors import DriftlineError, LakeError
+from driftline.own_process import leave_pandas_out
 
 _NICENESS = 5  # pushes come first
 _END_SECONDS = 1.0
@@ -100,6 +101,7 @@ class PipedProcess:
 def _serve(pipe: Connection, make_desk: MakeDesk, *arguments: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to hear
     os.nice(_NICENESS)
+    leave_pandas_out()
     desk, close = make_desk(*arguments)
     with contextlib.suppress(EOFError, OSError):  # the server has gone
         while True:

@@ -9,7 +9,7 @@ from typing import Any
 from driftline.deltas import RowDelta
 from driftline.errors import LakeError
 from driftline.lake.columns import delta_file_schema
-from driftline.lake.delta_tables import commit_entries, files_of, load
+from driftline.lake.delta_tables import commit_entries, files_of, load, loaded
 from driftline.lake.envelopes import envelope_paths, read_envelope
 from driftline.lake.flushing import log_transaction
 from driftline.lake.layout import Lake, is_written_by, relative
@@ -50,7 +50,7 @@ def deltas_in(lake: Lake, table: str, path: str) -> Iterator[RowDelta]:
     if path.endswith(".json"):
         yield from read_envelope(lake, table, path.removeprefix(relative(table, "envelopes") + "/")).deltas
         return
-    deltas_table = load(lake, table, "deltas")
+    deltas_table = loaded(lake, table)
     columns = every_column(deltas_table)
     try:
         yield from _decoded(lake, table, path, columns)

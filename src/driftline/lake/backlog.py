@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from driftline.lake.compacting import compact
 from driftline.lake.delta_tables import files_of, load
 from driftline.lake.layout import Lake
 from driftline.lake.planning import new_files, usable_snapshot
@@ -67,13 +66,13 @@ class TableStatus:
 
 def backlog_of(lake: Lake, table: str) -> Backlog:
     """What waits to be folded in a table."""
+    base_table = load(lake, table, "base")
     deltas_table = load(lake, table, "deltas")
     schema = schema_of(deltas_table)
-    if schema is None:
+    if deltas_table is None or schema is None:
         return Backlog(0, 0, None)
-    base_pins = pins_of(load(lake, table, "base"))
-    snapshot = usable_snapshot(lake, table, None, schema.columns, deltas_table)
-    found = new_files(lake, table, deltas_table, base_pins, snapshot)
+    snapshot = usable_snapshot(lake, table, None, schema.columns, deltas_table, base_table)
+    found = new_files(lake, table, deltas_table, pins_of(base_table), snapshot)
     files = files_of(deltas_table) if found is None else found
     return Backlog(
         sum(file.rows for file in files),
@@ -84,6 +83,8 @@ def backlog_of(lake: Lake, table: str) -> Backlog:
 
 def compact_due(lake: Lake, policy: CompactionPolicy, **way: Any) -> list[str]:
     """Compact the tables where enough waits; their names."""
+    from driftline.lake.compacting import compact
+
     due = [table for table in lake.tables() if policy.is_due(backlog_of(lake, table))]
     for table in due:
         compact(lake, table, **way)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from driftline.errors import LakeError
 from driftline.lake.columns import base_file_schema, deletes_file_schema, delta_file_schema
@@ -183,9 +184,12 @@ def _commit_deletes(plan: FoldPlan, changes: SnapshotChanges) -> int:
     wanted.update({file.path: file for file in changes.deletes})
     token = new_token()
     details = {"operation": "compact", "token": token}
+    version = -1
 
     def attempt() -> bool:
+        nonlocal version
         latest = load(plan.lake, plan.table, "deletes")
+        version = -1 if latest is None else latest.version()
         if latest is None:
             first = Commit(adds=list(wanted.values()), metadata=details)
             return create(plan.lake, plan.table, "deletes", deletes_file_schema(), first)
@@ -198,7 +202,7 @@ def _commit_deletes(plan: FoldPlan, changes: SnapshotChanges) -> int:
         return append(latest, commit)
 
     retried(attempt, f"compacting {plan.table}")
-    return version_of_commit(plan.lake, plan.table, "deletes", token)
+    return version_of_commit(plan.lake, plan.table, "deletes", token, version)
 
 
 def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int) -> CompactionResult | None:
@@ -210,13 +214,15 @@ def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int)
     overwrite = plan.snapshot is None or _columns_changed(plan)
     removes = () if overwrite else sorted(changes.replaced_base)
     commit = Commit(changes.base, removes, marks, details, overwrite=overwrite)
-    if not _try_base(plan, commit):
+    latest = load(plan.lake, plan.table, "base")
+    before = -1 if latest is None else latest.version()  # the commit moves a loaded table on
+    if not _try_base(plan, latest, commit):
         return None
     return CompactionResult(
         plan.table,
         True,
         plan.deltas_version,
-        version_of_commit(plan.lake, plan.table, "base", token),
+        version_of_commit(plan.lake, plan.table, "base", token, before),
         plan.delta_count,
         len(changes.base) + len(changes.deletes),
         len(changes.replaced_base) + len(changes.replaced_deletes),
@@ -224,9 +230,8 @@ def _commit_base(plan: FoldPlan, changes: SnapshotChanges, deletes_version: int)
     )
 
 
-def _try_base(plan: FoldPlan, commit: Commit) -> bool:
+def _try_base(plan: FoldPlan, latest: DeltaTable | None, commit: Commit) -> bool:
     schema = base_file_schema(plan.columns)
-    latest = load(plan.lake, plan.table, "base")
     if latest is None:
         return create(plan.lake, plan.table, "base", schema, commit)
     if pins_of(latest) != plan.base_pins:
@@ -253,14 +258,12 @@ def merge_small_files(lake: Lake, table: str, *, small_bytes: int = SMALL_BYTES,
     def attempt() -> bool:
         nonlocal gone
         deltas_table = load(lake, table, "deltas")
-        snapshot = newest_snapshot(lake, table)
-        pinned = load(lake, table, "deltas", snapshot.deltas_version) if snapshot else None
-        if pinned is None:
-            return True
-        folded = {file.path for file in files_of(pinned)}
-        current = [file for file in files_of(deltas_table) if file.path in folded]
-        groups = [group for group in _groups(current, small_bytes) if len(group) >= min_files]
-        if not groups:
+        files = [] if deltas_table is None else files_of(deltas_table)
+        if not _groups(files, small_bytes, min_files):
+            return True  # whatever is folded of them
+        folded = _folded_paths(lake, table)
+        groups = _groups([file for file in files if file.path in folded], small_bytes, min_files)
+        if deltas_table is None or not groups:
             return True
         schema = delta_file_schema(every_column(deltas_table))
         merged = [_merge(lake, table, group, schema) for group in groups]
@@ -275,7 +278,15 @@ def merge_small_files(lake: Lake, table: str, *, small_bytes: int = SMALL_BYTES,
     return gone
 
 
-def _groups(files: Iterable[DataFile], small_bytes: int) -> list[list[DataFile]]:
+def _folded_paths(lake: Lake, table: str) -> set[str]:
+    """The delta files that the newest snapshot folds."""
+    snapshot = newest_snapshot(lake, table)
+    pinned = None if snapshot is None else load(lake, table, "deltas", snapshot.deltas_version)
+    return set() if pinned is None else {file.path for file in files_of(pinned)}
+
+
+def _groups(files: Iterable[DataFile], small_bytes: int, min_files: int) -> list[list[DataFile]]:
+    """Small files of one day and gateway that make a file of bounded size, where there are enough of them."""
     by_folder: dict[str, list[DataFile]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.path):
         if file.size < small_bytes:
@@ -287,7 +298,7 @@ def _groups(files: Iterable[DataFile], small_bytes: int) -> list[list[DataFile]]
             if sum(each.size for each in groups[-1]) > _MERGED_BYTES:
                 groups.append([])
             groups[-1].append(file)
-    return groups
+    return [group for group in groups if len(group) >= min_files]
 
 
 def _merge(lake: Lake, table: str, group: list[DataFile], schema: object) -> DataFile:

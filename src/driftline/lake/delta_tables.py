@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import time
@@ -37,12 +38,22 @@ class Commit:
     overwrite: bool = False  # replaces every file, and the schema with them
 
 
-def load(lake: Lake, table: str, part: Part, version: int | None = None) -> Any:
+def load(lake: Lake, table: str, part: Part, version: int | None = None) -> DeltaTable | None:
     """The Delta table, fresh from its log, or None if there is none (or not at that version any more)."""
     return load_at(lake, relative(check_table_name(table), part), version)
 
 
-def load_at(lake: Lake, path: str, version: int | None = None) -> Any:
+def loaded(lake: Lake, table: str, part: Part = "deltas", version: int | None = None) -> DeltaTable:
+    """The Delta table where there must be one."""
+    delta_table = load(lake, table, part, version)
+    if delta_table is not None:
+        return delta_table
+    if version is not None:
+        raise LakeError(f"version {version} of tables/{table}/{part} is no longer in its log", code="bad_log")
+    raise LakeError(f"table {table!r} has no schema", code="no_schema", table=table)
+
+
+def load_at(lake: Lake, path: str, version: int | None = None) -> DeltaTable | None:
     """The Delta table at a path below the lake's root, or None."""
     root, options = f"{lake.root}/{path}", lake.options()
     try:
@@ -57,7 +68,7 @@ def load_at(lake: Lake, path: str, version: int | None = None) -> Any:
         raise LakeError(f"the log of {path} cannot be read: {_line(error)}", code="bad_log") from error
 
 
-def files_of(delta_table: Any) -> list[DataFile]:
+def files_of(delta_table: DeltaTable) -> list[DataFile]:
     """The files of a Delta table at its loaded version."""
     rows = pa.table(delta_table.get_add_actions(flatten=True)).to_pylist()
     return [
@@ -75,12 +86,12 @@ def files_of(delta_table: Any) -> list[DataFile]:
     ]
 
 
-def create(lake: Lake, table: str, part: Part, schema: Any, commit: Commit) -> bool:
+def create(lake: Lake, table: str, part: Part, schema: pa.Schema, commit: Commit) -> bool:
     """Create a Delta table with its first files; False if somebody else created it meanwhile."""
     return create_at(lake, relative(check_table_name(table), part), f"{table}.{part}", schema, commit)
 
 
-def create_at(lake: Lake, path: str, name: str, schema: Any, commit: Commit) -> bool:
+def create_at(lake: Lake, path: str, name: str, schema: pa.Schema, commit: Commit) -> bool:
     """Create a Delta table at a path below the lake's root; False if somebody else did it meanwhile."""
     lake.make_directory(path)
     try:
@@ -101,7 +112,7 @@ def create_at(lake: Lake, path: str, name: str, schema: Any, commit: Commit) -> 
     return True
 
 
-def append(delta_table: Any, commit: Commit, schema: Any = None) -> bool:
+def append(delta_table: DeltaTable, commit: Commit, schema: pa.Schema | None = None) -> bool:
     """Commit to a loaded table; False if a concurrent commit is in the way and the table must be loaded anew."""
     removes = [RemoveAction(path, commit.data_change, now_ms()) for path in commit.removes]
     try:
@@ -129,7 +140,7 @@ def retried(attempt: Callable[[], bool], what: str) -> None:
     )
 
 
-def transaction_version(delta_table: Any, application: str) -> int | None:
+def transaction_version(delta_table: DeltaTable | None, application: str) -> int | None:
     """The version of an application's last transaction."""
     if delta_table is None:
         return None
@@ -147,11 +158,12 @@ def commit_entries(lake: Lake, table: str, part: Part, version: int) -> list[dic
         return None
 
 
-def version_of_commit(lake: Lake, table: str, part: Part, token: str) -> int:
-    """The version that a commit with this token got; others may have committed since."""
-    version = load(lake, table, part).version()
-    for candidate in range(version, -1, -1):
-        entries = commit_entries(lake, table, part, candidate) or []
+def version_of_commit(lake: Lake, table: str, part: Part, token: str, after: int) -> int:
+    """The version after a known one (-1: the table's first) that a commit with this token got among those of others."""
+    for candidate in itertools.count(after + 1):
+        entries = commit_entries(lake, table, part, candidate)
+        if entries is None:
+            break
         if any(_token_of(entry) == token for entry in entries):
             return candidate
     raise LakeError(f"the commit to tables/{table}/{part} is not in its log", code="bad_log")
@@ -167,12 +179,12 @@ def _token_of(entry: Mapping[str, Any]) -> str | None:
     return details.get("token") if isinstance(details, dict) else None
 
 
-def _adds(commit: Commit) -> list[Any]:
+def _adds(commit: Commit) -> list[AddAction]:
     timestamp = now_ms()
     return [AddAction(file.path, file.size, {}, timestamp, commit.data_change, file.stats()) for file in commit.adds]
 
 
-def _properties(commit: Commit) -> Any:
+def _properties(commit: Commit) -> CommitProperties:
     return CommitProperties(
         custom_metadata={"driftline": dict(commit.metadata)},
         app_transactions=[Transaction(name, version) for name, version in commit.transactions.items()],

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from deltalake import DeltaTable
+
 from driftline.deltas import ColumnSchema, RowDelta
 from driftline.deltas.names import check_column_names, check_gateway_id
 from driftline.errors import DeltaError, DriftlineError, LakeError
-from driftline.lake.delta_tables import Commit, append, files_of, load, retried, transaction_version
+from driftline.lake.delta_tables import Commit, append, files_of, load, loaded, retried, transaction_version
 from driftline.lake.envelopes import (
     SET_ASIDE,
     Envelope,
@@ -35,7 +37,7 @@ from driftline.lake.envelopes import (
 from driftline.lake.holdings import Holdings, Identity, holdings_of, identity_of, without
 from driftline.lake.layout import Lake, attempt_token, delta_file_name, log_attempt, relative
 from driftline.lake.parquet_files import DataFile, write_file
-from driftline.lake.registry import every_column, required, schema_of
+from driftline.lake.registry import every_column, required_table, schema_of
 from driftline.lake.retention import refused_before, too_old
 from driftline.lake.rows import encode_deltas
 
@@ -140,10 +142,10 @@ def flush_content(
 
 def flush_envelopes(lake: Lake, table: str) -> list[FlushResult]:
     """Turn what fits of the waiting envelopes into Parquet, each envelope exactly once."""
-    required(lake, table)
+    deltas_table, _ = required_table(lake, table)
     results: list[FlushResult] = []
     damaged: list[DriftlineError] = []
-    for name in waiting_envelopes(lake, table, load(lake, table, "deltas")):
+    for name in waiting_envelopes(lake, table, deltas_table):
         try:
             result = _convert(lake, table, name)
         except DriftlineError as error:  # one envelope that cannot be read must not hold up the others
@@ -155,7 +157,7 @@ def flush_envelopes(lake: Lake, table: str) -> list[FlushResult]:
     return results
 
 
-def waiting_envelopes(lake: Lake, table: str, deltas_table: Any) -> list[str]:
+def waiting_envelopes(lake: Lake, table: str, deltas_table: DeltaTable | None) -> list[str]:
     """The envelopes whose deltas are not in this version of the deltas table, without rests of ones that still wait."""
     names = envelope_paths(lake, table)
     waiting = {name for name in names if transaction_version(deltas_table, envelope_transaction(name)) is None}
@@ -169,7 +171,7 @@ def append_deltas(
     written: list[DataFile] = []
 
     def attempt() -> bool:
-        deltas_table = _loaded(lake, table)
+        deltas_table = loaded(lake, table)
         if is_done(deltas_table, transactions):
             written.clear()
             return True
@@ -191,7 +193,7 @@ def append_checked(
 
     def attempt() -> bool:
         nonlocal result
-        deltas_table = _loaded(lake, table)
+        deltas_table = loaded(lake, table)
         if is_done(deltas_table, transactions):
             return True
         fresh = without(batch, holdings_of(lake, table, deltas_table).known(batch))
@@ -206,7 +208,7 @@ def append_checked(
     return result
 
 
-def checked(deltas_table: Any) -> dict[str, int]:
+def checked(deltas_table: DeltaTable | None) -> dict[str, int]:
     """The transaction of a commit that looked ids up in this version of the table."""
     return {CHECKED: (transaction_version(deltas_table, CHECKED) or 0) + 1}
 
@@ -225,7 +227,7 @@ def fits(delta: RowDelta, columns: Mapping[str, ColumnSchema]) -> bool:
     return True
 
 
-def columns_by_name(deltas_table: Any) -> dict[str, ColumnSchema]:
+def columns_by_name(deltas_table: DeltaTable | None) -> dict[str, ColumnSchema]:
     """Every column that the table's files can hold."""
     return {column.name: column for column in every_column(deltas_table)}
 
@@ -277,9 +279,9 @@ class _Range:
         rest = without(timely, held)
         known = len(self.deltas) - len(fresh)
         self.result = FlushResult(self.table, len(timely), (), "json", known, len(timely) - len(rest), len(late))
-        return schema_of(deltas_table) is None or self._commit(deltas_table, rest)
+        return deltas_table is None or schema_of(deltas_table) is None or self._commit(deltas_table, rest)
 
-    def _is_done(self, deltas_table: Any) -> bool:
+    def _is_done(self, deltas_table: DeltaTable | None) -> bool:
         """Whether the lake has the range; records of another log that calls itself the same are no answer."""
         names = log_transaction(self.range.log_id), arrival_transaction(self.range.log_id)
         sequence, arrival = (transaction_version(deltas_table, name) for name in names)
@@ -289,7 +291,7 @@ class _Range:
             raise LakeError(f"the lake holds sequence {sequence} of this log already", code="log_set_back")
         return True
 
-    def _held(self, deltas: Sequence[RowDelta], deltas_table: Any) -> set[Identity]:
+    def _held(self, deltas: Sequence[RowDelta], deltas_table: DeltaTable | None) -> set[Identity]:
         """What waits in the range's envelope: as an earlier try decided, or what does not fit now."""
         name = find_envelope(self.lake, self.table, self.suffix)
         if name is None:
@@ -300,7 +302,7 @@ class _Range:
             name = create_envelope(self.lake, self.table, Envelope(self.range.gateway_id, misfits), self.suffix)
         return {identity_of(delta) for delta in read_envelope(self.lake, self.table, name).deltas}
 
-    def _commit(self, deltas_table: Any, rest: list[RowDelta]) -> bool:
+    def _commit(self, deltas_table: DeltaTable, rest: list[RowDelta]) -> bool:
         columns, log_id = every_column(deltas_table), self.range.log_id
         files = write_delta_files(self.lake, self.table, rest, self.range.gateway_id, columns, log_id)
         transactions = {**self.range.transactions, **checked(deltas_table)}
@@ -309,7 +311,7 @@ class _Range:
         return append(deltas_table, Commit(files, (), transactions, details(self.range.gateway_id, len(rest))))
 
 
-def split_late(deltas: Iterable[RowDelta], deltas_table: Any) -> tuple[list[RowDelta], list[RowDelta]]:
+def split_late(deltas: Iterable[RowDelta], deltas_table: DeltaTable | None) -> tuple[list[RowDelta], list[RowDelta]]:
     """The deltas below the retention horizon, which would raise the dead, and the others."""
     floor = refused_before(deltas_table) or 0
     late: list[RowDelta] = []
@@ -320,7 +322,7 @@ def split_late(deltas: Iterable[RowDelta], deltas_table: Any) -> tuple[list[RowD
 
 
 def set_aside(
-    lake: Lake, table: str, late: Sequence[RowDelta], deltas_table: Any, gateway_id: str, suffix: str
+    lake: Lake, table: str, late: Sequence[RowDelta], deltas_table: DeltaTable | None, gateway_id: str, suffix: str
 ) -> None:
     """Keep what came too late where it can be looked at; the horizon is part of the name, because it may move."""
     if late:
@@ -336,7 +338,7 @@ def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
 
     def attempt() -> bool:
         nonlocal result
-        deltas_table = _loaded(lake, table)
+        deltas_table = loaded(lake, table)
         if is_done(deltas_table, transactions):
             return True
         late, timely = split_late(envelope.deltas, deltas_table)
@@ -357,7 +359,7 @@ def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
     return result
 
 
-def _rest_of(lake: Lake, table: str, name: str, envelope: Envelope, deltas_table: Any) -> set[Identity]:
+def _rest_of(lake: Lake, table: str, name: str, envelope: Envelope, deltas_table: DeltaTable | None) -> set[Identity]:
     """What of an envelope stays behind: as an earlier try decided, or what does not fit, written down first."""
     if not exists(lake, table, rest_of(name)):
         columns = columns_by_name(deltas_table)
@@ -376,20 +378,13 @@ def _flush_envelope(lake: Lake, table: str, batch: tuple[RowDelta, ...], gateway
     return FlushResult(table, len(batch), (name,), "json")
 
 
-def is_done(deltas_table: Any, transactions: Mapping[str, int]) -> bool:
+def is_done(deltas_table: DeltaTable | None, transactions: Mapping[str, int]) -> bool:
     """Whether a commit with one of these transactions is there."""
     for application, version in transactions.items():
         done = transaction_version(deltas_table, application)
         if done is not None and done >= version:
             return True
     return False
-
-
-def _loaded(lake: Lake, table: str) -> Any:
-    deltas_table = load(lake, table, "deltas")
-    if deltas_table is None:
-        raise LakeError(f"table {table!r} has no schema", code="no_schema", table=table)
-    return deltas_table
 
 
 def _check_batch(table: str, batch: Sequence[RowDelta], check_ids: bool) -> None:

@@ -99,7 +99,7 @@ def _identity(delta: RowDelta) -> tuple[str, str]:
 
 def _row_deltas(lake: Lake, table: str, row_id: str) -> Iterator[RowDelta]:
     deltas_table = load(lake, table, "deltas")
-    if schema_of(deltas_table) is not None:
+    if deltas_table is not None and schema_of(deltas_table) is not None:
         columns = every_column(deltas_table)
         for file in files_of(deltas_table):
             if _may_hold(file, row_id):

@@ -13,7 +13,7 @@ from driftline.deltas.clock import make_hlc, physical_ms
 from driftline.errors import LakeError, OptionError
 from driftline.lake.columns import base_file_schema
 from driftline.lake.compacting import Engine, WriteSnapshot, collect_changes, compact
-from driftline.lake.delta_tables import Commit, append, create, files_of, load, retried
+from driftline.lake.delta_tables import Commit, append, create, files_of, load, loaded, retried
 from driftline.lake.layout import Lake
 from driftline.lake.local_engine import run_locally
 from driftline.lake.planning import FoldPlan, plan_fold
@@ -65,7 +65,7 @@ def _try_archive(plan: FoldPlan, commit: Commit) -> bool:
 
 def _set_property(lake: Lake, table: str, name: str, value: int) -> None:
     def attempt() -> bool:
-        deltas_table = load(lake, table, "deltas")
+        deltas_table = loaded(lake, table)
         current = refused_before(deltas_table) if name == REFUSE_PROPERTY else horizon_of(deltas_table)
         if current is not None and current >= value:
             return True
@@ -85,7 +85,7 @@ def _remove_old_files(lake: Lake, table: str, horizon: int) -> int:
     removed: list[str] = []
 
     def attempt() -> bool:
-        deltas_table = load(lake, table, "deltas")
+        deltas_table = loaded(lake, table)
         files = files_of(deltas_table)
         removed[:] = [file.path for file in files if file.max_hlc is not None and file.max_hlc < horizon]
         if not removed:

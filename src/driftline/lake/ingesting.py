@@ -19,7 +19,7 @@ from driftline.deltas import ColumnSchema, RowDelta, TableSchema, from_events
 from driftline.errors import DeltaError, DriftlineError, LakeError
 from driftline.files import AnyPath
 from driftline.lake.columns import delta_file_schema
-from driftline.lake.delta_tables import Commit, append, files_of, load, retried, transaction_version
+from driftline.lake.delta_tables import Commit, append, files_of, load, loaded, retried, transaction_version
 from driftline.lake.envelopes import wrong_id
 from driftline.lake.flushing import FlushResult, checked, write_delta_files
 from driftline.lake.holdings import Holdings, holdings_of, repeated_rows, without
@@ -200,7 +200,7 @@ def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], applicati
 
     def attempt() -> bool:
         nonlocal done_before
-        deltas_table = load(plan.lake, table, "deltas")
+        deltas_table = loaded(plan.lake, table)
         if done_before or transaction_version(deltas_table, application) is not None:
             done_before = True
             return True

@@ -19,7 +19,7 @@ from driftline.deltas.typed_rows import Types, typed_event
 from driftline.errors import DriftlineError, LakeError
 from driftline.lake.compacting import Engine
 from driftline.lake.comparing import CompareStaged
-from driftline.lake.delta_tables import Commit, append, load, retried
+from driftline.lake.delta_tables import Commit, append, load, loaded, retried
 from driftline.lake.generations import start_generation
 from driftline.lake.ingesting import (
     Extraction,
@@ -340,8 +340,7 @@ def _append(job: LoadJob, ledger: Ledger, after: Ledger, files: Sequence[DataFil
         found = read_ledger(job.lake, job.table)
         if (found.number, found.others) != (ledger.number, ledger.others):
             raise LakeError(f"table {job.table} was written to meanwhile: run it again", code="commit_conflict")
-        deltas_table = load(job.lake, job.table, "deltas")
-        return append(deltas_table, Commit(files, (), {LOAD: after.number}, details))
+        return append(loaded(job.lake, job.table), Commit(files, (), {LOAD: after.number}, details))
 
     retried(attempt, f"loading {label} into {job.table}")
     return count

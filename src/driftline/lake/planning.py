@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from driftline.deltas import ColumnSchema
 from driftline.lake.columns import ROW_ID
-from driftline.lake.delta_tables import files_of, load
+from driftline.lake.delta_tables import files_of, load, loaded
 from driftline.lake.generations import generation_of
 from driftline.lake.layout import Lake, Part, is_merged, relative
 from driftline.lake.parquet_files import DataFile, read_batches, row_group_sizes
 from driftline.lake.ranges import ROWS_PER_RANGE, Bounds, KeyRange, bounds_of, make_ranges
-from driftline.lake.registry import every_column, required, schema_of
+from driftline.lake.registry import every_column, required_table, schema_of
 from driftline.lake.retention import archive_files, check_horizon, horizon_of
-from driftline.lake.snapshots import Pins, Snapshot, newest_snapshot, pins_of, snapshot_as_of
+from driftline.lake.snapshots import Pins, Snapshot, pins_of, snapshot_as_of, snapshot_of
 from driftline.lake.waiting import WaitingEnvelope, envelopes_of
 
 TARGET_FILE_BYTES = 32 << 20
@@ -90,14 +90,16 @@ def plan_fold(
     `full` passes all snapshots over, `snapshot_as_of` those with anything after another timestamp. Whoever writes a
     snapshot leaves `envelopes` out: it is made of committed files only.
     """
-    required(lake, table)
-    base_pins = pins_of(load(lake, table, "base"))
-    deltas_table = load(lake, table, "deltas", deltas_version)
-    schema = schema_of(deltas_table) or required(lake, table)
-    horizon = horizon_of(load(lake, table, "deltas"))
+    # Base before deltas: a rival's snapshot that comes in between pins more than this plan knows, and is noticed.
+    base_table = load(lake, table, "base")
+    base_pins = pins_of(base_table)
+    newest, schema = required_table(lake, table)
+    deltas_table = newest if deltas_version in (None, newest.version()) else loaded(lake, table, version=deltas_version)
+    schema = schema_of(deltas_table) or schema
+    horizon = horizon_of(newest)
     latest = as_of if snapshot_as_of is None else snapshot_as_of
     check_horizon(table, latest, horizon)
-    snapshot = None if full else usable_snapshot(lake, table, latest, schema.columns, deltas_table)
+    snapshot = None if full else usable_snapshot(lake, table, latest, schema.columns, deltas_table, base_table)
     new = new_files(lake, table, deltas_table, base_pins, snapshot)
     if new is None:  # the log no longer tells what is new: fold in full
         snapshot, new = None, files_of(deltas_table)
@@ -165,10 +167,15 @@ def _with_ranges(plan: FoldPlan, rows_per_range: int, target_file_bytes: int) ->
 
 
 def usable_snapshot(
-    lake: Lake, table: str, as_of: int | None, columns: Sequence[ColumnSchema], deltas_table: Any
+    lake: Lake,
+    table: str,
+    as_of: int | None,
+    columns: Sequence[ColumnSchema],
+    deltas_table: DeltaTable,
+    base_table: DeltaTable | None,
 ) -> Snapshot | None:
     """The newest snapshot that can stand for the deltas it folds, as of an hlc."""
-    snapshot = newest_snapshot(lake, table) if as_of is None else snapshot_as_of(lake, table, as_of)
+    snapshot = snapshot_of(lake, table, base_table) if as_of is None else snapshot_as_of(lake, table, as_of, base_table)
     if snapshot is None or snapshot.deltas_version > deltas_table.version():
         return None
     if snapshot.generation != generation_of(deltas_table):
@@ -177,13 +184,14 @@ def usable_snapshot(
 
 
 def new_files(
-    lake: Lake, table: str, deltas_table: Any, base_pins: Pins | None, snapshot: Snapshot | None
+    lake: Lake, table: str, deltas_table: DeltaTable, base_pins: Pins | None, snapshot: Snapshot | None
 ) -> list[DataFile] | None:
     """The delta files that a snapshot does not fold, or None where its version of deltas is no longer known."""
     files = files_of(deltas_table)
     if snapshot is None:
         return files
-    then = load(lake, table, "deltas", snapshot.deltas_version)
+    is_current = snapshot.deltas_version == deltas_table.version()
+    then = deltas_table if is_current else load(lake, table, "deltas", snapshot.deltas_version)
     if then is None:
         return None
     folded = {file.path for file in files_of(then)}

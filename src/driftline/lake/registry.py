@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from deltalake import CommitProperties, Field
+from deltalake import CommitProperties, DeltaTable, Field
 from deltalake.exceptions import CommitFailedError
 
 from driftline.deltas import ColumnSchema, TableSchema
@@ -44,14 +44,20 @@ def registered(lake: Lake, table: str) -> TableSchema | None:
 
 def required(lake: Lake, table: str) -> TableSchema:
     """The table's current schema; without one the way to register it is told."""
-    schema = registered(lake, lake.table_name(table))
-    if schema is None:
+    return required_table(lake, table)[1]
+
+
+def required_table(lake: Lake, table: str) -> tuple[DeltaTable, TableSchema]:
+    """The deltas table as it is now and its schema, of one look at the log."""
+    deltas_table = load(lake, lake.table_name(table), "deltas")
+    schema = schema_of(deltas_table)
+    if deltas_table is None or schema is None:
         raise LakeError(
             f"table {table!r} has no schema yet: register one with `driftline lake schema {table} FILE`",
             code="no_schema",
             table=table,
         )
-    return schema
+    return deltas_table, schema
 
 
 def schema_of(deltas_table: Any) -> TableSchema | None:

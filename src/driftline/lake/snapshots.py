@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow.fs as pa_fs
+from deltalake import DeltaTable
 
 from driftline.deltas import ColumnSchema
 from driftline.lake.columns import META_COLUMNS, STAMPS, unescape_name
@@ -55,19 +55,19 @@ class Snapshot:
 
 def newest_snapshot(lake: Lake, table: str) -> Snapshot | None:
     """The latest snapshot, or None if there is none or its pins are lost."""
-    return _snapshot(lake, table, load(lake, table, "base"))
+    return snapshot_of(lake, table, load(lake, table, "base"))
 
 
-def snapshot_as_of(lake: Lake, table: str, as_of: int) -> Snapshot | None:
+def snapshot_as_of(lake: Lake, table: str, as_of: int, base_table: DeltaTable | None) -> Snapshot | None:
     """The newest snapshot whose greatest hlc is not after `as_of` and whose files are still there."""
-    for version in _versions_up_to(lake, table, as_of):
-        snapshot = _snapshot(lake, table, load(lake, table, "base", version))
+    for version in _versions_up_to(lake, table, as_of, base_table):
+        snapshot = snapshot_of(lake, table, load(lake, table, "base", version))
         if snapshot is not None and snapshot.max_hlc <= as_of and _files_are_there(lake, table, snapshot):
             return snapshot
     return None
 
 
-def pins_of(base_table: Any) -> Pins | None:
+def pins_of(base_table: DeltaTable | None) -> Pins | None:
     """Folded deltas version, pinned deletes version and greatest hlc; None if there is no base or a pin is lost."""
     folded, deletes, greatest = (
         transaction_version(base_table, name) for name in (FOLDED_DELTAS, PINNED_DELETES, GREATEST_HLC)
@@ -77,9 +77,10 @@ def pins_of(base_table: Any) -> Pins | None:
     return folded, deletes, greatest
 
 
-def _snapshot(lake: Lake, table: str, base_table: Any) -> Snapshot | None:
+def snapshot_of(lake: Lake, table: str, base_table: DeltaTable | None) -> Snapshot | None:
+    """The snapshot that a loaded version of `base` is, or None if there is none or its pins are lost."""
     pins = pins_of(base_table)
-    if pins is None:
+    if base_table is None or pins is None:
         return None
     folded, deletes, greatest = pins
     deletes_table = load(lake, table, "deletes", deletes)
@@ -97,9 +98,8 @@ def _snapshot(lake: Lake, table: str, base_table: Any) -> Snapshot | None:
     )
 
 
-def _versions_up_to(lake: Lake, table: str, as_of: int) -> Iterator[int]:
+def _versions_up_to(lake: Lake, table: str, as_of: int, base_table: DeltaTable | None) -> Iterator[int]:
     """Versions of `base` that set a greatest hlc, newest first."""
-    base_table = load(lake, table, "base")
     if base_table is None:
         return
     for version in range(base_table.version(), -1, -1):
@@ -117,6 +117,6 @@ def _files_are_there(lake: Lake, table: str, snapshot: Snapshot) -> bool:
     return all(info.type == pa_fs.FileType.File for info in lake.files().get_file_info(paths))
 
 
-def _column_names(delta_table: Any) -> set[str]:
+def _column_names(delta_table: DeltaTable) -> set[str]:
     names = (field.name for field in delta_table.schema().fields)
     return {unescape_name(name) for name in names if name not in META_COLUMNS and name != STAMPS}

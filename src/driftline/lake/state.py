@@ -61,7 +61,7 @@ def snapshot_table(lake: Lake, table: str) -> Any:
 def all_deltas(lake: Lake, table: str) -> Iterator[RowDelta]:
     """Every delta of a table, from Parquet and from envelopes that are not flushed yet."""
     deltas_table = load(lake, table, "deltas")
-    if schema_of(deltas_table) is not None:
+    if deltas_table is not None and schema_of(deltas_table) is not None:
         columns = every_column(deltas_table)
         from driftline.lake.columns import delta_file_schema
 

@@ -1,0 +1,32 @@
+"""A process of driftline's own starts without pandas, and finds it where it is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = str(Path(__file__).parents[2] / "src")
+SCRIPT = """
+import sys
+from driftline.own_process import leave_pandas_out
+leave_pandas_out()
+leave_pandas_out()
+import pyarrow as pa
+made = pa.table({"a": pa.array([1, 2])})
+assert "pandas" not in sys.modules
+assert not [finder for finder in sys.meta_path if "own_process" in type(finder).__module__]
+assert made.to_pandas()["a"].tolist() == [1, 2]
+import pandas
+assert pa.Table.from_pandas(pandas.DataFrame({"a": [1.5, None]}))["a"].to_pylist() == [1.5, None]
+"""
+
+
+def test_pandas_is_left_out_until_somebody_converts() -> None:
+    pytest.importorskip("pandas", reason="needs pandas, a dev dependency")
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env={"PYTHONPATH": SOURCE}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
