@@ -12,7 +12,7 @@ from driftline.payloads.plan import Compare, NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
 from driftline.payloads.unordered_arrays import tell_surplus, unordered_items
 from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
-from driftline.payloads.views import arranged
+from driftline.payloads.views import arranged, sorted_items
 
 Items = Callable[[list[Any], list[Any], Run, Path], None]
 
@@ -21,17 +21,20 @@ def array_comparer(plan: NodePlan) -> Compare:
     """Compares two arrays in the mode of their rules."""
     items = _mode(plan)
     item = plan.item()
-    is_plain = not plan.rules.order_by and not plan.compiler.located and not item.removed_by
-    is_plain = is_plain and item.states[OLD] is item.states[NEW] and item.rules.strategy != "ignore"
+    order = plan.rules.order_by
+    keeps_all = not plan.compiler.located and not item.removed_by
+    keeps_all = keeps_all and item.states[OLD] is item.states[NEW] and item.rules.strategy != "ignore"
 
     def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:
         run.enter()
-        if is_plain:
-            items(old, new, run, path)
-        else:
+        if not keeps_all:
             left, right = arranged(plan, old, OLD, run), arranged(plan, new, NEW, run)
             _count_removed(item, old, new, run, path)
             items(left, right, run, path)
+        elif order:
+            items(sorted_items(item, old, order, OLD, run), sorted_items(item, new, order, NEW, run), run, path)
+        else:
+            items(old, new, run, path)
         if not (old or new):
             run.checked += 1
         run.depth -= 1

@@ -30,6 +30,8 @@ def to_int(value: Any) -> int:
     """An integer, truncated toward zero; numeric text goes through decimals."""
     if isinstance(value, int):
         return int(value)
+    if isinstance(value, str) and value.isdecimal() and value.isascii() and len(value) <= _MAX_DIGITS:
+        return int(value)
     number = numeric_value(value)
     if number.adjusted() > _MAX_DIGITS:
         raise CastError("too large for an integer")

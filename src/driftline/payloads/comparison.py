@@ -196,7 +196,7 @@ class PayloadPlan:
 
     def _log_details(self, run: Run, is_match: bool | None, summary: dict[str, int]) -> None:
         for entry in run.warnings:
-            if entry.type == "RULE_ERROR":  # logged too: whoever runs a service sees it (payloads §3.1)
+            if entry["type"] == "RULE_ERROR":  # logged too: whoever runs a service sees it (payloads §3.1)
                 self._log(logging.WARNING, "%s: %s", entry.path, entry.message)
         for entry in run.trace or ():
             self._log(logging.DEBUG, "%s %s: %s", entry.path, entry.rule, entry.outcome)

@@ -22,6 +22,9 @@ from driftline.payloads.values import NEW, OLD, union_leaf_count
 # Compares what a generated function left open: the names it looked at, and those of them it could not settle.
 Rest = Callable[[dict[str, Any], dict[str, Any], frozenset[str], tuple[str, ...], Run, Path], None]
 
+# Compares one member that both objects have.
+One = Callable[[str, dict[str, Any], dict[str, Any], Run, Path], None]
+
 MAX_MEMBERS = 200  # others are left to the loop
 
 _COMPARE = """
@@ -42,6 +45,8 @@ def compare(old, new, run, path):
     if settled == len(old) == len(new){all_there}:
         if not old:
             tally = 1
+    elif {has_one_open}:
+        {one}(open_names[0], old, new, run, path)
     else:
         {rest}(old, new, {known}, open_names, run, path)
     run.checked += tally % {ignored_leaf}
@@ -49,6 +54,10 @@ def compare(old, new, run, path):
     run.depth -= 1
     {leave_owner}
 """
+# All members are settled but one, which both objects have: the usual difference.
+_ONE_OPEN = (
+    "len(open_names) == 1 and settled + 1 == len(old) == len(new) and open_names[0] in old and open_names[0] in new"
+)
 _LEAF = """
     left = old.get({old_name})
     right = new.get({name})
@@ -76,49 +85,26 @@ _IGNORED = """
 
 _FAST_MATCH = """
 def fast_match(old, new):
-{whole}
     settled = tally = 0
-{members}
+{whole}
+    if not settled:
+        pass
+{part}
+{ignored}
     if settled == len(old) == len(new):
         return settled + tally if settled else 1
     if settled < len(old) == len(new):
         return {others}(old, new, settled, tally)
     return -1
 """
-_FAST_LEAF = """
-    left = old.get({old_name})
-    right = new.get({name})
-    if {test}:
-        settled += 1
-    elif {is_required} or left is not None or right is not None:
-        return -1
-"""
-_FAST_NESTED = """
-    left = old.get({old_name})
-    right = new.get({name})
-    if type(left) is dict is type(right) and (below := {fast_match}(left, right)) >= 0:
-        settled += 1
-        tally += below - 1
-    elif {is_required} or left is not None or right is not None:
-        return -1
-"""
-_FAST_IGNORED = """
-    if {name} in new and {old_name} in old:
-        left = old[{old_name}]
-        right = new[{name}]
-        settled += 1
-        tally += {one} - 1 if type(left) is str is type(right) else {one} * union_leaf_count(left, right) - 1
-"""
-
-# Objects that have all known members and no others, the usual case: looked up without asking whether they are there.
+# Objects mostly have all members that are compared: these are looked up without asking whether they are there.
 _WHOLE = """
-    if len(old) == {count} == len(new):
+    if len(old) >= {count} <= len(new):
         try:
-            tally = {tally}
 {members}
-            return tally
+            settled = {count}
         except KeyError:
-            pass
+            tally = 0
 """
 _WHOLE_LEAF = """
             left = old[{old_name}]
@@ -133,11 +119,29 @@ _WHOLE_NESTED = """
                 return -1
             tally += below - 1
 """
-_WHOLE_IGNORED = """
-            left = old[{old_name}]
-            right = new[{name}]
-            if not type(left) is str is type(right):
-                tally += {one} * (union_leaf_count(left, right) - 1)
+_PART_LEAF = """
+        left = old.get({old_name})
+        right = new.get({name})
+        if {test}:
+            settled += 1
+        elif {is_required} or left is not None or right is not None:
+            return -1
+"""
+_PART_NESTED = """
+        left = old.get({old_name})
+        right = new.get({name})
+        if type(left) is dict is type(right) and (below := {fast_match}(left, right)) >= 0:
+            settled += 1
+            tally += below - 1
+        elif {is_required} or left is not None or right is not None:
+            return -1
+"""
+_FAST_IGNORED = """
+    if {old_name} in old and {name} in new:
+        left = old[{old_name}]
+        right = new[{name}]
+        settled += 1
+        tally += {one} - 1 if type(left) is str is type(right) else {one} * union_leaf_count(left, right) - 1
 """
 
 
@@ -147,7 +151,7 @@ class _Member(NamedTuple):
     plan: NodePlan
 
 
-def object_code(plan: NodePlan, rest: Rest, otherwise: Compare) -> Compare:
+def object_code(plan: NodePlan, one: One, rest: Rest, otherwise: Compare) -> Compare:
     """The generated comparer of a plan's objects; `otherwise` is for great depth and for both names of an alias."""
     constants = Constants(plan=plan, union_leaf_count=union_leaf_count)
     blocks: dict[str, str] = {}
@@ -156,6 +160,7 @@ def object_code(plan: NodePlan, rest: Rest, otherwise: Compare) -> Compare:
         if block is not None:
             blocks[member.name] = block
     owners = plan.compiler.tracks_owners
+    all_there = _all_there(plan, blocks, constants)
     source = _COMPARE.format(
         both_names="".join(
             f" or ({constants.name_of(raw)} in old and {constants.name_of(name)} in old)"
@@ -166,7 +171,9 @@ def object_code(plan: NodePlan, rest: Rest, otherwise: Compare) -> Compare:
         enter_owner="run.owners.append((plan, old, new))" if owners else "",
         members="".join(blocks.values()),
         count=len(blocks),
-        all_there=_all_there(plan, blocks, constants),
+        all_there=all_there,
+        has_one_open="False" if plan.aliases else f"{_ONE_OPEN}{all_there}",
+        one=constants.add(one),
         rest=constants.add(rest),
         known=constants.add(frozenset(blocks)),
         ignored_leaf=IGNORED_LEAF,
@@ -211,47 +218,50 @@ def fast_match(plan: NodePlan, levels: int) -> FastMatch | None:
     if not members or required - {member.name for member in members}:
         return None
     constants = Constants(union_leaf_count=union_leaf_count)
-    blocks = [_fast_block(member, required, levels, constants) for member in members]
+    blocks = [_fast_block(member, required, levels, constants) for member in members if not is_ignored(member.plan)]
+    ignored = [_ignored_block(member, constants) for member in members if is_ignored(member.plan)]
     others = _other_members(plan, frozenset(member.name for member in members))
     source = _FAST_MATCH.format(
-        whole=_whole(members, blocks),
-        members="".join(block.part for block in blocks),
+        whole=_whole(blocks),
+        part="".join(block.part for block in blocks),
+        ignored="".join(ignored),
         others=constants.add(others),
     )
     matcher: FastMatch = constants.function(source, "fast_match")
-    return matcher if any(block.part for block in blocks) else None
+    return matcher if ignored or any(block.part for block in blocks) else None
 
 
 class _FastBlock(NamedTuple):
-    """The lines for one member, where it may be missing and where it may not."""
+    """The lines for one member, where it is surely there and where it may be missing."""
 
-    part: str
     whole: str
+    part: str
 
 
-def _whole(members: list[_Member], blocks: list[_FastBlock]) -> str:
+def _whole(blocks: list[_FastBlock]) -> str:
     """The lines for objects that have all members; none where a member is left to the comparison."""
-    if not all(block.part for block in blocks):
+    if not all(block.whole for block in blocks):
         return ""
-    tally = len(blocks) + sum(is_ignored(member.plan) for member in members) * (IGNORED_LEAF - 1)
-    return _WHOLE.format(count=len(blocks), tally=tally, members="".join(block.whole for block in blocks))
+    return _WHOLE.format(count=len(blocks), members="".join(block.whole for block in blocks))
 
 
 def _fast_block(member: _Member, required: frozenset[str], levels: int, constants: Constants) -> _FastBlock:
     """The lines for one member; without any it is not counted, and an object that has it does not surely match."""
     names: dict[str, Any] = {"name": constants.name_of(member.name), "old_name": constants.name_of(member.old_name)}
-    if is_ignored(member.plan):
-        names["one"] = IGNORED_LEAF
-        return _FastBlock(_FAST_IGNORED.format(**names), _WHOLE_IGNORED.format(**names))
     names["is_required"] = member.name in required
     nested = fast_match(member.plan, levels - 1)
     if nested is not None:
         names["fast_match"] = constants.add(nested)
-        return _FastBlock(_FAST_NESTED.format(**names), _WHOLE_NESTED.format(**names))
+        return _FastBlock(_WHOLE_NESTED.format(**names), _PART_NESTED.format(**names))
     test = leaf_test(member.plan, constants)
     if test is None:
         return _FastBlock("", "")
-    return _FastBlock(_FAST_LEAF.format(test=test, **names), _WHOLE_LEAF.format(test=test, **names))
+    return _FastBlock(_WHOLE_LEAF.format(test=test, **names), _PART_LEAF.format(test=test, **names))
+
+
+def _ignored_block(member: _Member, constants: Constants) -> str:
+    names = {"name": constants.name_of(member.name), "old_name": constants.name_of(member.old_name)}
+    return _FAST_IGNORED.format(one=IGNORED_LEAF, **names)
 
 
 def _other_members(plan: NodePlan, known: frozenset[str]) -> Callable[[dict[str, Any], dict[str, Any], int, int], int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from driftline.payloads.leaves import fast_types
 from driftline.payloads.object_code import (
+    One,
     Rest,
     fast_match,
     has_plain_names,
@@ -49,7 +50,7 @@ def _warming_up(plan: NodePlan, loop: Compare, rest: Rest) -> Compare:
         if chosen is loop:
             seen += 1
             if seen > OBJECTS_BEFORE_CODE:
-                chosen = object_code(plan, rest, loop)
+                chosen = object_code(plan, _one(plan), rest, loop)
                 plan.fast_match = fast_match(plan, NESTED_LEVELS + 1)
                 if plan.compare_objects is compare:
                     plan.compare_objects = chosen
@@ -142,6 +143,13 @@ def _rest(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Rest:
             run.checked += 1
         if required and not (old.keys() >= required and new.keys() >= required):
             _check_required(plan, old, new, raw_old, new, run, path)
+
+    return compare
+
+
+def _one(plan: NodePlan) -> One:
+    def compare(name: str, old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
+        compare_members(plan.member(name), name, old[name], new[name], run, path)
 
     return compare
 

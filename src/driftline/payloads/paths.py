@@ -29,12 +29,11 @@ _SHORT_ESCAPES = {"'": "\\'", "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n
 
 def render(path: Path) -> str:
     """The path as text."""
-    steps: list[str] = []
+    text = ""
     while path is not None:
         path, step = path
-        steps.append(_step_text(step))
-    steps.append("$")
-    return "".join(reversed(steps))
+        text = (_member_text(step) if type(step) is str else _step_text(step)) + text
+    return f"${text}"
 
 
 def _step_text(step: str | int | KeyStep) -> str:

@@ -102,7 +102,8 @@ class Run:
         entry = Entry(path=render(path), type=kind, severity="ERROR", old_value=old, new_value=new, message=message)
         if rule is not None:
             entry["rule_applied"] = rule
-        entry.update(more)
+        if more:
+            entry.update(more)
         self.diffs.append(entry)
         if self.fail_fast:
             raise StopComparisonError
@@ -128,10 +129,12 @@ class Run:
 
     def one_sided(self, side: int, path: Path, value: Any) -> None:
         """Remember, for the coverage, a node without a partner."""
-        self.check_nesting(value)
+        is_scalar = type(value) not in CONTAINERS
+        if not is_scalar:
+            self.check_nesting(value)
         if self.statistics:
             self.unmatched[side].append(path)
-            self.extra_leaves += leaf_count(value)
+            self.extra_leaves += 1 if is_scalar else leaf_count(value)
 
     def lost(self, path: Path, value: Any, rule: str | None = None) -> None:
         """A member that only Old has."""

@@ -310,12 +310,14 @@ def tell_surplus(rules: FieldRules, side: int, count: int, run: Run, path: Path)
         name = "ignore-missing-items" if rules.ignore_missing else None
     if name is None:
         return False
-    items = "1 extra item" if count == 1 else f"{count} extra items"
-    kind, words = ("EXTRA_IN_NEW", f"New array contains {items}")
-    if side != NEW:
-        kind, words = "MISSING_IN_NEW", f"New array lacks {items.replace('extra ', '')} of Old"
-    run.warn(kind, path, f"{words} (allowed by x-migration-{name})", rules.text(name), count=count)
-    run.note(path, rules.text(name) or name, "allowed")
+    plural = "" if count == 1 else "s"
+    if side == NEW:
+        kind, words = "EXTRA_IN_NEW", f"New array contains {count} extra item{plural}"
+    else:
+        kind, words = "MISSING_IN_NEW", f"New array lacks {count} item{plural} of Old"
+    rule = rules.text(name)
+    run.warn(kind, path, f"{words} (allowed by x-migration-{name})", rule, count=count)
+    run.note(path, rule or name, "allowed")
     return True
 
 

@@ -157,6 +157,8 @@ def spelled(value: Any) -> str:
 
 def leaf_count(value: Any) -> int:
     """How many leaves (scalars and empty containers) a value has; walks without recursion."""
+    if type(value) not in CONTAINERS:
+        return 1
     count = 0
     waiting = [value]
     while waiting:
@@ -197,8 +199,14 @@ def union_leaf_count(old: Any, new: Any) -> int:
     while waiting:
         left, right = waiting.pop()
         if type(left) is dict and type(right) is dict and (left or right):
-            waiting.extend((value, right.get(name, MISSING)) for name, value in left.items())
-            waiting.extend((MISSING, value) for name, value in right.items() if name not in left)
+            for name, value in left.items():
+                other = right.get(name, MISSING)
+                if type(value) in CONTAINERS or type(other) in CONTAINERS:
+                    waiting.append((value, other))
+                else:
+                    count += 1
+            if not right.keys() <= left.keys():
+                waiting.extend((MISSING, value) for name, value in right.items() if name not in left)
         elif type(left) is list and type(right) is list and (left or right):
             shared = min(len(left), len(right))
             waiting.extend(zip(left, right, strict=False))

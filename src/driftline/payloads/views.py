@@ -7,6 +7,7 @@ members, sort keys and key values here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from driftline.payloads.paths import KeyPath, SortField
@@ -129,23 +130,25 @@ def arranged(plan: NodePlan, value: list[Any], side: int, run: Run) -> list[Any]
 
 def sorted_items(plan: NodePlan, items: list[Any], order: tuple[SortField, ...], side: int, run: Run) -> list[Any]:
     """Items in the order of their fields: nulls first, stable, descending where asked."""
-    items = list(items)
     for path, is_descending in reversed(order):
-        keys = _texts(plan, items, path)
-        if keys is None:
-            keys = [_sort_key(lookup(plan, entry, path, side, run), is_descending) for entry in items]
+        if len(path) == 1 and _are_texts(plan, items, path[0]):
+            items = sorted(items, key=itemgetter(path[0]), reverse=is_descending)
+            continue
+        keys = [_sort_key(lookup(plan, entry, path, side, run), is_descending) for entry in items]
         places = sorted(range(len(items)), key=keys.__getitem__, reverse=is_descending)
         items = [items[place] for place in places]
     return items
 
 
-def _texts(plan: NodePlan, items: list[Any], path: KeyPath) -> list[Any] | None:
-    """The sort keys of items whose field is a string all through and needs no rule."""
-    if len(path) != 1 or not is_raw_member(plan, path[0]) or set(map(type, items)) != {dict}:
-        return None
-    found = [entry.get(path[0]) for entry in items]
-    # An empty string may stand for null, which comes first.
-    return found if set(map(type, found)) == {str} and "" not in found else None
+def _are_texts(plan: NodePlan, items: list[Any], name: str) -> bool:
+    """Whether all items are objects with a string in a member that needs no rule; these sort as they are."""
+    if not is_raw_member(plan, name):
+        return False
+    for entry in items:
+        # An empty string may stand for null, which comes first.
+        if type(entry) is not dict or type(text := entry.get(name)) is not str or not text:
+            return False
+    return True
 
 
 def is_raw_member(plan: NodePlan, name: str) -> bool:

@@ -27,6 +27,7 @@ def number_equality(rule: str | None, time_rule: str | None = None) -> End:
     def verdict(left: Any, right: Any, old: Any, new: Any) -> Verdict | None:
         if same_number(left, right):
             return None
-        return differ(old, new, rule, hint)._replace(warning_rule=time_rule)
+        found = differ(old, new, rule, hint)
+        return found if time_rule is None else found._replace(warning_rule=time_rule)
 
     return End(verdict, scalar_token, code=lambda constants: "{l} == {r}")

@@ -39,10 +39,14 @@ _TWO_TEXTS = "type(left) is str is type(right) and left and right"
 class Meaning:
     """What the rules of a field mean for scalars; made once for each plan."""
 
-    __slots__ = ("changes_type", "ends", "has_steps", "has_texts", "sides", "steps", "texts")
+    __slots__ = ("_changes", "changes_type", "ends", "has_steps", "has_texts", "sides", "steps", "texts")
 
     def __init__(self, rules: FieldRules, *, empty_as_null: bool = False) -> None:
         self.steps = _steps(rules, empty_as_null)
+        self._changes = (
+            [step.old for step in self.steps if step.old is not None],
+            [step.new for step in self.steps if step.new is not None],
+        )
         self.texts = _texts(rules)
         self.ends = _ends(rules)
         self.has_steps, self.has_texts = bool(self.steps), bool(self.texts)
@@ -58,10 +62,8 @@ class Meaning:
 
     def prepared(self, value: Any, side: int) -> Any:
         """A value after the steps of its side; raises `CastError`."""
-        for step in self.steps:
-            change = step.old if side == OLD else step.new
-            if change is not None:
-                value = change(value)
+        for change in self._changes[side]:
+            value = change(value)
         return value
 
     def prepared_or_raw(self, value: Any, side: int) -> Any:
@@ -179,8 +181,8 @@ class Meaning:
             self._same_test(types, keeps_empty),
             self._text_test(types, constants),
         ]
-        given = [f"({test})" for test in tests if test is not None]
-        return " or ".join(given).replace("{types}", constants.add(types)) if given else None
+        whole = " or ".join(f"({test})" for test in tests if test is not None)
+        return whole.replace("{types}", constants.add(types)) if "{types}" in whole else whole or None
 
     def _called_test(self, types: frozenset[type], constants: Constants, keeps_empty: bool) -> str | None:
         if not all(end.is_reflexive for end in self.ends.values()):

@@ -15,6 +15,9 @@ def precision(limit: Decimal, rule: str | None) -> End:
     """Numbers within a distance."""
     near = float(limit)
 
+    def is_within(left: float, right: float) -> bool:
+        return exact_difference(left, right) <= limit
+
     def verdict(left: Any, right: Any, old: Any, new: Any) -> Verdict | None:
         # Away from the edge doubles decide; their error is below a few units in the last place.
         if type(left) is float is type(right) and abs(left - right) + (abs(left) + abs(right)) * 1e-15 < near:
@@ -27,9 +30,12 @@ def precision(limit: Decimal, rule: str | None) -> End:
         return Verdict("PRECISION_EXCEEDED", message, rule)
 
     def code(constants: Constants) -> str:
-        # Up to this size the error of doubles is far below the rest of the precision.
+        # Up to this size the error of doubles is far below the rest of the precision; at its edge decimals decide.
         low, high, least, far = map(constants.add, (-0.99 * near, 0.99 * near, -1e12 * near, 1e12 * near))
-        return f"type({{l}}) is float is type({{r}}) and {low} < {{l}} - {{r}} < {high} and {least} < {{l}} < {far}"
+        lowest, highest, exact = map(constants.add, (-1.01 * near, 1.01 * near, is_within))
+        inside = f"{low} < {{l}} - {{r}} < {high} and {least} < {{l}} < {far}"
+        edge = f"{lowest} < {{l}} - {{r}} < {highest} and {exact}({{l}}, {{r}})"
+        return f"type({{l}}) is float is type({{r}}) and ({inside} or {edge})"
 
     return End(verdict, scalar_token, lambda value: _A_NUMBER, as_float, near, code)
 
