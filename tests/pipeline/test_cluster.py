@@ -114,26 +114,17 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(runs: Runs, local_byte
     assert_same(runs.disturbed, local_bytes)
 
 
+@pytest.mark.faults
 def test_the_script_runs_a_command_against_a_cluster_of_its_own() -> None:
-    script = Path(__file__).parents[2] / "scripts" / "local_cluster.py"
-    done = subprocess.run(
-        [sys.executable, script, "--workers", "1", "--", "sh", "-c", "echo $SPARK_MASTER; exit 3"],
-        env={**os.environ, "PYTHONPATH": SOURCE},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 3, done.stderr
-    assert done.stdout.startswith("spark://127.0.0.1:")
-    assert done.stderr == f"cluster: {done.stdout.strip()}, 1 workers\n"
+    with script("--", "sh", "-c", "echo $SPARK_MASTER; exit 3") as running:
+        told, words = running.communicate()
+        assert running.returncode == 3, words
+        assert told.startswith("spark://127.0.0.1:")
+        assert words == f"cluster: {told.strip()}, 1 workers\n"
 
 
 def test_a_script_that_is_ended_leaves_nothing_running() -> None:
-    script = Path(__file__).parents[2] / "scripts" / "local_cluster.py"
-    command = [sys.executable, str(script), "--workers", "1"]
-    with subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": SOURCE}, stderr=subprocess.PIPE, text=True
-    ) as running:
+    with script() as running:
         assert running.stderr is not None
         assert [running.stderr.readline() for _ in range(2)][1] == "Ctrl-C ends it\n"
         cluster = psutil.Process(running.pid).children(recursive=True)
@@ -142,3 +133,11 @@ def test_a_script_that_is_ended_leaves_nothing_running() -> None:
         assert running.wait(60) == 128 + signal.SIGTERM
     _, alive = psutil.wait_procs(cluster, timeout=30)
     assert not alive
+
+
+def script(*command: str) -> subprocess.Popen[str]:
+    """The script that starts a cluster of one worker on this machine."""
+    file = Path(__file__).parents[2] / "scripts" / "local_cluster.py"
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    given = [sys.executable, str(file), "--workers", "1", *command]
+    return subprocess.Popen(given, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

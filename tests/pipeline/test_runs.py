@@ -332,7 +332,7 @@ def test_a_full_disk_is_one_clear_failure_and_leaves_no_half_files(tmp_path: Pat
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mount") is None, reason="mounting a small disk needs root")
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
-    file = make_shop(tmp_path, rows=4000)
+    file = make_shop(tmp_path, rows=1000)
     (tmp_path / "out").mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", tmp_path / "out"], check=False)
     if mounted.returncode:
@@ -443,7 +443,7 @@ def test_progress_is_told_for_each_stage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_leaves_a_record_and_nothing_half_written(kind: signal.Signals, tmp_path: Path) -> None:
     text = PIPELINE + '\n[finish]\ncommand = ["sh", "-c", "echo $DRIFTLINE_RESULT > told.txt"]\n'
-    file = make_shop(tmp_path, text, rows=20_000)
+    file = make_shop(tmp_path, text, rows=5_000)
     process = start_cli(file)
     stages = tmp_path / ".driftline/shop/stages"
     while not list(stages.glob("*.json")):

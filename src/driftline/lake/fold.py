@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -189,6 +188,8 @@ def fold_early(columns: Sequence[ColumnSchema], deltas: Any) -> Any:
 
 def _deltas_per_row(deltas: Any) -> float:
     """About: ids are counted by their hashes, which only decides whether to fold."""
+    import polars as pl
+
     return float(deltas.num_rows / pl.Series(deltas["row_id"]).hash().n_unique())
 
 

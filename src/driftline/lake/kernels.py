@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -107,6 +106,8 @@ def split_by_range(stamped: Any, lower_bounds: Sequence[str]) -> list[tuple[int,
         return []
     if not lower_bounds:
         return [(0, stamped)]
+    import polars as pl  # only folds need it, and many commands fold nothing
+
     row_ids = pl.Series(stamped["row_id"])
     numbers = pl.Series(lower_bounds).search_sorted(row_ids, side="right").to_numpy().astype(np.int32)
     order = np.argsort(numbers.astype(np.int16) if len(lower_bounds) < 1 << 15 else numbers, kind="stable")

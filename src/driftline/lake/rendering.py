@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -84,6 +83,8 @@ def jsonl_bytes(rows: Any, columns: Sequence[ColumnSchema]) -> bytes:
 
 def csv_header(columns: Sequence[ColumnSchema]) -> bytes:
     """The header line."""
+    import polars as pl  # here and below: identities are rendered by many who write no CSV
+
     names = [ROW_ID, *(column.name for column in columns)]
     frame = pl.DataFrame({name: [] for name in names}, schema=dict.fromkeys(names, pl.String))
     return frame.write_csv(include_header=True).encode()
@@ -91,6 +92,8 @@ def csv_header(columns: Sequence[ColumnSchema]) -> bytes:
 
 def csv_bytes(rows: Any, columns: Sequence[ColumnSchema]) -> bytes:
     """One line per row; null is an empty field, an empty text is `""`."""
+    import polars as pl
+
     texts = {ROW_ID: _one(rows[ROW_ID])}
     for column in columns:
         texts[column.name] = _CSV_TEXTS[column.type](_one(rows[escape_name(column.name)]))

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from driftline.changesets.cdc.as_events import CdcTable, PieceFacts, convert, survey
 from driftline.errors import ChangesetError, PipelineError
 from driftline.lake import registered
 from driftline.lake.ledger import Positions, ReadFile
@@ -30,6 +29,9 @@ from driftline.pipeline.load_stages import schedulers_of
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import CHANGES, TablePlan
 from driftline.storage.object_path import Place
+
+if TYPE_CHECKING:
+    from driftline.changesets.cdc.as_events import CdcTable, PieceFacts
 
 _COUNTS = ("added", "removed", "changed")
 
@@ -172,6 +174,8 @@ class _Reading:
 
     def _settle_columns(self) -> CdcTable:
         """The columns that the lake knows; those of the events where it knows none, or where new ones are added."""
+        from driftline.changesets.cdc.as_events import CdcTable
+
         plan, changes, policy = self._plan, self._plan.flow.changes, self._plan.flow.schema_policy
         assert changes is not None
         schema = registered(plan.lake(), plan.flow.name)
@@ -257,6 +261,8 @@ def _cuts(pieces: Sequence[_Piece], facts: Sequence[PieceFacts], *, in_order: bo
 
 def _in_pieces(context: StageContext, kernel: Any, count: int) -> Iterable[PieceFacts]:
     """Run a kernel over every piece, here or in Spark's tasks."""
+    from driftline.changesets.cdc.as_events import PieceFacts
+
     if context.engine.is_spark and isinstance(context.state, Path):  # tasks see no disk of ours beside a store
         from driftline.spark.lake_ingest import in_tasks
 
@@ -265,12 +271,16 @@ def _in_pieces(context: StageContext, kernel: Any, count: int) -> Iterable[Piece
 
 
 def _survey_piece(table: CdcTable, pieces: list[_Piece], number: int) -> dict[str, Any]:
+    from driftline.changesets.cdc.as_events import survey
+
     piece = pieces[number]
     with _Named(piece.name):
         return survey(lines_of(piece.lines), table).to_wire()
 
 
 def _convert_piece(table: CdcTable, pieces: list[_Piece], targets: list[Path], number: int) -> dict[str, Any]:
+    from driftline.changesets.cdc.as_events import convert
+
     piece = pieces[number]
     with _Named(piece.name), open(targets[number], "wb") as out:
         return convert(lines_of(piece.lines), table, out.write).to_wire()

@@ -1,4 +1,7 @@
-"""The stages that deliver to SQLite: the events of each comparison as a changeset or patchset."""
+"""The stages that deliver to SQLite: the events of each comparison as a changeset or patchset.
+
+Here as in all files of stages, what does the work is imported by the work: a run with nothing to do is quick.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, BinaryIO, Literal
 
-from driftline.changesets import Table
-from driftline.changesets.from_events import from_events
 from driftline.deltas.typed_rows import typed_event, typed_events
 from driftline.part_folders import read_pieces
 from driftline.pipeline.declaration import TableFlow
@@ -49,6 +50,8 @@ def _changeset(plan: TablePlan, kind: Kind, diff: str, context: StageContext) ->
 
 def write_locally(out: BinaryIO, kind: Kind, flow: TableFlow, events: Place, context: StageContext) -> int:
     """Write the changes of one pair of snapshots; how many there are."""
+    from driftline.changesets import Table, from_events
+
     lines = read_pieces(events)
     schema = json.loads(next(lines))
     types = sql_types(flow, schema["columns_b"])

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from driftline.lake import compact
 from driftline.lake.ledger import Ledger
 from driftline.lake.timestamps import parse_timestamp
 from driftline.pipeline.declaration import StateTarget
@@ -41,6 +40,8 @@ def state_stages(plan: TablePlan) -> Iterator[Stage]:
 
 
 def _compact(plan: TablePlan, context: StageContext) -> Outcome:
+    from driftline.lake import compact
+
     done = compact(plan.lake(), plan.flow.name, tracker=context.tracker, **fold_options(context))
     return Outcome({"deltas": done.deltas_folded, "files": done.files_written}, {"deltas_version": done.deltas_version})
 

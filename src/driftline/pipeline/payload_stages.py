@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from driftline.engines import choose_engine
 from driftline.files import explain_io_errors
-from driftline.payloads.batch import Scheduler, local_scheduler, run_batch
-from driftline.payloads.batch_job import BatchJob, Role, open_source
 from driftline.pipeline.declaration import PayloadFlow, Pipeline
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.storage.object_path import ObjectPath, Place
+
+if TYPE_CHECKING:
+    from driftline.payloads.batch import Scheduler
+    from driftline.payloads.batch_job import BatchJob, Role
 
 
 def payload_stages(pipeline: Pipeline, flow: PayloadFlow) -> list[Stage]:
@@ -39,6 +42,8 @@ def _given(flow: PayloadFlow) -> list[tuple[str, Role]]:
 
 
 def _compare(flow: PayloadFlow, context: StageContext) -> Outcome:
+    from driftline.payloads.batch import run_batch
+
     job = _job(flow, context.pipeline)
     with _scheduler(context, job) as scheduler:
         totals = run_batch(job, context.outputs.path("report"), scheduler, context.tracker)
@@ -53,6 +58,8 @@ def _compare(flow: PayloadFlow, context: StageContext) -> Outcome:
 
 
 def _job(flow: PayloadFlow, pipeline: Pipeline) -> BatchJob:
+    from driftline.payloads.batch_job import BatchJob, open_source
+
     schema = pipeline.place(flow.schema)
     with explain_io_errors(flow.schema):
         content = schema.read_bytes()
@@ -70,6 +77,8 @@ def _scheduler(context: StageContext, job: BatchJob) -> Iterator[Scheduler]:
     engine = context.engine
     name, _ = choose_engine("payloads", engine.wanted, size=lambda: job.size, master=engine.master)
     if name != "spark":
+        from driftline.payloads.batch import local_scheduler
+
         with local_scheduler(job) as scheduler:
             yield scheduler
         return
