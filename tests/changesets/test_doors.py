@@ -9,8 +9,8 @@ import apsw
 import pytest
 
 from driftline.changesets import Changeset, Patchset, Table, apply, parse
-from driftline.changesets.from_deltas import from_deltas, table_of
-from driftline.changesets.from_events import from_events
+from driftline.changesets.delta_changes import from_deltas, table_of
+from driftline.changesets.event_changes import from_events
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema, merge

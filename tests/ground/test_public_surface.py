@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 
 import pytest
 
@@ -31,3 +32,10 @@ def test_rooms_are_reachable_from_the_top() -> None:
     assert "diff" in dir(driftline)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = driftline.nonsense
+
+
+@pytest.mark.parametrize("room", ["changesets", "codeindex", "lake", "payloads", "spark", "tables"])
+def test_no_file_takes_the_place_of_a_name_once_it_is_imported(room: str) -> None:
+    package = importlib.import_module(f"driftline.{room}")
+    lazy = set(getattr(package, "_LAZY", ()))
+    assert not lazy & {module.name for module in pkgutil.iter_modules(package.__path__)}

@@ -357,8 +357,11 @@ def history(folder: Path, seed: int, runs: Runs) -> None:
 
 def main(folder: str, seed: str, count: str, master: str | None = None) -> None:
     import numpy as np
+    import polars  # noqa: F401 - what the forks would import, each for itself
     import pyarrow as pa
 
+    import driftline.changesets.cdc.as_events
+    import driftline.lake.compacting
     import driftline.lake.materializing
     import driftline.lake.state
     import driftline.pipeline.graph

@@ -13,6 +13,9 @@ import sys
 import time
 from pathlib import Path
 
+import polars  # noqa: F401
+import pyarrow as pa
+
 import driftline.codeindex.jobs
 import driftline.lake.materializing
 import driftline.lake.state
@@ -87,5 +90,6 @@ def at_random(file: Path, seed: int) -> int:
 
 
 if __name__ == "__main__":
+    pa.array([0])  # looks for pandas once, and not once in every fork
     path = Path(sys.argv[1])
     print(at_boundaries(path) if sys.argv[2] == "boundaries" else at_random(path, int(sys.argv[3])))

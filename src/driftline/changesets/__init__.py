@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from driftline.changesets.changeset import ChangeFile, Changeset, Patchset, concat, invert, parse, rebase
     from driftline.changesets.conflicts import Conflict
     from driftline.changesets.database_diff import Diff, Note, Problem, diff
+    from driftline.changesets.delta_changes import from_deltas
+    from driftline.changesets.event_changes import from_events
     from driftline.changesets.format import UNDEFINED
-    from driftline.changesets.from_deltas import from_deltas
-    from driftline.changesets.from_events import from_events
     from driftline.changesets.operations import Operation
     from driftline.changesets.recording import Session
     from driftline.changesets.sections import write_columns
@@ -44,8 +44,8 @@ _LAZY: dict[str, str] = {
     "concat": "changeset",
     "diff": "database_diff",
     "from_cdc": "cdc.converting",
-    "from_deltas": "from_deltas",
-    "from_events": "from_events",
+    "from_deltas": "delta_changes",
+    "from_events": "event_changes",
     "invert": "changeset",
     "iterate": "streams",
     "parse": "changeset",

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from driftline.changesets.arrow_buffers import Indexes, as_numbers, binary_array, of_numbers
 from driftline.changesets.changeset import Changeset, Patchset
+from driftline.changesets.event_changes import EventCollector, key_collision
 from driftline.changesets.events import ColumnEvents, EventLog, Events, image_columns
-from driftline.changesets.from_events import EventCollector, key_collision
 from driftline.changesets.order import Hashes, bucket_count, byte_ranges, sequence_numbers, session_order, stable_order
 from driftline.changesets.records import content_of, joined_fields
 from driftline.changesets.session import encoded_entries, single_entries

@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from driftline.changesets.changeset import Changeset, Patchset
-from driftline.changesets.from_events import EventCollector, TypeVotes, describe_types
+from driftline.changesets.event_changes import EventCollector, TypeVotes, describe_types
 from driftline.changesets.sections import SCHEMA as RECORDS
 from driftline.changesets.sections import SectionPlan, cut_by_range, encode_events, joined_range
 from driftline.errors import DriftlineError

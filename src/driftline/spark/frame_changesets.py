@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from driftline.changesets.changeset import Changeset, Patchset
-from driftline.changesets.from_events import EventCollector, Format, TypeVotes
+from driftline.changesets.event_changes import EventCollector, Format, TypeVotes
 from driftline.changesets.sections import SCHEMA as RECORDS
 from driftline.changesets.sections import SectionPlan, cut_by_range, encode_events, joined_range
 from driftline.errors import DriftlineError, OptionError
