@@ -224,6 +224,41 @@ def test_a_damaged_build_is_told_and_built_again(repo: Path, tmp_path: Path, cap
     assert run(cli, words) == 0
 
 
+def test_a_damaged_shard_does_not_go_into_the_next_build(repo: Path, tmp_path: Path) -> None:
+    built = codeindex.build(repo, "v1", tmp_path / "cache")
+    (shard,) = (built.root / "index-code/chunk_meta.parts").iterdir()
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(DriftlineError, match=r"chunk_meta\.part-00000\.jsonl\.zst is damaged.*--force"):
+        codeindex.build(repo, "v2", tmp_path / "cache")
+    assert codeindex.build(repo, "v2", tmp_path / "cache", force=True).files == 7
+
+
+def test_a_missing_shard_is_not_linked(tmp_path: Path) -> None:
+    repo = make_repository(tmp_path / "repo", {"m.py": "A = 1\n"}, {"m.py": "A = 1\n", "n.md": "# A\n"})
+    built = codeindex.build(repo, "v1", tmp_path / "cache")
+    next((built.root / "index-code/chunk_meta.parts").iterdir()).unlink()
+    with pytest.raises(DriftlineError, match=r"part-00000\.jsonl\.zst is damaged"):
+        codeindex.build(repo, "v2", tmp_path / "cache")
+
+
+def test_builds_of_earlier_versions_are_compared_too(repo: Path, tmp_path: Path) -> None:
+    """Their meta files list no frames: shards are read whole."""
+    cache = tmp_path / "cache"
+    builds = [codeindex.build(repo, revision, cache) for revision in ("v1", "v2")]
+    refs = [f"build:{built.build_id}" for built in builds]
+    expected = list(codeindex.diff(*refs, cache_root=cache, kind="semantic-v2").events)
+    for built in builds:
+        meta = built.root / "index-code/chunk_meta.meta.json"
+        content = json.loads(meta.read_bytes())
+        for part in content["parts"]:
+            del part["frames"]
+        meta.write_text(json.dumps(content))
+    assert len(expected) > 3
+    assert list(codeindex.diff(*refs, cache_root=cache, kind="semantic-v2").events) == expected
+
+
 def test_the_review_reads_renames_first_and_escapes_source(tmp_path: Path, capfd: Any) -> None:
     body = "    total = 0\n    for item in items:\n        if item.price > limit:\n            total += item.price\n    return total\n"
     before = {"m.py": f"def total(items, limit):\n{body}\ndef g(a):\n    return '<b>'\n"}

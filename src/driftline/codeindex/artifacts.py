@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from driftline.codeindex.resolve import IndexDir
-from driftline.codeindex.storage import exists, names_in, read_object, regular_size
+from driftline.codeindex.storage import exists, is_below, names_in, read_object, regular_size
 from driftline.errors import IndexRefError
 
 FILE_META = "file_meta"
@@ -37,7 +37,6 @@ class ListedFile:
     path: str
     size: int | None = None
     rows: int | None = None
-    paths: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +48,6 @@ class Part:
     form: Form
     size: int = 0
     listed: str = ""
-    # The first and the last path whose rows are in here, where the index says so.
-    paths: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ class Pieces:
 
 def read_pieces(index: IndexDir) -> Pieces | None:
     """The manifest of an index, flat or inside `fields`; None where there is none."""
-    path = _inside(index, MANIFEST)
+    path = inside(index, MANIFEST)
     if not exists(path, index.place(MANIFEST)):
         return None
     outer = read_object(path, index.place(MANIFEST))
@@ -119,6 +116,12 @@ def artifact_files(index: IndexDir, name: str, pieces: Pieces | None) -> list[Li
             "JSON, JSONL (plain, gzip, zstd), sharded JSONL and columnar JSON can"
         )
     return [ListedFile(single)]
+
+
+def stored_bytes(index: IndexDir, name: str, pieces: Pieces | None) -> int:
+    """About how large an artifact is: as listed, and looked at where that is not said; 0 where there is none."""
+    files = artifact_files(index, name, pieces) or ()
+    return sum(_part(index, file, pieces).size if file.size is None else file.size for file in files)
 
 
 def require_artifact(index: IndexDir, name: str, pieces: Pieces | None) -> Artifact:
@@ -186,7 +189,7 @@ def _is_shard(name: str, path: str) -> bool:
 
 
 def _parts_of_meta(index: IndexDir, name: str, meta: str) -> list[ListedFile] | None:
-    content = read_object(_inside(index, meta), index.place(meta))
+    content = read_object(inside(index, meta), index.place(meta))
     fields = content["fields"] if isinstance(content.get("fields"), dict) else content
     parts = fields.get("parts", content.get("parts"))
     if not isinstance(parts, list):
@@ -198,9 +201,7 @@ def _listed_shard(index: IndexDir, name: str, part: Any, place: str) -> ListedFi
     path = _beside_meta(index, name, _part_path(part, place))
     if not isinstance(part, dict):
         return ListedFile(path)
-    first, last = part.get("first"), part.get("last")
-    paths = (first, last) if isinstance(first, str) and isinstance(last, str) else None
-    return ListedFile(path, _count(part.get("bytes")), _count(part.get("records", part.get("count"))), paths)
+    return ListedFile(path, _count(part.get("bytes")), _count(part.get("records", part.get("count"))))
 
 
 def _count(value: Any) -> int | None:
@@ -217,8 +218,8 @@ def _part_path(part: Any, place: str) -> str:
 def _beside_meta(index: IndexDir, name: str, path: str) -> str:
     """Parts are named from the index directory; bare names of shards are looked up in their folder too."""
     in_folder = f"{name}.parts/{path}"
-    bare = "/" not in path and not exists(_inside(index, path), index.place(path))
-    return in_folder if bare and exists(_inside(index, in_folder), index.place(in_folder)) else path
+    bare = "/" not in path and not exists(inside(index, path), index.place(path))
+    return in_folder if bare and exists(inside(index, in_folder), index.place(in_folder)) else path
 
 
 def _preferred_single(candidates: Iterable[str]) -> str | None:
@@ -230,18 +231,18 @@ def _part(index: IndexDir, file: ListedFile, pieces: Pieces | None) -> Part:
     """A file that is there; one with fewer bytes than manifest or meta file promise has lost rows."""
     form = form_of(file.path)
     assert form is not None
-    path, place = _inside(index, file.path), index.place(file.path)
+    path, place = inside(index, file.path), index.place(file.path)
     size = regular_size(path, place)
     promised = max(file.size or 0, _count(pieces.piece_at(file.path).get("bytes")) or 0 if pieces else 0)
     if size < promised or (size == 0 and file.rows):
         what = f"{promised} bytes" if size < promised else f"{file.rows} rows"
         raise IndexRefError(f"{place} is cut short: it has {size} bytes, but {what} are listed; build the index again")
-    return Part(path, place, form, size, file.path, file.paths)
+    return Part(path, place, form, size, file.path)
 
 
-def _inside(index: IndexDir, relative: str) -> Path:
+def inside(index: IndexDir, relative: str) -> Path:
     """A file of the index; a listed path that leaves the index (or, by symlink, the cache root) is refused."""
-    path = Path(os.path.abspath(index.path / relative))
-    if "\0" in relative or not path.is_relative_to(index.path):
+    path = Path(os.path.abspath(os.path.join(index.path, relative)))
+    if "\0" in relative or not is_below(str(path), str(index.path)):
         raise IndexRefError(f"{index.label} lists a file outside of the index")
     return path if index.cache is None else index.cache.inside(str(path), index.place(relative))

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,22 +21,23 @@ from zlib import crc32
 import msgspec
 
 from driftline.canonical import canonical_json, sha1_hex
-from driftline.codeindex.build_files import IndexWriter, PastBuild, newest_build
+from driftline.codeindex.build_files import IndexWriter
+from driftline.codeindex.built_index import PastBuild, newest_build
 from driftline.codeindex.git_objects import GitRepository, TreeEntry
-from driftline.codeindex.index_rows import FileRows, chunk_lines, moved_lines
+from driftline.codeindex.index_rows import FileRow, FileRows
 from driftline.codeindex.languages import LANGUAGES, Language, language_of
 from driftline.codeindex.storage import CacheRoot, exists, index_lock, is_directory, read_object
 from driftline.errors import IndexRefError
 from driftline.files import write_atomically
 from driftline.progress import Tracker, silent
 
-INDEX_FORMAT = "driftline-index-1"
+INDEX_FORMAT = "driftline-index-2"
 MODES = ("code", "prose")
 MAX_BLOB_BYTES = 1_000_000
 
 _FILES_PER_GROUP = 16  # about: a changed file has its whole group written again
-_BATCH_BYTES = 4 << 20
-_SPAWN_FROM_BYTES = 8 << 20
+_BATCH_BYTES = 1 << 20
+_SPAWN_FROM_BYTES = 4 << 20
 
 _VENDORED = re.compile(r"(^|/)(vendor|node_modules|third_party|dist)/")
 _GENERATED_NAME = re.compile(r"_pb2\.py$|\.pb\.go$|\.min\.js$")
@@ -126,7 +127,7 @@ def build(
     root = cache.inside(place, place)
     result = None if force else _existing(root, place, build_id, tree_id, configuration)
     if result is None:
-        past = None if force else newest_build(root.parent, configuration)
+        past = None if force else newest_build(root.parent, configuration, MODES)
         result = Built(build_id, tree_id, root)
         _build_anew(repository, cache, result, configuration, past, wait_ms, tracker or silent())
     if current:
@@ -185,8 +186,12 @@ def _write_build(
     files = sorted((_classified(entry) for entry in repository.entries(result.tree_id)), key=lambda file: file.path)
     writers = {mode: IndexWriter(folder, mode, result.build_id, configuration) for mode in MODES}
     with tracker.phase("build the index", total=len(files), unit="items"):
-        for group, rows in _groups_with_rows(repository, files, past, tracker, result):
-            writers[group.mode].add(group.key, rows, past)
+        for group, rows in _groups_with_rows(repository, files, past, result):
+            writer = writers[group.mode]
+            if rows is not None:
+                writer.add(group.key, rows)
+            elif past is not None:
+                writer.take_over(past.modes[group.mode], past.modes[group.mode].by_key[group.key])
             tracker.advance(len(group.files))
     for writer in writers.values():
         writer.close()
@@ -252,20 +257,16 @@ def _grouped(files: Iterable[IndexedFile]) -> Iterator[_Group]:
 
 
 def _groups_with_rows(
-    repository: GitRepository,
-    files: Sequence[IndexedFile],
-    past: PastBuild | None,
-    tracker: Tracker,
-    result: Built,
+    repository: GitRepository, files: Sequence[IndexedFile], past: PastBuild | None, result: Built
 ) -> Iterator[tuple[_Group, list[FileRows] | None]]:
     """Every group with its rows; None for the rows of a group that the past build has as it is."""
     groups = list(_grouped(files))
-    changed = {group.key for group in groups if past is None or not past.has(group.mode, group.key)}
-    known = past.blob_paths() if past is not None and changed else {}
+    changed = {group.key for group in groups if past is None or group.key not in past.modes[group.mode].by_key}
+    known = past.blob_paths if past is not None and changed else {}
     looked_at = [file for group in groups if group.key in changed for file in group.files]
     fresh = [file for file in looked_at if _is_to_parse(file) and file.blob_key not in known]
     result.parsed = len({file.blob_key for file in fresh})
-    parsed = _parsed(repository, fresh, tracker)
+    parsed = _parsed(repository, fresh)
     for group in groups:
         rows = [_rows_of(file, past, known, parsed) for file in group.files] if group.key in changed else None
         yield group, rows
@@ -276,20 +277,25 @@ def _is_to_parse(file: IndexedFile) -> bool:
 
 
 def _rows_of(
-    file: IndexedFile,
-    past: PastBuild | None,
-    known: dict[tuple[str, str], str],
-    parsed: Iterator[FileRows],
+    file: IndexedFile, past: PastBuild | None, known: dict[tuple[str, str], FileRow], parsed: Iterator[FileRows]
 ) -> FileRows:
     facts = FileRows.without_chunks(file.entry, file.language.name if file.language else None, file.skipped)
     if not _is_to_parse(file):
         return facts
-    if past is not None and file.blob_key in known:
-        return moved_lines(past.rows(file.mode, known[file.blob_key]), facts)
-    return next(parsed)
+    row = known.get(file.blob_key)
+    if past is None or row is None:
+        return next(parsed)
+    index = past.modes[file.mode]
+    facts.skipped, facts.parse_error = row.skipped, row.parseError
+    facts.imports = index.imports.get(row.file, [])
+    if row.file == file.path:
+        facts.frame, facts.chunks = index.frame(row.file)
+    else:
+        facts.put(index.chunks(row.file))
+    return facts
 
 
-def _parsed(repository: GitRepository, files: Sequence[IndexedFile], tracker: Tracker) -> Iterator[FileRows]:
+def _parsed(repository: GitRepository, files: Sequence[IndexedFile]) -> Iterator[FileRows]:
     """The rows of new files, in their order; many of them are parsed in processes."""
     batches = _batches(repository, files)
     if sum(file.entry.size or 0 for file in files) < _SPAWN_FROM_BYTES or (os.cpu_count() or 1) < 2:
@@ -297,7 +303,7 @@ def _parsed(repository: GitRepository, files: Sequence[IndexedFile], tracker: Tr
             yield from parse_batch(batch)
         return
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        waiting: list[Any] = []
+        waiting: list[Future[list[FileRows]]] = []
         for batch in batches:
             waiting.append(pool.submit(parse_batch, batch))
             if len(waiting) > 2 * (os.cpu_count() or 1):
@@ -325,20 +331,20 @@ def _batches(repository: GitRepository, files: Sequence[IndexedFile]) -> Iterato
 
 
 def parse_batch(batch: _Batch) -> list[FileRows]:
-    """Rows of files, the lines of the index ready made: what a worker process does."""
-    return [_parse(entry, language, blob) for entry, language, blob in batch]
+    """Rows of files, compressed as the index holds them: what a worker process does."""
+    rows = [FileRows.without_chunks(entry, language, _unreadable(blob)) for entry, language, blob in batch]
+    readable = [(row, part) for row, part in zip(rows, batch, strict=True) if row.skipped is None]
+    if readable:
+        from driftline.codeindex.extraction import extract_all  # NumPy and the parsers, which only new blobs need
+
+        found = extract_all((language, blob) for _, (_, language, blob) in readable)
+        for (row, _), extracted in zip(readable, found, strict=True):
+            row.imports, row.parse_error = extracted.imports, extracted.parse_error
+            row.put(extracted.rows)
+    return rows
 
 
-def _parse(entry: TreeEntry, language: str, blob: bytes) -> FileRows:
+def _unreadable(blob: bytes) -> str | None:
     if b"\0" in blob[:8192]:
-        return FileRows.without_chunks(entry, language, "binary")
-    if _GENERATED_TEXT.search(blob[:2048]):
-        return FileRows.without_chunks(entry, language, "generated")
-    from driftline.codeindex.extraction import extract  # NumPy and the parsers, which only new blobs need
-
-    found = extract(language, blob)
-    facts = FileRows.without_chunks(entry, language, None)
-    facts.parse_error = found.parse_error
-    facts.imports = found.imports
-    facts.lines, facts.chunks = chunk_lines(facts.path, language, found.rows), len(found.rows)
-    return facts
+        return "binary"
+    return "generated" if _GENERATED_TEXT.search(blob[:2048]) else None

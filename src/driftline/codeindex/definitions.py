@@ -43,18 +43,19 @@ class Definition:
     head: Any
     container: Definition | None
     children: list[Definition] = field(default_factory=list)
-    calls: set[str] = field(default_factory=set)
+    calls: set[bytes] = field(default_factory=set)
     public: bool = False
+    # Where the header ends; nodes are asked once, for each question goes through to the parser.
+    body_start: int = 0
+    body_end: int = 0
+
+    def __post_init__(self) -> None:
+        self.body_start, self.body_end = self.body.byte_range if self.body is not None else (self.end, self.end)
 
     @property
     def leaf(self) -> str:
         """The name inside of its container."""
         return self.name[len(self.parent) + 1 :] if self.parent else self.name
-
-    @property
-    def body_start(self) -> int:
-        """Where the header ends."""
-        return int(self.body.start_byte) if self.body is not None else self.end
 
 
 def definitions(language: Language, captures: Captures) -> list[Definition]:

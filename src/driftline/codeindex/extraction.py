@@ -8,27 +8,36 @@ from __future__ import annotations
 import re
 from binascii import b2a_base64
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from driftline.codeindex.definitions import Captures, Definition, Span, definitions
 from driftline.codeindex.imports import imported_names, loading_calls
+from driftline.codeindex.index_rows import Calls, ChunkMeta, ChunkRow
 from driftline.codeindex.languages import ENTRY_LANGUAGES, LANGUAGES, Language, loaded
 from driftline.codeindex.normal_text import MARKS, Layout, NormalText
 from driftline.codeindex.publicity import mark_public
+
+if TYPE_CHECKING:
+    from tree_sitter import Tree
 
 SKETCH_VALUES = 64
 MIN_SHINGLES = 4
 MAX_CALLEE = 80
 MAX_SIGNATURE = 2000
 
+_PARSED_AHEAD = 2
+
 _OPEN_NODES = frozenset(("table", "table_array_element", "section", "macro_definition"))
+_STRINGS = frozenset(("string", "concatenated_string"))
 _SEPARATORS = MARKS + b";,"
-_BRACKET = re.compile(r"[(\[{<>}\])] |[ ,][)\]}>]")
+_BRACKET = re.compile(r"[(\[{<] |[ ,][)\]}>]")
 _OPEN_BLANK = re.compile(r"([(\[{<]) ")
 _CLOSE_BLANK = re.compile(r",? ([)\]}>])")
 _EXTENDED_WORDS = {"cpp": re.compile(rb"\b(class|namespace|template|using|typename|virtual|constexpr|nullptr)\b|::")}
@@ -39,26 +48,49 @@ _LAST_COMMA = re.compile(r",([)\]])")
 class Extracted:
     """What one blob holds: chunk rows without a path, imports, and whether the parser had to guess."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[ChunkRow] = field(default_factory=list)
     imports: list[str] = field(default_factory=list)
     parse_error: bool = False
 
 
 def extract(language_name: str, source: bytes) -> Extracted:
     """The definitions of a file."""
+    return _extracted(source, *parse(language_name, source))
+
+
+def extract_all(files: Iterable[tuple[str, bytes]]) -> Iterator[Extracted]:
+    """The definitions of many files; while rows are made of one, the parser, which is native code, reads on."""
+    waiting: deque[tuple[bytes, Future[tuple[str, Tree]]]] = deque()
+    # One thread, for a parser is used by one at a time.
+    with ThreadPoolExecutor(1) as pool:
+        for language_name, source in files:
+            waiting.append((source, pool.submit(parse, language_name, source)))
+            if len(waiting) > _PARSED_AHEAD:
+                source, parsed = waiting.popleft()
+                yield _extracted(source, *parsed.result())
+        for source, parsed in waiting:
+            yield _extracted(source, *parsed.result())
+
+
+def parse(language_name: str, source: bytes) -> tuple[str, Tree]:
+    """The tree of a file, and the language it turned out to be in."""
+    language = LANGUAGES[language_name]
+    tree = loaded(language_name)[0].parse(source)
+    extended = language.extended_by
+    if extended is not None and tree.root_node.has_error and _EXTENDED_WORDS[extended].search(source):
+        return parse(extended, source)
+    return language_name, tree
+
+
+def _extracted(source: bytes, language_name: str, tree: Tree) -> Extracted:
     from tree_sitter import QueryCursor
 
-    language = LANGUAGES[language_name]
-    parser, query = loaded(language_name)
-    root = parser.parse(source).root_node
-    if root.has_error and language.extended_by and _EXTENDED_WORDS[language.extended_by].search(source):
-        return extract(language.extended_by, source)
-    captures = QueryCursor(query).captures(root)
+    language, root = LANGUAGES[language_name], tree.root_node
+    captures = QueryCursor(loaded(language_name)[1]).captures(root)
     found = definitions(language, captures)
     reader = _Reader(language, source, captures, found, root)
     mark_public(language, source, found)
-    rows = reader.rows()
-    return Extracted(rows, imported_names(language, source, captures), root.has_error)
+    return Extracted(reader.rows(), imported_names(language, source, captures), root.has_error)
 
 
 class _Reader:
@@ -80,23 +112,22 @@ class _Reader:
         self.module_calls = self._give_calls(captures)
 
     def _layout(self, captures: Captures) -> Layout:
-        comments = {start for start, _ in self.comments}
         blocks = _spans(captures, "b")
-        taken = comments.union(start for start, _ in blocks)
+        taken = {start for spans in (self.comments, blocks) for start, _ in spans}
         return Layout(
             comments=self.comments,
             strings=_spans(captures, "t"),
-            statements=sorted({start for start, _ in _spans(captures, "s")} - taken),
+            statements=sorted(set(_starts(captures, "s")) - taken),
             blocks=blocks,
-            nodes=[start for start, _ in _spans(captures, "m")],
-            kept_commas=[start for start, _ in _spans(captures, "k")],
+            nodes=_starts(captures, "m"),
+            kept_commas=_starts(captures, "k"),
             joined=_spans(captures, "j"),
             equal_quotes=self.language.equal_quotes,
         )
 
-    def _give_calls(self, captures: Captures) -> set[str]:
+    def _give_calls(self, captures: Captures) -> set[bytes]:
         """Give each called name to the innermost definition around it; the rest is the module's."""
-        module: set[str] = set()
+        module: set[bytes] = set()
         enclosing: list[Definition] = []
         waiting = iter(self.found)
         following = next(waiting, None)
@@ -106,13 +137,11 @@ class _Reader:
                 following = next(waiting, None)
             while enclosing and enclosing[-1].end <= start:
                 enclosing.pop()
-            text = self.source[start:end] if end - start <= MAX_CALLEE else b"("
-            if b"(" not in text and b"\n" not in text:
-                owner = next((item for item in reversed(enclosing) if item.end > start), None)
-                (owner.calls if owner is not None else module).add(_decoded(text))
+            if end - start <= MAX_CALLEE:
+                (enclosing[-1].calls if enclosing else module).add(self.source[start:end])
         return module
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[ChunkRow]:
         """All rows, the module's last."""
         seen: dict[str, int] = {}
         rows = []
@@ -124,37 +153,34 @@ class _Reader:
         module = self._module_row()
         return [*rows, module] if module is not None else rows
 
-    def _row(self, item: Definition, ordinal: int) -> dict[str, Any]:
+    def _row(self, item: Definition, ordinal: int) -> ChunkRow:
         docstring = self._docstring(item)
-        header_spans = self._header_spans(item)
-        header = [self.normal.between(*span) for span in header_spans]
+        header = self._header_spans(item)
         body, own = self._body(item, docstring)
         first = docstring[1] if docstring else item.body_start
-        body_end = item.body.end_byte if item.body is not None else item.end
-        end = max(first, min(body_end, item.end)) if item.body is not None else first
+        end = max(first, min(item.body_end, item.end)) if item.body is not None else first
         sketch, shingles = self._sketch(first, end)
-        return {
-            "name": item.name,
-            "ordinal": ordinal,
-            "kind": item.kind,
-            "parent": item.parent,
-            "start": item.start,
-            "end": item.end,
-            "startLine": self._line(item.start),
-            "endLine": self._line(max(item.end - 1, item.start)),
-            "signature": self._signature(item),
-            "params": self._params(item),
-            "sigHash": _hash(b"\0".join(header)),
-            "sigTokens": sum(self.normal.count(*span) for span in header_spans),
-            "bodyHash": _hash(body) if item.body is not None else "",
-            "ownTokens": own,
-            "tokens": self.normal.count(first, end),
-            "docHash": self._doc_hash(item, docstring),
-            "sketch": sketch,
-            "shingles": shingles,
-            "exported": item.public,
-            "calls": sorted(item.calls),
-        }
+        meta = ChunkMeta(
+            signature=self._signature(item),
+            params=self._params(item),
+            sigHash=_hash(b"\0".join([self.normal.between(*span) for span in header])),
+            bodyHash=_hash(body) if item.body is not None else "",
+            docHash=self._doc_hash(item, docstring),
+            sketch=sketch,
+            shingles=shingles,
+            tokens=self.normal.count(first, end),
+            ownTokens=own,
+            sigTokens=sum([self.normal.count(*span) for span in header]),
+            parent=item.parent,
+            exported=item.public,
+            ordinal=ordinal,
+        )
+        return self._placed(item.kind, item.name, (item.start, item.end), item.calls, meta)
+
+    def _placed(self, kind: str, name: str, span: Span, calls: set[bytes], meta: ChunkMeta) -> ChunkRow:
+        start, end = span
+        lines = self._line(start), self._line(max(end - 1, start))
+        return ChunkRow("", "", start, end, *lines, kind, name, Calls(_call_pairs(name, calls)), meta)
 
     def _header_spans(self, item: Definition) -> list[Span]:
         """The signature without the own name, so that a rename of an unchanged definition is exact."""
@@ -167,7 +193,7 @@ class _Reader:
         """The body without members and docstring, and its number of tokens."""
         if item.body is None:
             return b"", 0
-        start, end = item.body_start, max(item.body.end_byte, item.end if self._is_open(item) else 0)
+        start, end = item.body_start, max(item.body_end, item.end if self._is_open(item) else 0)
         cuts = [(child.start, child.end) for child in item.children] + ([docstring] if docstring else [])
         if not cuts and start < end:
             return self.normal.between(start, end), self.normal.count(start, end)
@@ -251,7 +277,7 @@ class _Reader:
     def _line(self, offset: int) -> int:
         return bisect_left(self.newlines, offset) + 1
 
-    def _module_row(self) -> dict[str, Any] | None:
+    def _module_row(self) -> ChunkRow | None:
         """What is left of a file without its definitions and imports; None where nothing is."""
         docstring = _docstring_of(self.root) if self.language.docstrings else None
         top = [(item.start, item.end) for item in self.found if item.container is None and item.kind != "scope"]
@@ -262,34 +288,42 @@ class _Reader:
         if not text.translate(None, _SEPARATORS + b"\0 "):
             return None
         tokens = sum(self.normal.count(*span) for span in spans)
-        end = len(self.source)
         doc = _hash(b" ".join(self.source[slice(*docstring)].split())) if docstring else ""
-        return {
-            "name": "", "ordinal": 0, "kind": "module", "parent": "", "start": 0, "end": end, "startLine": 1,
-            "endLine": self._line(max(end - 1, 0)), "signature": "", "params": None, "sigHash": _hash(b""),
-            "sigTokens": 0, "bodyHash": _hash(text), "ownTokens": tokens, "tokens": tokens, "docHash": doc,
-            "sketch": "", "shingles": 0, "exported": False, "calls": sorted(self.module_calls),
-        }  # fmt: skip
+        meta = ChunkMeta("", None, _hash(b""), _hash(text), doc, "", 0, tokens, tokens, 0, "", False, 0)
+        return self._placed("module", "", (0, len(self.source)), self.module_calls, meta)
 
 
 def tidy(text: bytes | None) -> str:
     """A piece of source on one line, with the blanks that people write."""
     flat = " ".join(_decoded(text or b"").split())
-    if not _BRACKET.search(flat):
+    if _BRACKET.search(flat) is None:
         return flat
     return _LAST_COMMA.sub(r"\1", _CLOSE_BLANK.sub(r"\1", _OPEN_BLANK.sub(r"\1", flat)))
 
 
+def _call_pairs(caller: str, calls: set[bytes]) -> list[tuple[str, str]]:
+    """Called names in order, without those that are expressions."""
+    names = [_decoded(name) for name in calls if b"(" not in name and b"\n" not in name]
+    return [(caller, name) for name in sorted(names)]
+
+
 def _docstring_of(body: Any) -> Span | None:
-    children = (body.named_child(place) for place in range(body.named_child_count))
-    first = next((child for child in children if child.type != "comment"), None)
-    if first is not None and first.type == "expression_statement" and first.named_child_count == 1:
-        first = first.named_child(0)
-    return first.byte_range if first is not None and first.type in ("string", "concatenated_string") else None
+    for place in range(body.named_child_count):
+        first = body.named_child(place)
+        if first.type == "comment":
+            continue
+        if first.type == "expression_statement" and first.named_child_count == 1:
+            first = first.named_child(0)
+        return first.byte_range if first.type in _STRINGS else None
+    return None
 
 
 def _spans(captures: Captures, name: str) -> list[Span]:
-    return sorted(node.byte_range for node in captures.get(name, ()))
+    return sorted([node.byte_range for node in captures.get(name, ())])
+
+
+def _starts(captures: Captures, name: str) -> list[int]:
+    return [node.start_byte for node in captures.get(name, ())]
 
 
 def _without(start: int, end: int, cuts: Iterable[Span]) -> list[Span]:

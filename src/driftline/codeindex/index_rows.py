@@ -1,28 +1,95 @@
-"""Rows of an index as its artifacts hold them, made from what was extracted and the path of the file."""
+"""Rows of a build as its files hold them, made from what was extracted and the path of the file (index diffs §6.6)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
+from backports import zstd
 
 from driftline.canonical import sha1_hex
 from driftline.codeindex.git_objects import TreeEntry
 from driftline.codeindex.publicity import path_is_public
-from driftline.codeindex.storage import parse_json
 
-_META = (
-    "signature", "params", "sigHash", "bodyHash", "docHash", "sketch", "shingles", "tokens", "ownTokens", "sigTokens",
-    "parent", "exported", "ordinal",
-)  # fmt: skip
-_PLACE = ("start", "end", "startLine", "endLine", "kind", "name")
+_LEVEL = 3
+
+
+class FileRow(msgspec.Struct, omit_defaults=True, gc=False):
+    """A row of `file_meta`; members are named as in the artifact."""
+
+    id: int
+    file: str
+    ext: str
+    size: int | None
+    hash: str
+    hashAlgo: str  # noqa: N815
+    language: str | None
+    skipped: str | None = None
+    parseError: bool = False  # noqa: N815
+
+
+class Imports(msgspec.Struct, gc=False):
+    """What a file imports."""
+
+    imports: list[str]
+
+
+class ImportsRow(msgspec.Struct, gc=False):
+    """A row of `file_relations`."""
+
+    file: str
+    relations: Imports
+
+
+class Calls(msgspec.Struct, gc=False):
+    """Pairs of the calling and the called name."""
+
+    calls: list[tuple[str, str]]
+
+
+class ChunkMeta(msgspec.Struct, gc=False):
+    """What semantic-v2 compares of a definition."""
+
+    signature: str
+    params: list[str] | None
+    sigHash: str  # noqa: N815
+    bodyHash: str  # noqa: N815
+    docHash: str  # noqa: N815
+    sketch: str
+    shingles: int
+    tokens: int
+    ownTokens: int  # noqa: N815
+    sigTokens: int  # noqa: N815
+    parent: str
+    exported: bool
+    ordinal: int
+    chunkId: str = ""  # noqa: N815
+    public: bool = False
+
+
+class ChunkRow(msgspec.Struct, gc=False):
+    """A row of `chunk_meta`; extraction knows no path and leaves file, ids and publicity to `placed`."""
+
+    file: str
+    chunkId: str  # noqa: N815
+    start: int
+    end: int
+    startLine: int  # noqa: N815
+    endLine: int  # noqa: N815
+    kind: str
+    name: str
+    codeRelations: Calls  # noqa: N815
+    metaV2: ChunkMeta  # noqa: N815
+
+
+_encoder = msgspec.json.Encoder()
+_chunk_rows = msgspec.json.Decoder(ChunkRow).decode_lines
 
 
 @dataclass(slots=True)
 class FileRows:
-    """Everything an index holds about one file."""
+    """Everything an index holds about one file; the lines of its chunks as one compressed frame."""
 
     path: str
     object_id: str
@@ -31,7 +98,7 @@ class FileRows:
     skipped: str | None = None
     parse_error: bool = False
     imports: list[str] = field(default_factory=list)
-    lines: bytes = b""
+    frame: bytes = b""
     chunks: int = 0
 
     @classmethod
@@ -39,39 +106,35 @@ class FileRows:
         """What is known before a file is looked into."""
         return cls(entry.path, entry.object_id, entry.size, language, skipped)
 
-    def file_meta(self, number: int) -> dict[str, Any]:
+    def put(self, rows: list[ChunkRow]) -> None:
+        """Take the chunks in."""
+        visible = path_is_public(self.language, self.path)
+        placed(rows, self.path, visible)
+        self.frame, self.chunks = (compressed(rows), len(rows)) if rows else (b"", 0)
+
+    def file_meta(self, number: int) -> FileRow:
         """The row of `file_meta`."""
         name = self.path.rpartition("/")[2]
         dot = name.rfind(".")
-        row: dict[str, Any] = {
-            "id": number,
-            "file": self.path,
-            "ext": name[dot:] if dot > 0 else "",
-            "size": self.size,
-            "hash": self.object_id,
-            "hashAlgo": "git-sha1" if len(self.object_id) == 40 else "git-sha256",
-            "language": self.language,
-        }
-        if self.skipped:
-            row["skipped"] = self.skipped
-        if self.parse_error:
-            row["parseError"] = True
-        return row
+        return FileRow(
+            number,
+            self.path,
+            name[dot:] if dot > 0 else "",
+            self.size,
+            self.object_id,
+            "git-sha1" if len(self.object_id) == 40 else "git-sha256",
+            self.language,
+            self.skipped,
+            self.parse_error,
+        )
 
 
-def chunk_lines(path: str, language: str, rows: Iterable[dict[str, Any]]) -> bytes:
-    """Lines of `chunk_meta` for extracted rows."""
-    visible = path_is_public(language, path)
-    return b"".join(_line(path, visible, row) for row in rows)
-
-
-def _line(path: str, visible: bool, row: dict[str, Any]) -> bytes:
-    chunk_id = chunk_id_of(path, row["name"], row["ordinal"])
-    meta = {name: row[name] for name in _META} | {"chunkId": chunk_id, "public": row["exported"] and visible}
-    calls = [[row["name"], callee] for callee in row["calls"]]
-    place = {name: row[name] for name in _PLACE}
-    content = {"file": path, "chunkId": chunk_id, **place, "codeRelations": {"calls": calls}, "metaV2": meta}
-    return msgspec.json.encode(content) + b"\n"
+def placed(rows: Iterable[ChunkRow], path: str, visible: bool) -> None:
+    """Say of chunks in which file they are."""
+    for row in rows:
+        row.file = path
+        row.chunkId = row.metaV2.chunkId = chunk_id_of(path, row.name, row.metaV2.ordinal)
+        row.metaV2.public = row.metaV2.exported and visible
 
 
 def chunk_id_of(path: str, name: str, ordinal: int) -> str:
@@ -79,20 +142,11 @@ def chunk_id_of(path: str, name: str, ordinal: int) -> str:
     return f"chunk_{sha1_hex(f'{path}|{name}|{ordinal}'.encode('utf-8', 'surrogatepass'))}"
 
 
-def moved_lines(rows: tuple[dict[str, Any], list[str], bytes], facts: FileRows) -> FileRows:
-    """Rows of the same blob taken over from an earlier build, for another path if need be."""
-    meta, imports, lines = rows
-    facts.skipped, facts.parse_error = meta.get("skipped"), bool(meta.get("parseError"))
-    facts.imports, facts.chunks, facts.lines = imports, lines.count(b"\n"), lines
-    if meta["file"] != facts.path:
-        visible = path_is_public(facts.language, facts.path)
-        facts.lines = b"".join(_moved(line, facts.path, visible) for line in lines.splitlines())
-    return facts
+def compressed(rows: Iterable[msgspec.Struct]) -> bytes:
+    """Rows as lines, in one frame."""
+    return zstd.compress(_encoder.encode_lines(rows), _LEVEL)
 
 
-def _moved(line: bytes, path: str, visible: bool) -> bytes:
-    chunk = parse_json(line, "a chunk row of an earlier build")
-    meta = chunk["metaV2"]
-    chunk_id = chunk_id_of(path, chunk["name"], meta["ordinal"])
-    fresh = {**meta, "chunkId": chunk_id, "public": meta["exported"] and visible}
-    return msgspec.json.encode({**chunk, "file": path, "chunkId": chunk_id, "metaV2": fresh}) + b"\n"
+def chunk_rows(frame: bytes) -> list[ChunkRow]:
+    """The chunks in a frame."""
+    return _chunk_rows(zstd.decompress(frame)) if frame else []

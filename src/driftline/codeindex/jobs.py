@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from driftline import engines
-from driftline.codeindex.artifacts import CHUNK_META, find_artifact, read_pieces
+from driftline.codeindex.artifacts import CHUNK_META, read_pieces, stored_bytes
 from driftline.codeindex.diffing import DiffRequest, prepare
 from driftline.codeindex.keeping import Keeping, KeptDiff, compute
 from driftline.codeindex.options import DiffOptions, kind_of, whole_number
@@ -101,10 +101,9 @@ def chunk_bytes(request: DiffRequest) -> int:
 
 def _chunk_bytes_of(index: IndexDir) -> int:
     try:
-        artifact = find_artifact(index, CHUNK_META, read_pieces(index))
+        return stored_bytes(index, CHUNK_META, read_pieces(index))
     except DriftlineError:
         return 0
-    return artifact.size if artifact is not None else 0
 
 
 def run_many(

@@ -27,6 +27,8 @@ for _byte in b"_" + bytes(range(48, 58)) + bytes(range(65, 91)) + bytes(range(97
     _CLASS[_byte] = _WORD
 for _byte in b" \t\r\n\v\f\x00\x01\x02\x03\x04":
     _CLASS[_byte] = _SPACE
+# As tables of `bytes.translate`, which is several times quicker than indexing an array by bytes.
+_CLASSES, _SOLID = _CLASS.tobytes(), (_CLASS != _SPACE).tobytes()
 
 _OPENING, _CLOSING = np.zeros(256, np.bool_), np.zeros(256, np.bool_)
 _OPENING[list(b"([{,")] = True
@@ -80,8 +82,9 @@ class NormalText:
         """Bring a file into its normal form."""
         data = np.frombuffer(source, np.uint8).copy()
         in_string = _covered(len(source), layout.strings)
-        keep = in_string | (_CLASS[data] != _SPACE)
-        keep &= ~_covered(len(source), layout.comments)
+        keep = in_string | np.frombuffer(source.translate(_SOLID), np.bool_)
+        for start, end in layout.comments:
+            keep[start:end] = False
         if layout.equal_quotes:
             _equalize_quotes(source, data, keep, layout)
         _drop_last_commas(data, keep, in_string, layout.kept_commas)
@@ -156,7 +159,7 @@ def _join(source: bytes, keep: Flags, strings: Sequence[Span]) -> None:
 def _drop_last_commas(data: Bytes, keep: Flags, in_string: Flags, means_something: Iterable[int]) -> None:
     """A comma before a closing bracket is layout, unless nothing stands before it or the language needs it."""
     kept = np.flatnonzero(keep)
-    commas = np.flatnonzero(data[kept] == ord(","))
+    commas = kept.searchsorted(np.flatnonzero((data == ord(",")) & keep))
     commas = commas[(commas > 0) & (commas < len(kept) - 1)]
     before, here, after = kept[commas - 1], kept[commas], kept[commas + 1]
     last = _CLOSING[data[after]] & ~_OPENING[data[before]] & ~in_string[here] & ~in_string[after]
@@ -166,26 +169,34 @@ def _drop_last_commas(data: Bytes, keep: Flags, in_string: Flags, means_somethin
 
 
 def _assembled(data: Bytes, keep: Flags, in_string: Flags, layout: Layout) -> NormalText:
-    kept = np.flatnonzero(keep)
-    word = _CLASS[data[kept]] == _WORD
-    apart = word[:-1] & word[1:] & (np.diff(kept) != 1) & ~(in_string[kept[:-1]] & in_string[kept[1:]])
-    keys, marks = _marks(kept[1:][apart], layout)
+    keys, marks = _marks(_grown_together(data, keep, in_string), layout)
     count = np.zeros(len(data) + 1, np.int32)
     np.cumsum(keep, dtype=np.int32, out=count[1:])
     # A mark at the key 2p stands before the byte p, one at 2p - 1 behind the byte p - 1.
-    places = count[(keys + 1) // 2]
-    marked = places + np.arange(len(marks))
-    plain = np.ones(len(kept) + len(marks), np.bool_)
+    marked = count[(keys + 1) // 2] + np.arange(len(marks))
+    plain = np.ones(count[-1] + len(marks), np.bool_)
     plain[marked] = False
     out, inside = np.empty(len(plain), np.uint8), np.zeros(len(plain), np.bool_)
     out[marked] = marks
-    out[plain], inside[plain] = data[kept], in_string[kept]
+    out[plain], inside[plain] = data[keep], in_string[keep]
     steps = np.bincount(keys // 2 + 1, minlength=len(data) + 1)
-    position = count + np.cumsum(steps[: len(data) + 1], dtype=np.int32)
-    starts = _token_starts(out, inside)
+    count += np.cumsum(steps[: len(data) + 1], dtype=np.int32)
+    text = out.tobytes()
+    starts = _token_starts(text, inside)
     tokens = np.zeros(len(out) + 1, np.int32)
     np.cumsum(starts, dtype=np.int32, out=tokens[1:])
-    return NormalText(out.tobytes(), position.data, tokens.data, _shingles(out, np.flatnonzero(starts)))
+    return NormalText(text, count.data, tokens.data, _shingles(out, np.flatnonzero(starts)))
+
+
+def _grown_together(data: Bytes, keep: Flags, in_string: Flags) -> npt.NDArray[np.int64]:
+    """Where a word begins that would grow together with the one before it, because what was between them went."""
+    begins, ends = np.flatnonzero(keep[1:] > keep[:-1]) + 1, np.flatnonzero(keep[1:] < keep[:-1])
+    if not keep[:1].all():
+        begins = begins[1:]
+    left = ends[: len(begins)]
+    words = (_CLASS[data[left]] == _WORD) & (_CLASS[data[begins]] == _WORD)
+    found: npt.NDArray[np.int64] = begins[words & ~(in_string[left] & in_string[begins])]
+    return found
 
 
 def _marks(words: npt.NDArray[np.int64], layout: Layout) -> tuple[npt.NDArray[np.int64], Bytes]:
@@ -204,22 +215,24 @@ def _marks(words: npt.NDArray[np.int64], layout: Layout) -> tuple[npt.NDArray[np
     return keys[order], marks[order]
 
 
-def _token_starts(out: Bytes, in_string: Flags) -> Flags:
-    kinds = _CLASS[out]
-    starts = (kinds == _SIGN) | ((kinds == _WORD) & (np.concatenate(([_SPACE], kinds[:-1])) != _WORD))
-    inside = in_string & np.concatenate(([False], in_string[:-1]))
-    found: Flags = starts & ~inside
-    return found
+def _token_starts(text: bytes, in_string: Flags) -> Flags:
+    kinds = np.frombuffer(text.translate(_CLASSES), np.uint8)
+    starts: Flags = kinds != _SPACE
+    word = kinds == _WORD
+    starts[1:] &= ~(word[1:] & word[:-1])
+    starts[1:] &= ~(in_string[1:] & in_string[:-1])
+    return starts
 
 
 def _shingles(out: Bytes, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
     if len(starts) < 3:
         return np.empty(0, np.uint32)
-    lengths = np.diff(np.append(starts, len(out)))
-    offsets = np.minimum(np.arange(starts[0], len(out)) - np.repeat(starts, lengths), _MAX_WEIGHT - 1)
-    solid = np.where(out[starts[0] :] <= ord(" "), 0, out[starts[0] :]).astype(np.uint64)
+    text, firsts = out[starts[0] :], starts - starts[0]
+    offsets = np.arange(len(text)) - np.repeat(firsts, np.diff(firsts, append=len(text)))
+    hashes = _WEIGHTS.take(offsets, mode="clip")
     with np.errstate(over="ignore"):
-        hashes = np.add.reduceat(solid * _WEIGHTS[offsets], starts - starts[0]) * _MIX
+        hashes *= text * (text > ord(" "))
+        hashes = np.add.reduceat(hashes, firsts) * _MIX
         mixed = hashes[:-2] * _FIRST ^ hashes[1:-1] * _SECOND ^ hashes[2:] * _THIRD
         found: npt.NDArray[np.uint32] = ((mixed * _MIX) >> _SHIFT).astype(np.uint32)
     return found

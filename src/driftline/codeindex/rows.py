@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -21,7 +21,6 @@ from driftline.progress import Tracker, silent
 
 _BLOCK_BYTES = 1 << 20
 _MAGIC_BYTES = 4
-_FILE_FIRST = b'{"file":"'
 
 Row = dict[str, Any]
 
@@ -59,30 +58,6 @@ def selected_rows(artifact: Artifact, selector: Selector, tracker: Tracker | Non
     """The wanted rows of an artifact with their keys, shard after shard."""
     for part in artifact.parts:
         yield from rows_between(part, 0, None, selector, tracker)
-
-
-def rows_of_files(artifact: Artifact, files: Collection[str], tracker: Tracker | None = None) -> Iterator[Row]:
-    """The rows of some files; lines that begin with another file, as driftline writes them, are not parsed."""
-    watch = tracker or silent()
-    heads = {line_head(file) for file in files}
-    for part in artifact.parts:
-        if part.form != "lines":
-            yield from (row for _, row in rows_between(part, 0, None, EveryRow(), watch) if row.get("file") in files)
-            continue
-        with _opened(part) as stream:
-            for number, line in enumerate(stream, 1):
-                head = line[: line.find(b'"', len(_FILE_FIRST)) + 2]
-                # A name with an escaped quote ends too early here; lines that begin with something else are parsed.
-                if head in heads or b"\\" in head or (not head.startswith(_FILE_FIRST) and line.strip()):
-                    row = _parse_row(line, f"{part.place} line {number}")
-                    if row.get("file") in files:
-                        yield row
-        watch.advance(part.size)
-
-
-def line_head(file: str) -> bytes:
-    """What the lines of a file begin with."""
-    return _FILE_FIRST + msgspec.json.encode(file)[1:] + b","
 
 
 def rows_between(

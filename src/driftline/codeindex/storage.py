@@ -30,19 +30,34 @@ class CacheRoot:
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.abspath(directory))
         self.real = Path(os.path.realpath(self.path))
+        self._real_folders: dict[str, str] = {}
         if not is_directory(self.real, "the cache root"):
             raise IndexRefError("the cache root does not exist or is not a directory", code="NOT_FOUND")
 
     def inside(self, relative: str, what: str) -> Path:
         """The place of `relative` below the root; leaving it, by name or through a symlink, is refused."""
         try:
-            candidate = Path(os.path.abspath(self.path / relative))
-            lexical = candidate.is_relative_to(self.path) or candidate.is_relative_to(self.real)
-            if lexical and Path(os.path.realpath(candidate)).is_relative_to(self.real):
-                return candidate
+            candidate = os.path.abspath(os.path.join(self.path, relative))
+            lexical = any(is_below(candidate, str(root)) for root in (self.path, self.real))
+            if "\0" not in candidate and lexical and is_below(self._real_path(candidate), str(self.real)):
+                return Path(candidate)
         except (OSError, ValueError):
             pass
         raise IndexRefError(f"{what} leaves the cache root")
+
+    def _real_path(self, candidate: str) -> str:
+        """`realpath`, asking once a folder: an index has hundreds of shards in one."""
+        if os.path.islink(candidate):
+            return os.path.realpath(candidate)
+        folder, name = os.path.split(candidate)
+        if folder not in self._real_folders:
+            self._real_folders[folder] = os.path.realpath(folder)
+        return os.path.join(self._real_folders[folder], name)
+
+
+def is_below(path: str, root: str) -> bool:
+    """Whether a path is a directory or lies in it, by its name."""
+    return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
 
 
 @contextmanager

@@ -8,16 +8,17 @@ from typing import Any
 
 from driftline.canonical import utf16_sort_key
 from driftline.codeindex.artifacts import CHUNK_META, FILE_META, FILE_RELATIONS, Artifact, read_pieces, require_artifact
+from driftline.codeindex.built_index import built_index
 from driftline.codeindex.chunk_rows import FileSelector
 from driftline.codeindex.events import Event, file_event, file_limit_event, mode_limit_event, relation_event
-from driftline.codeindex.files_changed import FileChange, FileTable, changed_files, file_table
+from driftline.codeindex.files_changed import FileChange, FileEntry, FileTable, changed_files, file_table
 from driftline.codeindex.fingerprint import same_artifacts
 from driftline.codeindex.options import DiffOptions
 from driftline.codeindex.relations import changed_file_imports, file_imports
 from driftline.codeindex.resolve import IndexDir
-from driftline.codeindex.rows import all_rows, rows_of_files, selected_rows
+from driftline.codeindex.rows import all_rows, selected_rows
 from driftline.codeindex.symbol_matching import COMMON, MAX_LEFT, MIN_TOKENS, Matching, Move, find_moves, match_in_file
-from driftline.codeindex.symbols import Symbol, changes, symbol_from_row
+from driftline.codeindex.symbols import Symbol, changes, symbol_from_chunk, symbol_from_row
 from driftline.progress import Tracker
 
 RENAME_LIMIT_KIND = "limits.renameSearchSkipped"
@@ -34,6 +35,7 @@ class SymbolDiff:
         self.sides = (before, after)
         self.options = options
         self.pieces = (read_pieces(before), read_pieces(after))
+        self.built = (built_index(before), built_index(after))
         self.files: tuple[FileTable, FileTable] = (FileTable(), FileTable())
         self.symbols: tuple[Symbols, Symbols] = ({}, {})
         self.changes: list[FileChange] = []
@@ -43,7 +45,7 @@ class SymbolDiff:
 
     def run(self, tracker: Tracker) -> None:
         """Files, then the definitions of changed files."""
-        if same_artifacts(*self.sides, *self.pieces):
+        if self._is_same():
             return
         self.files = (self._file_table(0), self._file_table(1))
         self.changes = changed_files(*self.files, detect_renames=self.options.detect_renames)
@@ -67,11 +69,22 @@ class SymbolDiff:
             told += [event for _, event in sorted(self.by_file.get(path, ()), key=lambda item: item[0])]
         return told
 
+    def _is_same(self) -> bool:
+        old, new = self.built
+        if old is None or new is None:
+            return same_artifacts(*self.sides, *self.pieces)
+        # The keys of shards are made of everything that their rows depend on, but for the configuration.
+        keys = [pieces.compatibility_key if pieces else None for pieces in self.pieces]
+        return keys[0] == keys[1] and [shard.key for shard in old.shards] == [shard.key for shard in new.shards]
+
     def _artifact(self, side: int, name: str) -> Artifact:
         return require_artifact(self.sides[side], name, self.pieces[side])
 
     def _file_table(self, side: int) -> FileTable:
-        return file_table(all_rows(self._artifact(side, FILE_META)))
+        built = self.built[side]
+        if built is None:
+            return file_table(all_rows(self._artifact(side, FILE_META)))
+        return FileTable({row.file: FileEntry(row.file, row.hash, row.size, row.ext or None) for row in built.files})
 
     def _read_symbols(self, tracker: Tracker) -> None:
         old = [change.before.file for change in self.changes if change.before and not _same_content(change)]
@@ -79,10 +92,14 @@ class SymbolDiff:
         self.symbols = (self._symbols(0, old, tracker), self._symbols(1, new, tracker))
 
     def _symbols(self, side: int, wanted: Collection[str], tracker: Tracker) -> Symbols:
+        """The definitions of some files; only their own frames are read where driftline built the index."""
+        built = self.built[side]
+        if built is not None:
+            return {path: list(map(symbol_from_chunk, built.chunks(path))) for path in wanted}
         found: Symbols = {path: [] for path in wanted}
-        artifact = _with_wanted_parts(self._artifact(side, CHUNK_META), wanted)
-        for row in rows_of_files(artifact, found, tracker):
-            found[row["file"]].append(symbol_from_row(row, row["file"]))
+        for row in all_rows(self._artifact(side, CHUNK_META), tracker):
+            if row.get("file") in found:
+                found[row["file"]].append(symbol_from_row(row, row["file"]))
         return found
 
     def _compare(self) -> None:
@@ -172,9 +189,12 @@ class SymbolDiff:
                 self.by_file[new].append(((2, edge.order), relation_event(self.mode, new, edge)))
 
     def _imports(self, side: int, wanted: Sequence[str]) -> dict[str, list[str]]:
-        artifact = require_artifact(self.sides[side], FILE_RELATIONS, self.pieces[side])
+        built = self.built[side]
+        if built is not None:
+            return {path: built.imports.get(path, []) for path in wanted}
         selector = FileSelector(frozenset(wanted), {})
-        return {path: file_imports(row) for path, row in selected_rows(artifact, selector)} if wanted else {}
+        rows = selected_rows(self._artifact(side, FILE_RELATIONS), selector) if wanted else ()
+        return {path: file_imports(row) for path, row in rows}
 
 
 _RANK = {"added": 0, "removed": 1, "modified": 2, "renamed": 3, "moved": 4}
@@ -192,16 +212,6 @@ def _same_content(change: FileChange) -> bool:
 def _call_changes(before: Symbol, after: Symbol) -> dict[str, list[str]]:
     old, new = set(before.calls), set(after.calls)
     return {"added": sorted(new - old)[:_MAX_CALLS], "removed": sorted(old - new)[:_MAX_CALLS]}
-
-
-def _with_wanted_parts(artifact: Artifact, wanted: Collection[str]) -> Artifact:
-    """Only the shards that can hold rows of the wanted files, where the index says which those are."""
-    parts = [
-        part
-        for part in artifact.parts
-        if part.paths is None or any(part.paths[0] <= path <= part.paths[1] for path in wanted)
-    ]
-    return Artifact(artifact.name, tuple(parts))
 
 
 def _with_content_renames(found: Iterable[FileChange], old: Symbols, new: Symbols) -> list[FileChange]:

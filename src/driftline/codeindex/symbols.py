@@ -5,8 +5,10 @@ from __future__ import annotations
 import binascii
 import struct
 from dataclasses import dataclass, field
-from typing import Any
 
+import msgspec
+
+from driftline.codeindex.index_rows import ChunkRow
 from driftline.codeindex.json_values import member
 from driftline.codeindex.rows import Row
 from driftline.errors import IndexRefError
@@ -36,7 +38,7 @@ class Symbol:
     shingles: int
     public: bool
     calls: tuple[str, ...]
-    range: dict[str, Any]
+    range: dict[str, int]
     encoded_sketch: str
     _sketch: Sketch | None = field(default=None, repr=False)
 
@@ -57,7 +59,7 @@ class Symbol:
             self._sketch = _sketch_of(self.encoded_sketch)
         return self._sketch
 
-    def side(self) -> dict[str, Any]:
+    def side(self) -> dict[str, object]:
         """One side of an event."""
         return {"file": self.file, "name": self.name, "signature": self.signature, "range": self.range}
 
@@ -76,35 +78,39 @@ def _damaged() -> IndexRefError:
 
 def symbol_from_row(row: Row, file: str) -> Symbol:
     """A definition from its row; rows of other tools do not say enough."""
-    meta = row.get("metaV2")
-    body_hash = member(meta, "bodyHash")
-    if not isinstance(meta, dict) or not isinstance(body_hash, str):
+    if not isinstance(member(row.get("metaV2"), "bodyHash"), str):
         raise IndexRefError(
             "semantic-v2 compares indexes that driftline built from git; this one has no body hashes "
             "(--kind semantic-v1 compares it)"
         )
     try:
-        return Symbol(
-            file=file,
-            name=str(row["name"]),
-            ordinal=int(meta["ordinal"]),
-            kind=str(row["kind"]),
-            parent=str(meta["parent"]),
-            signature=str(meta["signature"]),
-            signature_hash=str(meta["sigHash"]),
-            body_hash=body_hash,
-            doc_hash=str(meta["docHash"]),
-            own_tokens=int(meta["ownTokens"]),
-            signature_tokens=int(meta["sigTokens"]),
-            tokens=int(meta["tokens"]),
-            shingles=int(meta["shingles"]),
-            public=bool(meta["public"]),
-            calls=tuple(str(call[1]) for call in row["codeRelations"]["calls"]),
-            range={name: row[name] for name in ("start", "end", "startLine", "endLine")},
-            encoded_sketch=str(meta["sketch"]),
-        )
-    except (KeyError, TypeError, ValueError, IndexError):
+        return symbol_from_chunk(msgspec.convert({**row, "file": file}, ChunkRow))
+    except msgspec.ValidationError:
         raise _damaged() from None
+
+
+def symbol_from_chunk(row: ChunkRow) -> Symbol:
+    """A definition from a row that driftline wrote."""
+    meta = row.metaV2
+    return Symbol(
+        file=row.file,
+        name=row.name,
+        ordinal=meta.ordinal,
+        kind=row.kind,
+        parent=meta.parent,
+        signature=meta.signature,
+        signature_hash=meta.sigHash,
+        body_hash=meta.bodyHash,
+        doc_hash=meta.docHash,
+        own_tokens=meta.ownTokens,
+        signature_tokens=meta.sigTokens,
+        tokens=meta.tokens,
+        shingles=meta.shingles,
+        public=meta.public,
+        calls=tuple(callee for _, callee in row.codeRelations.calls),
+        range={"start": row.start, "end": row.end, "startLine": row.startLine, "endLine": row.endLine},
+        encoded_sketch=meta.sketch,
+    )
 
 
 def similarity(left: Symbol, right: Symbol) -> float:
