@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
@@ -19,7 +18,7 @@ def leave_pandas_out() -> None:
         sys.meta_path.insert(0, _ArrowFinder())
 
 
-class _ArrowFinder(MetaPathFinder):
+class _ArrowFinder:
     """Waits for the import of pyarrow: most commands do without it."""
 
     def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -39,7 +38,7 @@ class _ArrowFinder(MetaPathFinder):
         return spec
 
 
-class _NoPandas(MetaPathFinder):
+class _NoPandas:
     """Finds no pandas, whether it is installed or not."""
 
     def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:

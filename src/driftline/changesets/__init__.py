@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from driftline.changesets.operations import Operation
     from driftline.changesets.recording import Session
     from driftline.changesets.sections import write_columns
-    from driftline.changesets.streams import iterate
+    from driftline.changesets.summaries import iterate
     from driftline.changesets.table import Column, Table
 
 _LAZY: dict[str, str] = {
@@ -47,7 +47,7 @@ _LAZY: dict[str, str] = {
     "from_deltas": "delta_changes",
     "from_events": "event_changes",
     "invert": "changeset",
-    "iterate": "streams",
+    "iterate": "summaries",
     "parse": "changeset",
     "rebase": "changeset",
     "write_columns": "sections",

@@ -21,7 +21,8 @@ from driftline.changesets.format import DELETE, INSERT, UNDEFINED, Row, encode_v
 from driftline.changesets.names import folded
 from driftline.changesets.operations import Kind, Operation
 from driftline.changesets.reading import Header, RawRecord, Window, raw_records_in
-from driftline.changesets.streams import Open, iterate
+from driftline.changesets.streams import Open
+from driftline.changesets.summaries import iterate
 from driftline.errors import ChangesetError, ConflictError
 from driftline.files import open_bytes
 

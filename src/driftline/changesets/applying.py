@@ -20,7 +20,8 @@ from driftline.changesets.fitting import Fit, TableFilter, fit_file, wanted_tabl
 from driftline.changesets.format import PATCHSET_MARKER
 from driftline.changesets.names import folded
 from driftline.changesets.operations import patchset_not_invertible
-from driftline.changesets.streams import Summary, reopenable, summary
+from driftline.changesets.streams import reopenable
+from driftline.changesets.summaries import Summary, summary
 from driftline.errors import ChangesetError, OptionError
 
 if TYPE_CHECKING:

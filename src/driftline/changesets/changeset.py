@@ -25,7 +25,8 @@ from driftline.changesets.names import folded
 from driftline.changesets.operations import Operation, patchset_not_invertible
 from driftline.changesets.reading import Header, raw_records, read_raw_record
 from driftline.changesets.schema import tables_from_database
-from driftline.changesets.streams import Summary, concat_to, content_of, invert_to, iterate, summary
+from driftline.changesets.streams import concat_to, content_of, invert_to
+from driftline.changesets.summaries import Summary, iterate, summary
 from driftline.changesets.table import AnyRow, Table
 from driftline.errors import ChangesetError
 from driftline.files import write_all

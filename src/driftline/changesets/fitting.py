@@ -9,7 +9,7 @@ import apsw
 
 from driftline.changesets.names import folded
 from driftline.changesets.schema import StoredTable, stored_tables
-from driftline.changesets.streams import Summary
+from driftline.changesets.summaries import Summary
 from driftline.changesets.table import Table
 from driftline.errors import ChangesetError
 

@@ -1,41 +1,37 @@
 """Files of changes as streams: read as often as needed, never held in memory.
 
 Concatenating and inverting are left to SQLite's own streams (changesets §8); `changegroup.py` does the same on bytes
-and judges them. driftline's reader looks at a file again where SQLite refuses it, to say where the damage is.
+and judges them. driftline's reader (`summaries.py`) looks at a file again where SQLite refuses it, to say where the
+damage is, and is loaded then: most of the time of a short command is spent on imports.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import shutil
-import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
-from itertools import groupby
 from typing import IO, TYPE_CHECKING, BinaryIO, SupportsBytes, TypeAlias
 
 import apsw
 
-from driftline.changesets.changegroup import mixed_formats, other_shape
-from driftline.changesets.database import Database, opened
-from driftline.changesets.format import DELETE, INSERT, PATCHSET_MARKER, UPDATE
-from driftline.changesets.names import folded
-from driftline.changesets.operations import Operation, patchset_not_invertible
-from driftline.changesets.reading import Counts, Window, count_carefully, count_quickly, operations_in, walk
-from driftline.changesets.table import Table
 from driftline.errors import ChangesetError, OptionError
 from driftline.files import explain_io_errors, open_bytes, write_all
 
 if TYPE_CHECKING:
+    from driftline.changesets.database import Database
+    from driftline.changesets.table import Table
+
     Changes: TypeAlias = SupportsBytes | str | os.PathLike[str] | BinaryIO
 
 Open = Callable[[], IO[bytes]]
 
 _SMALL_BYTES = 16 << 20  # never worth a look at how much memory there is
 _HELD = 2.5  # SQLite's changegroup takes about this many times its input
+_BLOCK_BYTES = 1 << 16
+
+# SQLite hands over a kilobyte at a time unless told otherwise, and the calls took half of the time.
+apsw.session_config(apsw.SQLITE_SESSION_CONFIG_STRMSIZE, _BLOCK_BYTES)
 
 
 @contextmanager
@@ -51,6 +47,9 @@ def reopenable(data: Changes) -> Iterator[Open]:
         content = content_of(data)
         yield lambda: io.BytesIO(content)
     else:
+        import shutil
+        import tempfile
+
         with tempfile.NamedTemporaryFile() as kept:
             shutil.copyfileobj(data, kept, 1 << 20)
             kept.flush()
@@ -71,74 +70,6 @@ def content_of(data: Changes) -> bytes:
     )
 
 
-def iterate(data: Changes, tables: Iterable[Table] = ()) -> Iterator[Operation]:
-    """The operations of a file in their order, read a block at a time; `tables` give names to columns.
-
-    >>> [operation.kind for operation in iterate(bytes.fromhex("5401017400 120005 090005"))]
-    ['insert', 'delete']
-    """
-    with reopenable(data) as open_changes, open_changes() as stream:
-        yield from operations_of(stream, tables)
-
-
-def operations_of(stream: IO[bytes], tables: Iterable[Table] = ()) -> Iterator[Operation]:
-    """The operations of an open file from where it stands."""
-    for _, operations in operations_in(Window(b"", stream.read, tables)):
-        yield from operations
-
-
-@dataclass(slots=True)
-class Section:
-    """The records of one table: how many of each kind, and how many of them are indirect."""
-
-    table: Table
-    kinds: Counter[int] = field(default_factory=Counter)
-    indirect: int = 0
-
-    def statistics(self) -> dict[str, int]:
-        """The counts by name."""
-        kinds = self.kinds
-        return {
-            "insert": kinds[INSERT],
-            "update": kinds[UPDATE],
-            "delete": kinds[DELETE],
-            "indirect": self.indirect,
-        }
-
-
-@dataclass(slots=True)
-class Summary:
-    """What a file holds, without its rows: its format and its sections, in file order."""
-
-    marker: int | None = None
-    sections: list[Section] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return sum(section.kinds.total() for section in self.sections)
-
-    def run_lengths(self) -> Iterator[int]:
-        """How many records follow each other under one table's name."""
-        for _, sections in groupby(self.sections, key=lambda section: section.table.name):
-            yield sum(section.kinds.total() for section in sections)
-
-    def add(self, table: Table, counts: Counts) -> None:
-        """Count records of a table; sections of one table that follow each other are one."""
-        if not self.sections or self.sections[-1].table is not table:
-            self.sections.append(Section(table))
-        self.sections[-1].kinds += counts.kinds
-        self.sections[-1].indirect += counts.indirect
-
-
-def summary(stream: IO[bytes], tables: Iterable[Table] = ()) -> Summary:
-    """Read a file to its end and count; damage is an error with its offset."""
-    found = Summary()
-    for header, counts in walk(Window(b"", stream.read, tables), count_quickly, count_carefully):
-        found.marker = header.marker
-        if counts.kinds:
-            found.add(header.table, counts)
-    return found
-
-
 def invert_to(out: IO[bytes], data: Changes) -> None:
     """Write the changeset that undoes this one (changesets §3.3)."""
     with reopenable(data) as open_changes:
@@ -146,6 +77,10 @@ def invert_to(out: IO[bytes], data: Changes) -> None:
             with open_changes() as stream:
                 apsw.Changeset.invert_stream(stream.read, lambda block: _pass_on(out, block))
         except apsw.Error as error:
+            from driftline.changesets.format import PATCHSET_MARKER
+            from driftline.changesets.operations import patchset_not_invertible
+            from driftline.changesets.summaries import summary
+
             with open_changes() as stream:
                 if summary(stream).marker == PATCHSET_MARKER:
                     raise patchset_not_invertible() from error
@@ -173,6 +108,8 @@ def concat_to(
         builder = stack.enter_context(closing(apsw.ChangesetBuilder()))  # type: ignore[no-untyped-call]
         try:
             if schema is not None:
+                from driftline.changesets.database import opened
+
                 builder.schema(stack.enter_context(opened(schema)), "main")
             for open_changes in opens:
                 with open_changes() as stream:
@@ -207,6 +144,10 @@ def _pass_on(out: IO[bytes], block: bytes | memoryview) -> None:
 
 def _why_not_together(opens: Iterable[Open], error: apsw.Error) -> ChangesetError:
     """What driftline's reader finds in files that SQLite refused to merge; damage is raised with its offset."""
+    from driftline.changesets.changegroup import mixed_formats, other_shape
+    from driftline.changesets.names import folded
+    from driftline.changesets.summaries import summary
+
     markers: set[int] = set()
     known: dict[str, Table] = {}
     for open_changes in opens:

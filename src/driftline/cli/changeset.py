@@ -16,6 +16,7 @@ from driftline.errors import OptionError
 
 if TYPE_CHECKING:
     from driftline.changesets import Note, Problem, Table
+    from driftline.changesets.database import Database
 
 _EPILOG = """\b
 Examples:
@@ -77,7 +78,8 @@ Examples:
 def show(file: str, database: str | None, schema: str | None, form: str) -> None:
     """Print what a changeset or patchset says: + insert, ~ update, - delete; * marks the key."""
     from driftline.changesets.showing import json_array_lines, json_lines, text_lines
-    from driftline.changesets.streams import operations_of, reopenable, summary
+    from driftline.changesets.streams import reopenable
+    from driftline.changesets.summaries import operations_of, summary
 
     tables = _tables(database, schema)
     with reopenable(_source(file)) as open_changes:
@@ -160,13 +162,12 @@ def concat(
     files: tuple[str, ...], database: str | None, schema: str | None, output: str | None, memory: str | None
 ) -> None:
     """Make one file that does what several do one after the other; files beyond memory are merged on disk."""
-    from driftline.changesets.schema import database_from_sql
     from driftline.changesets.streams import concat_to
     from driftline.tables.memory import default_limit, memory_limit
 
     limit = memory_limit(memory)
     _check_one(database, schema)
-    newer: Any = database if schema is None else database_from_sql(_read_text(schema))
+    newer = database if schema is None else _database_from(schema)
     _write(
         lambda out: concat_to(out, list(map(_source, files)), schema=newer, memory=lambda: limit or default_limit()),
         output,
@@ -436,6 +437,12 @@ def _write(write: Callable[[BinaryIO], object], output: str | None, *inputs: str
         raise OptionError("a changeset is not text: name a file with -o, or send stdout somewhere")
     with open_output(output, inputs) as out:
         write(out)
+
+
+def _database_from(schema: str) -> Database:
+    from driftline.changesets.schema import database_from_sql
+
+    return database_from_sql(_read_text(schema))
 
 
 def _check_one(database: str | None, schema: str | None) -> None:

@@ -132,7 +132,7 @@ async def _view(console: Console, request: Request) -> Response:
 def _shown(console: Console, query: dict[str, str]) -> FileView:
     from driftline.changesets.format import PATCHSET_MARKER
     from driftline.changesets.schema import tables_from_database
-    from driftline.changesets.streams import summary
+    from driftline.changesets.summaries import summary
 
     name, database = query.get("path", ""), query.get("database", "")
     path = console.workspace.path_of(name)
@@ -171,7 +171,8 @@ def _counted(sections: Iterable[tuple[str, dict[str, int]]]) -> list[tuple[str, 
 
 
 def _operations(path: Path, declared: Any, table: str, skip: int, *, inverse: bool) -> list[Operation]:
-    from driftline.changesets.streams import invert_to, operations_of
+    from driftline.changesets.streams import invert_to
+    from driftline.changesets.summaries import operations_of
 
     with tempfile.TemporaryFile() as inverted, path.open("rb") as stream:
         if inverse:
