@@ -47,9 +47,9 @@ def test_vectors(case):
     expect = case["expect"]
     assert compare(case["old"], case["new"], case["schema"]).is_match == expect["is_match"]
     plan = payloads.compile(case["schema"])
-    run = Run(plan.config, plan._compiler.root, (case["old"], case["new"]), Deadline(60, "the test"))
+    run = Run(plan.config, plan._plans.root, (case["old"], case["new"]), Deadline(60, "the test"))
     numbered = [list(enumerate(case[side])) for side in ("old", "new")]
-    found = _pair_tolerant(plan._compiler.root, *numbered, run, None)
+    found = _pair_tolerant(plan._plans.root, *numbered, run, None)
     assert sorted([left, right] for left, right in found.items()) == expect["matching_pairs"]
 
 

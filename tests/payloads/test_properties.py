@@ -72,10 +72,10 @@ def normalised(plan, old, new):
     """Both sides as the rules leave them, with default-filled members and raw nulls still to be found."""
     from driftline.payloads.path_rules import prune
 
-    compiler = plan._compiler
-    run = Run(plan.config, compiler.root, (old, new), Deadline(60, "the test"))
-    run.pruned = tuple(prune(root, compiler.located)[0] for root in (old, new)) if compiler.located else ({}, {})
-    return [materialise(compiler.root, root, side, run) for side, root in enumerate((old, new)) if root is not MISSING]
+    plans, settings = plan._plans, plan._plans.settings
+    run = Run(plan.config, plans.root, (old, new), Deadline(60, "the test"))
+    run.pruned = tuple(prune(root, settings.located)[0] for root in (old, new)) if settings.located else ({}, {})
+    return [materialise(plans.root, root, side, run) for side, root in enumerate((old, new)) if root is not MISSING]
 
 
 @QUICK

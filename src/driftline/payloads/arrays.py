@@ -22,7 +22,7 @@ def array_comparer(plan: NodePlan) -> Compare:
     items = _mode(plan)
     item = plan.item()
     order = plan.rules.order_by
-    keeps_all = not plan.compiler.located and not item.removed_by
+    keeps_all = not plan.settings.located and not item.removed_by
     keeps_all = keeps_all and item.states[OLD] is item.states[NEW] and item.rules.strategy != "ignore"
 
     def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from driftline.errors import DriftlineError, PayloadError
 from driftline.files import open_bytes
-from driftline.payloads.compiler import Compiler
+from driftline.payloads.compiler import compile_root
 from driftline.payloads.config import EngineConfig
 from driftline.payloads.deadline import Deadline, hold, let_go, room_on_the_stack
 from driftline.payloads.path_rules import (
@@ -34,11 +34,13 @@ from driftline.payloads.path_rules import (
 )
 from driftline.payloads.paths import render
 from driftline.payloads.payload_text import read_payload
+from driftline.payloads.plan import Plans
 from driftline.payloads.report import Report, encode
 from driftline.payloads.run import NOT_QUICK, Run, StopComparisonError
 from driftline.payloads.schema_files import Bundle, FileReader, Folder, opened
 from driftline.payloads.schema_nodes import SchemaDocument, open_document
 from driftline.payloads.schema_root import find_root, reachable, record_root
+from driftline.payloads.schema_settings import SchemaSettings
 from driftline.payloads.schema_text import load_schema
 from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
 from driftline.version import __version__
@@ -61,17 +63,17 @@ _MAX_FRAMES = 20_000
 class PayloadPlan:
     """A schema compiled for one configuration; use it for many pairs, from any thread."""
 
-    __slots__ = ("_compiler", "_log_level", "config")
+    __slots__ = ("_log_level", "_plans", "config")
 
-    def __init__(self, compiler: Compiler) -> None:
-        self._compiler = compiler
-        self.config = compiler.config
-        self._log_level = _LEVELS[compiler.config.log_level]
+    def __init__(self, plans: Plans) -> None:
+        self._plans = plans
+        self.config = plans.settings.config
+        self._log_level = _LEVELS[self.config.log_level]
 
     @property
     def renames(self) -> dict[str, tuple[str, ...]]:
         """Old names -> the names that aliases give them, wherever they stand."""
-        return self._compiler.renames
+        return self._plans.settings.renames
 
     def compare(self, old: Any, new: Any) -> Report:
         """Compare one pair: JSON text, bytes or parsed values; raises `PayloadError`."""
@@ -81,7 +83,7 @@ class PayloadPlan:
             try:
                 pair = (read_payload(old, OLD, self.config), read_payload(new, NEW, self.config))
             except PayloadError as error:
-                run = Run(self.config, self._compiler.root, (None, None), deadline)
+                run = Run(self.config, self._plans.root, (None, None), deadline)
                 raise self._cut_short(error, run) from None
             return self._compare_held(*pair, deadline)
         finally:
@@ -111,13 +113,13 @@ class PayloadPlan:
             try:
                 return self._compared(old, new, deadline, in_order=True)
             except RecursionError:
-                run = Run(self.config, self._compiler.root, (old, new), deadline)
+                run = Run(self.config, self._plans.root, (old, new), deadline)
                 error = PayloadError("the payload is nested deeper than can be compared", code="MAX_DEPTH_EXCEEDED")
                 raise self._cut_short(error, run) from None
 
     def _compared(self, old: Any, new: Any, deadline: Deadline, *, in_order: bool) -> Report:
         """What came before a value that is nested too deep is told as the loops find it, whatever was compiled yet."""
-        run = Run(self.config, self._compiler.root, (old, new), deadline)
+        run = Run(self.config, self._plans.root, (old, new), deadline)
         if in_order:
             run.quick_depth = NOT_QUICK
         try:
@@ -131,15 +133,15 @@ class PayloadPlan:
         return self._report(run, is_match=not run.diffs)
 
     def _walk(self, run: Run) -> None:
-        compiler = self._compiler
+        settings = self._plans.settings
         run.check_deadline()
-        for problem in compiler.problems:
+        for problem in settings.problems:
             run.warn_once((problem.rule, problem.message), None, problem.message, problem.rule)
-        if compiler.located:
-            _prune(run, compiler)
-        compiler.root.compare(*run.roots, run, None)
+        if settings.located:
+            _prune(run, settings)
+        self._plans.root.compare(*run.roots, run, None)
         run.check_deadline()
-        for flag in compiler.flags:
+        for flag in settings.flags:
             if not is_met(flag, *run.roots):
                 run.warn_once(flag, None, f"{flag.text} met nothing in either payload", flag.text)
         for text in run.deadline.given_up:
@@ -181,7 +183,7 @@ class PayloadPlan:
 
     def _coverage(self, run: Run) -> dict[str, Any]:
         coverage: dict[str, Any] = {
-            "fields_in_schema": self._compiler.fields_in_schema,
+            "fields_in_schema": self._plans.settings.fields_in_schema,
             "fields_in_payload": run.checked + run.extra_leaves,
         }
         for side, name in ((OLD, "unmatched_in_old"), (NEW, "unmatched_in_new")):
@@ -208,9 +210,9 @@ def _timestamp(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _prune(run: Run, compiler: Compiler) -> None:
+def _prune(run: Run, settings: SchemaSettings) -> None:
     """Take out what the looked-up global ignores select."""
-    sides = [prune(root, compiler.located) for root in run.roots]
+    sides = [prune(root, settings.located) for root in run.roots]
     run.pruned = (sides[OLD][0], sides[NEW][0])
     places: dict[str, tuple[Any, Any, str]] = {}
     for side, (_, removed) in enumerate(sides):
@@ -275,7 +277,8 @@ def compile(  # noqa: A001 - the public name
     with Deadline(seconds, "compiling the schema", name="the limit for a schema").held():
         document = SchemaDocument(load_schema(content), files)
         start = find_root(document, root)
-        plan = PayloadPlan(Compiler(document, record_root(document, start) if is_record else start, settings, flags))
+        start = record_root(document, start) if is_record else start
+        plan = PayloadPlan(compile_root(document, start, settings, flags))
     LOGGER.info("compiled a schema")
     _remember(key, _Known(plan, files, document.read_files, _size(content)))
     return plan

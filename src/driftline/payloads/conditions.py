@@ -18,8 +18,9 @@ from jsonpath.selectors import FilterContext, IndexSelector, NameSelector
 from driftline.payloads.jsonpaths import ENVIRONMENT, watch_expression
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import NodePlan
-from driftline.payloads.rules import BadValueError, FieldRules
+from driftline.payloads.rules import FieldRules
 from driftline.payloads.run import Run
+from driftline.payloads.scalars.parts import BadValueError
 from driftline.payloads.values import MISSING, NEW, OLD, kind_of, same_number
 from driftline.payloads.views import arranged, materialise, member, scalar_or_raw, settled
 
@@ -133,11 +134,10 @@ def _single_steps(path: Any) -> list[str | int] | None:
     return steps
 
 
-def _start(is_root: bool, run: Run, side: int) -> tuple[Any, Any]:
-    if is_root or not run.owners:
-        return run.root_plan, run.roots[side]
-    plan, old, new = run.owners[-1]
-    return plan, old if side == OLD else new
+def _start(is_root: bool, run: Run, side: int) -> tuple[NodePlan, Any]:
+    owner = run.root if is_root or not run.owners else run.owners[-1]
+    assert isinstance(owner.plan, NodePlan)
+    return owner.plan, owner.old if side == OLD else owner.new
 
 
 def _value_at(steps: list[str | int], is_root: bool, run: Run, side: int) -> Any:
@@ -199,7 +199,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 def _by_library(expression: Any) -> Test:
     def test(run: Run, side: int) -> bool:
-        root = _normalised(run.root_plan, run.roots[side], side, run)
+        root = _normalised(*_start(True, run, side), side, run)
         current = _normalised(*_start(False, run, side), side, run)
         # A tree of its own for each payload: it remembers what its queries from the root found.
         tree = run.views.get((id(expression), side))

@@ -74,7 +74,7 @@ def _compare_containers(plan: NodePlan, left: Any, right: Any, run: Run, path: P
     """Containers that come out of an enum map, or are of a type of the caller's own."""
     if kind_of(left) in ("object", "array"):
         shape = dict if kind_of(left) == "object" else list
-        plan.compiler.containers(plan, shape(left), shape(right), run, path)
+        plan.compare_containers(shape(left), shape(right), run, path)
     else:
         run.checked += 1
         if left != right:
@@ -84,7 +84,7 @@ def _compare_containers(plan: NodePlan, left: Any, right: Any, run: Run, path: P
 def _type_check(plan: NodePlan) -> _TypeCheck | None:
     types = plan.node.types
     # A cast says that the types vary.
-    if types is None or plan.meaning.changes_type or not plan.compiler.checks_types:
+    if types is None or plan.meaning.changes_type or not plan.settings.checks_types:
         return None
     # Where null stands for a missing member or an empty string, it is not a wrong type.
     if plan.null_as_missing or plan.empty_as_null:
@@ -122,7 +122,7 @@ def fast_types(plan: NodePlan) -> frozenset[type]:
     """The scalar types for which identical values need no rule to match."""
     if not _is_decided(plan) or not plan.meaning.keeps_equal or plan.meaning.changes_type:
         return _NO_TYPES
-    checked = plan.compiler.checks_types and plan.rules.strategy != "exists"
+    checked = plan.settings.checks_types and plan.rules.strategy != "exists"
     types = surely_admitted(plan.node.types) if checked else LEAF_TYPES
     return types - {type(None)} if plan.null_as_missing else types
 
@@ -131,11 +131,11 @@ def leaf_test(plan: NodePlan, constants: Constants) -> str | None:
     """The test for a member's values in generated code, or None where only the comparison can tell."""
     if not _is_decided(plan):
         return None
-    keeps_empty = not plan.compiler.drops_empty_strings
+    keeps_empty = not plan.settings.drops_empty_strings
     if plan.rules.strategy == "exists":
         there = "left is not None and right is not None"
         return there if keeps_empty else f"{there} and left != '' and right != ''"
-    types = surely_admitted(plan.node.types) if plan.compiler.checks_types else LEAF_TYPES
+    types = surely_admitted(plan.node.types) if plan.settings.checks_types else LEAF_TYPES
     # Null is left to the comparison: `get` gives it for a missing member too.
     return plan.meaning.test(types - {type(None)}, constants, keeps_empty=keeps_empty)
 
@@ -145,4 +145,4 @@ def _is_decided(plan: NodePlan) -> bool:
     rules = plan.rules
     if plan.removed_by or plan.condition or plan.choices or rules.problems or rules.strategy == "ignore":
         return False
-    return not (rules.texts and plan.compiler.config.trace_rule_application)
+    return not (rules.texts and plan.settings.config.trace_rule_application)

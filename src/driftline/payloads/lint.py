@@ -14,7 +14,8 @@ from typing import Any
 from driftline.payloads.conditions import parse_condition
 from driftline.payloads.path_rules import start_state
 from driftline.payloads.paths import KeyPath
-from driftline.payloads.rules import EXTENSIONS, BadValueError, FieldRules, read_rules
+from driftline.payloads.rules import EXTENSIONS, FieldRules, read_rules
+from driftline.payloads.scalars.parts import BadValueError
 from driftline.payloads.schema_nodes import (
     EXTENSION_PREFIX,
     Fragment,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from driftline.payloads.leaves import fast_types, leaf_test
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, FastMatch, NodePlan
-from driftline.payloads.run import CLOCK_MASK, IGNORED_LEAF, NESTED_LEVELS, Run
+from driftline.payloads.run import CLOCK_MASK, IGNORED_LEAF, NESTED_LEVELS, Owner, Run
 from driftline.payloads.scalars.parts import Constants
 from driftline.payloads.values import NEW, OLD, union_leaf_count
 
@@ -153,13 +153,13 @@ class _Member(NamedTuple):
 
 def object_code(plan: NodePlan, one: One, rest: Rest, otherwise: Compare) -> Compare:
     """The generated comparer of a plan's objects; `otherwise` is for great depth and for both names of an alias."""
-    constants = Constants(plan=plan, union_leaf_count=union_leaf_count)
+    constants = Constants(plan=plan, Owner=Owner, union_leaf_count=union_leaf_count)
     blocks: dict[str, str] = {}
     for member in _members(plan):
         block = _block(member, constants)
         if block is not None:
             blocks[member.name] = block
-    owners = plan.compiler.tracks_owners
+    owners = plan.settings.tracks_owners
     all_there = _all_there(plan, blocks, constants)
     source = _COMPARE.format(
         both_names="".join(
@@ -168,7 +168,7 @@ def object_code(plan: NodePlan, one: One, rest: Rest, otherwise: Compare) -> Com
         ),
         otherwise=constants.add(otherwise),
         clock_mask=CLOCK_MASK,
-        enter_owner="run.owners.append((plan, old, new))" if owners else "",
+        enter_owner="run.owners.append(Owner(plan, old, new))" if owners else "",
         members="".join(blocks.values()),
         count=len(blocks),
         all_there=all_there,
@@ -185,7 +185,7 @@ def object_code(plan: NodePlan, one: One, rest: Rest, otherwise: Compare) -> Com
 
 def _all_there(plan: NodePlan, blocks: dict[str, str], constants: Constants) -> str:
     """What must hold besides, so that no required member is missing."""
-    if not plan.node.required or not plan.compiler.checks_types:
+    if not plan.node.required or not plan.settings.checks_types:
         return ""
     there = f"old.keys() >= {constants.add(frozenset(plan.node.required))} <= new.keys()"
     return f" and (not open_names or {there})" if blocks.keys() >= set(plan.node.required) else f" and {there}"
@@ -214,7 +214,7 @@ def fast_match(plan: NodePlan, levels: int) -> FastMatch | None:
     if levels == 0 or not _is_plain_object(plan):
         return None
     members = list(_members(plan))
-    required = frozenset(plan.node.required if plan.compiler.checks_types else ())
+    required = frozenset(plan.node.required if plan.settings.checks_types else ())
     if not members or required - {member.name for member in members}:
         return None
     constants = Constants(union_leaf_count=union_leaf_count)
@@ -268,7 +268,7 @@ def _other_members(plan: NodePlan, known: frozenset[str]) -> Callable[[dict[str,
     """Goes on with members that the schema does not name."""
     other = plan.other_member() if not plan.aliases else None
     types = fast_types(other) - {type(None)} if other is not None else frozenset()
-    keeps_empty = not plan.compiler.drops_empty_strings
+    keeps_empty = not plan.settings.drops_empty_strings
 
     def tally_others(old: dict[str, Any], new: dict[str, Any], settled: int, tally: int) -> int:
         found = 0
@@ -287,7 +287,7 @@ def _other_members(plan: NodePlan, known: frozenset[str]) -> Callable[[dict[str,
 
 def has_plain_names(plan: NodePlan) -> bool:
     """Whether a member's name alone says what it is: no looked-up ignores, no alias that depends on anything."""
-    if plan.compiler.located or plan.states[OLD] is not plan.states[NEW] or not renames_plainly(plan):
+    if plan.settings.located or plan.states[OLD] is not plan.states[NEW] or not renames_plainly(plan):
         return False
     return not plan.aliases.keys() & (plan.node.properties.keys() | plan.states[OLD].names)
 
@@ -302,7 +302,7 @@ def renames_plainly(plan: NodePlan) -> bool:
 
 def is_ignored(plan: NodePlan) -> bool:
     """Whether a member is ignored without a condition, and nobody wants to hear of it."""
-    if plan.compiler.config.trace_rule_application or plan.condition is not None:
+    if plan.settings.config.trace_rule_application or plan.condition is not None:
         return False
     return plan.removed_by is not None or plan.rules.strategy == "ignore"
 
@@ -312,6 +312,6 @@ def _is_plain_object(plan: NodePlan) -> bool:
     rules, types = plan.rules, plan.node.types
     if plan.removed_by or plan.condition or plan.choices or rules.problems or rules.cast or not has_plain_names(plan):
         return False
-    if rules.strategy in ("ignore", "exists") or (rules.texts and plan.compiler.config.trace_rule_application):
+    if rules.strategy in ("ignore", "exists") or (rules.texts and plan.settings.config.trace_rule_application):
         return False
-    return types is None or "object" in types or not plan.compiler.checks_types
+    return types is None or "object" in types or not plan.settings.checks_types

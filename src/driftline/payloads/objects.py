@@ -20,7 +20,7 @@ from driftline.payloads.object_code import (
 )
 from driftline.payloads.paths import Path
 from driftline.payloads.plan import Compare, NodePlan
-from driftline.payloads.run import NESTED_LEVELS, Run
+from driftline.payloads.run import NESTED_LEVELS, Owner, Run
 from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
 from driftline.payloads.views import is_absent, sift
 
@@ -33,7 +33,7 @@ _NO_NAMES: frozenset[str] = frozenset()
 def object_comparer(plan: NodePlan) -> Compare:
     """Compares two objects member by member."""
     quick = {name: fast_types(plan.member(name)) for name in _known_names(plan)}
-    if plan.compiler.located or plan.states[OLD] is not plan.states[NEW] or not renames_plainly(plan):
+    if plan.settings.located or plan.states[OLD] is not plan.states[NEW] or not renames_plainly(plan):
         return _renamed(plan, quick)
     rest = _rest(plan, quick)
     return _warming_up(plan, _looping(plan, rest, _renamed(plan, quick)), rest)
@@ -66,7 +66,7 @@ def _known_names(plan: NodePlan) -> set[str]:
 def _looping(plan: NodePlan, rest: Rest, with_both_names: Compare) -> Compare:
     """All members by the loop; both names of an alias in Old are left to the general way."""
     aliases = plan.aliases
-    tracks_owner = plan.compiler.tracks_owners
+    tracks_owner = plan.settings.tracks_owners
 
     def compare(old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
         if aliases and any(raw in old and name in old for raw, name in aliases.items()):
@@ -74,7 +74,7 @@ def _looping(plan: NodePlan, rest: Rest, with_both_names: Compare) -> Compare:
             return
         run.enter()
         if tracks_owner:
-            run.owners.append((plan, old, new))
+            run.owners.append(Owner(plan, old, new))
         rest(old, new, _NO_NAMES, (), run, path)
         run.depth -= 1
         if tracks_owner:
@@ -93,9 +93,9 @@ def _rest(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Rest:
     other = unnamed if unnamed is not None and _needs_no_pairing(unnamed) else None
     dropped = frozenset(name for name, child in plans.items() if is_ignored(child))
     new_name = plan.aliases.get
-    required = frozenset(plan.node.required) if plan.compiler.checks_types else frozenset()
+    required = frozenset(plan.node.required) if plan.settings.checks_types else frozenset()
     # Where an empty string can be a missing member, empty values take the slow way.
-    keeps_empty = not plan.compiler.drops_empty_strings
+    keeps_empty = not plan.settings.drops_empty_strings
 
     def compare(
         old: dict[str, Any],
@@ -162,13 +162,13 @@ def _needs_no_pairing(plan: NodePlan) -> bool:
 def _renamed(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Compare:
     types_of = quick.get
     check_required = _required_check(plan)
-    tracks_owner = plan.compiler.tracks_owners
-    keeps_empty = not plan.compiler.drops_empty_strings
+    tracks_owner = plan.settings.tracks_owners
+    keeps_empty = not plan.settings.drops_empty_strings
 
     def compare(old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
         run.enter()
         if tracks_owner:
-            run.owners.append((plan, old, new))
+            run.owners.append(Owner(plan, old, new))
         before = sift(plan, old, OLD, run, decide=True)
         after = sift(plan, new, NEW, run)
         _tell_removed(before.removed, after.removed, run, path)
@@ -234,7 +234,7 @@ def _compare_one_sided(plan: NodePlan, name: str, old: Any, new: Any, run: Run, 
     if rules.default is not MISSING:
         _compare_with_default(plan, old, new, run, (path, name))
         return
-    plan.compiler.announce(plan, run, (path, name))
+    plan.announce(run, (path, name))
     rule = rules.text("strategy") if rules.strategy == "exists" else None
     if new is MISSING:
         run.lost((path, name), old, rule)
@@ -261,7 +261,7 @@ def _compare_with_default(plan: NodePlan, old: Any, new: Any, run: Run, path: Pa
 
 
 def _required_check(plan: NodePlan) -> bool:
-    return bool(plan.node.required) and plan.compiler.checks_types
+    return bool(plan.node.required) and plan.settings.checks_types
 
 
 def _check_required(

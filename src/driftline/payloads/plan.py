@@ -7,24 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from driftline.payloads.deadline import current
 from driftline.payloads.path_rules import PathState
 from driftline.payloads.paths import Path
 from driftline.payloads.patterns import PatternTimeoutError, SafePattern
-from driftline.payloads.rules import EXTENSIONS, BadValueError, FieldRules, Problem, read_rules
+from driftline.payloads.rules import EXTENSIONS, FieldRules, Problem, read_rules
 from driftline.payloads.run import Run
+from driftline.payloads.scalars.meaning import STRICT, Meaning
+from driftline.payloads.scalars.parts import BadValueError
 from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Choice, Extension, Fragments
-from driftline.payloads.values import NEW, OLD
-
-if TYPE_CHECKING:
-    from driftline.payloads.compiler import Compiler
-    from driftline.payloads.conditions import Condition
+from driftline.payloads.schema_settings import SchemaSettings
+from driftline.payloads.values import MISSING, NEW, OLD
 
 Compare = Callable[[Any, Any, Run, Path], None]
 # A tally of the leaves of two objects that surely match, or -1.
 FastMatch = Callable[[dict[str, Any], dict[str, Any]], int]
 Extensions = Mapping[str, Extension]
+
+# Branches of choices side by side multiply, and so do ignored paths with inherited rules.
+MAX_PLANS = 100_000
 
 _WHEN = EXTENSION_PREFIX + "when"
 _INHERIT = EXTENSION_PREFIX + "inherit-rules"
@@ -32,10 +35,28 @@ _INHERIT = EXTENSION_PREFIX + "inherit-rules"
 _PERSONAL = frozenset({EXTENSION_PREFIX + "alias", EXTENSION_PREFIX + "default", _WHEN})
 _GLOBAL_RULES = frozenset(name for name, kind in EXTENSIONS.items() if kind.scope == "global")
 _ARRAY_RULES = frozenset(name for name, kind in EXTENSIONS.items() if kind.scope == "array")
+_BARE = (STRICT, Meaning(FieldRules(), empty_as_null=True))
+
+
+class Condition(Protocol):
+    """What decides whether the rules of a field apply."""
+
+    def holds(self, run: Run, side: int) -> bool:
+        """Whether it is true on a side, for the object in hand."""
+
+    def decide(self, run: Run, path: Path, rules: FieldRules) -> bool:
+        """Whether it is true on Old; a warning where New disagrees."""
+
+
+class Tools(NamedTuple):
+    """What plans take from the files that compare by them: a condition from its text, and a plan's functions."""
+
+    condition: Callable[[str], Condition]
+    build: Callable[[NodePlan], None]
 
 
 class Context(NamedTuple):
-    """What a node gets from above; `inherited` names a set of extensions kept by the compiler."""
+    """What a node gets from above; `inherited` names a set of extensions (see `Plans.remember`)."""
 
     inherited: tuple[tuple[str, str], ...]
     null_as_missing: bool
@@ -50,6 +71,44 @@ class Variant(NamedTuple):
     decided: bool | None = None
 
 
+_PLAIN = Variant()
+
+
+class Plans:
+    """The plans of one schema and configuration; equal nodes in equal contexts share one."""
+
+    def __init__(self, settings: SchemaSettings, tools: Tools) -> None:
+        self.settings = settings
+        self.tools = tools
+        self._inherited: dict[tuple[tuple[str, str], ...], Extensions] = {(): {}}
+        self._plans: dict[tuple[tuple[str, ...], Context, Variant], NodePlan] = {}
+        switches = (settings.null_as_missing, settings.empty_as_null)
+        self.root = self.plan((settings.root,), Context((), *switches, (settings.state, settings.state)))
+
+    def plan(self, fragments: Fragments, context: Context, variant: Variant = _PLAIN) -> NodePlan:
+        """The shared plan of a node in a context."""
+        document = self.settings.document
+        fragments = document.canonical(fragments)
+        key = (tuple(fragment.pointer for fragment in fragments), context, variant)
+        plan = self._plans.get(key)
+        if plan is None:
+            current().check()
+            if len(self._plans) >= MAX_PLANS:
+                raise document.error(f"the rules unfold into more than {MAX_PLANS:,} cases", fragments[0].pointer)
+            plan = self._plans[key] = NodePlan(self, fragments, context, variant)
+        return plan
+
+    def remember(self, extensions: Extensions) -> tuple[tuple[str, str], ...]:
+        """A hashable name for a set of inherited extensions."""
+        key = tuple(sorted((name, extension.pointer) for name, extension in extensions.items()))
+        self._inherited.setdefault(key, extensions)
+        return key
+
+    def inherited(self, context: Context) -> Extensions:
+        """The extensions that a node gets from above."""
+        return self._inherited[context.inherited]
+
+
 class NodePlan:
     """A schema node in its context; `compare` is built at its first use."""
 
@@ -57,12 +116,13 @@ class NodePlan:
         "_by_name",
         "_children",
         "_decided",
+        "_defaulted",
         "_patterns",
         "aliases",
         "choices",
         "compare",
+        "compare_containers",
         "compare_objects",
-        "compiler",
         "condition",
         "context",
         "empty_as_null",
@@ -70,30 +130,37 @@ class NodePlan:
         "fragments",
         "inherited",
         "meaning",
+        "needs_pairwise",
         "node",
         "null_as_missing",
+        "pairwise_members",
+        "plans",
         "raw_members",
         "removed_by",
         "rules",
+        "settings",
         "states",
         "tokenizers",
         "variant",
     )  # fmt: skip
 
-    def __init__(self, compiler: Compiler, fragments: Fragments, context: Context, variant: Variant) -> None:
-        self.compiler = compiler
+    def __init__(self, plans: Plans, fragments: Fragments, context: Context, variant: Variant) -> None:
+        self.plans = plans
+        self.settings = plans.settings
         self.fragments = fragments
         self.context = context
         self.variant = variant
         self.states = context.states
         self.removed_by = self.states[OLD].removed_by if self.states[NEW].removed_by else None
-        self.node = compiler.document.node(fragments)
+        self.node = self.settings.document.node(fragments)
         self.choices = [choice for choice in self.node.choices if _choice_id(choice) not in variant.taken]
         extensions = self._extensions()
         self.rules, self.condition = self._rules(extensions)
         self.null_as_missing = _first(self.rules.null_as_missing, context.null_as_missing)
         self.empty_as_null = _first(self.rules.empty_as_null, context.empty_as_null)
-        self.meaning = compiler.meaning(self.rules, self.empty_as_null)
+        # Fields without rules share a meaning.
+        is_bare = not self.rules.texts
+        self.meaning = _BARE[self.empty_as_null] if is_bare else Meaning(self.rules, empty_as_null=self.empty_as_null)
         self.inherited = self._handed_down(extensions)
         self.aliases = self._aliases()
         self._children: dict[Any, NodePlan] = {}
@@ -102,13 +169,24 @@ class NodePlan:
         self._decided: dict[bool, NodePlan] = {}
         self.raw_members: dict[str, bool] = {}
         self.tokenizers: dict[tuple[int, bool], Any] = {}
+        self._defaulted: tuple[str, ...] | None = None
+        self.needs_pairwise: bool | None = None  # kept for `tokens`
+        self.pairwise_members: int | None = None
+        # Built when a payload first gets here. Objects have a short cut; containers that do not come as such, but out
+        # of an enum map, have been announced and traced already.
         self.compare: Compare = self._first_compare
         self.compare_objects: Compare = self._first_compare
+        self.compare_containers: Compare = self._first_compare
         self.fast_match: FastMatch | None = None  # there once the node has met some objects
 
     def _first_compare(self, old: Any, new: Any, run: Run, path: Path) -> None:
-        self.compare, self.compare_objects = self.compiler.comparers(self)
+        self.plans.tools.build(self)
         self.compare(old, new, run, path)
+
+    def announce(self, run: Run, path: Path) -> None:
+        """Warn, once in a comparison, about rules that cannot be used."""
+        for problem in self.rules.problems:
+            run.warn_once((problem.rule, problem.pointer), path, problem.message, problem.rule)
 
     def _extensions(self) -> Extensions:
         flags = {**self.states[OLD].extensions, **self.states[NEW].extensions}
@@ -122,14 +200,14 @@ class NodePlan:
         stops = own.get(_INHERIT)
         if stops is not None and stops.value is False:
             return own
-        return {**self.compiler.inherited_sets[self.context.inherited], **own}
+        return {**self.plans.inherited(self.context), **own}
 
     def _rules(self, extensions: Extensions) -> tuple[FieldRules, Condition | None]:
         rules = read_rules(extensions)
         if rules.when is None or self.variant.decided is not None:
             return rules, None
         try:
-            return rules, self.compiler.condition(rules.when)
+            return rules, self.plans.tools.condition(rules.when)
         except BadValueError as error:
             message = f"{_WHEN} is not a condition ({error}); the field is compared strictly"
             problem = Problem(_WHEN, message, extensions[_WHEN].pointer)
@@ -138,19 +216,19 @@ class NodePlan:
 
     def _handed_down(self, extensions: Extensions) -> tuple[tuple[str, str], ...]:
         cut = self.variant.decided is False or self.rules.inherit is False
-        handed = {} if cut else dict(self.compiler.inherited_sets[self.context.inherited])
+        handed = {} if cut else dict(self.plans.inherited(self.context))
         if self.rules.inherit:
             is_array = "array" in (self.node.types or ()) or bool(self.node.items)
             # Rules about an array mean this array; on an object they can only be meant for the arrays below.
             barred = _PERSONAL | _GLOBAL_RULES | (_ARRAY_RULES if is_array else frozenset())
             handed |= {name: value for name, value in extensions.items() if name not in barred}
-        return self.compiler.remember(handed)
+        return self.plans.remember(handed)
 
     def _aliases(self) -> dict[str, str]:
         """Old name -> New name of the aliased members."""
         found: dict[str, str] = {}
         for name, fragments in self.node.properties.items():
-            alias = self.compiler.document.node(fragments).extensions.get(EXTENSION_PREFIX + "alias")
+            alias = self.settings.document.node(fragments).extensions.get(EXTENSION_PREFIX + "alias")
             if alias is not None and isinstance(alias.value, str) and alias.value not in ("", name):
                 found.setdefault(alias.value, name)
         return found
@@ -159,7 +237,7 @@ class NodePlan:
         """This node once its condition is known."""
         plan = self._decided.get(holds)
         if plan is None:
-            plan = self.compiler.plan(self.fragments, self.context, self.variant._replace(decided=holds))
+            plan = self.plans.plan(self.fragments, self.context, self.variant._replace(decided=holds))
             self._decided[holds] = plan
         return plan
 
@@ -167,7 +245,7 @@ class NodePlan:
         """This node with one branch of a choice folded in (None: the choice is left out)."""
         variant = self.variant._replace(taken=self.variant.taken | {_choice_id(choice)})
         extra = () if branch is None else (choice.branches[branch],)
-        return self.compiler.plan((*self.fragments, *extra), self.context, variant)
+        return self.plans.plan((*self.fragments, *extra), self.context, variant)
 
     def member(self, name: str, old_name: str | None = None) -> NodePlan:
         """The plan of a member by New's name (and Old's, where an alias renames it)."""
@@ -185,8 +263,15 @@ class NodePlan:
         states = (self.states[OLD].step(name if old_name is None else old_name), self.states[NEW].step(name))
         plan = self._children.get((key, states))
         if plan is None:
-            plan = self._children[key, states] = self.compiler.plan(self._fragments_of(key), self._below(states))
+            plan = self._children[key, states] = self.plans.plan(self._fragments_of(key), self._below(states))
         return plan
+
+    def defaulted(self) -> tuple[str, ...]:
+        """The members of an object that have a default."""
+        if self._defaulted is None:
+            names = self.node.properties
+            self._defaulted = tuple(name for name in names if self.member(name).rules.default is not MISSING)
+        return self._defaulted
 
     def other_member(self) -> NodePlan | None:
         """The plan that all members without a declared name share; None where patterns tell them apart."""
@@ -206,7 +291,7 @@ class NodePlan:
         if plan is None:
             fragments = self.node.prefix_items[position] if has_prefix and position is not None else self.node.items
             states = (self.states[OLD].step(position), self.states[NEW].step(position))
-            plan = self._children[position] = self.compiler.plan(fragments, self._below(states))
+            plan = self._children[position] = self.plans.plan(fragments, self._below(states))
         return plan
 
     def _below(self, states: tuple[PathState, PathState]) -> Context:

@@ -8,7 +8,6 @@ A value that makes no sense is a problem, not an exception: the comparison warns
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
@@ -16,11 +15,18 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from driftline.payloads.casts import CASTS, to_string
-from driftline.payloads.datetimes import EPOCH_UNITS, Parser, parse_duration, parser_for
 from driftline.payloads.paths import KeyPath, SortField, parse_keys, parse_order
-from driftline.payloads.patterns import PatternError, SafePattern
+from driftline.payloads.patterns import SafePattern
+from driftline.payloads.scalars.cast import cast
+from driftline.payloads.scalars.datetimes import TimeFormat, points_in_time, read_duration, read_time_format
+from driftline.payloads.scalars.enum_map import enum_map, read_enum_map
+from driftline.payloads.scalars.epoch import epoch
+from driftline.payloads.scalars.parts import BadValueError, End, Step
+from driftline.payloads.scalars.pattern import pattern, read_pattern
+from driftline.payloads.scalars.precision import precision, read_precision
+from driftline.payloads.scalars.scale import read_scale, scale
 from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Extension
-from driftline.payloads.values import MISSING, decimal_of, spelled
+from driftline.payloads.values import MISSING, spelled
 
 STRATEGIES = ("strict", "ignore", "exists", "lenient")
 ARRAY_MODES = ("strict", "unordered", "keyed")
@@ -67,32 +73,23 @@ class FieldRules:
     problems: tuple[Problem, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def parse_time(self) -> tuple[Parser, Parser] | None:
-        """How texts of Old and of New are read as points in time."""
-        return self.time_format.parse if self.time_format is not None else None
-
-    @property
-    def epoch(self) -> tuple[int | None, int | None]:
-        """The nanoseconds of one unit on the sides that count from 1970."""
-        return self.time_format.epoch if self.time_format is not None else (None, None)
-
     def text(self, name: str) -> str | None:
         """`x-migration-precision: 0.01`, as reports name a rule; None where the rule is not given."""
         return self.texts.get(EXTENSION_PREFIX + name)
 
 
-class BadValueError(ValueError):
-    """The value of an extension is not of the kind it takes."""
-
-
 class ExtensionKind(NamedTuple):
-    """What an extension is for: its field in `FieldRules`, how its value is read, and its scope."""
+    """What an extension is for: its field in `FieldRules`, how its value is read, and its scope.
+
+    A scalar rule brings its meaning along: a step that prepares values, or the end for a JSON type.
+    """
 
     field: str
     read: Callable[[Any], Any]
     scope: str
     is_value_rule: bool = False
+    step: Callable[[Any], Step | None] | None = None
+    end: tuple[str, Callable[[Any, str | None], End]] | None = None
 
 
 def _flag(value: Any) -> bool:
@@ -115,61 +112,6 @@ def _one_of(*words: str) -> Callable[[Any], str]:
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise BadValueError("must be a member name")
-    return value
-
-
-def _precision(value: Any) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise BadValueError("must be a number that is not negative")
-    return decimal_of(value)
-
-
-def _pattern(value: Any) -> SafePattern:
-    if not isinstance(value, str):
-        raise BadValueError("must be a regular expression")
-    try:
-        return SafePattern(value)
-    except PatternError as error:
-        raise BadValueError(f"must be a regular expression ({error})") from None
-
-
-class TimeFormat(NamedTuple):
-    """How each side writes points in time: a parser of texts, and the unit of a count from 1970."""
-
-    parse: tuple[Parser, Parser]
-    epoch: tuple[int | None, int | None] = (None, None)
-
-
-def _time_format(value: Any) -> TimeFormat:
-    sides = (value.get("old"), value.get("new")) if isinstance(value, dict) and len(value) == 2 else (value, value)
-    units = [EPOCH_UNITS.get(side) if isinstance(side, str) else None for side in sides]
-    # A count becomes ISO text before it is read (scalars/epoch.py).
-    parsers = [
-        parser_for("ISO8601" if unit is not None else side) if isinstance(side, str) else None
-        for side, unit in zip(sides, units, strict=True)
-    ]
-    old, new = parsers
-    if old is None or new is None:
-        raise BadValueError("must be ISO8601, epoch, epoch-ms or a strptime format, or one for old and one for new")
-    return TimeFormat((old, new), (units[0], units[1]))
-
-
-def _scale(value: Any) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value == 0:
-        raise BadValueError("must be a number other than 0")
-    return decimal_of(value)
-
-
-def _duration(value: Any) -> int:
-    nanoseconds = parse_duration(value.strip()) if isinstance(value, str) else None
-    if nanoseconds is None:
-        raise BadValueError("must be a duration such as 5s, 250ms or 1h30m (ms, s, m, h, d, w)")
-    return nanoseconds
-
-
-def _enum_map(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise BadValueError("must be an object of old and new values")
     return value
 
 
@@ -214,16 +156,19 @@ EXTENSIONS: dict[str, ExtensionKind] = {
     for name, kind in {
         "strategy": ExtensionKind("strategy", _one_of(*STRATEGIES), "field", True),
         "alias": ExtensionKind("alias", _name, "field"),
-        "precision": ExtensionKind("precision", _precision, "number", True),
+        "default": ExtensionKind("default", _anything, "field"),
         "case-insensitive": ExtensionKind("case_insensitive", _flag, "string", True),
         "trim-whitespace": ExtensionKind("trim", _flag, "string", True),
-        "cast": ExtensionKind("cast", _one_of(*CASTS), "field", True),
-        "pattern": ExtensionKind("pattern", _pattern, "string", True),
-        "scale": ExtensionKind("scale", _scale, "number", True),
-        "datetime-format": ExtensionKind("time_format", _time_format, "string", True),
-        "datetime-tolerance": ExtensionKind("tolerance", _duration, "string", True),
-        "default": ExtensionKind("default", _anything, "field"),
-        "enum-map": ExtensionKind("enum_map", _enum_map, "field", True),
+        # Steps are taken in this order; of two ends for one JSON type the later one decides.
+        "enum-map": ExtensionKind("enum_map", read_enum_map, "field", True, step=enum_map),
+        "cast": ExtensionKind("cast", _one_of(*CASTS), "field", True, step=cast),
+        "datetime-format": ExtensionKind(
+            "time_format", read_time_format, "string", True, step=epoch, end=("string", points_in_time)
+        ),
+        "datetime-tolerance": ExtensionKind("tolerance", read_duration, "string", True),
+        "scale": ExtensionKind("scale", read_scale, "number", True, step=scale),
+        "pattern": ExtensionKind("pattern", read_pattern, "string", True, end=("string", pattern)),
+        "precision": ExtensionKind("precision", read_precision, "number", True, end=("number", precision)),
         "array-mode": ExtensionKind("array_mode", _one_of(*ARRAY_MODES), "array"),
         "array-key": ExtensionKind("array_key", _keys, "array"),
         "order-by": ExtensionKind("order_by", _order, "array"),
@@ -282,8 +227,10 @@ def _completed(rules: FieldRules, extensions: Mapping[str, Extension]) -> FieldR
     """Rules that imply or need one another."""
     if rules.strategy == "lenient":
         rules = replace(rules, trim=True, case_insensitive=True)
-    if rules.tolerance is not None and rules.time_format is None:
-        rules = replace(rules, time_format=_time_format("ISO8601"))
+    if rules.tolerance is not None:
+        written = rules.time_format or read_time_format("ISO8601")
+        tolerated = written._replace(tolerance=rules.tolerance, tolerance_rule=rules.text("datetime-tolerance"))
+        rules = replace(rules, time_format=tolerated)
     if rules.pattern is not None and rules.case_insensitive:
         rules = replace(rules, pattern=SafePattern(rules.pattern.text, ignore_case=True))
     if rules.array_mode == "keyed" and not rules.array_key:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from driftline.errors import PayloadError
 from driftline.payloads.config import EngineConfig
@@ -10,9 +10,6 @@ from driftline.payloads.deadline import Deadline
 from driftline.payloads.paths import Path, render
 from driftline.payloads.report import Entry
 from driftline.payloads.values import CONTAINERS, SIDE_NAMES, is_deeper_than, leaf_count
-
-if TYPE_CHECKING:
-    from driftline.payloads.plan import NodePlan
 
 STEPS_BETWEEN_CLOCK_LOOKS = 256
 CLOCK_MASK = STEPS_BETWEEN_CLOCK_LOOKS - 1
@@ -25,18 +22,26 @@ class StopComparisonError(Exception):
     """Enough is known: `fail_fast`, or a probe that found a difference."""
 
 
+class Owner(NamedTuple):
+    """Two objects that conditions of their members look at, with their plan (a `NodePlan`, which comes after runs)."""
+
+    plan: object
+    old: Any
+    new: Any
+
+
 class Run:
     """Collects what one comparison finds."""
 
     __slots__ = (
         "check_deadline", "checked", "conditions", "config", "deadline", "depth", "diffs", "extra_leaves", "fail_fast",
-        "fitting", "ignored", "max_depth", "owners", "pruned", "quick_depth", "root_plan", "roots", "said",
+        "fitting", "ignored", "max_depth", "owners", "pruned", "quick_depth", "root", "roots", "said",
         "statistics", "steps", "trace", "unmatched", "views", "warnings",
     )  # fmt: skip
 
-    def __init__(self, config: EngineConfig, root_plan: NodePlan, roots: tuple[Any, Any], deadline: Deadline) -> None:
+    def __init__(self, config: EngineConfig, root_plan: object, roots: tuple[Any, Any], deadline: Deadline) -> None:
         self.config = config
-        self.root_plan = root_plan
+        self.root = Owner(root_plan, *roots)
         self.roots = roots
         self.deadline = deadline
         self.check_deadline = deadline.check
@@ -49,7 +54,7 @@ class Run:
         self.diffs: list[Entry] = []
         self.warnings: list[Entry] = []
         self.unmatched: tuple[list[Path], list[Path]] = ([], [])
-        self.owners: list[tuple[NodePlan, Any, Any]] = []
+        self.owners: list[Owner] = []
         self.pruned: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
         self.said: set[Any] = set()
         self.fitting: dict[tuple[int, int, int], tuple[Any, bool]] = {}
@@ -59,7 +64,7 @@ class Run:
 
     def probe(self) -> Run:
         """A run for a trial comparison that stops at the first difference and leaves no marks here."""
-        trial = Run(self.config, self.root_plan, self.roots, self.deadline)
+        trial = Run(self.config, self.root.plan, self.roots, self.deadline)
         trial.fail_fast, trial.trace, trial.statistics = True, None, False
         trial.owners, trial.pruned, trial.depth = list(self.owners), self.pruned, self.depth
         trial.conditions, trial.views, trial.fitting = self.conditions, self.views, self.fitting

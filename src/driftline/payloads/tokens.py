@@ -62,7 +62,7 @@ def _made(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
 
 
 def _object_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
-    if plan.compiler.located or any(plan.member(name).condition for name in plan.aliases.values()):
+    if plan.settings.located or any(plan.member(name).condition for name in plan.aliases.values()):
         return _general_object_tokenizer(plan, side, coarse)
     columns = [
         (name, _old_name(plan, name) if side == OLD else None, *_column(plan.member(name), side, coarse))
@@ -154,11 +154,10 @@ def _array_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
 
 def needs_pairwise(plan: NodePlan) -> bool:
     """Whether values with different full tokens can be equal here: a tolerance, a condition or a choice decides."""
-    known = plan.compiler.pairwise.get(plan)
-    if known is None:
-        plan.compiler.pairwise[plan] = False  # a recursive schema asks for itself: the others decide
-        known = plan.compiler.pairwise[plan] = _needs_pairwise(plan)
-    return known
+    if plan.needs_pairwise is None:
+        plan.needs_pairwise = False  # a recursive schema asks for itself: the others decide
+        plan.needs_pairwise = _needs_pairwise(plan)
+    return plan.needs_pairwise
 
 
 def _needs_pairwise(plan: NodePlan) -> bool:
@@ -179,9 +178,8 @@ def _needs_pairwise(plan: NodePlan) -> bool:
 
 def pairwise_members(plan: NodePlan) -> int:
     """How many members of an object are soft."""
-    known = plan.compiler.pairwise_members.get(plan)
-    if known is None:
-        known = plan.compiler.pairwise_members[plan] = sum(
+    if plan.pairwise_members is None:
+        plan.pairwise_members = sum(
             needs_pairwise(plan.member(name)) for name in {*plan.node.properties, *plan.states[OLD].members}
         )
-    return known
+    return plan.pairwise_members

@@ -100,7 +100,7 @@ def compare_unordered(plan: NodePlan, old: Numbered, new: Numbered, run: Run, pa
         partners = _pair(plan, old, new, run, path)
     lost: Unpaired = []
     taken = set(partners.values())
-    if item.compiler.warns_of_values:
+    if item.settings.warns_of_values:
         _warn_of_unpaired(item, old, new, partners, run, path)
     for position, (index, left) in enumerate(old):
         partner = partners.get(position)

@@ -14,8 +14,12 @@ from driftline.payloads.paths import KeyPath, SortField
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import Run
 from driftline.payloads.scalars.texts import EMPTY_STRING_AS_NULL
-from driftline.payloads.values import MISSING, OLD, decimal_of, kind_of
+from driftline.payloads.schema_nodes import Choice
+from driftline.payloads.values import CONTAINERS, MISSING, OLD, admits, decimal_of, kind_of
 
+Seen = list[tuple[Any, int]]  # values with their sides
+
+_MAX_FITTED_ITEMS = 100
 _RANKS = {"null": 0, "boolean": 1, "number": 2, "string": 3, "array": 4, "object": 5}
 
 
@@ -75,7 +79,7 @@ def members(plan: NodePlan, value: dict[str, Any], side: int, run: Run) -> Itera
             continue
         names.add(name)
         yield name, item, child
-    for name in plan.compiler.defaulted(plan):
+    for name in plan.defaulted():
         child = plan.member(name)
         if name not in names and child.rules.strategy != "ignore":
             yield name, child.rules.default, child
@@ -111,7 +115,7 @@ def settled(plan: NodePlan, value: Any, side: int, run: Run) -> NodePlan:
     """The plan with its condition taken as true and its choices made for this value alone."""
     if plan.condition is not None:
         plan = plan.decided(True)
-    return plan.compiler.choose(plan, [(value, side)], run) if plan.choices else plan
+    return choose(plan, [(value, side)], run) if plan.choices else plan
 
 
 def scalar_or_raw(plan: NodePlan, value: Any, side: int) -> Any:
@@ -160,7 +164,7 @@ def is_raw_member(plan: NodePlan, name: str) -> bool:
 
 
 def _is_raw_member(plan: NodePlan, name: str) -> bool:
-    if plan.aliases or plan.condition or plan.choices or plan.compiler.located:
+    if plan.aliases or plan.condition or plan.choices or plan.settings.located:
         return False
     member = plan.member(name)
     rules = member.rules
@@ -208,3 +212,92 @@ def materialise(plan: NodePlan, value: Any, side: int, run: Run) -> Any:
         items = arranged(plan, value, side, run)
         return [materialise(plan.item(index), item, side, run) for index, item in enumerate(items)]
     return scalar_or_raw(plan, value, side)
+
+
+# `oneOf` and `anyOf`: by discriminator, else the first branch that all values fit.
+
+
+def choose(plan: NodePlan, seen: Seen, run: Run) -> NodePlan:
+    """The plan with every choice made for these values."""
+    while plan.choices:
+        choice = plan.choices[0]
+        plan = plan.chosen(choice, _branch(plan, choice, seen, run))
+    return plan
+
+
+def _branch(plan: NodePlan, choice: Choice, seen: Seen, run: Run) -> int | None:
+    if choice.discriminator is not None:
+        found = _discriminated(plan, choice, seen, run)
+        if found is not None:
+            return found
+    for number in range(len(choice.branches)):
+        candidate = plan.chosen(choice, number)
+        if all(fits(candidate, value, side, run) for value, side in seen):
+            return number
+    return None
+
+
+def _discriminated(plan: NodePlan, choice: Choice, seen: Seen, run: Run) -> int | None:
+    """The branch that Old's discriminator names, in New's vocabulary where a branch maps it."""
+    value, side = seen[0]
+    if type(value) is not dict or choice.discriminator is None:
+        return None
+    for number in range(len(choice.branches)):
+        item, child = member(plan.chosen(choice, number), value, choice.discriminator, side, run)
+        if item is not MISSING and choice.mapping.get(str(scalar_or_raw(child, item, side))) == number:
+            return number
+    return None
+
+
+def fits(plan: NodePlan, value: Any, side: int, run: Run) -> bool:
+    """Whether a value has the shape of a node: types, allowed values, required and known members.
+
+    Decided once for each node and container: every level of a recursive choice asks for all levels below it.
+    """
+    if type(value) not in CONTAINERS:
+        return _fits(plan, value, side, run)
+    key = (id(plan), id(value), side)
+    known = run.fitting.get(key)
+    if known is None:
+        run.check_deadline()
+        # The value is kept, so that its id stays its own.
+        known = run.fitting[key] = (value, _fits(plan, value, side, run))
+    return known[1]
+
+
+def _fits(plan: NodePlan, value: Any, side: int, run: Run) -> bool:
+    if plan.choices:
+        choice = plan.choices[0]
+        if value is None and choice.allows_null:
+            return True
+        return any(fits(plan.chosen(choice, number), value, side, run) for number in range(len(choice.branches)))
+    node = plan.node
+    shown = scalar_or_raw(plan, value, side)
+    if node.types is not None and not admits(node.types, shown) and not admits(node.types, value):
+        return value is None and (plan.null_as_missing or plan.empty_as_null)
+    if value is None and node.is_nullable:
+        return True
+    if node.allowed_values is not None and not any(_is_same(allowed, shown) for allowed in node.allowed_values):
+        return False
+    if type(value) is dict:
+        return _object_fits(plan, value, side, run)
+    if type(value) is list and node.items:
+        return all(fits(plan.item(), item, side, run) for item in value[:_MAX_FITTED_ITEMS])
+    return True
+
+
+def _object_fits(plan: NodePlan, value: dict[str, Any], side: int, run: Run) -> bool:
+    found = sift(plan, value, side, run).members
+    for name in plan.node.required:
+        if name not in found and plan.member(name).rules.default is MISSING:
+            return False
+    for name in plan.node.properties:
+        item = found.get(name, MISSING)
+        child = plan.member(name)
+        if item is not MISSING and not is_absent(child, item) and not fits(child, item, side, run):
+            return False
+    return True
+
+
+def _is_same(allowed: Any, value: Any) -> bool:
+    return kind_of(allowed) == kind_of(value) and bool(allowed == value)

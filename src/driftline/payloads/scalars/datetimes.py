@@ -2,18 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from driftline.payloads.datetimes import Parser, duration_text
-from driftline.payloads.scalars.parts import Constants, End, Verdict, differ
+from driftline.payloads.datetimes import EPOCH_UNITS, Parser, duration_text, parse_duration, parser_for
+from driftline.payloads.scalars.parts import BadValueError, Constants, End, Verdict, differ
 
 _UNREADABLE = "cannot be read as a date and time"
 
 
-def points_in_time(
-    parse_old: Parser, parse_new: Parser, tolerance: int | None, format_rule: str | None, tolerance_rule: str | None
-) -> End:
-    """Dates and times that are the same, or at most the tolerance (nanoseconds) apart."""
+class TimeFormat(NamedTuple):
+    """How each side writes points in time: a parser of texts, and the unit of a count from 1970; what is tolerated."""
+
+    parse: tuple[Parser, Parser]
+    epoch: tuple[int | None, int | None] = (None, None)
+    tolerance: int | None = None  # nanoseconds
+    tolerance_rule: str | None = None
+
+
+def read_time_format(value: Any) -> TimeFormat:
+    """The formats that a schema gives."""
+    sides = (value.get("old"), value.get("new")) if isinstance(value, dict) and len(value) == 2 else (value, value)
+    units = [EPOCH_UNITS.get(side) if isinstance(side, str) else None for side in sides]
+    # A count becomes ISO text before it is read (scalars/epoch.py).
+    parsers = [
+        parser_for("ISO8601" if unit is not None else side) if isinstance(side, str) else None
+        for side, unit in zip(sides, units, strict=True)
+    ]
+    old, new = parsers
+    if old is None or new is None:
+        raise BadValueError("must be ISO8601, epoch, epoch-ms or a strptime format, or one for old and one for new")
+    return TimeFormat((old, new), (units[0], units[1]))
+
+
+def read_duration(value: Any) -> int:
+    """The tolerance that a schema gives, in nanoseconds."""
+    nanoseconds = parse_duration(value.strip()) if isinstance(value, str) else None
+    if nanoseconds is None:
+        raise BadValueError("must be a duration such as 5s, 250ms or 1h30m (ms, s, m, h, d, w)")
+    return nanoseconds
+
+
+def points_in_time(written: TimeFormat, rule: str | None) -> End:
+    """Dates and times that are the same, or at most the tolerance apart."""
+    (parse_old, parse_new), tolerance, tolerance_rule = written.parse, written.tolerance, written.tolerance_rule
+    format_rule = rule or tolerance_rule
 
     def verdict(left: str, right: str, old: Any, new: Any) -> Verdict | None:
         if left == right and parse_old is parse_new:
@@ -43,14 +75,12 @@ def points_in_time(
     def code(constants: Constants) -> str:
         return f"{constants.add(agree)}({{l}}, {{r}})"
 
-    # Tokens and axes are asked for one side at a time; where the formats differ, `sided` gives each its own.
-    return End(verdict, _token(parse_old), _coarse(parse_old), _axis(parse_old), float(tolerance or 0), code,
-               _problem(parse_old))  # fmt: skip
+    # Tokens and axes are asked for one side at a time.
+    def sided(parse: Parser, for_new: End | None = None) -> End:
+        return End(verdict, _token(parse), _coarse(parse), _axis(parse), float(tolerance or 0), code, _problem(parse),
+                   for_new=for_new)  # fmt: skip
 
-
-def sided(end: End, parse: Parser) -> End:
-    """The same end with the tokens of a side that has a format of its own."""
-    return End(end.verdict, _token(parse), _coarse(parse), _axis(parse), end.width, end.code, _problem(parse))
+    return sided(parse_old, None if parse_new is parse_old else sided(parse_new))
 
 
 def _token(parse: Parser) -> Any:

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from driftline.payloads.casts import to_string
-from driftline.payloads.scalars.parts import Step
+from driftline.payloads.scalars.parts import BadValueError, Step
+
+
+def read_enum_map(value: Any) -> dict[str, Any]:
+    """The vocabulary that a schema gives."""
+    if not isinstance(value, dict):
+        raise BadValueError("must be an object of old and new values")
+    return value
 
 
 def enum_map(words: Mapping[str, Any]) -> Step:

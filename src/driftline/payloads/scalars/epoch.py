@@ -6,13 +6,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from driftline.payloads.casts import CastError, numeric_value
+from driftline.payloads.scalars.datetimes import TimeFormat
 from driftline.payloads.scalars.parts import Change, Step
 
 _START = datetime(1970, 1, 1)
 
 
-def epoch(old: int | None, new: int | None) -> Step:
-    """The step for the sides that count; a unit of None leaves a side alone."""
+def epoch(written: TimeFormat) -> Step | None:
+    """The step for the sides that count from 1970, if there are any."""
+    old, new = written.epoch
+    if old is None and new is None:
+        return None
     change_old = _change(old) if old is not None else None
     change_new = change_old if new == old else _change(new) if new is not None else None
     return Step(change_old, change_new, changes_type=True)

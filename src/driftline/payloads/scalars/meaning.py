@@ -1,7 +1,7 @@
 """All rules of a field together: what a scalar is compared as, and how (payloads §4).
 
-The order is: empty string as null, enum map, cast, epoch, scale; then, for texts, trimming and folding; then the end
-for the JSON type: pattern, points in time or equality for texts, precision or equality for numbers.
+The order is: empty string as null, then the steps in the order of `rules.EXTENSIONS` (enum map, cast, epoch, scale);
+then, for texts, trimming and folding; then the end for the JSON type, which is equality where no rule brings another.
 """
 
 from __future__ import annotations
@@ -10,21 +10,18 @@ from collections.abc import Callable
 from typing import Any
 
 from driftline.payloads.casts import CastError
-from driftline.payloads.rules import FieldRules
-from driftline.payloads.scalars.cast import cast
-from driftline.payloads.scalars.datetimes import points_in_time, sided
-from driftline.payloads.scalars.enum_map import enum_map
-from driftline.payloads.scalars.epoch import epoch
+from driftline.payloads.rules import EXTENSIONS, FieldRules
 from driftline.payloads.scalars.equality import equality, number_equality
 from driftline.payloads.scalars.parts import Change, Constants, End, Step, Verdict, scalar_token
-from driftline.payloads.scalars.pattern import pattern
-from driftline.payloads.scalars.precision import precision
-from driftline.payloads.scalars.scale import scale
 from driftline.payloads.scalars.texts import EMPTY_STRING_AS_NULL, FOLD, TRIM
+from driftline.payloads.schema_nodes import EXTENSION_PREFIX
 from driftline.payloads.values import NEW, OLD, kind_of
 
-# The rules that an entry about unequal values names, the most telling first.
-_EQUALITY_RULES = ("enum-map", "cast", "scale", "strategy", "case-insensitive", "trim-whitespace")
+# The rules that an entry about unequal values names, the most telling first; a rule with an end speaks for itself.
+_EQUALITY_RULES = (
+    *(name for name, kind in EXTENSIONS.items() if kind.step is not None and kind.end is None),
+    *(EXTENSION_PREFIX + name for name in ("strategy", "case-insensitive", "trim-whitespace")),
+)
 # Cheap tests for the sets of types that schemas name most.
 _SAME_TYPES: dict[frozenset[type], str] = {
     frozenset({str}): "type(left) is str and left == right",
@@ -47,18 +44,11 @@ class Meaning:
             [step.old for step in self.steps if step.old is not None],
             [step.new for step in self.steps if step.new is not None],
         )
-        self.texts = _texts(rules)
         self.ends = _ends(rules)
+        self.texts = _texts(rules, is_equality=self.ends["string"] is self.ends["null"])
         self.has_steps, self.has_texts = bool(self.steps), bool(self.texts)
         self.changes_type = any(step.changes_type for step in self.steps)
-        new = dict(self.ends)
-        if (
-            rules.parse_time is not None
-            and rules.pattern is None
-            and rules.parse_time[NEW] is not rules.parse_time[OLD]
-        ):
-            new["string"] = sided(self.ends["string"], rules.parse_time[NEW])
-        self.sides = (self.ends, new)
+        self.sides = (self.ends, {name: end.for_new or end for name, end in self.ends.items()})
 
     def prepared(self, value: Any, side: int) -> Any:
         """A value after the steps of its side; raises `CastError`."""
@@ -231,40 +221,28 @@ class Meaning:
 
 
 def _steps(rules: FieldRules, empty_as_null: bool) -> list[Step]:
-    found: list[Step] = []
-    if empty_as_null:
-        found.append(EMPTY_STRING_AS_NULL)
-    if rules.enum_map is not None:
-        found.append(enum_map(rules.enum_map))
-    if rules.cast is not None:
-        found.append(cast(rules.cast))
-    if rules.epoch != (None, None):
-        found.append(epoch(*rules.epoch))
-    if rules.scale is not None:
-        found.append(scale(rules.scale))
-    return found
+    given = [(kind.step, getattr(rules, kind.field)) for kind in EXTENSIONS.values() if kind.step is not None]
+    found = [make(value) for make, value in given if value is not None]
+    first = [EMPTY_STRING_AS_NULL] if empty_as_null else []
+    return [*first, *(step for step in found if step is not None)]
 
 
-def _texts(rules: FieldRules) -> list[Step]:
+def _texts(rules: FieldRules, *, is_equality: bool) -> list[Step]:
     found = [TRIM] if rules.trim else []
     # A pattern has a flag for it, and points in time have no case.
-    return [*found, FOLD] if rules.case_insensitive and not rules.pattern and not rules.parse_time else found
+    return [*found, FOLD] if rules.case_insensitive and is_equality else found
 
 
 def _ends(rules: FieldRules) -> dict[str, End]:
-    rule = next((given for name in _EQUALITY_RULES if (given := rules.text(name)) is not None), None)
+    rule = next((given for name in _EQUALITY_RULES if (given := rules.texts.get(name)) is not None), None)
     same = equality(rule)
-    text: End = same
     number = number_equality(rule, rules.text("datetime-format") or rules.text("datetime-tolerance"))
-    if rules.pattern is not None:
-        text = pattern(rules.pattern, rules.text("pattern"))
-    elif rules.parse_time is not None:
-        tolerance_rule = rules.text("datetime-tolerance")
-        format_rule = rules.text("datetime-format") or tolerance_rule
-        text = points_in_time(*rules.parse_time, rules.tolerance, format_rule, tolerance_rule)
-    if rules.precision is not None:
-        number = precision(rules.precision, rules.text("precision"))
-    return {"string": text, "number": number, "boolean": same, "null": same}
+    ends = {"string": same, "number": number, "boolean": same, "null": same}
+    for name, kind in EXTENSIONS.items():
+        if kind.end is not None and (value := getattr(rules, kind.field)) is not None:
+            json_type, make = kind.end
+            ends[json_type] = make(value, rules.texts.get(name))
+    return ends
 
 
 STRICT = Meaning(FieldRules())

@@ -11,6 +11,10 @@ from driftline.payloads.values import WrittenNumber, decimal_of, spelled
 Change = Callable[[Any], Any]
 
 
+class BadValueError(ValueError):
+    """The value of an extension is not of the kind it takes."""
+
+
 class Constants:
     """The namespace of a generated function; everything that comes from a schema is a value in it, never text."""
 
@@ -85,6 +89,7 @@ class End:
     code: Callable[[Constants], str | None] | None = None  # an expression over {l} and {r}
     problem: Callable[[Any], str | None] | None = None  # what is wrong with one value, whatever its partner is
     is_reflexive: bool = True  # a value matches itself
+    for_new: End | None = None  # the tokens, axis and problems of New's values, where they are read otherwise
 
     @property
     def is_tolerant(self) -> bool:

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from driftline.payloads.patterns import QUICK_TEXT_LENGTH, PatternTimeoutError, SafePattern
-from driftline.payloads.scalars.parts import Constants, End, Verdict, differ
+from driftline.payloads.patterns import QUICK_TEXT_LENGTH, PatternError, PatternTimeoutError, SafePattern
+from driftline.payloads.scalars.parts import BadValueError, Constants, End, Verdict, differ
+
+
+def read_pattern(value: Any) -> SafePattern:
+    """The regular expression that a schema gives."""
+    if not isinstance(value, str):
+        raise BadValueError("must be a regular expression")
+    try:
+        return SafePattern(value)
+    except PatternError as error:
+        raise BadValueError(f"must be a regular expression ({error})") from None
 
 
 def pattern(given: SafePattern, rule: str | None) -> End:

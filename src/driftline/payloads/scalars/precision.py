@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from typing import Any
 
-from driftline.payloads.scalars.parts import Constants, End, Verdict, scalar_token
-from driftline.payloads.values import exact_difference, plain_decimal
+from driftline.payloads.scalars.parts import BadValueError, Constants, End, Verdict, scalar_token
+from driftline.payloads.values import decimal_of, exact_difference, plain_decimal
 
 _A_NUMBER = ("number",)
+
+
+def read_precision(value: Any) -> Decimal:
+    """The distance that a schema allows."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise BadValueError("must be a number that is not negative")
+    return decimal_of(value)
 
 
 def precision(limit: Decimal, rule: str | None) -> End:

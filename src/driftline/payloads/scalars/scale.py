@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from typing import Any
 
-from driftline.payloads.scalars.parts import Step
-from driftline.payloads.values import exact_product, kind_of
+from driftline.payloads.scalars.parts import BadValueError, Step
+from driftline.payloads.values import decimal_of, exact_product, kind_of
+
+
+def read_scale(value: Any) -> Decimal:
+    """The factor that a schema gives."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value == 0:
+        raise BadValueError("must be a number other than 0")
+    return decimal_of(value)
 
 
 def scale(factor: Decimal) -> Step:

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from driftline.payloads.casts import CASTS, CastError
 from driftline.payloads.datetimes import EPOCH_UNITS, Instant, parse_iso
+from driftline.payloads.scalars.datetimes import read_time_format
 from driftline.payloads.scalars.epoch import epoch
+from driftline.payloads.scalars.parts import Step
 from driftline.payloads.suggesting.evidence import (
     SECOND,
     SHARE,
@@ -95,17 +97,19 @@ def _cast_alike(cast: Callable[[Any], Any]) -> Callable[[Any, Any], bool]:
 
 
 def _epochs() -> Iterator[Hypothesis]:
-    for name, unit in EPOCH_UNITS.items():
+    for name in EPOCH_UNITS:
         for old, new in ((name, "ISO8601"), ("ISO8601", name)):
-            step = epoch(unit if old == name else None, unit if new == name else None)
-            rule = {"datetime-format": {"old": old, "new": new}}
-            yield Hypothesis(rule, _same_moment(step.old, step.new), True, "the same moment as a count and as text")
+            written = {"old": old, "new": new}
+            step = epoch(read_time_format(written))
+            assert step is not None
+            rule = {"datetime-format": written}
+            yield Hypothesis(rule, _same_moment(step), True, "the same moment as a count and as text")
 
 
-def _same_moment(change_old: Any, change_new: Any) -> Callable[[Any, Any], bool]:
+def _same_moment(step: Step) -> Callable[[Any, Any], bool]:
     def explains(old: Any, new: Any) -> bool:
         try:
-            sides = change_old(old) if change_old else old, change_new(new) if change_new else new
+            sides = step.old(old) if step.old else old, step.new(new) if step.new else new
         except CastError:
             return False
         read = [parse_iso(side) if isinstance(side, str) else None for side in sides]
