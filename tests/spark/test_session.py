@@ -12,6 +12,8 @@ import pytest
 
 from driftline.errors import EngineError
 from driftline.spark.runtime import class_archive, java, session
+from driftline.spark.runtime.jvm import class_path
+from driftline.spark.runtime.settings import is_plain, needs_home
 
 pytestmark = pytest.mark.spark
 
@@ -93,14 +95,38 @@ def test_runs_a_job_in_python_workers(spark) -> None:
     assert sorted(row.id for row in rows) == list(range(1, 11))
 
 
-def test_workers_of_this_machine_import_pyspark_with_its_bytecode(spark) -> None:
-    def where(_: object) -> list[str]:
-        import pyspark
+def test_jobs_find_the_workers_that_started_with_the_session() -> None:
+    """One kind of worker for both APIs of Spark, and pyspark as compiled on the disk, not from a zip."""
+    code = """
+        import psutil
+        from driftline.spark.runtime.session import open_session
 
-        return [pyspark.__file__]
+        def home(batches):
+            import os, pyspark, pyarrow as pa
+            for batch in batches:
+                yield pa.RecordBatch.from_arrays([pa.array([os.path.isfile(pyspark.__file__)])], names=["file"])
 
-    (path,) = spark.sparkContext.parallelize([0], 1).mapPartitions(where).collect()
-    assert Path(path).is_file(), "not in a zip"
+        with open_session("local[2]") as spark:
+            rows = spark.range(2, numPartitions=2).mapInArrow(home, "file boolean").collect()
+            (jvm,) = psutil.Process().children()
+            print([row.file for row in rows], len(jvm.children()))
+    """
+    out, err = start(code, dict(os.environ)).communicate(timeout=120)
+    assert (out, err) == ("[True, True] 1\n", "")
+
+
+def test_a_session_with_settings_of_its_own_has_all_jars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert is_plain("local[2]", {})
+    assert not is_plain("local[2]", {"spark.sql.catalogImplementation": "hive"})
+    assert not is_plain("spark://host:7077", {})
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/other/bin/python")
+    assert needs_home("local[2]"), "pyspark may be missing there"
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    assert "spark-hive_" in class_path()
+    assert "spark-hive_" not in class_path(lean=True)
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
+    assert not is_plain("local[2]", {})
 
 
 def test_inner_session_is_the_outer_one_and_the_outer_goes_on(spark) -> None:
@@ -225,7 +251,7 @@ def test_damaged_archive_is_ignored(tmp_path: Path) -> None:
         from driftline.spark.runtime.java import find_java
         from driftline.spark.runtime.jvm import class_path
         from driftline.spark.runtime.session import open_session
-        archive = archive_for(find_java(), class_path()).path
+        archive = archive_for(find_java(), class_path(lean=True)).path
         archive.parent.mkdir(parents=True)
         archive.write_bytes(b"not an archive")
         with open_session("local[1]") as spark:

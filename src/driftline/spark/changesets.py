@@ -28,6 +28,7 @@ from driftline.files import AnyPath, open_to_read
 from driftline.line_ranges import line_ranges
 from driftline.part_folders import PartWriter, read_pieces
 from driftline.progress import Tracker, silent
+from driftline.spark.column_types import frame_schema
 from driftline.spark.ordered_files import OrderedPart, join_parts, write_part
 from driftline.spark.runtime.session import open_session
 from driftline.spark.scratch import scratch_place, shared_folder_needed
@@ -186,7 +187,9 @@ def _numbered(splits: list[EventSplit], facts: list[SplitFacts]) -> list[EventSp
 
 
 def _facts(spark: SparkSession, tracker: Tracker, decoder: EventDecoder, splits: list[EventSplit]) -> list[SplitFacts]:
-    frame = spark.range(0, len(splits), 1, len(splits)).mapInArrow(partial(_look_task, decoder, splits), SCHEMA)
+    frame = spark.range(0, len(splits), 1, len(splits)).mapInArrow(
+        partial(_look_task, decoder, splits), frame_schema(SCHEMA)
+    )
     rows = watched(spark, tracker, "column types", len(splits), frame.collect)
     found = [_opened(bytes(row["blob"])) for row in rows]
     return sorted(found, key=lambda fact: fact.number)
@@ -197,9 +200,9 @@ def _graph(
 ) -> DataFrame:
     return (
         spark.range(0, len(splits), 1, len(splits))
-        .mapInArrow(partial(_encode_task, decoder, plan, splits, ranges), SCHEMA)
+        .mapInArrow(partial(_encode_task, decoder, plan, splits, ranges), frame_schema(SCHEMA))
         .repartitionById(ranges, "target")
-        .mapInArrow(partial(_sort_task, plan, folder), SCHEMA)
+        .mapInArrow(partial(_sort_task, plan, folder), frame_schema(SCHEMA))
     )
 
 

@@ -24,7 +24,9 @@ from driftline.codeindex.options import V2, DiffOptions
 from driftline.codeindex.resolve import IndexDir
 from driftline.progress import Tracker
 from driftline.spark import index_tasks as tasks
+from driftline.spark.column_types import frame_schema
 from driftline.spark.runtime.session import open_session
+from driftline.spark.shuffle_blocks import bytes_column, integer_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,7 +65,7 @@ def run_jobs(jobs: Sequence[DiffJob], master: str | None = None, *, with_events:
     texts = [msgspec.json.encode(job).decode() for job in jobs]
     with open_session(master, app_name="driftline index diffs") as spark, tasks.retelling_errors():
         frame = _one_per_task(spark, "job", texts)
-        outcomes = frame.mapInArrow(tasks.job_task(with_events), "id int, outcome string").collect()
+        outcomes = frame.mapInArrow(tasks.job_task(with_events), frame_schema("id int, outcome string")).collect()
     return [json.loads(row.outcome) for row in sorted(outcomes, key=lambda row: row.id)]
 
 
@@ -119,12 +121,14 @@ class _ModeRun:
 
     def _changes(self) -> DataFrame:
         files = self._sorted_by(self._file_rows(), "key")
-        classified = files.mapInArrow(tasks.classify_task, tasks.CHANGE_SCHEMA)
+        classified = files.mapInArrow(tasks.classify_task, frame_schema(tasks.CHANGE_SCHEMA))
         if not self.options.detect_renames:
             return classified
         self._keep(classified)
         may_pair = "kind in ('added', 'removed') and hash is not null"
-        paired = self._sorted_by(classified.where(may_pair), "hash").mapInArrow(tasks.rename_task, tasks.CHANGE_SCHEMA)
+        paired = self._sorted_by(classified.where(may_pair), "hash").mapInArrow(
+            tasks.rename_task, frame_schema(tasks.CHANGE_SCHEMA)
+        )
         return classified.where(f"not ({may_pair})").union(paired)
 
     def _file_rows(self) -> DataFrame:
@@ -145,19 +149,19 @@ class _ModeRun:
 
     def _file_events(self, changes: DataFrame) -> DataFrame:
         listed = changes.where("kind <> 'skipped'")
-        return listed.mapInArrow(tasks.file_events_task(self.result.mode), tasks.EVENT_SCHEMA)
+        return listed.mapInArrow(tasks.file_events_task(self.result.mode), frame_schema(tasks.EVENT_SCHEMA))
 
     def _inside_events(self, compared: DataFrame) -> DataFrame:
         """The events of modified and renamed files: everything about a path meets in one task."""
         wanted = self._wanted(compared)
         if wanted is None:
-            return self.spark.createDataFrame([], tasks.EVENT_SCHEMA)
+            return self.spark.createDataFrame([], frame_schema(tasks.EVENT_SCHEMA))
         places = self._places(compared)
         records = self._change_records(compared).unionByName(self._chunk_records(places, wanted))
         if self.options.include_relations:
             records = records.unionByName(self._import_records(places, wanted))
         task = tasks.inside_task(self.result.mode, self.options)
-        return self._sorted_by(records, "key", "tag").mapInArrow(task, tasks.EVENT_SCHEMA)
+        return self._sorted_by(records, "key", "tag").mapInArrow(task, frame_schema(tasks.EVENT_SCHEMA))
 
     def _wanted(self, compared: DataFrame) -> dict[int, SelectedRows] | None:
         """What tasks look for; None where nothing is to be looked into."""
@@ -248,7 +252,7 @@ class _ModeRun:
     def _scan_splits(self, splits: Sequence[Split], task: tasks.Task) -> DataFrame:
         self.partitions = max(self.partitions, len(splits) // _SPLITS_PER_PARTITION)
         texts = [msgspec.json.encode(split).decode() for split in splits]
-        return _one_per_task(self.spark, "split", texts).mapInArrow(task, tasks.RECORD_SCHEMA)
+        return _one_per_task(self.spark, "split", texts).mapInArrow(task, frame_schema(tasks.RECORD_SCHEMA))
 
     def _sorted_by(self, frame: DataFrame, key: str, *more: str) -> DataFrame:
         """All rows of a key in one task, one key after the other."""
@@ -261,5 +265,6 @@ def _at_places(rows: DataFrame, places: DataFrame) -> DataFrame:
 
 
 def _one_per_task(spark: SparkSession, name: str, texts: Sequence[str]) -> DataFrame:
-    table = pa.table({"id": pa.array(range(len(texts)), pa.int32()), name: pa.array(texts, pa.string())})
+    columns = [integer_column(range(len(texts))), bytes_column(pa.string(), [text.encode() for text in texts])]
+    table = pa.Table.from_arrays(columns, names=["id", name])
     return spark.createDataFrame(table).repartitionById(max(len(texts), 1), "id")

@@ -20,6 +20,7 @@ from driftline.codeindex.json_values import compact_json
 from driftline.codeindex.kernels import Record, SelectedRows, Split, change_from_payload, change_payload, path_key
 from driftline.codeindex.options import DiffOptions
 from driftline.errors import DriftlineError, EngineError, IndexRefError
+from driftline.spark.runtime.workers import settle_worker
 
 RECORD_SCHEMA = "side int, key binary, file_id string, row_id string, count bigint, payload binary"
 CHANGE_SCHEMA = (
@@ -158,6 +159,7 @@ def job_task(with_events: bool) -> Task:
     def run(batches: Batches) -> Batches:
         from driftline.codeindex.jobs import DiffJob, run_job
 
+        settle_worker()
         for batch in batches:
             jobs = [msgspec.json.decode(text, type=DiffJob) for text in batch.column("job").to_pylist()]
             outcomes = [compact_json(run_job(job, with_events=with_events)).decode() for job in jobs]
@@ -220,6 +222,7 @@ def _rows(batches: Iterable[pa.RecordBatch], *names: str) -> Iterator[tuple[Any,
 
 
 def _as_batches(rows: Iterable[tuple[Any, ...]], schema: str) -> Batches:
+    settle_worker()
     fields = [text.strip().split() for text in schema.split(",")]
     arrow = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in fields])
     block: list[tuple[Any, ...]] = []

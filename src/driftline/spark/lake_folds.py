@@ -19,6 +19,7 @@ from driftline.lake.kernels import RangeJob, Result, load_range, split_work
 from driftline.lake.planning import DeltaWork, FoldPlan, bounded_rows, delta_work
 from driftline.lake.ranges import lower_bounds
 from driftline.progress import Tracker, silent
+from driftline.spark.column_types import frame_schema
 from driftline.spark.runtime.workers import settle_worker
 from driftline.spark.shuffle_blocks import BLOCK_BYTES, ShuffleBlock, pack, unpack
 from driftline.spark.shuffle_blocks import SCHEMA as BLOCKS
@@ -57,9 +58,9 @@ def run_on_spark(
     work = bundles(delta_work(plan, rows_per_task), rows_per_task)
     count = partition_count(plan, job)
     tasks = session.range(0, len(work), 1, len(work))
-    blocks = tasks.mapInArrow(partial(_split_task, plan, job, work, count), BLOCKS)
+    blocks = tasks.mapInArrow(partial(_split_task, plan, job, work, count), frame_schema(BLOCKS))
     by_range = blocks.repartitionById(count, sf.col("target"))
-    results = by_range.mapInArrow(partial(_range_task, plan, job), _RESULTS)
+    results = by_range.mapInArrow(partial(_range_task, plan, job), frame_schema(_RESULTS))
     rows = watched(session, tracker or silent(), "fold", len(work) + count, results.collect)
     for row in sorted(rows, key=lambda row: (row["error"] is None, row["range"])):
         raise_task_error(row["error"])

@@ -15,6 +15,7 @@ from driftline.lake.ingesting import IngestedFile, IngestPlan, Survey, survey, w
 from driftline.lake.loading import Schedulers
 from driftline.lake.parquet_files import DataFile
 from driftline.line_ranges import LineRange
+from driftline.spark.column_types import frame_schema
 from driftline.spark.lake_folds import fold_engine
 from driftline.spark.task_errors import error_text, raise_task_error
 
@@ -51,7 +52,7 @@ def in_tasks(session: SparkSession, count: int, kernel: Kernel) -> Iterator[Any]
     """The results of a kernel for the numbers up to `count`, each in a task of its own, in their order."""
     if count == 0:
         return
-    rows = session.range(0, count, 1, count).mapInArrow(partial(_run, kernel), _RESULTS).collect()
+    rows = session.range(0, count, 1, count).mapInArrow(partial(_run, kernel), frame_schema(_RESULTS)).collect()
     for row in sorted(rows, key=lambda row: (row["error"] is None, row["number"])):
         raise_task_error(row["error"])
         yield json.loads(row["result"])

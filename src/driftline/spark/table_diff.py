@@ -21,6 +21,7 @@ from driftline.sources.port import Counted, Source, Split, SplitSide
 from driftline.sources.row_spool import SpooledBatch
 from driftline.sources.stores import stored_copy
 from driftline.sources.workspace import Workspace
+from driftline.spark.column_types import frame_schema
 from driftline.spark.ordered_files import Write, in_order, is_in, join_parts
 from driftline.spark.runtime.session import open_session
 from driftline.spark.scratch import scratch_place, shared_folder_needed, workspace_parent
@@ -254,15 +255,16 @@ class SparkRun:
 def _task_graph(spark: SparkSession, tasks: TaskPlan) -> tuple[DataFrame, int]:
     """The whole diff as one DataFrame, and how many tasks it has."""
     groups, buckets, ranges = max(1, len(tasks.groups)), tasks.table.buckets, len(tasks.bounds) + 1
+    schema = frame_schema(SCHEMA)
     frame = (
         spark.range(0, len(tasks.groups), 1, groups)
-        .mapInArrow(hash_task(tasks), SCHEMA)
+        .mapInArrow(hash_task(tasks), schema)
         .repartitionById(buckets, "target")
-        .mapInArrow(match_task(tasks), SCHEMA)
+        .mapInArrow(match_task(tasks), schema)
         .repartitionById(groups, "target")
-        .mapInArrow(pick_task(tasks), SCHEMA)
+        .mapInArrow(pick_task(tasks), schema)
         .repartitionById(ranges, "target")
-        .mapInArrow(encode_task(tasks), SCHEMA)
+        .mapInArrow(encode_task(tasks), schema)
     )
     return frame, 2 * groups + buckets + ranges
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from driftline.errors import DriftlineError
 from driftline.progress import Tracker
+from driftline.spark.column_types import frame_schema
 from driftline.spark.runtime.workers import settle_worker
 from driftline.spark.shuffle_blocks import bytes_column, integer_column
 from driftline.spark.watching import watched
@@ -31,7 +32,9 @@ class TaskPool:
         items = list(zip(*iterables, strict=False))
         if not items:
             return
-        frame = self._spark.range(0, len(items), 1, len(items)).mapInArrow(_task(function, items), _SCHEMA)
+        frame = self._spark.range(0, len(items), 1, len(items)).mapInArrow(
+            _task(function, items), frame_schema(_SCHEMA)
+        )
         rows = watched(self._spark, self._tracker, self._phase, len(items), frame.collect)
         for _, result in sorted((row["number"], bytes(row["result"])) for row in rows):
             value = pickle.loads(result)  # noqa: S301 - made by our own task

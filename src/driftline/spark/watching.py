@@ -115,9 +115,10 @@ def _task_counter(spark: SparkSession) -> Iterator[Callable[[], int]]:
 def _classic_counter(spark: SparkSession) -> Callable[[], int]:
     tracker = spark.sparkContext.statusTracker()
     stages: dict[int, int] = {}
+    others = set(tracker.getActiveStageIds())  # such as the start of workers
 
     def count() -> int:
-        for stage in {*stages, *tracker.getActiveStageIds()}:
+        for stage in {*stages, *tracker.getActiveStageIds()} - others:
             info = tracker.getStageInfo(stage)
             if info is not None:
                 stages[stage] = info.numCompletedTasks

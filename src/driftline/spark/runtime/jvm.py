@@ -51,6 +51,14 @@ _DRIVER_MEMORY, _USUAL_MEMORY = "spark.driver.memory", "1g"
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _DRIVER_CLASS_PATH = "spark.driver.extraClassPath"
 HADOOP_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+# Jars for catalogs, clusters and machine learning. Java and its logging look into every jar on the path as they start,
+# and MLlib registers functions with each session, which takes a third of the time in which a session opens.
+_LEFT_OUT = (
+    *("spark-mllib", "spark-graphx", "spark-connect", "connect-repl", "spark-repl", "spark-pipelines", "spark-hive"),
+    *("spark-kubernetes", "spark-yarn", "kubernetes-", "volcano-", "vertx-", "zjsonpatch", "hive-", "datanucleus-"),
+    *("derby", "breeze", "spire", "cats-kernel", "algebra", "arpack", "lapack", "blas", "JTransforms", "JLargeArrays"),
+    *("scala-compiler", "jline", "jersey-", "hk2-", "jaxb-", "HikariCP", "libthrift", "libfb303", "rocksdbjni"),
+)
 _QUIET_LOG = """\
 rootLogger.level = {level}
 rootLogger.appenderRef.file.ref = file
@@ -77,12 +85,14 @@ class Jvm:
         scratch: Path,
         java: Java,
         archive: ClassArchive | None,
+        jars: str,
         connection: Path,
     ) -> None:
         self.process = process
         self.scratch = scratch
         self.java = java
         self._archive = archive
+        self._jars = jars
         self._connection = connection
         self.port, self.secret = 0, ""
 
@@ -118,28 +128,29 @@ class Jvm:
                 self.process.stdin.close()
         if keep_class_list and self._archive is not None:
             with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to fail
-                self._archive.build_in_background(self.java, class_path(), self.scratch)
+                self._archive.build_in_background(self.java, self._jars, self.scratch)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-def launch_jvm(settings: Mapping[str, str], environment: Mapping[str, str]) -> Jvm:
+def launch_jvm(settings: Mapping[str, str], environment: Mapping[str, str], *, lean: bool) -> Jvm:
     """Start a JVM that is going to wait for a PySpark driver, and do not wait for it."""
     remove_abandoned_scratch()
     java = find_java()
-    archive = archive_for(java, class_path())
+    jars = class_path(lean=lean)
+    archive = archive_for(java, jars)
     scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH_PREFIX}{os.getpid()}-"))
     connection = scratch / f"connection-{secrets.token_hex(4)}"
     # The log file also takes what the JVM and the Python workers write to stderr.
     with open(scratch / "spark.log", "ab") as log:
         process = subprocess.Popen(
-            _command(java, settings, archive, scratch),
+            _command(java, settings, jars, archive, scratch),
             stdin=subprocess.PIPE,  # the JVM ends when this pipe closes, however this process dies
             stdout=log,
             stderr=log,
             env=_gateway_environment(environment, connection),
             start_new_session=True,  # Ctrl-C on the terminal is ours to handle
         )
-    return Jvm(process, scratch, java, archive, connection)
+    return Jvm(process, scratch, java, archive, jars, connection)
 
 
 def spark_home() -> Path:
@@ -149,9 +160,13 @@ def spark_home() -> Path:
     return Path(pyspark.__file__).parent
 
 
-def class_path() -> str:
-    """All jars of the pip-installed pyspark, in a fixed order (a class archive depends on it)."""
-    return os.pathsep.join(sorted(str(jar) for jar in (spark_home() / "jars").glob("*.jar")))
+def class_path(*, lean: bool = False) -> str:
+    """The jars of the pip-installed pyspark, in a fixed order (a class archive depends on it).
+
+    All of them, or only those that driftline's own jobs on this machine can need.
+    """
+    jars = sorted(str(jar) for jar in (spark_home() / "jars").glob("*.jar"))
+    return os.pathsep.join(jar for jar in jars if not (lean and os.path.basename(jar).startswith(_LEFT_OUT)))
 
 
 def _listed(paths: str | None) -> list[str]:
@@ -170,14 +185,16 @@ def remove_abandoned_scratch() -> None:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _command(java: Java, settings: Mapping[str, str], archive: ClassArchive | None, scratch: Path) -> list[str]:
+def _command(
+    java: Java, settings: Mapping[str, str], jars: str, archive: ClassArchive | None, scratch: Path
+) -> list[str]:
     log_config = scratch / "log4j2.properties"
     log_config.write_text(_QUIET_LOG.format(level=_log_level(), path=scratch / "spark.log"))
     return [
         str(java.executable),
         "-cp",
         # Settings of a Hadoop cluster come last: in front of the jars they would invalidate the class archive.
-        os.pathsep.join([class_path(), *_hadoop_folders(), *_listed(settings.get(_DRIVER_CLASS_PATH))]),
+        os.pathsep.join([jars, *_hadoop_folders(), *_listed(settings.get(_DRIVER_CLASS_PATH))]),
         f"-Xmx{settings.get(_DRIVER_MEMORY, _USUAL_MEMORY)}",
         f"-Dlog4j2.configurationFile=file:{log_config}",
         f"-Djava.io.tmpdir={scratch}",
@@ -200,7 +217,7 @@ def _log_level() -> str:
 
 
 def _gateway_environment(chosen: Mapping[str, str], connection: Path) -> dict[str, str]:
-    # Only clusters get a home of Spark: with one, workers import pyspark from a zip without bytecode (0.7 s each time).
+    # With a home of Spark (`settings.needs_home`) workers import pyspark from a zip without bytecode (0.7 s each time).
     inherited = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
     own = {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection), "SPARK_CONNECT_MODE": "0"}
     return {**inherited, **chosen, **own}
@@ -240,20 +257,13 @@ def _last_words(scratch: Path) -> str:
 _running: Jvm | None = None
 
 
-def begin_jvm(settings: Mapping[str, str], environment: Mapping[str, str]) -> Jvm:
+def begin_jvm(settings: Mapping[str, str], environment: Mapping[str, str], *, lean: bool = False) -> Jvm:
     """The one JVM of this process, started when it is first needed and ended at exit; it may still be starting."""
     global _running
     if _running is None or not _running.alive:
-        _running = launch_jvm(settings, environment)
+        _running = launch_jvm(settings, environment, lean=lean)
         atexit.register(end_running_jvm)
     return _running
-
-
-def running_jvm(settings: Mapping[str, str], environment: Mapping[str, str]) -> Jvm:
-    """The one JVM of this process, ready for a driver."""
-    jvm = begin_jvm(settings, environment)
-    jvm.await_gateway()
-    return jvm
 
 
 def end_running_jvm(*, keep_class_list: bool = True) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import driftline
 from driftline.engines import spark_settings
 from driftline.errors import Cancelled, EngineError, OptionError
-from driftline.spark.runtime.jvm import begin_jvm, end_running_jvm, running_jvm, spark_home
+from driftline.spark.runtime.jvm import Jvm, begin_jvm, end_running_jvm, spark_home
 from driftline.spark.runtime.masters import (
     check_master,
     chosen_master,
@@ -40,7 +40,14 @@ from driftline.spark.runtime.pyspark_internals import (
     silence_py4j,
     spare_pandas,
 )
-from driftline.spark.runtime.settings import SQL_SETTINGS, TASK_ENVIRONMENT, checked_settings, session_settings
+from driftline.spark.runtime.settings import (
+    SQL_SETTINGS,
+    TASK_ENVIRONMENT,
+    checked_settings,
+    is_plain,
+    needs_home,
+    session_settings,
+)
 from driftline.spark.runtime.shipping import ship_driftline
 
 if TYPE_CHECKING:
@@ -118,34 +125,42 @@ def begin_session(master: str | None = None) -> None:
     target = chosen_master(master)
     if active_session() is None and not is_connect(target):
         check_master(target)
-        begin_jvm(checked_settings(spark_settings()), _jvm_environment(target))
+        _begin_jvm(target, checked_settings(spark_settings()))
+
+
+def _begin_jvm(target: str, given: dict[str, str]) -> Jvm:
+    return begin_jvm(given, _jvm_environment(target), lean=is_plain(target, given))
 
 
 def _jvm_environment(target: str) -> dict[str, str]:
     environment = dict(TASK_ENVIRONMENT)
     if is_local(target) or is_loopback(target):
         environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": _python_path_with_driftline()}
-    if not is_local(target):
+    if needs_home(target):
         environment["SPARK_HOME"] = str(spark_home())
     return environment
 
 
 def _classic(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
-    environment = _jvm_environment(target)
-    begin_jvm(given, environment)
+    jvm = _begin_jvm(target, given)
     silence_pandas_warnings()
     silence_py4j()
-    from pyspark.sql import SparkSession  # while the JVM starts
+    from pyspark import SparkConf, SparkContext  # while the JVM starts
+    from pyspark.sql import SparkSession
+
+    from driftline.spark.runtime.workers import start_workers
 
     spare_pandas()
-    jvm = running_jvm(given, environment)
-    builder: SparkSession.Builder = SparkSession.builder
-    for key, value in session_settings(target, given, jvm.scratch).items():
-        builder = builder.config(key, value)
+    jvm.await_gateway()
+    settings = SparkConf(loadDefaults=False).setMaster(target).setAppName(app_name)
+    settings.setAll(list(session_settings(target, given, jvm.scratch).items()))
     with gateway_variables(jvm), own_interrupt_handler():
         try:
             with giving_up_on_silence(target, jvm):
-                session: SparkSession = builder.master(target).appName(app_name).getOrCreate()
+                context = SparkContext.getOrCreate(settings)
+                if is_local(target):
+                    start_workers(context)
+                session: SparkSession = SparkSession.builder.config(conf=settings).getOrCreate()
         except Exception as error:
             reason = _first_line(error)  # a Java error is asked for its words while Java is there to answer
             end_running_jvm(keep_class_list=False)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from driftline.errors import OptionError
+from driftline.spark.runtime.jvm import HADOOP_VARIABLES, spark_home
 from driftline.spark.runtime.masters import is_local, is_loopback
 
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
@@ -26,6 +29,9 @@ _USUAL = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.catalogImplementation": "in-memory",
+    # Workers that differ in this only would be kept apart: those that start early are then of no use to DataFrames.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    "spark.sql.defaultUrlStreamHandlerFactory.enabled": "false",  # for `ADD JAR`; it reads Hadoop's settings
 }
 _NEAR = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _LOCAL = {"spark.shuffle.compress": "false"}  # blobs are compact already, and no network is spared
@@ -39,6 +45,7 @@ TASK_ENVIRONMENT = {
     "PYTHONWARNINGS": "ignore::FutureWarning",
     # Tasks hash nothing by object identity; a fixed seed keeps any set order the same in every worker.
     "PYTHONHASHSEED": "0",
+    "DRIFTLINE_OWN_WORKERS": "1",  # `workers.OWN_WORKERS`, which is not imported here: Arrow comes with it
 }
 
 
@@ -49,6 +56,18 @@ def checked_settings(given: Mapping[str, str]) -> dict[str, str]:
             remedy = "use --master" if name in ("spark.master", "spark.remote") else "leave it out"
             raise OptionError(f"{name} is set by driftline: {remedy}", code="invalid_spark_setting", setting=name)
     return dict(given)
+
+
+def needs_home(master: str) -> bool:
+    """Whether the JVM must know where Spark lives: for a cluster, a Python without pyspark, or settings in a file there."""
+    own_python = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
+    return not (is_local(master) and own_python) or (spark_home() / "conf").exists()
+
+
+def is_plain(master: str, given: Mapping[str, str]) -> bool:
+    """Whether nobody asked for more than Spark on this machine: then a part of its jars will do."""
+    said = [os.environ.get(name) for name in (*HADOOP_VARIABLES, "SPARK_CONF_DIR")]
+    return not (needs_home(master) or given or any(said))
 
 
 def session_settings(master: str, given: Mapping[str, str], scratch: Path) -> dict[str, str]:
