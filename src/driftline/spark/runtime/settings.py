@@ -59,7 +59,7 @@ def checked_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def needs_home(master: str) -> bool:
-    """Whether the JVM must know where Spark lives: for clusters, a Python without pyspark, or settings that lie there."""
+    """Whether the JVM must know where Spark lives: for clusters, a Python without pyspark, or settings there."""
     own_python = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
     return not (is_local(master) and own_python) or (spark_home() / "conf").exists()
 
