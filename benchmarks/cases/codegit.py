@@ -1,7 +1,8 @@
 """Indexes of git revisions: a full build, an incremental one and a diff, on the site-packages of this environment.
 
 The floor is `git diff --stat`, which knows lines only. The second revision changes one file in fifty, the third one
-file. Beside the build stands ctags, which finds names without bodies, signatures or relations.
+file. Beside the build stand ctags, which finds names without bodies, signatures or relations, and griffe, which reads
+the packages of Python alone and tells their signatures and docstrings.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.contest import DATA, Contender, Row, driftline_command, hold
+from benchmarks.contest import DATA, PEERS_PYTHON, Contender, Row, driftline_command, hold
 
 _ENDINGS = (".py", ".pyi", ".js", ".ts", ".c", ".h", ".hpp", ".json", ".md", ".toml")
 _MAX_BYTES = 1_000_000
@@ -22,7 +23,7 @@ def run(full: bool) -> list[Row]:
     repo, megabytes = _make_repository(DATA / "codegit" / ("full" if full else "quick"), 10_000 if full else 1_000)
     rounds = 3 if full else 1
     case = f"{megabytes:.0f} MB of source"
-    rows = hold(f"{case}: full build", [_build(repo, "v1", "*"), *_ctags(repo)], rounds=1)
+    rows = hold(f"{case}: full build", [_build(repo, "v1", "*"), *_peers(repo)], rounds=1)
     for row in rows:
         row.figures["mb_per_s"] = megabytes / row.figures["wall_s"]
         row.figures["mb_per_cpu_s"] = megabytes / row.figures["cpu_s"]
@@ -40,14 +41,30 @@ def _build(repo: Path, revision: str, forget: str) -> Contender:
     return Contender("driftline", ["sh", "-c", f"rm -rf {repo}/.git/driftline/builds/{forget} && {words}"])
 
 
-def _ctags(repo: Path) -> list[Contender]:
-    """Tags of a checkout, where ctags is installed."""
-    if shutil.which("ctags") is None:
-        return []
+def _peers(repo: Path) -> list[Contender]:
+    """Those who look at the same files, in a checkout, where they are installed."""
     checkout = repo.with_name(f"{repo.name}-checkout")
     if not checkout.exists():
         subprocess.run(["git", "clone", "-q", "--branch", "v1", str(repo), str(checkout)], check=True)
-    return [Contender("ctags -R", ["ctags", "-R", "--fields=+S", "-f", "/dev/null", str(checkout)])]
+    found = []
+    if shutil.which("ctags"):
+        found.append(Contender("ctags -R", ["ctags", "-R", "--fields=+S", "-f", "/dev/null", str(checkout)]))
+    griffe = PEERS_PYTHON.with_name("griffe")
+    if griffe.exists():
+        packages = sorted(path.parent.name for path in checkout.glob("*/__init__.py"))
+        words = [
+            str(griffe),
+            "dump",
+            "--search",
+            str(checkout),
+            "--output",
+            "/dev/null",
+            "--log-level",
+            "CRITICAL",
+            "-X",
+        ]
+        found.append(Contender("griffe dump", [*words, *packages]))
+    return found
 
 
 def _tree(repo: Path, revision: str) -> str:
