@@ -42,7 +42,7 @@ def _stores(full: bool) -> list[Row]:
             logs["PostgreSQL"] = ("--log", address)
         for processes in (1, 2, 4):
             best: dict[str, dict[str, float]] = {}
-            for turn in range(3 if full else 2):
+            for turn in range(2):
                 for name, log in logs.items():
                     data = Path(folder) / f"{name}-{processes}-{turn}"
                     options = (*NEVER, "--workers", str(processes), "--per-address", "0", *log)
@@ -184,7 +184,7 @@ def _lag(full: bool) -> list[Row]:
     from driftline.deltas import TableSchema
     from driftline.lake import Lake, register, status_of
 
-    seconds = 60 if full else 15
+    seconds = 30 if full else 10
     kinds = {"id": "number", "name": "string", "city": "string", "amount": "number", "active": "boolean"}
     columns = [{"name": name, "type": kind} for name, kind in {**kinds, "note": "string"}.items()]
     with tempfile.TemporaryDirectory() as folder:

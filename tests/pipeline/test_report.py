@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from browser import needs_browser, shown_page
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run as run_command
 from driftline.errors import PipelineError
 from driftline.pipeline import load
 from driftline.pipeline.report import _stages, run_report
+from driftline.pipeline.report_page import report_page
 from pipeline.shop import make_shop, next_day, read_snapshot, run, write_snapshot
 
 LIMITS = 'fail_if = ["changed > 50%"]\nwarn_if = ["changed(price) > 2"]\ndeltas = true\n'
@@ -111,3 +113,25 @@ def test_history_is_pruned_as_declared(tmp_path: Path) -> None:
 def test_a_pipeline_that_has_not_run(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="has not run yet"):
         run_report(load(make_shop(tmp_path, rows=30)))
+
+
+MEASURE = """<script>addEventListener("load", () => {
+  const wide = [...document.querySelectorAll(".step")].map((step) => {
+    const box = step.querySelector("rect").getBBox(), texts = [...step.querySelectorAll("text")]
+    return Math.max(...texts.map((text) => text.getBBox().x + text.getBBox().width)) - box.x - box.width
+  })
+  document.title = `boxes ${wide.length}, over ${wide.filter((each) => each > 0).length}`
+})</script>"""
+
+
+@pytest.mark.browser
+@needs_browser
+def test_words_stay_inside_their_boxes(shop: Path, tmp_path: Path) -> None:
+    record = run_report(load(shop))
+    changes = "1,234,567 changed, 2,345,678 added, 345,678 removed of 12,345,678"
+    names = ("mmmmWWWW", "iiii", "customers_of_the_whole_world")
+    stages = [replace(stage, flow=names[place % 3], words=changes) for place, stage in enumerate(record.stages)]
+    page = tmp_path / "page.html"
+    content = b"".join(report_page(load(shop), replace(record, stages=tuple(stages)), page)).decode()
+    page.write_text(content.replace("</body>", f"{MEASURE}</body>"))
+    assert f"<title>boxes {len(record.shown_stages)}, over 0</title>" in shown_page(page)

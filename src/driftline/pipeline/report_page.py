@@ -12,8 +12,11 @@ from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.report import PastRun, ReportStage, RunReport
 from driftline.sinks.pages import page_bytes
 
-BOX_WIDTH, BOX_HEIGHT = 214, 58
+BOX_HEIGHT, _LEAST_WIDTH, _INSET = 58, 150, 13
 _GAP_X, _GAP_Y, _MARGIN = 42, 16, 12
+# The width of a character as a share of the font's size, in the widest of the fonts that pages commonly get.
+_NARROW, _MIDDLE, _WIDE, _OTHER = 0.36, 0.5, 1.0, 0.65
+_BOLD, _MOST_CHARACTERS = 1.12, 60
 _CHART_WIDTH, _CHART_HEIGHT, _MOST_BARS = 420, 64, 30
 _CHANGES = ("changed", "added", "removed")
 
@@ -33,32 +36,87 @@ def report_page(pipeline: Pipeline, report: RunReport, target: Path) -> Iterator
 
 
 @dataclass(frozen=True, slots=True)
+class Box:
+    """A stage in the drawing, and the three lines that it says."""
+
+    stage: ReportStage
+    x: int
+    y: int
+    width: int
+    lines: tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """Boxes and arrows in the coordinates of a drawing."""
 
     width: int
     height: int
-    boxes: tuple[tuple[int, int, ReportStage], ...]
+    boxes: tuple[Box, ...]
     arrows: tuple[str, ...]
-    box_width: int = BOX_WIDTH
 
     @classmethod
     def of(cls, stages: list[ReportStage]) -> Graph:
-        """Lay the stages out by their columns and rows."""
-        spots = {stage.name: _spot(stage.column, stage.row) for stage in stages}
-        arrows = [_arrow(spots[need], spots[stage.name]) for stage in stages for need in stage.needs if need in spots]
-        width = max((x for x, _ in spots.values()), default=0) + BOX_WIDTH + _MARGIN
-        height = max((y for _, y in spots.values()), default=0) + BOX_HEIGHT + _MARGIN
-        return cls(width, height, tuple((*spots[stage.name], stage) for stage in stages), tuple(arrows))
+        """Lay the stages out by their columns and rows; a column is as wide as the words of its boxes."""
+        lines = {stage.name: _lines(stage) for stage in stages}
+        widths: dict[int, int] = {}
+        for stage in stages:
+            widths[stage.column] = max(widths.get(stage.column, _LEAST_WIDTH), _box_width(lines[stage.name]))
+        lefts = {column: _left(column, widths) for column in widths}
+        boxes = {
+            stage.name: Box(
+                stage,
+                lefts[stage.column],
+                _MARGIN + stage.row * (BOX_HEIGHT + _GAP_Y),
+                widths[stage.column],
+                lines[stage.name],
+            )
+            for stage in stages
+        }
+        arrows = [_arrow(boxes[need], boxes[stage.name]) for stage in stages for need in stage.needs if need in boxes]
+        width = max((box.x + box.width for box in boxes.values()), default=0) + _MARGIN
+        height = max((box.y for box in boxes.values()), default=0) + BOX_HEIGHT + _MARGIN
+        return cls(width, height, tuple(boxes.values()), tuple(arrows))
 
 
-def _spot(column: int, row: int) -> tuple[int, int]:
-    return _MARGIN + column * (BOX_WIDTH + _GAP_X), _MARGIN + row * (BOX_HEIGHT + _GAP_Y)
+def _lines(stage: ReportStage) -> tuple[str, str, str]:
+    took = f" {stage.seconds:.1f} s" if stage.result == "done" else ""
+    happened = f"{stage.result}{took}" + (f" · {stage.words}" if stage.words else "")
+    name, step, last = (_cut(text) for text in (stage.flow, f"{stage.label} {stage.step}", happened))
+    return name, step, last
 
 
-def _arrow(start: tuple[int, int], end: tuple[int, int]) -> str:
-    x, y = start[0] + BOX_WIDTH, start[1] + BOX_HEIGHT // 2
-    to_x, to_y = end[0] - 5, end[1] + BOX_HEIGHT // 2
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
+
+
+def _box_width(lines: tuple[str, str, str]) -> int:
+    name, step, last = lines
+    return round(max(_text_width(name, 12) * _BOLD, _text_width(step, 12), _text_width(last, 11))) + 2 * _INSET
+
+
+def _text_width(text: str, size: int) -> float:
+    """About how wide a text is; rather too wide than too narrow."""
+    return size * sum(map(_share, text))
+
+
+def _share(character: str) -> float:
+    if character in " .,:;|!'ijl·":
+        return _NARROW
+    if character in "frt()[]/-":
+        return _MIDDLE
+    if character in "mwMWQO@%+~→…" or ord(character) >= 0x1100:
+        return _WIDE
+    return 0.78 if character.isupper() else _OTHER
+
+
+def _left(column: int, widths: dict[int, int]) -> int:
+    return _MARGIN + sum(widths.get(before, _LEAST_WIDTH) + _GAP_X for before in range(column))
+
+
+def _arrow(start: Box, end: Box) -> str:
+    x, y = start.x + start.width, start.y + BOX_HEIGHT // 2
+    to_x, to_y = end.x - 5, end.y + BOX_HEIGHT // 2
     middle = _GAP_X // 2
     return f"M{x} {y} C{x + middle} {y} {to_x - middle} {to_y} {to_x} {to_y}"
 
