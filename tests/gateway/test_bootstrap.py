@@ -6,9 +6,11 @@ stores as applications have them.
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +20,24 @@ from hypothesis import strategies as st
 
 from driftline.client import Store
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema
-from driftline.errors import GatewayError
+from driftline.errors import DriftlineError, GatewayError
 from driftline.gateway.auth import Caller
 from driftline.gateway.claiming import LakeTie
-from driftline.gateway.configuration import load_configuration
+from driftline.gateway.configuration import copy_facts, load_configuration
 from driftline.gateway.flush import Flusher
 from driftline.gateway.importing import import_foreign
 from driftline.gateway.lake_store import LakeStore
-from driftline.gateway.log import Appended
+from driftline.gateway.log import Appended, DeltaLog
 from driftline.gateway.pull import LogReader
-from driftline.gateway.push import parse_push
+from driftline.gateway.push import check_horizons, parse_push
 from driftline.gateway.row_index import RowIndex
 from driftline.gateway.rules import NO_RULES, SyncRules
 from driftline.gateway.snapshot import Request, Snapshots
 from driftline.gateway.sqlite_log import SqliteLog
-from driftline.lake import compact, register
+from driftline.lake import compact, register, set_horizon
 from driftline.lake.flushing import flush_content
 from gateway.crash_world import replayed
+from postgres_server import postgres_server
 
 GATEWAY = "gw-1"
 BASE = 1 << 40  # fixed, because ids (and so ties) depend on it
@@ -67,6 +70,7 @@ actions = st.one_of(
     st.tuples(st.just("register")),
     st.tuples(st.just("compact")),
     st.tuples(st.just("prune"), st.integers(1, 4)),
+    st.tuples(st.just("horizon"), st.integers(2, 8)),
     st.tuples(st.just("foreign"), changes),
 )
 
@@ -74,8 +78,8 @@ actions = st.one_of(
 class Gateway:
     """A gateway without its server."""
 
-    def __init__(self, folder: Path) -> None:
-        self.log = SqliteLog(folder / "log")
+    def __init__(self, folder: Path, log: DeltaLog) -> None:
+        self.log = log
         self.store = LakeStore(str(folder / "lake"))
         self.flusher = Flusher(LakeTie(self.log, self.store, GATEWAY, run="1"))
         self.index = RowIndex(self.log)
@@ -90,17 +94,24 @@ class Gateway:
 
     def push(self, change: Any) -> None:
         made = made_of(change, "a")
-        body = json.dumps({"clientId": "a", "deltas": [made.to_wire()]}).encode()
-        [result] = self.log.append([parse_push(body).entries])
+        push = parse_push(json.dumps({"clientId": "a", "deltas": [made.to_wire()]}).encode())
+        with suppress_too_old() as refused:
+            check_horizons(
+                push, load_configuration(self.log).floors, lambda entry: self.log.has(entry.hlc, entry.delta_id)
+            )
+        if refused:
+            return
+        [result] = self.log.append([push.entries])
         # Refused: older than what is forgotten, or a DELETE with the id of an INSERT without columns.
         self.accepted += [made.to_wire()] if isinstance(result, Appended) else []
 
     def foreign(self, change: Any) -> None:
         """Another way into the lake."""
         made = made_of(change, "b")
-        flush_content(self.store.lake, "todos", [made], "other", f"other:{made.delta_id}", made.delta_id[:16])
+        with suppress_too_old() as refused:
+            flush_content(self.store.lake, "todos", [made], "other", f"other:{made.delta_id}", made.delta_id[:16])
         import_foreign(self.log, self.store)
-        self.accepted.append(made.to_wire())
+        self.accepted += [] if refused else [made.to_wire()]
 
     def flush(self) -> None:
         self.flusher.flush()
@@ -111,6 +122,14 @@ class Gateway:
     def compact(self) -> None:
         if any(fact.schema for fact in self.store.facts().values()):
             compact(self.store.lake, "todos")
+
+    def horizon(self, timestamp: int) -> None:
+        """History before it goes for good, as an operator says; what has arrived is in the lake before."""
+        self.flush()
+        if any(fact.schema for fact in self.store.facts().values()):
+            with suppress_too_old():
+                set_horizon(self.store.lake, "todos", BASE + timestamp)
+        copy_facts(self.log, self.store.facts())
 
     def prune(self, count: int) -> None:
         """As a server forgets: rows are kept first, and only what the lake has goes."""
@@ -183,15 +202,27 @@ class Replica:
             has_more = page.has_more
 
 
+@contextmanager
+def suppress_too_old() -> Iterator[list[str]]:
+    """Whether something was refused because it lies before the horizon, or because there is nothing to keep yet."""
+    refused: list[str] = []
+    try:
+        yield refused
+    except DriftlineError as error:
+        if error.code not in ("TOO_OLD", "no_snapshot"):
+            raise
+        refused.append(error.code)
+
+
 def made_of(change: Any, client: str) -> RowDelta:
     op, row, timestamp, columns = change
     entries = [] if op == "DELETE" else [ColumnDelta(name, value) for name, value in columns.items()]
     return RowDelta.make(op=op, table="todos", row_id=row, client_id=client, columns=entries, hlc=BASE + timestamp)
 
 
-def run(steps: list[Any]) -> None:
+def run(steps: list[Any], open_log: Callable[[Path], DeltaLog] = SqliteLog) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        gateway = Gateway(Path(folder))
+        gateway = Gateway(Path(folder), open_log(Path(folder) / "log"))
         replicas = [Replica(gateway, "one"), Replica(gateway, "two")]
         for action, *more in steps:
             match action:
@@ -219,6 +250,12 @@ def test_what_reaches_the_lake_below_the_forgotten_is_pulled_too() -> None:
     run([("push", newer), ("pull", 0), ("flush",), ("prune", 1), ("foreign", older)])
 
 
+def test_a_horizon_takes_tombstones_and_nobody_sees_the_dead_again() -> None:
+    born, dead = ("INSERT", "1", 2, {"x": 1}), ("DELETE", "1", 3, {})
+    steps = [("register",), ("push", born), ("pull", 0), ("push", dead), ("push", ("INSERT", "2", 7, {"x": 1}))]
+    run([*steps, ("flush",), ("prune", 3), ("horizon", 6), ("push", born), ("foreign", ("UPDATE", "1", 4, {"x": 2}))])
+
+
 @settings(max_examples=12)
 @given(st.lists(actions, min_size=8, max_size=24))
 def test_whoever_begins_with_a_snapshot_converges(steps: list[Any]) -> None:
@@ -230,3 +267,22 @@ def test_whoever_begins_with_a_snapshot_converges(steps: list[Any]) -> None:
 @given(st.lists(actions, min_size=5, max_size=40))
 def test_whoever_begins_with_a_snapshot_converges_at_length(steps: list[Any]) -> None:
     run(steps)
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    with postgres_server() as address:
+        yield address
+
+
+@pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.faults)])
+def test_a_log_on_postgresql_begins_as_well(database: str, rounds: int) -> None:
+    postgres_log = pytest.importorskip("driftline.gateway.postgres_log", reason="needs psycopg")
+    logs = (f"log-{number}" for number in itertools.count())
+
+    @settings(max_examples=rounds)
+    @given(st.lists(actions, min_size=8, max_size=24))
+    def converges(steps: list[Any]) -> None:
+        run(steps, lambda _: postgres_log.PostgresLog(database, next(logs)))
+
+    converges()

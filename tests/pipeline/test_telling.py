@@ -165,6 +165,19 @@ def test_lineage_says_what_was_read_and_written(file: Path) -> None:
     assert len((file.parent / "out/l.jsonl").read_text().splitlines()) == len(events) + 2
 
 
+def test_a_long_file_of_lineage_is_set_aside(file: Path) -> None:
+    file.write_text(HEAD + '[lineage]\nopenlineage = "l.jsonl"\nmax_mb = 1\n')
+    lines, aside = file.parent / "l.jsonl", file.parent / "l.jsonl.1"
+    for number in range(2):
+        grown = f"{number}" * 999_990
+        lines.write_text(grown)
+        assert run_command(driftline, ["pipeline", "run", str(file)]) == 0
+        assert aside.read_text() == grown
+        assert json.loads(lines.read_text().splitlines()[-1])["eventType"] == "COMPLETE"
+    run_command(driftline, ["pipeline", "run", str(file)])
+    assert len(lines.read_text().splitlines()) == 4
+
+
 @pytest.mark.parametrize(
     ("hook", "words"),
     [

@@ -11,6 +11,7 @@ from driftline.cli.lake import Folds, fold_options, lake_option, open_lake, outp
 from driftline.cli.lake_views import on_terminal, proof_words, show_history, show_log, show_tables, tell
 from driftline.cli.outcome import DIFFERENT, SAME
 from driftline.files import open_output, standard_output
+from driftline.lake.formats import STATE_FORMATS
 
 if TYPE_CHECKING:
     from driftline.lake import TableStatus
@@ -29,7 +30,7 @@ Rows come in the order of row ids. In JSONL a column that was never set is left 
 @table_option
 @click.option("--as-of", metavar="TIMESTAMP", help="The timestamp to travel to.  [default: now]")
 @click.option("--generation", type=click.IntRange(1), metavar="N", help="An earlier generation.  [default: the newest]")
-@output_options(["jsonl", "csv", "parquet", "sqlite"], "What to write.")
+@output_options(STATE_FORMATS, "What to write.")
 @fold_options
 def materialize(
     table: str, as_of: str | None, generation: int | None, format_name: str, output: str | None, folds: Folds

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from driftline.extras import load
-from driftline.lake.layout import Lake
-from driftline.lake.replay import replay
 
 if TYPE_CHECKING:
     from driftline.lake.backlog import Backlog, CompactionPolicy, TableStatus, backlog_of, compact_due, status_of
@@ -18,7 +16,9 @@ if TYPE_CHECKING:
     from driftline.lake.flushing import FlushResult, flush, flush_envelopes
     from driftline.lake.history import HistoryEntry, LogEntry, lake_log, row_history
     from driftline.lake.horizons import set_horizon
+    from driftline.lake.layout import Lake
     from driftline.lake.materializing import materialize
+    from driftline.lake.oracle import replay
     from driftline.lake.registry import register, registered
     from driftline.lake.vacuuming import vacuum
     from driftline.lake.verifying import Verification, verify
@@ -30,6 +30,7 @@ _LAZY: dict[str, str] = {
     "CompactionResult": "compacting",
     "FlushResult": "flushing",
     "HistoryEntry": "history",
+    "Lake": "layout",
     "LogEntry": "history",
     "TableStatus": "backlog",
     "Verification": "verifying",
@@ -44,6 +45,7 @@ _LAZY: dict[str, str] = {
     "merge_small_files": "compacting",
     "register": "registry",
     "registered": "registry",
+    "replay": "oracle",
     "row_history": "history",
     "set_horizon": "horizons",
     "status_of": "backlog",

@@ -14,9 +14,9 @@ from driftline.lake.delta_tables import commit_entries, files_of, load
 from driftline.lake.envelopes import read_envelope
 from driftline.lake.flushing import waiting_envelopes
 from driftline.lake.layout import Lake, Part, path_hlcs, relative
+from driftline.lake.oracle import replay_order
 from driftline.lake.parquet_files import DataFile, read_batches
 from driftline.lake.registry import every_column, schema_of
-from driftline.lake.replay import replay_order
 from driftline.lake.rows import decode_deltas
 
 _PARTS: tuple[Part, ...] = ("deltas", "deletes", "base", "state", "archive")

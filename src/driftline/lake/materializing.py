@@ -25,6 +25,7 @@ from driftline.errors import LakeError, OptionError
 from driftline.files import AnyPath, atomic_write, explain_io_errors, open_to_read, output_place, replace_file
 from driftline.lake.columns import ROW_ID
 from driftline.lake.compacting import Engine
+from driftline.lake.formats import STATE_FORMATS
 from driftline.lake.generations import version_of_generation
 from driftline.lake.kernels import RangeInput, Result, fold_range
 from driftline.lake.layout import Lake, attempt_token
@@ -35,8 +36,6 @@ from driftline.lake.rendering import csv_bytes, csv_header, jsonl_bytes, plain_t
 from driftline.part_folders import remove
 from driftline.progress import Tracker
 from driftline.storage.object_path import ObjectPath, Place, place_at
-
-FORMATS = ("jsonl", "csv", "parquet", "sqlite")
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,8 @@ def materialize(
     tracker: Tracker | None = None,
 ) -> int:
     """Write the table's state to a file (or a binary stream, for JSONL and CSV); the number of rows."""
-    if format not in FORMATS:
-        raise OptionError(f"unknown format {format!r}: use one of {', '.join(FORMATS)}")
+    if format not in STATE_FORMATS:
+        raise OptionError(f"unknown format {format!r}: use one of {', '.join(STATE_FORMATS)}")
     if registered(lake, lake.table_name(table)) is None:
         return _from_envelopes(lake, table, output, format, as_of)
     version = None if generation is None else version_of_generation(lake, table, generation)
@@ -126,7 +125,7 @@ def _from_envelopes(lake: Lake, table: str, output: Any, format: str, as_of: int
     """A table without a schema has no types: only JSONL can hold its rows."""
     import json
 
-    from driftline.lake.replay import replay
+    from driftline.lake.oracle import replay
     from driftline.lake.state import all_deltas
 
     if format != "jsonl":

@@ -23,12 +23,12 @@ from driftline.lake.fold import fold
 from driftline.lake.kernels import RangeInput, Result, load_part
 from driftline.lake.layout import Lake
 from driftline.lake.local_engine import run_locally
+from driftline.lake.oracle import replay
 from driftline.lake.parquet_files import DataFile
 from driftline.lake.planning import FoldPlan, plan_fold
 from driftline.lake.ranges import KeyRange, bounds_of
 from driftline.lake.registry import required
 from driftline.lake.rendering import jsonl_bytes
-from driftline.lake.replay import replay
 from driftline.lake.rows import decode_state
 from driftline.lake.snapshots import Snapshot, newest_snapshot
 from driftline.lake.waiting import count_waiting

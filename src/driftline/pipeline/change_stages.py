@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from driftline.errors import ChangesetError, PipelineError
 from driftline.lake import registered
 from driftline.lake.ledger import Positions, ReadFile
-from driftline.lake.loading import LoadJob, load_changes, positions_digest, refresh
+from driftline.lake.loading import load_changes, positions_digest, refresh
 from driftline.line_ranges import LineRange
 from driftline.pipeline.change_files import (
     Unread,
@@ -25,7 +25,7 @@ from driftline.pipeline.change_files import (
     unread_bytes,
 )
 from driftline.pipeline.diff_stages import disk_folder
-from driftline.pipeline.load_stages import schedulers_of
+from driftline.pipeline.load_stages import load_job
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import CHANGES, TablePlan
 from driftline.storage.object_path import Place
@@ -321,7 +321,7 @@ def _load(plan: TablePlan, context: StageContext) -> Outcome:
     reading = context.stage.needs[0]
     events = context.made(reading, "events")
     after = _positions_of(json.loads(context.made(reading, "positions").read_bytes()))
-    job = _job(plan, context)
+    job = replace(load_job(plan, context, {}, is_text=True), is_typed=True)
     if context.full_refresh:
         refresh(job, _Whole(events))
     deltas = load_changes(job, context.needed[reading].facts["start"], after, events)
@@ -340,23 +340,6 @@ class _Whole:
     def whole(self) -> Place:
         """All that was read."""
         return self.events
-
-
-def _job(plan: TablePlan, context: StageContext) -> LoadJob:
-    assert plan.pipeline.lake is not None
-    return LoadJob(
-        plan.lake(),
-        plan.flow.name,
-        plan.pipeline.name,
-        plan.pipeline.lake.client_id,
-        plan.flow.key,
-        plan.flow.columns,
-        {},
-        True,
-        schedulers_of(context),
-        context.tracker,
-        is_typed=True,
-    )
 
 
 def _positions_wire(positions: Positions) -> dict[str, Any]:

@@ -141,10 +141,11 @@ class MetricsTarget:
 
 @dataclass(frozen=True, slots=True)
 class LineageTarget:
-    """Where OpenLineage events are added, and the namespace of the jobs in them."""
+    """Where OpenLineage events are added, the namespace of the jobs in them, and when a new file is begun."""
 
     openlineage: str | None = None
     namespace: str = "driftline"
+    max_mb: int = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,10 @@ Json = dict[str, Any]
 
 
 def append_lineage(pipeline: Pipeline, record: RunRecord) -> None:
-    """Add the events of a run to the declared file, all of them in one write."""
+    """Add the events of a run to the declared file, all of them in one write.
+
+    A file that would grow beyond its limit is set aside as `FILE.1`, in the place of the one before it.
+    """
     if pipeline.lineage.openlineage is None:
         return
     place = pipeline.directory / pipeline.lineage.openlineage
@@ -40,6 +43,8 @@ def append_lineage(pipeline: Pipeline, record: RunRecord) -> None:
     )
     with explain_io_errors(pipeline.lineage.openlineage):
         place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists() and place.stat().st_size + len(data) > pipeline.lineage.max_mb * 1_000_000:
+            place.replace(place.with_name(f"{place.name}.1"))
         with open(place, "ab", buffering=0) as out:
             out.write(data)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -155,8 +155,8 @@ def _now(ledger: Ledger) -> int:
     return max(physical_ms() << COUNTER_BITS, ledger.newest.last + (1 << COUNTER_BITS) if ledger.newest else 0)
 
 
-def _job(load: _Load, context: StageContext) -> LoadJob:
-    plan = load.plan
+def load_job(plan: TablePlan, context: StageContext, rules: dict[str, Any], *, is_text: bool) -> LoadJob:
+    """What loads into the lake table of a plan have in common."""
     assert plan.pipeline.lake is not None
     return LoadJob(
         plan.lake(),
@@ -165,12 +165,17 @@ def _job(load: _Load, context: StageContext) -> LoadJob:
         plan.pipeline.lake.client_id,
         plan.flow.key,
         plan.flow.columns,
-        _rules(load),
-        is_text(load.snapshot.given, plan.diff_options().reading("B")),
+        rules,
+        is_text,
         schedulers_of(context),
         context.tracker,
-        nulls=load.shape.missing if load.shape else (),
     )
+
+
+def _job(load: _Load, context: StageContext) -> LoadJob:
+    text = is_text(load.snapshot.given, load.plan.diff_options().reading("B"))
+    job = load_job(load.plan, context, _rules(load), is_text=text)
+    return replace(job, nulls=load.shape.missing if load.shape else ())
 
 
 def _rules(load: _Load) -> dict[str, Any]:

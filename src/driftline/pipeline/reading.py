@@ -12,6 +12,7 @@ from driftline.deltas.names import check_gateway_id, check_table_name
 from driftline.deltas.schema import COLUMN_TYPES, ColumnType
 from driftline.errors import DriftlineError, PipelineError
 from driftline.files import StrPath, explain_io_errors
+from driftline.lake.formats import STATE_FORMATS
 from driftline.pipeline.declaration import (
     ChangeSource,
     FinishHook,
@@ -40,7 +41,6 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 ENGINES = ("auto", "local", "spark")
 EVENT_FORMATS = ("jsonl", "json", "csv", "markdown")
-STATE_FORMATS = ("jsonl", "csv", "parquet", "sqlite")
 MOMENTS = ("always", "success", "failure")
 HOOK_FORMATS = ("figures", "slack", "discord", "teams")
 MODES = ("keyed", "positional")
@@ -368,6 +368,7 @@ def _lineage(section: Section | None) -> LineageTarget:
     target = LineageTarget(
         _local_path(section, "openlineage", "events are appended to a file") or section.required("openlineage"),
         section.text("namespace", "driftline") or "driftline",
+        section.number("max_mb", 64, least=1),
     )
     section.finish()
     return target

@@ -1,0 +1,3 @@
+"""The formats that a table's state is written in, for whoever offers them without writing any."""
+
+STATE_FORMATS = ("jsonl", "csv", "parquet", "sqlite")
