@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import apsw
@@ -77,23 +78,43 @@ def random_key(rng: random.Random, shape: str, spread: int) -> Any:
     return number if number % 5 else number.to_bytes(2, "big")
 
 
+Statement = tuple[str, dict[str, Any]]
+
+
 def work_of(shape: str, seed: int, size: int) -> Callable[[apsw.Connection], None]:
-    """`size` random statements on the table of this shape."""
+    """`size` random statements on the table of this shape; the same ones each time."""
+    statements = list(_statements(shape, seed, size))
 
     def work(connection: apsw.Connection) -> None:
-        rng = random.Random(seed)
-        columns = [row[1] for row in connection.execute("PRAGMA table_info(t)")]
-        keys = [row[1] for row in connection.execute("PRAGMA table_info(t)") if row[5]]
-        spread = max(3, int(size * rng.choice([0.3, 1, 10])))
-        insert_share = rng.choice([0.2, 0.5, 0.9, 1.0])
         with connection:
-            for _ in range(size):
-                _one_statement(connection, rng, shape, columns, keys, spread, insert_share)
+            for sql, bound in statements:
+                # A value that a STRICT column refuses: the statement does nothing.
+                with contextlib.suppress(apsw.ConstraintError, apsw.MismatchError):
+                    connection.execute(sql, bound)
 
     return work
 
 
-def _one_statement(connection, rng, shape, columns, keys, spread, insert_share) -> None:
+@cache
+def _columns(shape: str) -> tuple[list[str], list[str]]:
+    connection = apsw.Connection(":memory:")
+    connection.execute(SHAPES[shape])
+    rows = connection.execute("PRAGMA table_info(t)").fetchall()
+    return [row[1] for row in rows], [row[1] for row in rows if row[5]]
+
+
+def _statements(shape: str, seed: int, size: int) -> Iterator[Statement]:
+    rng = random.Random(seed)
+    columns, keys = _columns(shape)
+    spread = max(3, int(size * rng.choice([0.3, 1, 10])))
+    insert_share = rng.choice([0.2, 0.5, 0.9, 1.0])
+    for _ in range(size):
+        yield _one_statement(rng, shape, columns, keys, spread, insert_share)
+
+
+def _one_statement(
+    rng: random.Random, shape: str, columns: list[str], keys: list[str], spread: int, insert_share: float
+) -> Statement:
     values = {name: random_key(rng, shape, spread) if name in keys else random_value(rng) for name in columns}
     if rng.random() < 0.02 and shape not in ("rowid", "without rowid", "strict"):
         values[rng.choice(keys)] = None
@@ -115,6 +136,4 @@ def _one_statement(connection, rng, shape, columns, keys, spread, insert_share) 
         else:
             name = rng.choice(others)
             sql = f"UPDATE OR REPLACE t SET {name} = :{name} WHERE {where}"
-    # A value that a STRICT column refuses: the statement does nothing.
-    with contextlib.suppress(apsw.ConstraintError, apsw.MismatchError):
-        connection.execute(sql, bound)
+    return sql, bound

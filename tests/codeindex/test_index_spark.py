@@ -83,8 +83,10 @@ def busy_index(version: int, files: int = 60) -> dict[str, Any]:
 def test_a_busy_index(
     layout: str, limited: bool, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "SPLIT_BYTES", 2000)
-    monkeypatch.setattr(kernels.plan_splits, "__defaults__", (2000,))
+    monkeypatch.setattr(kernels, "SPLIT_BYTES", 3000)
+    monkeypatch.setattr(kernels.plan_splits, "__defaults__", (3000,))
+    # Each task costs the same however little it does: shuffles into eight of them are as good as into thirty.
+    monkeypatch.setattr("driftline.spark.index_diff._SPLITS_PER_PARTITION", 5)
     if limited:
         monkeypatch.setattr("driftline.spark.index_diff.WANTED_FILES_LIMIT", 3)
     old = write_index(tmp_path / "old", busy_index(1), layout)

@@ -13,7 +13,7 @@ from typing import Any
 from driftline.canonical import utf16_sort_key
 from driftline.codeindex.artifacts import CHUNK_META, FILE_META, FILE_RELATIONS, read_pieces, require_artifact
 from driftline.codeindex.diffing import DiffRequest
-from driftline.codeindex.json_values import member
+from driftline.codeindex.json_values import JsonObject, member
 from driftline.codeindex.parameters import broken_parameters
 from driftline.codeindex.publicity import path_is_public
 from driftline.codeindex.relations import file_imports
@@ -64,7 +64,7 @@ class ApiReport:
         """The report without compatible changes."""
         return ApiReport(self.breaking, self.surface, self.labels)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The report as plain data."""
         return {
             "from": self.labels[0],
@@ -131,7 +131,7 @@ def report(request: DiffRequest) -> ApiReport:
     return ApiReport(tuple(changes), (len(old.public()), len(new.public())), (labels[0], labels[1]))
 
 
-def _order(change: ApiChange) -> tuple[Any, ...]:
+def _order(change: ApiChange) -> tuple[object, ...]:
     return change.verdict != BREAKING, utf16_sort_key(change.file), utf16_sort_key(change.name), change.change
 
 

@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
+from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.storage import exists, is_below, names_in, read_object, regular_size
 from driftline.errors import IndexRefError
@@ -67,16 +68,16 @@ class Artifact:
 class Pieces:
     """What `pieces/manifest.json` says that does not change from run to run."""
 
-    surface_version: Any
-    compatibility_key: Any
-    pieces: tuple[dict[str, Any], ...]
-    by_path: dict[str, dict[str, Any]] = field(default_factory=dict, compare=False)
+    surface_version: object
+    compatibility_key: object
+    pieces: tuple[JsonObject, ...]
+    by_path: dict[str, JsonObject] = field(default_factory=dict, compare=False)
 
     def of(self, artifact: str) -> list[str]:
         """The paths listed for an artifact."""
         return [path for piece in self.pieces if (path := _listed_path(piece, artifact)) is not None]
 
-    def piece_at(self, path: str) -> dict[str, Any]:
+    def piece_at(self, path: str) -> JsonObject:
         """What is said about one file."""
         return self.by_path.get(path, {})
 
@@ -149,7 +150,7 @@ def is_compressed(path: Path) -> bool:
     return path.suffix in COMPRESSIONS
 
 
-def _listed_path(piece: dict[str, Any], artifact: str) -> str | None:
+def _listed_path(piece: JsonObject, artifact: str) -> str | None:
     path = piece.get("path")
     if not isinstance(path, str) or not path:
         return None
@@ -197,18 +198,18 @@ def _parts_of_meta(index: IndexDir, name: str, meta: str) -> list[ListedFile] | 
     return [_listed_shard(index, name, part, index.place(meta)) for part in parts]
 
 
-def _listed_shard(index: IndexDir, name: str, part: Any, place: str) -> ListedFile:
+def _listed_shard(index: IndexDir, name: str, part: object, place: str) -> ListedFile:
     path = _beside_meta(index, name, _part_path(part, place))
     if not isinstance(part, dict):
         return ListedFile(path)
     return ListedFile(path, _count(part.get("bytes")), _count(part.get("records", part.get("count"))))
 
 
-def _count(value: Any) -> int | None:
+def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _part_path(part: Any, place: str) -> str:
+def _part_path(part: object, place: str) -> str:
     path = part.get("path") if isinstance(part, dict) else part
     if not isinstance(path, str) or form_of(path) is None:
         raise IndexRefError(f"{place} lists a part that is no JSON or JSONL file")

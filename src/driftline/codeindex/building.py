@@ -15,7 +15,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -25,6 +25,7 @@ from driftline.codeindex.build_files import IndexWriter
 from driftline.codeindex.built_index import PastBuild, newest_build
 from driftline.codeindex.git_objects import GitRepository, TreeEntry
 from driftline.codeindex.index_rows import FileRow, FileRows
+from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.languages import LANGUAGES, Language, language_of
 from driftline.codeindex.storage import CacheRoot, exists, index_lock, is_directory, read_object
 from driftline.errors import IndexRefError
@@ -85,7 +86,7 @@ class Built:
     skipped: dict[str, int] = field(default_factory=dict)
     parse_errors: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The facts as plain data, without the place on this machine."""
         names = ("build_id", "tree_id", "reused", "files", "parsed", "chunks", "skipped", "parse_errors")
         shown = {"build_id": "buildId", "tree_id": "treeId", "parse_errors": "parseErrors"}

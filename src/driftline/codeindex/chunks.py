@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from driftline.canonical import canonical_json, utf16_sort_key
-from driftline.codeindex.json_values import Number, member, number_or_none, text_or_empty
+from driftline.codeindex.json_values import JsonObject, Number, member, number_or_none, text_or_empty
 
 Verdict = Literal["added", "removed", "modified", "moved"]
 
@@ -22,7 +22,7 @@ class Span(msgspec.Struct, frozen=True):
     start_line: Number | None
     end_line: Number | None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The range as events carry it."""
         return {"start": self.start, "end": self.end, "startLine": self.start_line, "endLine": self.end_line}
 
@@ -35,11 +35,11 @@ class Chunk(msgspec.Struct, frozen=True):
     kind: str
     name: str
     signature: str
-    semantics: tuple[Any, ...]
+    semantics: tuple[object, ...]
     span: Span
-    relations: Any
+    relations: object
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """One side of a chunk event."""
         return {"range": self.span.to_dict(), "signature": self.signature}
 
@@ -69,7 +69,7 @@ class ChunkPair(msgspec.Struct, frozen=True):
         return chunk
 
 
-def chunk_from_row(row: dict[str, Any]) -> Chunk:
+def chunk_from_row(row: JsonObject) -> Chunk:
     """A chunk from its (joined) row."""
     meta = row.get("metaV2")
     kind, name = text_or_empty(row.get("kind")), text_or_empty(row.get("name"))
@@ -98,7 +98,7 @@ def match_chunks(before: Iterable[Chunk], after: Iterable[Chunk]) -> list[ChunkP
     return [*by_id, *by_key, *(ChunkPair(chunk, None) for chunk in old), *(ChunkPair(None, chunk) for chunk in new)]
 
 
-def _chunk_id(row: dict[str, Any], meta: Any) -> str | None:
+def _chunk_id(row: JsonObject, meta: object) -> str | None:
     """`metaV2.chunkId`, then `chunkId`; a number is a row number, which identifies nothing."""
     candidates = (member(meta, "chunkId"), row.get("chunkId"))
     return next((value for value in candidates if isinstance(value, str) and value), None)
@@ -142,7 +142,7 @@ def _unpaired(
     return [chunk for chunk in old if id(chunk) not in taken], [chunk for chunk in new if id(chunk) not in taken]
 
 
-def _comparable(value: Any) -> Any:
+def _comparable(value: object) -> Any:
     """A value that is equal where its JSON is; most often there is none, or a list of names."""
     if value is None or (isinstance(value, list) and all(isinstance(item, str) for item in value)):
         return None if value is None else tuple(value)
@@ -158,7 +158,7 @@ def _in_order(chunks: Iterable[Chunk]) -> list[Chunk]:
     return ordered
 
 
-def _place(chunk: Chunk) -> tuple[Any, ...]:
+def _place(chunk: Chunk) -> tuple[object, ...]:
     span = chunk.span
     return (
         span.start or 0,

@@ -9,11 +9,12 @@ Each shape is a record; msgspec checks values against it and tells its JSON Sche
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from driftline.codeindex.json_values import JsonObject
 from driftline.errors import IndexRefError
 
 # The end of the text: `$` would also match before a last line feed.
@@ -64,7 +65,7 @@ class Manifest(Open):
 
     version: Literal[1]
     updated_at: Time | None
-    diffs: dict[str, dict[str, Any]]
+    diffs: dict[str, JsonObject]
 
 
 class Endpoint(Closed):
@@ -407,14 +408,14 @@ _DOCUMENTS: dict[str, tuple[type[Struct], ...]] = {
 CONTRACTS = tuple(_DOCUMENTS)
 
 
-def check(contract: str, value: Any, place: str) -> None:
+def check(contract: str, value: object, place: str) -> None:
     """Refuse a value that breaks its contract."""
     complaint = complaint_about(contract, value)
     if complaint is not None:
         raise IndexRefError(f"{place} is not what {contract} asks for: {complaint}")
 
 
-def complaint_about(contract: str, value: Any) -> str | None:
+def complaint_about(contract: str, value: object) -> str | None:
     """What is wrong with a value, or None."""
     try:
         msgspec.convert(value, _shape_of(contract, value), strict=True)
@@ -428,7 +429,7 @@ def event_contract(diff_kind: str) -> str:
     return "diff_event_v2" if diff_kind == "semantic-v2" else "diff_event"
 
 
-def schema(contract: str) -> dict[str, Any]:
+def schema(contract: str) -> JsonObject:
     """The JSON Schema of a contract."""
     shapes, definitions = msgspec.json.schema_components(_DOCUMENTS[contract], ref_template="#/$defs/{name}")
     first = definitions.pop(_DOCUMENTS[contract][0].__name__) if len(shapes) == 1 else {"anyOf": list(shapes)}
@@ -436,14 +437,14 @@ def schema(contract: str) -> dict[str, Any]:
     return {**head, **first, "$defs": definitions}
 
 
-def _shape_of(contract: str, value: Any) -> type[Struct]:
+def _shape_of(contract: str, value: object) -> type[Struct]:
     shapes = _DOCUMENTS[contract]
     if len(shapes) == 1 or not isinstance(value, dict):
         return shapes[0]
     return _EVENT_SHAPES[contract].get((_text(value, "kind"), _text(value, "reason")), shapes[0])
 
 
-def _text(event: dict[str, Any], name: str) -> str | None:
+def _text(event: JsonObject, name: str) -> str | None:
     value = event.get(name)
     return value if isinstance(value, str) else None
 

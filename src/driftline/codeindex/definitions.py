@@ -9,7 +9,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from driftline.codeindex.languages import ENTRY_LANGUAGES, Language
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 Span = tuple[int, int]
-Captures = dict[str, list[Any]]
+Captures: TypeAlias = "dict[str, list[Node]]"
 
 _KINDS = ("function", "class", "scope", "default", "prototype", "value")
 _BODY_FIELDS = ("body", "value", "right", "accessors")
@@ -38,9 +38,9 @@ class Definition:
     start: int
     end: int
     named: Span
-    body: Any
-    node: Any
-    head: Any
+    body: Node | None
+    node: Node
+    head: Node
     container: Definition | None
     children: list[Definition] = field(default_factory=list)
     calls: set[bytes] = field(default_factory=set)
@@ -84,7 +84,7 @@ def definitions(language: Language, captures: Captures) -> list[Definition]:
 
 
 def _in_order(captures: Captures) -> Iterator[tuple[Span, str, Node]]:
-    nodes: dict[Span, tuple[str, Any]] = {}
+    nodes: dict[Span, tuple[str, Node]] = {}
     for kind in _KINDS:
         for node in captures.get(kind, ()):
             nodes.setdefault(node.byte_range, (kind, node))

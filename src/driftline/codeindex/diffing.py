@@ -14,7 +14,7 @@ from driftline.codeindex.building import build, default_cache_root, open_cache
 from driftline.codeindex.events import Event
 from driftline.codeindex.git_objects import GitRepository
 from driftline.codeindex.identity import canonical_inputs, diff_id
-from driftline.codeindex.json_values import compact_json
+from driftline.codeindex.json_values import JsonObject, compact_json
 from driftline.codeindex.mode_diff import ModeDiff, diff_mode
 from driftline.codeindex.options import DiffOptions, kind_of
 from driftline.codeindex.refs import IndexRef, parse_ref
@@ -33,8 +33,8 @@ class IndexDiff:
     """The result of a diff: its id, a summary that counts everything, and the ordered events."""
 
     diff_id: str
-    inputs: dict[str, Any]
-    summary: dict[str, Any]
+    inputs: JsonObject
+    summary: JsonObject
     events: Iterable[Event]
     modes: Sequence[ModeDiff] = field(default=(), repr=False)
 
@@ -57,7 +57,7 @@ class IndexDiff:
             }
             for event in self.events
         ]
-        types: dict[str, Any] = dict.fromkeys(("kind", "mode", "file", "name", "chunkKind"), pl.String)
+        types: JsonObject = dict.fromkeys(("kind", "mode", "file", "name", "chunkKind"), pl.String)
         types |= {"public": pl.Boolean, "similarity": pl.Float64, "changes": pl.List(pl.String)}
         return pl.DataFrame(rows, schema=types | {"before": pl.String, "after": pl.String})
 
@@ -73,7 +73,7 @@ class DiffRequest:
     repository: Path | None = None
 
     @property
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> JsonObject:
         """The canonical inputs."""
         return canonical_inputs(self.before, self.after, self.options)
 
@@ -184,7 +184,7 @@ def cut(result: IndexDiff, max_events: int) -> IndexDiff:
     return IndexDiff(result.diff_id, result.inputs, summary, list(islice(result.events, max_events)), result.modes)
 
 
-def _json(record: Any) -> str | None:
+def _json(record: object) -> str | None:
     return None if record is None else compact_json(record).decode()
 
 
@@ -193,19 +193,19 @@ def timestamp(now: datetime | None = None) -> str:
     return (now or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _summary_side(endpoint: dict[str, Any], label: str | None) -> dict[str, Any]:
+def _summary_side(endpoint: JsonObject, label: str | None) -> JsonObject:
     side = {name: endpoint[name] for name in ("ref", "identityHash")}
     return side if label is None else {**side, "label": label}
 
 
 def _summary(
     identifier: str,
-    inputs: dict[str, Any],
+    inputs: JsonObject,
     modes: Sequence[ModeDiff],
     options: DiffOptions,
     created_at: str,
     labels: tuple[str | None, str | None],
-) -> dict[str, Any]:
+) -> JsonObject:
     total = sum(mode.counts.total() for mode in modes)
     return {
         "version": 1,
@@ -224,6 +224,6 @@ def _summary(
     }
 
 
-def _truncation(total: int, max_events: int) -> dict[str, Any]:
+def _truncation(total: int, max_events: int) -> JsonObject:
     truncated = total > max_events
     return {"truncated": truncated, "truncatedReason": MAX_EVENTS if truncated else None}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from driftline.canonical import utf16_sort_key
-from driftline.codeindex.chunks import ChunkPair
-from driftline.codeindex.files_changed import FileChange
+from driftline.codeindex.chunks import Chunk, ChunkPair
+from driftline.codeindex.files_changed import FileChange, FileEntry
+from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.relations import EdgeChange
 
-Event = dict[str, Any]
+Event = JsonObject
 
 LIMIT_KIND = "limits.chunkDiffSkipped"
 MAX_CHANGED_FILES = "max-changed-files"
@@ -78,7 +77,7 @@ def file_limit_event(mode: str, file: str, before: int, after: int, limit: int) 
     }
 
 
-def chunk_order(pair: ChunkPair) -> tuple[Any, ...]:
+def chunk_order(pair: ChunkPair) -> tuple[object, ...]:
     """By (logicalKey, startLine, start), then added, removed, modified, moved; the rest only breaks ties."""
     chunk = pair.placed
     span = chunk.span
@@ -96,6 +95,6 @@ def chunk_order(pair: ChunkPair) -> tuple[Any, ...]:
     )
 
 
-def _sides(before: Any, after: Any) -> Event:
+def _sides(before: FileEntry | Chunk | None, after: FileEntry | Chunk | None) -> Event:
     sides = {"before": before, "after": after}
     return {side: record.to_dict() for side, record in sides.items() if record is not None}

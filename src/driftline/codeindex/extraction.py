@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from driftline.codeindex.normal_text import MARKS, Layout, NormalText
 from driftline.codeindex.publicity import mark_public
 
 if TYPE_CHECKING:
-    from tree_sitter import Tree
+    from tree_sitter import Node, Tree
 
 SKETCH_VALUES = 64
 MIN_SHINGLES = 4
@@ -97,7 +97,7 @@ class _Reader:
     """Reads signature, body and doc of each definition out of the normal text of its file."""
 
     def __init__(
-        self, language: Language, source: bytes, captures: Captures, found: list[Definition], root: Any
+        self, language: Language, source: bytes, captures: Captures, found: list[Definition], root: Node
     ) -> None:
         self.language = language
         self.source = source
@@ -307,14 +307,14 @@ def _call_pairs(caller: str, calls: set[bytes]) -> list[tuple[str, str]]:
     return [(caller, name) for name in sorted(names)]
 
 
-def _docstring_of(body: Any) -> Span | None:
+def _docstring_of(body: Node) -> Span | None:
     for place in range(body.named_child_count):
         first = body.named_child(place)
-        if first.type == "comment":
+        if first is None or first.type == "comment":
             continue
         if first.type == "expression_statement" and first.named_child_count == 1:
             first = first.named_child(0)
-        return first.byte_range if first.type in _STRINGS else None
+        return first.byte_range if first is not None and first.type in _STRINGS else None
     return None
 
 

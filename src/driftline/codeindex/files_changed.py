@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from driftline.canonical import canonical_json, utf16_sort_key, utf16_sorted
-from driftline.codeindex.json_values import Number, number_or_none, row_id, text_or_none
+from driftline.codeindex.json_values import JsonObject, Number, number_or_none, row_id, text_or_none
 
 ChangeKind = Literal["added", "removed", "modified", "renamed"]
 
@@ -24,12 +24,12 @@ class FileEntry(msgspec.Struct, frozen=True):
     ext: str | None = None
 
     @classmethod
-    def from_dict(cls, record: dict[str, Any]) -> FileEntry:
+    def from_dict(cls, record: JsonObject) -> FileEntry:
         """The entry in a row of `file_meta` or in an event."""
         size = number_or_none(record.get("size"))
         return cls(record["file"], text_or_none(record.get("hash")), size, text_or_none(record.get("ext")))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The entry as events carry it."""
         return {"file": self.file, "hash": self.hash, "size": self.size, "ext": self.ext}
 
@@ -58,10 +58,10 @@ class FileChange(msgspec.Struct, frozen=True):
         return entry.file
 
 
-def file_table(rows: Iterable[dict[str, Any]]) -> FileTable:
+def file_table(rows: Iterable[JsonObject]) -> FileTable:
     """The files of one side; rows without a file are counted."""
     table = FileTable()
-    ids: dict[str, Any] = {}
+    ids: JsonObject = {}
     for row in rows:
         file = row.get("file")
         if isinstance(file, str) and file:
@@ -71,7 +71,7 @@ def file_table(rows: Iterable[dict[str, Any]]) -> FileTable:
     return table
 
 
-def _add(table: FileTable, ids: dict[str, Any], row: dict[str, Any], file: str) -> None:
+def _add(table: FileTable, ids: JsonObject, row: JsonObject, file: str) -> None:
     number = row.get("id")
     key = row_id(number)
     if key is not None:
@@ -86,7 +86,7 @@ def _add(table: FileTable, ids: dict[str, Any], row: dict[str, Any], file: str) 
         ids[file] = number
 
 
-def _rank(row_number: Any, entry: FileEntry) -> tuple[Number, str]:
+def _rank(row_number: object, entry: FileEntry) -> tuple[Number, str]:
     number = number_or_none(row_number)
     return (-1 if number is None else number, canonical_json(entry.to_dict()))
 

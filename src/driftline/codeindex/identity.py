@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from driftline.canonical import canonical_json, sha1_hex
+from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.options import DiffOptions
 from driftline.codeindex.resolve import ResolvedRef
 
@@ -14,7 +13,7 @@ _ENDPOINT_MEMBERS = ("snapshotId", "tag", "buildIdByMode", "pathHash", "treeId")
 _ID_HEX_DIGITS = 16
 
 
-def canonical_inputs(before: ResolvedRef, after: ResolvedRef, options: DiffOptions) -> dict[str, Any]:
+def canonical_inputs(before: ResolvedRef, after: ResolvedRef, options: DiffOptions) -> JsonObject:
     """The inputs object that identifies a diff; it holds no path."""
     return {
         "version": 1,
@@ -26,7 +25,7 @@ def canonical_inputs(before: ResolvedRef, after: ResolvedRef, options: DiffOptio
     }
 
 
-def diff_id(inputs: dict[str, Any]) -> str:
+def diff_id(inputs: JsonObject) -> str:
     """The id of a diff with these canonical inputs.
 
     >>> diff_id({"a": 1}) == diff_id({"a": 1.0})
@@ -35,12 +34,12 @@ def diff_id(inputs: dict[str, Any]) -> str:
     return f"diff_{sha1_hex(stable_text(inputs))[:_ID_HEX_DIGITS]}"
 
 
-def stable_text(inputs: dict[str, Any]) -> str:
+def stable_text(inputs: JsonObject) -> str:
     """The text that ids and collisions are decided by."""
     return canonical_json(inputs, integer_keys_first=True)
 
 
-def _endpoint(resolved: ResolvedRef) -> dict[str, Any]:
+def _endpoint(resolved: ResolvedRef) -> JsonObject:
     identity = resolved.identity
     endpoint = {"ref": resolved.ref.shown, "identityHash": resolved.identity_hash, "type": identity["type"]}
     members = (*_ENDPOINT_MEMBERS, "configHashByMode") if resolved.ref.kind == "git" else _ENDPOINT_MEMBERS

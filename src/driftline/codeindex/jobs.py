@@ -14,6 +14,7 @@ from typing import Any
 from driftline import engines
 from driftline.codeindex.artifacts import CHUNK_META, read_pieces, stored_bytes
 from driftline.codeindex.diffing import DiffRequest, prepare
+from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.keeping import Keeping, KeptDiff, compute
 from driftline.codeindex.options import DiffOptions, kind_of, whole_number
 from driftline.codeindex.resolve import IndexDir
@@ -46,7 +47,7 @@ class DiffJob:
         persist: bool = True,
         persist_unsafe: bool = False,
         allow_mismatch: bool = False,
-        wait_ms: Any = 0,
+        wait_ms: object = 0,
         repo: str | None = None,
         kind: str | None = None,
         **limits: Any,
@@ -106,9 +107,7 @@ def _chunk_bytes_of(index: IndexDir) -> int:
         return 0
 
 
-def run_many(
-    jobs: Sequence[DiffJob], tracker: Tracker | None = None, *, with_events: bool = False
-) -> list[dict[str, Any]]:
+def run_many(jobs: Sequence[DiffJob], tracker: Tracker | None = None, *, with_events: bool = False) -> list[JsonObject]:
     """Compute many repositories in processes of this machine; an outcome each, in the order given."""
     workers = min(len(jobs), os.cpu_count() or 1)
     run = partial(run_job, with_events=with_events)
@@ -126,7 +125,7 @@ def run_many(
     return outcomes
 
 
-def run_job(job: DiffJob, *, with_events: bool = False) -> dict[str, Any]:
+def run_job(job: DiffJob, *, with_events: bool = False) -> JsonObject:
     """The outcome of one job as plain data; an error is an outcome too."""
     try:
         kept = job.run()

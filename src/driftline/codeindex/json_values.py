@@ -11,9 +11,10 @@ import msgspec
 from driftline.canonical import canonical_json
 
 Number = int | float
+JsonObject = dict[str, Any]  # an object of an artifact or of the registry, as parsed
 
 
-def text_or_empty(value: Any) -> str:
+def text_or_empty(value: object) -> str:
     """A value put into a key: falsy becomes '', anything else its text.
 
     >>> text_or_empty(None), text_or_empty(7.0), text_or_empty("f")
@@ -24,12 +25,12 @@ def text_or_empty(value: Any) -> str:
     return canonical_json(value) if value else ""
 
 
-def text_or_none(value: Any) -> str | None:
+def text_or_none(value: object) -> str | None:
     """A text that is there, or None."""
     return text_or_empty(value) or None
 
 
-def number_or_none(value: Any) -> Number | None:
+def number_or_none(value: object) -> Number | None:
     """A number, whole where it can be, so that `1.0` and `1` are the same; None for anything else."""
     if type(value) is int:
         return value
@@ -38,7 +39,7 @@ def number_or_none(value: Any) -> Number | None:
     return int(value) if isinstance(value, int) or value.is_integer() else value
 
 
-def row_id(value: Any) -> str | None:
+def row_id(value: object) -> str | None:
     """A row number as text, by which rows are joined on every engine; None for what cannot be one.
 
     >>> row_id(1) == row_id(1.0), row_id("1") == row_id(1), row_id(None)
@@ -52,12 +53,12 @@ def row_id(value: Any) -> str | None:
     return None if number is None else str(number) if isinstance(number, int) else canonical_json(number)
 
 
-def member(record: Any, name: str) -> Any:
+def member(record: object, name: str) -> Any:
     """A member of a record that may not be one."""
     return record.get(name) if isinstance(record, dict) else None
 
 
-def compact_json(value: Any) -> bytes:
+def compact_json(value: object) -> bytes:
     """JSON without white space, members in their own order; lone surrogates are escaped.
 
     >>> compact_json({"b": 1, "a": "\\ud83d"})

@@ -20,7 +20,7 @@ from driftline.codeindex.artifacts import Artifact, Form, Part
 from driftline.codeindex.chunk_rows import IdSelector, fill_members, needed_members
 from driftline.codeindex.events import Event, file_event
 from driftline.codeindex.file_kernel import FileSide, diff_file
-from driftline.codeindex.files_changed import FileChange, FileEntry, changed_files, file_table, take_renames
+from driftline.codeindex.files_changed import ChangeKind, FileChange, FileEntry, changed_files, file_table, take_renames
 from driftline.codeindex.json_values import compact_json, row_id
 from driftline.codeindex.options import DiffOptions
 from driftline.codeindex.relations import file_imports
@@ -237,7 +237,7 @@ def change_payload(change: FileChange) -> bytes:
     return compact_json({name: entry.to_dict() if entry else None for name, entry in sides.items()})
 
 
-def change_from_payload(kind: Any, payload: bytes) -> FileChange:
+def change_from_payload(kind: ChangeKind, payload: bytes) -> FileChange:
     """The file change in these bytes."""
     sides = parse_payload(payload)
     before, after = (FileEntry.from_dict(sides[name]) if sides[name] else None for name in ("before", "after"))

@@ -21,10 +21,11 @@ import importlib
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tree_sitter import Parser, Query
+from driftline.codeindex.json_values import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Language:
     # The language of files under the same endings that this grammar cannot read: a header may be C or C++.
     extended_by: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Everything that decides what is extracted, the version of the grammar included."""
         members = {name: getattr(self, name) for name in self.__slots__}
         plain = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in members.items()}

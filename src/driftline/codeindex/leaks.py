@@ -10,7 +10,6 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from driftline.errors import IndexRefError
 
@@ -33,7 +32,7 @@ class LeakCheck:
         texts = sorted(re.escape(path) for path in known if path.strip(os.sep))
         self._known = re.compile(rf"{_BEGINNING}(?:{'|'.join(texts)})(?![^/\\|])" if texts else r"(?!)")
 
-    def refuse(self, record: Any, what: str, *, is_event: bool = False) -> None:
+    def refuse(self, record: object, what: str, *, is_event: bool = False) -> None:
         """Raise if any string of `record`, a member's name included, is such a path."""
         for place, text, is_source in _strings(record, "", _SOURCE_TEXT if is_event else frozenset()):
             if self._known.search(text) or (not is_source and _MACHINE_PATH.match(text)):
@@ -44,7 +43,7 @@ class LeakCheck:
 
 
 def _strings(
-    value: Any, place: str, source: frozenset[str], is_source: bool = False
+    value: object, place: str, source: frozenset[str], is_source: bool = False
 ) -> Iterator[tuple[str, str, bool]]:
     """Every string with its place, and whether it is text of the indexed sources."""
     if isinstance(value, str):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from driftline.codeindex.artifacts import (
     CHUNK_META,
@@ -23,6 +22,7 @@ from driftline.codeindex.events import MAX_CHANGED_FILES, MAX_CHUNKS_PER_FILE, E
 from driftline.codeindex.file_kernel import FileOutcome, FileSide, diff_file
 from driftline.codeindex.files_changed import FileChange, FileTable, changed_files, file_table
 from driftline.codeindex.fingerprint import same_artifacts
+from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.options import V2, DiffOptions
 from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.rows import all_rows
@@ -74,7 +74,7 @@ class ModeDiff:
             if outcome is not None:
                 yield from outcome.events
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """The mode's member of `modesSummary`."""
         count = self.counts
         reason = MAX_CHANGED_FILES if self.limit_event else MAX_CHUNKS_PER_FILE

@@ -124,18 +124,22 @@ def _covered(length: int, spans: Sequence[Span]) -> Flags:
 
 def _equalize_quotes(source: bytes, data: Bytes, keep: Flags, layout: Layout) -> None:
     """The kind of quotes is layout where the content has no quote and no backslash; so are joined literals."""
+    edges: list[int] = []
     for start, end in layout.strings:
         if source[start] == _DOUBLE_QUOTE and source[start + 1 : start + 2] != b'"':
             continue
         found = _SIMPLE_STRING.fullmatch(source, start, end)
         if found is None:
             continue
-        opening, quotes = found.start(2), len(found[2])
-        data[start:opening] = np.frombuffer(found[1].lower(), np.uint8)
-        keep[start:opening] &= data[start:opening] != ord("u")
-        data[opening] = data[end - 1] = _DOUBLE_QUOTE
-        keep[opening + 1 : opening + quotes] = False
-        keep[end - quotes : end - 1] = False
+        opening, quotes = found.span(2)
+        edges += (opening, end - 1)
+        if opening > start:
+            data[start:opening] = np.frombuffer(found[1].lower(), np.uint8)
+            keep[start:opening] &= data[start:opening] != ord("u")
+        if quotes - opening > 1:
+            keep[opening + 1 : quotes] = False
+            keep[end - quotes + opening : end - 1] = False
+    data[edges] = _DOUBLE_QUOTE
     for start, end in layout.joined:
         _join(
             source,

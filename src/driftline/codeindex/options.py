@@ -10,8 +10,9 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
+from driftline.codeindex.json_values import JsonObject
 from driftline.errors import IndexRefError
 
 MODES = ("code", "prose", "extracted-prose", "records")
@@ -41,9 +42,9 @@ class DiffOptions:
     def of(
         cls,
         modes: str | Iterable[str] = ("code",),
-        max_changed_files: Any = None,
-        max_chunks_per_file: Any = None,
-        max_events: Any = 20000,
+        max_changed_files: object = None,
+        max_chunks_per_file: object = None,
+        max_events: object = 20000,
         include_relations: bool = True,
         detect_renames: bool = True,
         kind: str | None = None,
@@ -62,7 +63,7 @@ class DiffOptions:
             kind or V1,
         )
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         """The options that are part of a diff's identity; `max_events` only cuts the output."""
         return {
             "detectRenames": self.detect_renames,
@@ -95,14 +96,14 @@ def _shown(word: str) -> str:
     return word if _PLAIN_WORD.fullmatch(word) else "(not shown)"
 
 
-def whole_number(value: Any, name: str, *, minimum: int = 1) -> int:
+def whole_number(value: object, name: str, *, minimum: int = 1) -> int:
     """A count: rounded down and at least `minimum`.
 
     >>> whole_number("2.9", "n"), whole_number(-4, "n"), whole_number(0, "n", minimum=0)
     (2, 1, 0)
     """
     try:
-        number = value if isinstance(value, int) else float(value)
+        number = value if isinstance(value, int) else float(cast(str, value))  # what is no number raises
         return max(minimum, math.floor(number))
     except (TypeError, ValueError, OverflowError):
         raise IndexRefError(f"{name} must be a number") from None

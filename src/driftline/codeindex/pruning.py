@@ -6,8 +6,8 @@ import shutil
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
+from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.options import whole_number
 from driftline.codeindex.registry import DIFF_ID, Registry
 from driftline.codeindex.storage import explain, names_in
@@ -22,7 +22,7 @@ class Pruned:
     kept: int = 0
     dry_run: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The answer as plain data."""
         return {"removed": self.removed, "orphans": self.orphans, "kept": self.kept, "dryRun": self.dry_run}
 
@@ -30,8 +30,8 @@ class Pruned:
 def prune(
     registry: Registry,
     *,
-    max_diffs: Any = 50,
-    retain_days: Any = 30,
+    max_diffs: object = 50,
+    retain_days: object = 30,
     dry_run: bool = False,
     wait_ms: int = 0,
     now: datetime | None = None,

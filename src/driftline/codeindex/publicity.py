@@ -63,7 +63,7 @@ def _all_of(source: bytes, found: Sequence[Definition]) -> frozenset[str] | None
     for item in found:
         if item.name == "__all__" and item.body is not None:
             try:
-                value = ast.literal_eval(source[item.body.start_byte : item.body.end_byte].decode())
+                value = ast.literal_eval(source[item.body_start : item.body_end].decode())
             except (ValueError, SyntaxError, UnicodeDecodeError, RecursionError, MemoryError):
                 return None
             return (
@@ -127,8 +127,8 @@ def _c(source: bytes, item: Definition, listed: frozenset[str] | None) -> bool:
     above = item.container
     if above is None or above.kind != "class" or above.body is None:
         return True
-    labels = _CPP_ACCESS.findall(source, above.body.start_byte, item.start)
-    return labels[-1] != b"private" if labels else bool(above.node.type != "class_specifier")
+    labels = _CPP_ACCESS.findall(source, above.body_start, item.start)
+    return labels[-1] != b"private" if labels else above.node.type != "class_specifier"
 
 
 def _ruby(source: bytes, item: Definition, listed: frozenset[str] | None) -> bool:

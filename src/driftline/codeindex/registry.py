@@ -22,7 +22,7 @@ from driftline.codeindex.contracts import check, complaint_about, event_contract
 from driftline.codeindex.diffing import IndexDiff, timestamp
 from driftline.codeindex.events import Event
 from driftline.codeindex.identity import CANONICAL_KEYS, diff_id, stable_text
-from driftline.codeindex.json_values import event_line
+from driftline.codeindex.json_values import JsonObject, event_line
 from driftline.codeindex.leaks import LeakCheck
 from driftline.codeindex.storage import (
     CacheRoot,
@@ -85,7 +85,7 @@ class Registry:
         """Hold the lock of the index."""
         return index_lock(self.cache, wait_ms)
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> JsonObject:
         """The list of diffs; made again from the directories where it is not there or cannot be read."""
         path = self.cache.inside(_MANIFEST, _MANIFEST)
         if not exists(path, _MANIFEST):
@@ -101,18 +101,18 @@ class Registry:
             content = {**self._rebuilt(), "diffs": _only_objects(content.get("diffs"))}
         return content | {"diffs": {_id_of(key, entry): entry for key, entry in content["diffs"].items()}}
 
-    def _rebuilt(self) -> dict[str, Any]:
+    def _rebuilt(self) -> JsonObject:
         folders = [name for name in names_in(self.cache.inside("diffs", "diffs"), "diffs") if DIFF_ID.fullmatch(name)]
         entries = {name: entry for name in folders if (entry := self._entry_of_folder(name)) is not None}
         return {"version": 1, "updatedAt": timestamp(), "diffs": entries}
 
-    def _entry_of_folder(self, name: str) -> dict[str, Any] | None:
+    def _entry_of_folder(self, name: str) -> JsonObject | None:
         try:
             return manifest_entry(self._load_whole(name))
         except IndexRefError:
             return None
 
-    def entries(self, modes: Iterable[str] = ()) -> list[dict[str, Any]]:
+    def entries(self, modes: Iterable[str] = ()) -> list[JsonObject]:
         """Listed diffs, newest first, then by id; with `modes`, only diffs that have all of them."""
         wanted = set(modes)
         listed = [self._listed(key, entry) for key, entry in self.manifest()["diffs"].items()]
@@ -120,7 +120,7 @@ class Registry:
         found.sort(key=lambda entry: str(entry["diffId"]))
         return sorted(found, key=lambda entry: str(entry["createdAt"]), reverse=True)
 
-    def _listed(self, key: str, entry: dict[str, Any]) -> dict[str, Any]:
+    def _listed(self, key: str, entry: JsonObject) -> JsonObject:
         """An entry as it is shown: ours as it is, or made again; one of another tool in our words."""
         if is_own(entry):
             return entry
@@ -155,7 +155,7 @@ class Registry:
             raise IndexRefError(f"diffs/{name} is damaged: compute it again")
         return IndexDiff(name, inputs, summary, events)
 
-    def find(self, diff_id: str, inputs: dict[str, Any]) -> IndexDiff | None:
+    def find(self, diff_id: str, inputs: JsonObject) -> IndexDiff | None:
         """The stored diff of these inputs, None where there is none or it is damaged; a collision is an error."""
         place = f"diffs/{diff_id}/inputs.json"
         if exists(self.cache.inside(place, place), place):
@@ -195,7 +195,7 @@ class Registry:
             digest.update(event_line(event))
         return digest.hexdigest()
 
-    def write_manifest(self, manifest: dict[str, Any]) -> None:
+    def write_manifest(self, manifest: JsonObject) -> None:
         """Replace the manifest; the caller holds the lock."""
         content = {**manifest, "updatedAt": timestamp()}
         check("diffs_manifest", content, _MANIFEST)
@@ -207,7 +207,7 @@ class Registry:
         if known:
             self.write_manifest(manifest)
 
-    def _read(self, diff_id: str, name: str, contract: str) -> dict[str, Any]:
+    def _read(self, diff_id: str, name: str, contract: str) -> JsonObject:
         place = f"diffs/{diff_id}/{name}.json"
         content = read_object(self.cache.inside(place, place), place)
         check(contract, content, place)
@@ -219,7 +219,7 @@ class Registry:
         regular_size(path, place)
         return StoredEvents(path, place, contract)
 
-    def _refuse_collision(self, place: str, inputs: dict[str, Any]) -> None:
+    def _refuse_collision(self, place: str, inputs: JsonObject) -> None:
         try:
             stored = read_object(self.cache.inside(place, place), place)
         except IndexRefError:
@@ -253,11 +253,11 @@ def _write_all(write: Callable[[bytes], Any], blocks: Iterable[bytes]) -> None:
         write(block)
 
 
-def _pretty(value: dict[str, Any]) -> bytes:
+def _pretty(value: JsonObject) -> bytes:
     return json.dumps(value, indent=2).encode() + b"\n"
 
 
-def manifest_entry(result: IndexDiff) -> dict[str, Any]:
+def manifest_entry(result: IndexDiff) -> JsonObject:
     """What the list says about a diff; `id` keeps it there when another tool writes the list."""
     summary = result.summary
     modes = summary["modesSummary"].values()
@@ -275,35 +275,35 @@ def manifest_entry(result: IndexDiff) -> dict[str, Any]:
     }
 
 
-def content_digest(summary: dict[str, Any]) -> str:
+def content_digest(summary: JsonObject) -> str:
     """The digest of a summary, whatever the white space around it."""
     return xxhash.xxh3_128_hexdigest(stable_text(summary).encode())
 
 
-def is_own(entry: dict[str, Any]) -> bool:
+def is_own(entry: JsonObject) -> bool:
     """Whether driftline wrote this entry of the list."""
     return complaint_about("manifest_entry", entry) is None
 
 
-def _id_of(key: str, entry: dict[str, Any]) -> str:
+def _id_of(key: str, entry: JsonObject) -> str:
     """The id of an entry; a tool that knows another member for it may have filed ours under a wrong key."""
     own = entry.get("diffId")
     return own if isinstance(own, str) and DIFF_ID.fullmatch(own) else key
 
 
-def _names_itself(entry: dict[str, Any]) -> bool:
+def _names_itself(entry: JsonObject) -> bool:
     return isinstance(entry.get("id"), str)
 
 
-def _only_objects(diffs: Any) -> dict[str, Any]:
+def _only_objects(diffs: object) -> JsonObject:
     return {key: entry for key, entry in diffs.items() if isinstance(entry, dict)} if isinstance(diffs, dict) else {}
 
 
-def _id_of_inputs(inputs: dict[str, Any]) -> str:
+def _id_of_inputs(inputs: JsonObject) -> str:
     return diff_id({name: inputs[name] for name in CANONICAL_KEYS})
 
 
-def _foreign_entry(key: str, entry: dict[str, Any]) -> dict[str, Any]:
+def _foreign_entry(key: str, entry: JsonObject) -> JsonObject:
     """What is known of a diff that another tool keeps in the same registry."""
     modes = entry.get("modes")
     return {
@@ -317,7 +317,7 @@ def _foreign_entry(key: str, entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _ref_of(side: Any) -> str:
+def _ref_of(side: object) -> str:
     ref = side.get("ref") if isinstance(side, dict) else side
     return ref if isinstance(ref, str) else ""
 

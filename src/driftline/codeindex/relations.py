@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 
 from driftline.canonical import utf16_sort_key
 from driftline.codeindex.chunks import Chunk, ChunkPair
-from driftline.codeindex.json_values import member, text_or_empty
+from driftline.codeindex.json_values import JsonObject, member, text_or_empty
 
 EDGE_TYPES = ("imports", "calls", "usageLinks")
 
@@ -35,7 +34,7 @@ class EdgeChange(msgspec.Struct, frozen=True):
         return f"{self.edge.type}|{self.from_key}|{self.edge.to}|{self.edge.extra}"
 
     @property
-    def order(self) -> tuple[Any, ...]:
+    def order(self) -> tuple[object, ...]:
         """By (fromKey, to, type); then by extra, added before removed."""
         texts = (self.from_key, self.edge.to, self.edge.type, self.edge.extra)
         return (*map(utf16_sort_key, texts), not self.added)
@@ -59,7 +58,7 @@ def changed_file_imports(
     return (change for change in changes if change.edge not in carried[change.added])
 
 
-def file_imports(row: dict[str, Any]) -> list[str]:
+def file_imports(row: JsonObject) -> list[str]:
     """The imported names in a `file_relations` row."""
     return [edge.to for edge in _edges(row.get("relations"), ("imports",))]
 
@@ -69,7 +68,7 @@ def edges_of(chunk: Chunk) -> frozenset[Edge]:
     return frozenset(_edges(chunk.relations, EDGE_TYPES))
 
 
-def _edges(relations: Any, types: Iterable[str]) -> Iterator[Edge]:
+def _edges(relations: object, types: Iterable[str]) -> Iterator[Edge]:
     for edge_type in types:
         links = member(relations, edge_type)
         for link in links if isinstance(links, list) else []:
@@ -78,7 +77,7 @@ def _edges(relations: Any, types: Iterable[str]) -> Iterator[Edge]:
                 yield Edge(edge_type, target, text_or_empty(member(link, "extra")))
 
 
-def _target(link: Any) -> str:
+def _target(link: object) -> str:
     """What a link points to: a text, the callee of a pair, or the target's name in an object."""
     if isinstance(link, str):
         return link

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
 
 from driftline.codeindex.diffing import IndexDiff
 from driftline.codeindex.events import Event
-from driftline.codeindex.json_values import event_line
+from driftline.codeindex.json_values import JsonObject, event_line
 from driftline.codeindex.pruning import Pruned
 
 _MARKDOWN_EVENTS = 100
@@ -51,7 +50,7 @@ def diff_markdown(result: IndexDiff) -> str:
     return "\n".join(lines)
 
 
-def entry_lines(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
+def entry_lines(entries: Iterable[JsonObject]) -> Iterator[str]:
     """Registry entries for people."""
     for entry in entries:
         counts = entry["summary"]
@@ -62,7 +61,7 @@ def entry_lines(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
         )
 
 
-def entries_markdown(entries: Iterable[dict[str, Any]]) -> str:
+def entries_markdown(entries: Iterable[JsonObject]) -> str:
     """Registry entries as a table."""
     lines = ["| diff | created | modes | from | to | files | chunks |", "|---|---|---|---|---|---|---|"]
     for entry in entries:

@@ -7,12 +7,14 @@ a path reference is known by the hash of its absolute path.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from driftline.canonical import canonical_json, sha1_hex
+from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.refs import BUILD_ID, SNAPSHOT_ID, IndexRef
 from driftline.codeindex.storage import CacheRoot, exists, is_directory, read_object
 from driftline.errors import IndexRefError
@@ -36,7 +38,7 @@ class ResolvedRef:
     """What a reference stands for: an index directory per mode and an identity without paths."""
 
     ref: IndexRef
-    identity: dict[str, Any]
+    identity: JsonObject
     indexes: dict[str, IndexDir]
     config_hashes: dict[str, str]
     label: str | None = None
@@ -121,12 +123,12 @@ def _latest_targets(cache: CacheRoot, modes: Sequence[str]) -> dict[str, _Target
     place = "builds/current.json"
     current = read_object(cache.inside(place, place), place)
     build_id = current.get("buildId")
-    if build_id is not None and not _matches(BUILD_ID, build_id):
+    if build_id is not None and not _matches(build_id, BUILD_ID):
         raise IndexRefError(f"{place} has a buildId that is no build id")
     return {mode: _latest_target(cache, current, mode, build_id) for mode in modes}
 
 
-def _latest_target(cache: CacheRoot, current: dict[str, Any], mode: str, build_id: str | None) -> _Target:
+def _latest_target(cache: CacheRoot, current: JsonObject, mode: str, build_id: str | None) -> _Target:
     for member in ("buildRoots", "buildRootsByMode"):
         roots = current.get(member)
         if isinstance(roots, dict) and roots.get(mode):
@@ -138,9 +140,9 @@ def _latest_target(cache: CacheRoot, current: dict[str, Any], mode: str, build_i
     return _target(cache, f"builds/{build_id}", f"builds/{build_id}", build_id)
 
 
-def _current_target(cache: CacheRoot, root: Any, place: str, build_id: str | None) -> _Target:
+def _current_target(cache: CacheRoot, root: object, place: str, build_id: str | None) -> _Target:
     """A root as written: a directory below the cache root, or the bare id of a build."""
-    if _matches(BUILD_ID, root) and not is_directory(cache.inside(root, place), place):
+    if _matches(root, BUILD_ID) and not is_directory(cache.inside(root, place), place):
         return _target(cache, f"builds/{root}", place, build_id or root)
     return _target(cache, root, place, build_id)
 
@@ -169,7 +171,7 @@ def _snapshot_targets(
     return {mode: _pointed(cache, roots, mode, place) for mode in modes}, named
 
 
-def _snapshot_entry(manifest: dict[str, Any], snapshot_id: str) -> dict[str, Any]:
+def _snapshot_entry(manifest: JsonObject, snapshot_id: str) -> JsonObject:
     """What the manifest says about a snapshot, in a map by id or in a list."""
     listed = manifest.get("snapshots")
     if isinstance(listed, list):
@@ -180,17 +182,17 @@ def _snapshot_entry(manifest: dict[str, Any], snapshot_id: str) -> dict[str, Any
     return entry if isinstance(entry, dict) else {}
 
 
-def _tagged_snapshot(manifest: dict[str, Any], tag: str) -> str:
+def _tagged_snapshot(manifest: JsonObject, tag: str) -> str:
     ids = _member(manifest, "tags").get(tag)
     first = ids[0] if isinstance(ids, list) and ids else ids
     if not first:
         raise IndexRefError(f"snapshots/manifest.json has no snapshot for tag:{tag}", code="NOT_FOUND")
-    if not _matches(SNAPSHOT_ID, first):
+    if not _matches(first, SNAPSHOT_ID):
         raise IndexRefError(f"snapshots/manifest.json: tag:{tag} does not name a snapshot id")
     return str(first)
 
 
-def _is_frozen(cache: CacheRoot, folder: str, entry: dict[str, Any], snapshot: dict[str, Any]) -> bool:
+def _is_frozen(cache: CacheRoot, folder: str, entry: JsonObject, snapshot: JsonObject) -> bool:
     """A snapshot's own words come first; without any, a `frozen` directory says it."""
     if "frozen" in (entry.get("kind"), snapshot.get("kind")):
         return True
@@ -199,13 +201,13 @@ def _is_frozen(cache: CacheRoot, folder: str, entry: dict[str, Any], snapshot: d
     return any(spoken) if spoken else is_directory(cache.inside(f"{folder}/frozen", f"{folder}/frozen"), folder)
 
 
-def _pointed(cache: CacheRoot, roots: dict[str, Any], mode: str, place: str) -> _Target:
+def _pointed(cache: CacheRoot, roots: JsonObject, mode: str, place: str) -> _Target:
     if not roots.get(mode):
         raise IndexRefError(f"{place} points to no build for mode {mode}", code="NOT_FOUND")
     return _target(cache, roots[mode], f"pointer.buildRootsByMode.{mode} of {place}")
 
 
-def _target(cache: CacheRoot, relative: Any, place: str, build_id: str | None = None) -> _Target:
+def _target(cache: CacheRoot, relative: object, place: str, build_id: str | None = None) -> _Target:
     if not isinstance(relative, str):
         raise IndexRefError(f"{place} is not a directory name")
     return _Target(cache.inside(relative, place), place, build_id)
@@ -244,14 +246,14 @@ def _present(states: dict[str, _BuildState], attribute: str) -> dict[str, str]:
     return {mode: value for mode, value in values.items() if value}
 
 
-def _member(record: dict[str, Any], name: str) -> dict[str, Any]:
+def _member(record: JsonObject, name: str) -> JsonObject:
     value = record.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _matches(pattern: Any, value: Any) -> bool:
+def _matches(value: object, pattern: re.Pattern[str]) -> TypeGuard[str]:
     return isinstance(value, str) and pattern.fullmatch(value) is not None

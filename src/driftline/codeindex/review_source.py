@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from driftline.codeindex.events import Event
 from driftline.codeindex.git_objects import GitRepository
+from driftline.codeindex.json_values import JsonObject
 
 MAX_BODIES = 1000
 
@@ -45,6 +45,6 @@ def _hashes(events: Iterable[Event]) -> dict[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     for event in events:
         if event["kind"].startswith("file."):
-            sides: dict[str, Any] = {side: event[side] for side in ("before", "after") if side in event}
+            sides: JsonObject = {side: event[side] for side in ("before", "after") if side in event}
             found |= {(side, entry["file"]): entry["hash"] for side, entry in sides.items() if entry["hash"]}
     return found

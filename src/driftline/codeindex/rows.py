@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Protocol, cast
 import msgspec
 
 from driftline.codeindex.artifacts import Artifact, Part, is_compressed
+from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.storage import explain, parse_json
 from driftline.errors import IndexRefError, InputError
 from driftline.files import compression_of_bytes, decompressed
@@ -22,15 +23,15 @@ from driftline.progress import Tracker, silent
 _BLOCK_BYTES = 1 << 20
 _MAGIC_BYTES = 4
 
-Row = dict[str, Any]
+Row = JsonObject
 
 
 class Probe(msgspec.Struct, gc=False):
     """The members of a row that tell whether it is wanted."""
 
-    id: Any = None
-    file: Any = None
-    fileId: Any = None  # noqa: N815 - named as in the artifact
+    id: object = None
+    file: object = None
+    fileId: object = None  # noqa: N815 - named as in the artifact
 
 
 class Selector(Protocol):
@@ -54,7 +55,7 @@ def all_rows(artifact: Artifact, tracker: Tracker | None = None) -> Iterator[Row
         yield row
 
 
-def selected_rows(artifact: Artifact, selector: Selector, tracker: Tracker | None = None) -> Iterator[tuple[Any, Row]]:
+def selected_rows(artifact: Artifact, selector: Selector, tracker: Tracker | None = None) -> Iterator[_Found]:
     """The wanted rows of an artifact with their keys, shard after shard."""
     for part in artifact.parts:
         yield from rows_between(part, 0, None, selector, tracker)
@@ -62,7 +63,7 @@ def selected_rows(artifact: Artifact, selector: Selector, tracker: Tracker | Non
 
 def rows_between(
     part: Part, start: int, end: int | None, selector: Selector, tracker: Tracker | None = None
-) -> Iterator[tuple[Any, Row]]:
+) -> Iterator[_Found]:
     """The wanted rows of a part; only uncompressed lines can be cut, a line belonging to where it starts."""
     watch = tracker or silent()
     with _opened(part) as stream:
@@ -75,6 +76,8 @@ def rows_between(
 
 
 _Choose = Callable[[Probe], Any]
+_Found = tuple[Any, Row]  # what the selector made of a row, and the row
+_Text = bytes | msgspec.Raw
 
 _probe = msgspec.json.Decoder(Probe).decode
 _raw_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -82,7 +85,7 @@ _raw_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 def _from_lines(
     part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker, start: int, end: int | None
-) -> Iterator[tuple[Any, Row]]:
+) -> Iterator[_Found]:
     place = part.place if start == 0 else f"{part.place} (from byte {start})"
     number = 0
     for block in _line_blocks(stream, start, end):
@@ -107,17 +110,17 @@ def _line_blocks(stream: BinaryIO, start: int, end: int | None) -> Iterator[list
         position += sum(map(len, block))
 
 
-def _from_array(part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker) -> Iterator[tuple[Any, Row]]:
+def _from_array(part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker) -> Iterator[_Found]:
     data = stream.read()
     tracker.advance(len(data))
     try:
-        items: Iterable[Any] = _raw_items(data)
+        items: Iterable[_Text] = _raw_items(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         items = _array_leniently(data, part.place)
     yield from _from_texts(items, choose, part.place, "element", 0)
 
 
-def _from_texts(texts: Iterable[Any], choose: _Choose, place: str, unit: str, before: int) -> Iterator[tuple[Any, Row]]:
+def _from_texts(texts: Iterable[_Text], choose: _Choose, place: str, unit: str, before: int) -> Iterator[_Found]:
     for number, text in enumerate(texts, before + 1):
         try:
             probe = _probe(text)
@@ -130,7 +133,7 @@ def _from_texts(texts: Iterable[Any], choose: _Choose, place: str, unit: str, be
             yield key, _parse_row(text, f"{place} {unit} {number}")
 
 
-def _from_columns(part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker) -> Iterator[tuple[Any, Row]]:
+def _from_columns(part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracker) -> Iterator[_Found]:
     data = stream.read()
     tracker.advance(len(data))
     table = _ColumnTable(parse_json(data, part.place), part.place)
@@ -143,15 +146,16 @@ def _from_columns(part: Part, stream: BinaryIO, choose: _Choose, tracker: Tracke
 class _ColumnTable:
     """A columnar artifact: an array per column; a column with a table holds positions in it."""
 
-    def __init__(self, content: Any, place: str) -> None:
-        arrays = content.get("arrays") if isinstance(content, dict) else None
+    def __init__(self, value: object, place: str) -> None:
+        content: JsonObject = value if isinstance(value, dict) else {}
+        arrays = content.get("arrays")
         if not isinstance(arrays, dict) or not all(isinstance(array, list) for array in arrays.values()):
             raise IndexRefError(f"{place} is not a columnar artifact: its arrays are missing")
         columns = content.get("columns")
         names = columns if isinstance(columns, list) else list(arrays)
         self.arrays: dict[str, list[Any]] = {name: arrays[name] for name in names if name in arrays}
         tables = content.get("tables")
-        self.tables: dict[str, Any] = tables if isinstance(tables, dict) else {}
+        self.tables: JsonObject = tables if isinstance(tables, dict) else {}
         length = content.get("length")
         self.length: int = length if isinstance(length, int) else max(map(len, self.arrays.values()), default=0)
         if any(len(array) < self.length for array in self.arrays.values()):
@@ -189,14 +193,14 @@ def _opened(part: Part) -> Iterator[BinaryIO]:
         raise IndexRefError(error.message) from None
 
 
-def _parse_row(text: Any, place: str) -> Row:
+def _parse_row(text: _Text, place: str) -> Row:
     row = parse_json(bytes(text), place)
     if not isinstance(row, dict):
         raise IndexRefError(f"{place} is not a JSON object")
     return row
 
 
-def _probe_leniently(text: Any, place: str) -> Probe:
+def _probe_leniently(text: _Text, place: str) -> Probe:
     row = _parse_row(text, place)
     return Probe(row.get("id"), row.get("file"), row.get("fileId"))
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from driftline.codeindex.json_values import JsonObject
 from driftline.errors import IndexRefError, LockedError
 from driftline.locks import exclusive_lock
 
@@ -136,7 +137,7 @@ def read_json(path: Path, place: str) -> Any:
     return parse_json(read_bytes(path, place), place)
 
 
-def read_object(path: Path, place: str) -> dict[str, Any]:
+def read_object(path: Path, place: str) -> JsonObject:
     """The object in a JSON file."""
     value = read_json(path, place)
     if not isinstance(value, dict):
