@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import numpy as np
 import polars as pl
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from driftline.tables.cell_columns import form_column, tolerant_column
+from driftline.tables.cell_columns import differing, form_column, tolerant_column
 from driftline.tables.cells import NUMBER, CellRule, Tolerance, number_of
 
 number_like = st.text("0123456789+-.eE_ xinfa", max_size=12) | st.floats().map(repr) | st.integers().map(str)
@@ -63,3 +64,29 @@ def test_tolerant_numbers_are_measured_as_by_their_forms(column: list[str], null
         NUMBER if np.isfinite(number) else form for form, number in zip(forms, numbers, strict=True)
     ]
     assert measured.view(np.float64).tolist() == [number if np.isfinite(number) else 0.0 for number in numbers]
+
+
+near_times = st.datetimes(datetime(2024, 1, 1), datetime(2024, 1, 2)).map(str) | text
+tolerant_rules = st.one_of(
+    st.builds(Tolerance, absolute=st.sampled_from([0.0, 0.5, 1e300])),
+    st.builds(Tolerance, relative=st.sampled_from([0.0, 0.01])),
+).map(lambda tolerance: CellRule(kind="number", null_words=("n/a",), tolerance=tolerance))
+time_rule = CellRule(kind="datetime", tolerance=Tolerance(nanoseconds=3_600_000_000_000))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    case=st.tuples(st.lists(st.tuples(number_like | padded, number_like | padded), max_size=8), tolerant_rules)
+    | st.tuples(st.lists(st.tuples(near_times, near_times), max_size=8), st.just(time_rule))
+)
+@example(
+    case=(
+        [("0", "-0.0"), ("inf", "inf"), ("n/a", "x"), ("1e400", "1e401"), ("1", "1.004")],
+        CellRule(kind="number", tolerance=Tolerance(relative=0.01)),
+    )
+)
+def test_tolerant_columns_differ_where_their_cells_do(case: tuple[list[tuple[str, str]], CellRule]) -> None:
+    pairs, rule = case
+    before, after = (pl.Series([pair[side] for pair in pairs], dtype=pl.String) for side in (0, 1))
+    expected = [not rule.equal(rule.form(a), rule.form(b)) for a, b in pairs]
+    assert differing(before, after, rule, typed=(False, False)).to_list() == expected

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from driftline.errors import DriftlineError
 from driftline.sources.csv_exact import read_records
+from driftline.sources.csv_parse import record_texts
+from driftline.tables import stages
 from driftline.tables.engines import DiffJob
 from driftline.tables.events import event_line
 from driftline.tables.local import LocalPlan, run_vectorized
@@ -61,12 +63,26 @@ def _csv(rows: list, draw: st.DrawFn) -> bytes:
     end = draw(st.sampled_from(["\n", "\r\n", "\r"]))
     if draw(st.integers(0, 15)) == 0:
         rows = [*rows, ["ragged"] * 7]
-    lines = [",".join(map(_quoted, row)) for row in rows]
+    quote = draw(st.sampled_from([_quoted, _quoted, _left_bare, _always_quoted, _sometimes_quoted]))
+    lines = [",".join(map(quote, row)) for row in rows]
     return (end.join(lines) + draw(st.sampled_from([end, ""]))).encode()
 
 
 def _quoted(text: str) -> str:
-    return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(c in '",\r\n' for c in text) or not text else text
+    return _always_quoted(text) if any(c in '",\r\n' for c in text) or not text else text
+
+
+def _left_bare(text: str) -> str:
+    return _quoted(text) if text else text
+
+
+def _always_quoted(text: str) -> str:
+    return f'"{text.replace(chr(34), chr(34) * 2)}"'
+
+
+def _sometimes_quoted(text: str) -> str:
+    """Equal cells of both sides are written in different ways; the other side has most cells bare."""
+    return _always_quoted(text) if len(text) % 2 else _left_bare(text)
 
 
 def plainly(a: bytes, b: bytes, options: DiffOptions) -> bytes | str:
@@ -119,3 +135,37 @@ def test_many_rows(rows: int, options: dict) -> None:
     checked = check_options(**options, emit_unchanged=rows == 1)
     plan = LocalPlan(threads=2, split_bytes=7000, bucket_rows=700, range_bytes=20_000, hash_bytes=5000, chunk_bytes=1)
     assert with_kernels(a.encode(), b.encode(), checked, plan) == plainly(a.encode(), b.encode(), checked)
+
+
+def _spelled(rows: int, otherwise: int, end: str) -> bytes:
+    """A table in which, behind its start, every so many records is written with quotes that it does not need."""
+    lines = ["id,v,w"]
+    for n in range(rows):
+        cells = [str(n), f"a,{n % 7}", ""]
+        lines.append(",".join(map(_always_quoted if n > 1000 and n % otherwise == 3 else _left_bare, cells)))
+    return (end.join(lines) + end).encode()
+
+
+@pytest.mark.parametrize("options", [{"key_columns": ["id"]}, {}, {"key_columns": ["id"], "duplicates": "last"}])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_records_that_are_written_otherwise_are_no_change(
+    options: dict, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are compared by the text of their records first: what differs there is looked at by cells."""
+    seen: list[int] = []
+    monkeypatch.setattr(stages, "record_texts", lambda data, n: seen.append(n) or record_texts(data, n))
+    a, b = _spelled(3000, 3001, "\n"), _spelled(3000, 40, end).replace(b'7,"a,0",', b'7,"a,1",x', 3)
+    checked = check_options(**options, column_stats=True)
+    plan = LocalPlan(threads=2, split_bytes=7000, bucket_rows=700, range_bytes=20_000, chunk_bytes=1)
+    assert with_kernels(a, b, checked, plan) == plainly(a, b, checked)
+    assert seen, "texts of records were compared"
+
+
+def test_a_file_with_another_way_of_quoting_is_compared_by_cells() -> None:
+    """Its start is written as the other one's, and all the rest is not."""
+    bare = _spelled(3000, 3001, "\n").splitlines()
+    quoted = [bare[0], *(b'"%d","a,%d",""' % (n, n % 7) for n in range(3000))]
+    a, b = b"\n".join(bare), b"\n".join([*bare[:900], *quoted[900:]])
+    checked = check_options(key_columns=["id"])
+    plan = LocalPlan(threads=2, split_bytes=7000, bucket_rows=700)
+    assert with_kernels(a, b, checked, plan) == plainly(a, b, checked)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,31 +16,68 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from driftline.sources.csv_exact import BOM
-from driftline.sources.csv_quotes import blank_records, quoting_is_sound, record_ends
+from driftline.sources.csv_quotes import (
+    CARRIAGE_RETURN,
+    LINE_FEED,
+    Positions,
+    blank_records,
+    quoting_is_sound,
+    record_ends,
+)
 from driftline.sources.csv_reading import CsvReading
-from driftline.sources.port import ParsedRange, WidthMismatch
+from driftline.sources.port import KnownRecords, ParsedRange, WidthMismatch
 from driftline.sources.strict_csv import parse_records
 
 _LARGEST_BLOCK = (1 << 31) - 2  # pyarrow's blocks and string offsets are 32 bit
 _FEW = 8  # picking single records pays when at most one of so many is wanted
 
 
-def parse_range(data: bytes, header: Sequence[str], reading: CsvReading | None = None) -> ParsedRange:
-    """The records of a byte range as string columns named by the header."""
+def parse_range(
+    data: bytes, header: Sequence[str], reading: CsvReading | None = None, columns: Sequence[str] | None = None
+) -> ParsedRange:
+    """The records of a byte range as string columns named by the header; only some of them, where `columns` says so."""
     reading = reading or CsvReading()
     if not quoting_is_sound(data, reading.delimiter):
         return ParsedRange(sound=False)
     if not data:
         return ParsedRange(0, _empty_table(header))
     try:
-        table = _read_with_arrow(data, header, reading.delimiter)
+        table = _read_with_arrow(data, header, reading.delimiter, columns)
     except pa.ArrowInvalid:
         return _parse_exactly(data, header, reading)
     if len(header) == 1 and reading.skip_blank_lines:
         return _without_blank_cells(table)
     if len(header) > 1 and _may_have_blank_record(table) and blank_records(data).any():
         return _parse_exactly(data, header, reading)
-    return ParsedRange(table.num_rows, table)
+    return ParsedRange(table.num_rows, table, data=data)
+
+
+class RecordTexts(NamedTuple):
+    """How records are written: the bounds of each one's text without its line end, and where it ends."""
+
+    data: bytes
+    bounds: npt.NDArray[np.int32]  # start and stop of the first record, of the second, and so on
+    ends: npt.NDArray[np.int32]
+
+
+def record_texts(data: bytes, records: int) -> RecordTexts:
+    """The texts of the records of a range that has been parsed."""
+    ends = record_ends(data, records)
+    bounds = np.zeros(2 * len(ends), np.int32)
+    bounds[2::2] = ends[:-1]
+    bounds[1::2] = _before_line_ends(data, ends)
+    return RecordTexts(data, bounds, ends.astype(np.int32))
+
+
+def _before_line_ends(data: bytes, ends: Positions) -> Positions:
+    array = np.frombuffer(data, np.uint8)
+    last = array[ends - 1]
+    stops: Positions = ends - (last == LINE_FEED)
+    if b"\r" in data:
+        # Outside quotes a CR ends a record, alone or with the LF behind it, and inside a quote follows.
+        stops -= array[np.maximum(stops - 1, 0)] == CARRIAGE_RETURN
+        stops = np.maximum(stops, np.concatenate([[0], ends[:-1]]))
+    return stops
 
 
 def _without_blank_cells(table: pa.Table) -> ParsedRange:
@@ -55,17 +93,16 @@ def pick_records(
     records: npt.NDArray[np.int64],
     header: Sequence[str],
     reading: CsvReading | None = None,
-    held: int | None = None,
+    known: KnownRecords | None = None,
 ) -> pa.Table:
-    """The given records (counted from 0, in this order) of a range that has been parsed before without complaint.
-
-    `held` is the number of records in the range, where it is known.
-    """
-    ends = record_ends(data, held)
+    """The given records (counted from 0, in this order) of a range that has been parsed before without complaint."""
+    known = known or KnownRecords()
+    ends = record_ends(data, known.number) if known.ends is None else known.ends
     if len(records) * _FEW > len(ends):
         return parse_range(data, header, reading).take(records)
-    starts = np.concatenate([[0], ends[:-1]])
-    picked = b"".join(_with_line_end(data[starts[i] : ends[i]]) for i in records)
+    starts = np.where(records, ends[records - 1], 0)
+    bounds = zip(starts.tolist(), ends[records].tolist(), strict=True)
+    picked = b"".join(_with_line_end(data[start:end]) for start, end in bounds)
     parsed = parse_range(picked, header, reading)
     assert parsed.table is not None, "a range that parsed once parses again"
     return parsed.table
@@ -82,10 +119,14 @@ def _with_line_end(record: bytes) -> bytes:
     return record if record.endswith((b"\n", b"\r")) else record + b"\n"
 
 
-def _read_with_arrow(data: bytes, header: Sequence[str], delimiter: str) -> pa.Table:
+def _read_with_arrow(
+    data: bytes, header: Sequence[str], delimiter: str, columns: Sequence[str] | None = None
+) -> pa.Table:
     if len(data) > _LARGEST_BLOCK:
         raise pa.ArrowInvalid("too large for one block")
+    _check_utf_8(data)
     names = [str(number) for number in range(len(header))]
+    chosen = names if columns is None else [names[header.index(name)] for name in columns]
     if data.startswith(BOM):
         data = BOM + data  # pyarrow takes one away, but inside a file a BOM is data
     table = arrow_csv.read_csv(
@@ -94,10 +135,19 @@ def _read_with_arrow(data: bytes, header: Sequence[str], delimiter: str) -> pa.T
         read_options=arrow_csv.ReadOptions(use_threads=False, column_names=names, block_size=len(data) + 1),
         parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False),
         convert_options=arrow_csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False, check_utf8=True
+            column_types=dict.fromkeys(chosen, pa.string()),
+            include_columns=chosen,
+            strings_can_be_null=False,
+            check_utf8=False,
         ),
     )
-    return table.rename_columns(list(header))
+    return table.rename_columns(list(header if columns is None else columns))
+
+
+def _check_utf_8(data: bytes) -> None:
+    """Raise `ArrowInvalid` if the bytes are not UTF-8; as one text, which is quicker than cell by cell."""
+    bounds = np.array([0, len(data)], np.int32)
+    pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]).validate(full=True)
 
 
 def _may_have_blank_record(table: pa.Table) -> bool:

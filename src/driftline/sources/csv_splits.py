@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, BinaryIO
@@ -13,10 +13,15 @@ from typing import Any, BinaryIO
 from driftline.files import explain_io_errors
 from driftline.sources.csv_exact import BOM
 from driftline.sources.csv_parse import parse_range, pick_records
-from driftline.sources.csv_quotes import count_quotes, quoting_is_sound, record_ends
+from driftline.sources.csv_quotes import (
+    count_quotes,
+    quoting_is_sound,
+    record_ends,
+    spelling_of,
+)
 from driftline.sources.csv_reading import UTF_8, CsvReading
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import Counted, ParsedRange
+from driftline.sources.port import Counted, KnownRecords, ParsedRange, RowPart, Spelling
 from driftline.sources.strict_csv import parse_records
 
 _COUNT_CHUNK = 1 << 20
@@ -64,11 +69,16 @@ class CsvSplit:
 
     def read(self) -> ParsedRange:
         """All rows as string columns."""
-        return parse_range(self.range.read(), self.header, self.reading)
+        return replace(parse_range(self.range.read(), self.header, self.reading), data=None)
 
-    def pick(self, records: Any, held: int | None = None) -> Any:
+    def read_part(self, part: RowPart) -> ParsedRange:
+        """Some columns of all rows, and the bytes of the records where they are asked for."""
+        parsed = parse_range(self.range.read(), self.header, self.reading, part.columns or self.header[:1])
+        return parsed if part.text else replace(parsed, data=None)
+
+    def pick(self, records: Any, known: KnownRecords | None = None) -> Any:
         """Some rows as string columns."""
-        return pick_records(self.range.read(), records, self.header, self.reading, held)
+        return pick_records(self.range.read(), records, self.header, self.reading, known)
 
     def count(self) -> Counted:
         """The number of records, without parsing them where each is a row."""
@@ -224,10 +234,10 @@ def _line_end_outside_quotes(window: bytes, inside: bool) -> tuple[int | None, b
         position = quote + 1
 
 
-def record_bytes(ranges: Sequence[ByteRange]) -> float:
-    """About how many bytes a record has, told by the start of the first range."""
+def look_at_start(ranges: Sequence[ByteRange], delimiter: str) -> tuple[float, Spelling]:
+    """About how many bytes a record has, and how cells are written, told by the first range."""
     if not ranges:
-        return 1.0
+        return 1.0, spelling_of(b"", delimiter)
     first = ranges[0]
     sample = ByteRange(first.file, first.start, min(first.end, first.start + _SAMPLE_BYTES)).read()
-    return len(sample) / max(len(record_ends(sample)), 1)
+    return len(sample) / max(len(record_ends(sample)), 1), spelling_of(sample, delimiter)

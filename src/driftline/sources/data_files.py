@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.sources.formats.parquet import opened
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import Counted, FileFingerprint, ParsedRange, SplitSide, fingerprint_of_files
+from driftline.sources.port import Counted, FileFingerprint, KnownRecords, ParsedRange, SplitSide, fingerprint_of_files
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class TypedSplit:
         table = json_columns(self._read())
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: Any, held: int | None = None) -> Any:
+    def pick(self, records: Any, known: KnownRecords | None = None) -> Any:
         """Some rows."""
         from driftline.sources.csv_parse import take_records
         from driftline.sources.json_cells import json_columns

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.errors import InputError
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import Counted, FileFingerprint, ParsedRange, SplitSide
+from driftline.sources.port import Counted, FileFingerprint, KnownRecords, ParsedRange, SplitSide
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class FrameSlice:
         """All rows as JSON text."""
         return ParsedRange(self.frame.height, _json_table(self.frame))
 
-    def pick(self, records: Any, held: int | None = None) -> pa.Table:
+    def pick(self, records: Any, known: KnownRecords | None = None) -> pa.Table:
         """Some rows as JSON text."""
         return _json_table(self.frame[records])
 

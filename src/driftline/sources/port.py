@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
 from driftline.errors import TableError
 from driftline.sources.addresses import Address
@@ -143,8 +143,8 @@ class Split(Protocol):
     def read(self) -> ParsedRange:
         """All rows as Arrow columns, or what is wrong with them."""
 
-    def pick(self, records: Any, held: int | None = None) -> Any:
-        """Some rows (a NumPy array of numbers from 0, ascending) as an Arrow table; `held` records are in the split."""
+    def pick(self, records: Any, known: KnownRecords | None = None) -> Any:
+        """Some rows (a NumPy array of numbers from 0, ascending) as an Arrow table."""
 
     def count(self) -> Counted:
         """The numbers of records and of rows."""
@@ -158,6 +158,40 @@ class TypedSplit(Split, Protocol):
 
     def typed_rows(self) -> pa.Table:
         """All rows as they are stored."""
+
+
+class RowPart(NamedTuple):
+    """What is read of text records: some columns, and the bytes of the records where their text counts."""
+
+    columns: tuple[str, ...]
+    text: bool = False
+
+
+class TextSplit(Split, Protocol):
+    """A split of text records, of which a part can be read alone."""
+
+    def read_part(self, part: RowPart) -> ParsedRange:
+        """At least this part of all rows."""
+
+
+class Spelling(NamedTuple):
+    """How the writer of text records writes cells: equal cells may be written in several ways."""
+
+    quotes_needlessly: bool
+    quotes_empty: bool
+    leaves_empty: bool
+
+    def agrees(self, other: Spelling) -> bool:
+        """Whether both probably write equal cells alike."""
+        mixes_empty = (self.quotes_empty and other.leaves_empty) or (self.leaves_empty and other.quotes_empty)
+        return self.quotes_needlessly == other.quotes_needlessly and not mixes_empty
+
+
+class KnownRecords(NamedTuple):
+    """What reading a split has taught of its records: how many they are, and the offset behind each."""
+
+    number: int | None = None
+    ends: npt.NDArray[np.int32] | None = None
 
 
 class Counted(NamedTuple):
@@ -187,6 +221,7 @@ class ParsedRange:
     width_mismatch: WidthMismatch | None = None
     sound: bool = True
     numbers: npt.NDArray[np.int64] | None = None  # of the records that are rows, counted from 0; None: all of them
+    data: bytes | None = None  # what it was read from, where that is text records and somebody may ask for it
 
     def take(self, records: npt.NDArray[np.int64]) -> pa.Table:
         """The rows of some records."""
@@ -199,9 +234,10 @@ class ParsedRange:
 class EarlySplit:
     """A split that is being read already, before anybody asks for it."""
 
-    def __init__(self, split: Split, pool: Executor) -> None:
+    def __init__(self, split: Split, pool: Executor, part: RowPart | None = None) -> None:
         self.split = split
-        self._reading: Future[ParsedRange] | None = pool.submit(split.read)
+        self._part = part
+        self._reading: Future[ParsedRange] | None = pool.submit(self._read, part)
 
     @property
     def size(self) -> int:
@@ -214,13 +250,24 @@ class EarlySplit:
         return self.split.files
 
     def read(self) -> ParsedRange:
-        """The result of the reading that was begun; it is handed out once and not kept."""
-        reading, self._reading = self._reading, None
-        return self.split.read() if reading is None else reading.result()
+        """As the split."""
+        return self._begun(None)
 
-    def pick(self, records: Any, held: int | None = None) -> Any:
+    def read_part(self, part: RowPart) -> ParsedRange:
+        """As the split."""
+        return self._begun(part)
+
+    def _begun(self, part: RowPart | None) -> ParsedRange:
+        """The result of the reading that was begun, if it was this one; it is handed out once and not kept."""
+        reading, self._reading = self._reading, None
+        return self._read(part) if reading is None or part != self._part else reading.result()
+
+    def _read(self, part: RowPart | None) -> ParsedRange:
+        return self.split.read() if part is None else cast(TextSplit, self.split).read_part(part)
+
+    def pick(self, records: Any, known: KnownRecords | None = None) -> Any:
         """As the split: reading a few rows again is cheaper than keeping all of them."""
-        return self.split.pick(records, held)
+        return self.split.pick(records, known)
 
     def count(self) -> Counted:
         """As the split."""
@@ -243,18 +290,20 @@ class SplitSide:
     skipped: int = 0  # records that were left out before it
     kinds: Mapping[str, str] = field(default_factory=dict)  # what typed columns hold: number, boolean, date, datetime
     schema: pa.Schema | None = None  # of the `typed_rows` of every split, where all of them have those
+    delimiter: str | None = None  # of text records; then every split is a `TextSplit`
+    spelling: Spelling | None = None  # of text records whose text may be compared
 
     @property
     def size(self) -> int:
         """Bytes of all splits."""
         return sum(split.size for split in self.splits)
 
-    def read_ahead(self, pool: Executor, limit_bytes: int) -> tuple[SplitSide, int]:
+    def read_ahead(self, pool: Executor, limit_bytes: int, part: RowPart | None = None) -> tuple[SplitSide, int]:
         """The same side with its first splits being read, up to a limit, and what is left of the limit."""
         splits: list[Split] = []
         for split in self.splits:
             limit_bytes -= split.size
-            splits.append(EarlySplit(split, pool) if limit_bytes > 0 else split)
+            splits.append(EarlySplit(split, pool, part) if limit_bytes > 0 else split)
         return replace(self, splits=splits), max(limit_bytes, 0)
 
 

@@ -9,10 +9,12 @@ Kernels, for schedulers. They are pure, picklable, keep no state, and are run on
 1. plan (driver): `Source.lay_out` cuts each file into splits at record boundaries (quote parity, multi-line
    cells included). `TablePlan` carries options, headers, hash seeds and the number of buckets to every step;
    `TablePlan.check` raises header errors.
-2. `stages.hash_split(split, number, plan)`, for every split of both sides: parse strictly, 40 bytes of print a row,
-   cut into buckets by key hash. `sound=False` means: only the exact way may decide about this file, so rewrite it with
-   `Source.normalized` (which raises the exact error, A before B) and start again. Width and missing-key
-   problems come back with row numbers inside the split; row counts of the splits give the numbers in the file.
+2. `stages.hash_split(split, side, number, plan)`, for every split of both sides: parse strictly, 40 bytes of hashes a
+   row, cut into buckets by key hash. Rows of text may be hashed by the text of their records (`columns.hashed_text`);
+   then `encode_range` takes back pairs that are only written otherwise. `sound=False` means: only the exact way may
+   decide about this file, so rewrite it with `Source.normalized` (which raises the exact error, A before B) and start
+   again. Width and missing-key problems come back with row numbers inside the split; row counts of the splits give the
+   numbers in the file.
 3. `stages.match_bucket(parts of A, parts of B, plan)`, for every bucket: counts, places (split, row) of the rows
    that events need, duplicate keys. All problems together go through `problems.raise_first`, which picks by the ruled
    order. `HashCollision` means: start again with `hashes.new_seeds()`. A positional diff has no key: its hashes

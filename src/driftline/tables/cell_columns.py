@@ -71,6 +71,10 @@ def tolerant_column(cells: pl.Series, rule: CellRule, *, typed: bool) -> tuple[p
 
 def differing(before: pl.Series, after: pl.Series, rule: CellRule, *, typed: tuple[bool, bool]) -> pl.Series:
     """A mask of the rows in which two columns differ."""
+    if rule.tolerance is not None:
+        left_a, measures_a = tolerant_column(before, rule, typed=typed[0])
+        left_b, measures_b = tolerant_column(after, rule, typed=typed[1])
+        return (left_a != left_b) | ~pl.Series(within(measures_a, measures_b, rule.tolerance), dtype=pl.Boolean)
     return forms_differ(form_column(before, rule, typed=typed[0]), form_column(after, rule, typed=typed[1]), rule)
 
 

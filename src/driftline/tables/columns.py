@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from driftline.errors import OptionError, TableError
+from driftline.sources.port import RowPart, SplitSide
 from driftline.tables.cells import CellRule, Kind, TimePattern, Tolerance
 from driftline.tables.options import DiffOptions
 
@@ -52,6 +53,12 @@ class Comparison:
         """The compared columns outside the key."""
         return tuple(column for column in self.columns if column not in self.keys)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether both sides have the same columns, and every cell is compared as it is."""
+        whole = self.header_a == self.header_b and len(self.columns) == len(self.header_a)
+        return whole and all(column.rule.is_exact and column.a == column.b for column in self.columns)
+
     def typed(self, side: str) -> bool:
         """Whether the cells of a side are JSON text."""
         return self.typed_a if side == "A" else self.typed_b
@@ -59,6 +66,40 @@ class Comparison:
     def names(self, columns: Iterable[Column], side: str) -> list[str]:
         """What columns are called on a side."""
         return [column.a if side == "A" else column.b for column in columns]
+
+
+class HashedText(NamedTuple):
+    """What is hashed of rows of text: a part of their cells, or the key and the text of the whole record.
+
+    Rows whose records have the same text are equal; whether the others really differ, their cells tell later.
+    """
+
+    a: RowPart
+    b: RowPart
+
+    @property
+    def by_record(self) -> bool:
+        """Whether texts of records are compared."""
+        return self.a.text
+
+
+def hashed_text(
+    compared: Comparison, a: SplitSide, b: SplitSide, options: DiffOptions, *, by_cells: bool = False
+) -> HashedText | None:
+    """The least that tells rows of text apart; None where a side is no text."""
+    if a.delimiter is None or b.delimiter is None:
+        return None
+    by_record = not by_cells and _may_go_by_record(compared, a, b, options)
+    columns = compared.keys if by_record else compared.columns
+    return HashedText(*(RowPart(tuple(compared.names(columns, side)), text=by_record) for side in "AB"))
+
+
+def _may_go_by_record(compared: Comparison, a: SplitSide, b: SplitSide, options: DiffOptions) -> bool:
+    """Whether equal rows mostly have the same text, and only rows that differ have to be known for certain."""
+    if options.ignore_row_order or options.emit_unchanged or options.duplicates == "match" or not compared.is_whole:
+        return False
+    spelled_alike = a.spelling is not None and b.spelling is not None and a.spelling.agrees(b.spelling)
+    return spelled_alike and a.delimiter == b.delimiter
 
 
 class Sides(NamedTuple):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import polars as pl
 
@@ -24,6 +26,7 @@ class EventShape:
 
     options: DiffOptions
     compared: Comparison
+    by_record: bool = False  # rows count as changed where their records are written otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,15 @@ class Encoded:
 
     lines: memoryview
     changes: tuple[int, ...]
+    equal: int = 0  # pairs of rows that do not differ in any cell, though their records are written otherwise
 
 
 def encode_events(a: RowChunk, b: RowChunk, shape: EventShape) -> Encoded:
     """The event lines of one range of the output, in order, as bytes."""
     before, after = a.of_kind(RowKind.BEFORE).sorted(), b.of_kind(RowKind.AFTER).sorted()
-    differs = _differing(before, after, shape.compared)
+    pairs, differs = before.height, _differing(before, after, shape.compared)
+    if shape.by_record:
+        before, after, differs = _really_changed(before, after, differs)
     groups = [
         _row_events("removed", a.of_kind(RowKind.REMOVED), "A", shape),
         _row_events("added", b.of_kind(RowKind.ADDED), "B", shape),
@@ -46,11 +52,22 @@ def encode_events(a: RowChunk, b: RowChunk, shape: EventShape) -> Encoded:
     ]
     groups = [group for group in groups if len(group[0])]
     changes = tuple(int(mask.sum() or 0) for mask in differs)
+    equal = pairs - before.height
     if not groups:
-        return Encoded(memoryview(b""), changes)
+        return Encoded(memoryview(b""), changes, equal)
     lines = pl.concat([lines for lines, _ in groups])
     order = pl.concat([order for _, order in groups])
-    return Encoded(_as_bytes(lines.gather(order.arg_sort())), changes)
+    return Encoded(_as_bytes(lines.gather(order.arg_sort())), changes, equal)
+
+
+def _really_changed(
+    before: RowChunk, after: RowChunk, differs: list[pl.Series]
+) -> tuple[RowChunk, RowChunk, list[pl.Series]]:
+    """The pairs with a cell that differs: all that was known is that their records are written otherwise."""
+    changed = reduce(operator.or_, differs)
+    if changed.all():
+        return before, after, differs
+    return before.filter(changed), after.filter(changed), [mask.filter(changed) for mask in differs]
 
 
 def _differing(before: RowChunk, after: RowChunk, compared: Comparison) -> list[pl.Series]:

@@ -7,15 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from driftline.sources.json_cells import value_kind
-from driftline.sources.port import Split, SplitSide
+from driftline.sources.port import KnownRecords, Split, SplitSide
 from driftline.tables.columns import Comparison, Sides
 from driftline.tables.matching import Duplicate
 from driftline.tables.problems import Problem, Side, duplicate_key_problem
 from driftline.tables.row_hashes import RowHashes, row_in_split, split_of
 from driftline.tables.stages import HashedSplit, TablePlan
 from driftline.tables.stats import Stats
+
+_MOST_ENDS = 4_000_000  # rows of a side whose ends are kept, 4 bytes each
 
 
 @dataclass
@@ -29,6 +32,8 @@ class HashedSide:
     total_rows: int = 0
     first_records: list[int] = field(default_factory=list)  # of each split, and of what would follow the last
     skipped: int = 0
+    has_texts: bool = True
+    _ends: list[npt.NDArray[np.int32] | None] = field(default_factory=list)  # behind each record, split by split
 
     def __post_init__(self) -> None:
         self.first_records.append(self.layout.first_record)
@@ -38,10 +43,16 @@ class HashedSide:
         """Take the facts of the next split into account."""
         first_record = self.first_records[-1]
         self.sound = self.sound and hashed.sound
+        self.has_texts = self.has_texts and hashed.has_texts
         self.problems += hashed.problems(self.side, first_record, len(self.layout.header))
         self.first_records.append(first_record + hashed.records)
         self.total_rows += hashed.rows
         self.skipped += hashed.records - hashed.rows
+        self._ends.append(hashed.ends if self.total_rows <= _MOST_ENDS else None)
+
+    def known(self, split: int) -> KnownRecords:
+        """What is known of the records of a split."""
+        return KnownRecords(self.first_records[split + 1] - self.first_records[split], self._ends[split])
 
     def row_at(self, place: int) -> int:
         """The record number in the file of a row's place."""

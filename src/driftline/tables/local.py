@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from driftline.errors import TableError
+from driftline.errors import OptionError, TableError
 from driftline.sources.inputs import check_two_sides, open_source
 from driftline.sources.port import Source
 from driftline.sources.workspace import Workspace
+from driftline.tables.columns import HashedText, Sides, hashed_text, settle_columns
 from driftline.tables.engines import DiffJob, Write
 from driftline.tables.events import changes_by_column, column_stats_event, event_line, schema_event, stats_line
 from driftline.tables.memory import default_limit
+from driftline.tables.options import DiffOptions
 from driftline.tables.reference import diff_tables
 from driftline.tables.stats import Stats
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from driftline.sources.port import SplitSide
     from driftline.tables.local_run import LocalRun
 
-    Sides = tuple[SplitSide, SplitSide]
+    Layouts = tuple[SplitSide, SplitSide]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -112,26 +114,28 @@ def _run_kernels(
     with ThreadPoolExecutor(sizes.threads) as pool:
         try:
             with _without_collection():
-                sides = _begin_reading(a, b, sizes, workspace, pool)
+                sides = _begin_reading(a, b, job.options, sizes, workspace, pool)
                 running = _import_run()(job, sizes, workspace, pool)
             matched = running.match(a, b, sides)
             compared, changes = matched.plan.compared, Counter[str]()
             write(event_line(schema_event(compared)))
+            stats = matched.stats
             for encoded in running.encode(matched):
                 write(encoded.lines)
+                stats = stats.with_equal(encoded.equal)
                 changes.update(dict(zip((column.a for column in compared.columns), encoded.changes, strict=True)))
             if job.options.column_stats:
-                write(event_line(column_stats_event(compared, matched.stats, changes)))
-            write(stats_line(matched.stats))
+                write(event_line(column_stats_event(compared, stats, changes)))
+            write(stats_line(stats))
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return replace(matched.stats, columns=changes_by_column(compared, changes))
+    return replace(stats, columns=changes_by_column(compared, changes))
 
 
 def _begin_reading(
-    a: Source, b: Source, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor
-) -> Sides | None:
+    a: Source, b: Source, options: DiffOptions, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor
+) -> Layouts | None:
     """Lay out both sides and have their first splits parsed; None where only the exact way may decide."""
     side_a = a.lay_out("A", sizes.split_bytes, workspace, pool)
     side_b = b.lay_out("B", sizes.split_bytes, workspace, pool)
@@ -139,9 +143,18 @@ def _begin_reading(
         return None
     if side_a.schema is not None and side_b.schema is not None:
         return side_a, side_b  # they are compared by value, and reading ahead would make text of them
-    side_a, left = side_a.read_ahead(pool, sizes.early_bytes)
-    side_b, _ = side_b.read_ahead(pool, left)
-    return side_a, side_b
+    text = _hashed_text(side_a, side_b, options)
+    ahead_a, left = side_a.read_ahead(pool, sizes.early_bytes, text and text.a)
+    ahead_b, _ = side_b.read_ahead(pool, left, text and text.b)
+    return ahead_a, ahead_b
+
+
+def _hashed_text(a: SplitSide, b: SplitSide, options: DiffOptions) -> HashedText | None:
+    """What is going to be read of the rows; None also where columns do not meet, which is said when its turn comes."""
+    try:
+        return hashed_text(settle_columns(a.header, b.header, options, Sides(a.typed, b.typed)), a, b, options)
+    except (TableError, OptionError):
+        return None
 
 
 @contextmanager

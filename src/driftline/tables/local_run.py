@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from driftline.errors import OptionError, TableError
-from driftline.sources.port import Source, Split, SplitSide
+from driftline.sources.port import KnownRecords, Source, Split, SplitSide
 from driftline.sources.workspace import Workspace
 from driftline.tables.chunk_ranges import cut_chunks, encode_cut, range_bounds
-from driftline.tables.columns import settle_columns
+from driftline.tables.columns import hashed_text, settle_columns
 from driftline.tables.encoding import Encoded
 from driftline.tables.engines import DiffJob
 from driftline.tables.hashed_sides import (
@@ -93,12 +94,24 @@ class LocalRun:
             if self._all_sound(a) and self._all_sound(b):
                 raise
             return None
-        plan = TablePlan(self.job.options, compared, new_seeds(), buckets, columns_by_value(compared, a, b))
-        store = HashStore(self.workspace, self.sizes.hash_bytes, HashCodec(plan.row_hash_type))
-        hashed_a, hashed_b = self._hash_sides(a, b, plan, store)
+        by_value, text = columns_by_value(compared, a, b), hashed_text(compared, a, b, self.job.options)
+        plan = TablePlan(self.job.options, compared, new_seeds(), buckets, by_value, text)
+        found = self._match_by(plan, a, b)
+        if found == "by cells":
+            text = hashed_text(compared, a, b, self.job.options, by_cells=True)
+            found = self._match_by(replace(plan, text=text), a, b)
+        return found if isinstance(found, Matched) else None
+
+    def _match_by(self, plan: TablePlan, a: SplitSide, b: SplitSide) -> Matched | Literal["by cells", "exactly"]:
+        """The matches, or how else they are to be found."""
+        hashed_a, hashed_b, store = self._hash_sides(a, b, plan)
         if not (hashed_a.sound and hashed_b.sound):
-            return None
-        return self._match_hashes(plan, hashed_a, hashed_b, store)
+            return "exactly"
+        if not (hashed_a.has_texts and hashed_b.has_texts):
+            return "by cells"
+        matched = self._match_hashes(plan, hashed_a, hashed_b, store)
+        # Where most texts differ, they may only be written otherwise.
+        return "by cells" if plan.by_record and matched.stats.changed > matched.stats.unchanged else matched
 
     def _bucket_count(self, rows: int) -> int:
         """Enough buckets of the planned size; more than one are a multiple of the threads, so that none waits idle."""
@@ -110,9 +123,8 @@ class LocalRun:
         results = ordered_map(self.pool, _is_sound, ((split,) for split in side.splits), self.sizes.threads * 2)
         return all(results)
 
-    def _hash_sides(
-        self, a: SplitSide, b: SplitSide, plan: TablePlan, store: HashStore
-    ) -> tuple[HashedSide, HashedSide]:
+    def _hash_sides(self, a: SplitSide, b: SplitSide, plan: TablePlan) -> tuple[HashedSide, HashedSide, HashStore]:
+        store = HashStore(self.workspace, self.sizes.hash_bytes, HashCodec(plan.row_hash_type))
         found_a, found_b = HashedSide("A", a), HashedSide("B", b)
         owners = [found_a] * len(a.splits) + [found_b] * len(b.splits)
         work = (
@@ -127,10 +139,10 @@ class LocalRun:
                     if hashes.size:
                         store.add((owner.side, bucket), hashes)
                 owner.note(hashed)
-                if not owner.sound:
+                if not (owner.sound and owner.has_texts):
                     break  # nothing more can be learned this way
                 self.job.tracker.advance(owner.layout.splits[hashed.number].size)
-        return found_a, found_b
+        return found_a, found_b, store
 
     def _buckets(self, hashed: HashedSplit, first_row: int, plan: TablePlan) -> Iterable[tuple[int, RowHashes]]:
         if plan.options.has_row_numbers and hashed.parts:
@@ -179,7 +191,7 @@ class LocalRun:
         stores = [ChunkStore(self.workspace, self.sizes.chunk_bytes) for _ in "AB"]
         picks_a, picks_b = _picks(matched.a, matched.wanted_a), _picks(matched.b, matched.wanted_b)
         owners = [stores[0]] * len(picks_a) + [stores[1]] * len(picks_b)
-        work = ((*pick, matched.plan, held) for *pick, held in [*picks_a, *picks_b])
+        work = ((*pick, matched.plan, known) for *pick, known in [*picks_a, *picks_b])
         rows = len(matched.wanted_a) + len(matched.wanted_b)
         with self.job.tracker.phase("fetch", total=rows, unit="rows"):
             for store, chunk in zip(owners, ordered_map(self.pool, pick_rows, work, self.sizes.threads), strict=True):
@@ -188,14 +200,19 @@ class LocalRun:
         return stores[0], stores[1]
 
 
-def _picks(side: HashedSide, wanted: SelectedRows) -> list[tuple[Split, Side, SelectedRows, int, int]]:
-    """The splits that hold wanted rows, with those rows, the number of the first record, and how many there are."""
-    first, held = side.first_records, np.diff(side.first_records).tolist()
+def _picks(side: HashedSide, wanted: SelectedRows) -> list[tuple[Split, Side, SelectedRows, int, KnownRecords]]:
+    """The splits that hold wanted rows, with those rows, the number of the first record, and what is known of them."""
     wanted = wanted[np.argsort(wanted["place"])]
     numbers = np.arange(len(side.layout.splits) + 1, dtype=np.uint64)
     borders = np.searchsorted(split_of(wanted["place"]), numbers)
     return [
-        (split, side.side, wanted[borders[number] : borders[number + 1]], first[number], held[number])
+        (
+            split,
+            side.side,
+            wanted[borders[number] : borders[number + 1]],
+            side.first_records[number],
+            side.known(number),
+        )
         for number, split in enumerate(side.layout.splits)
         if borders[number] < borders[number + 1]
     ]

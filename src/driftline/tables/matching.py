@@ -88,7 +88,8 @@ def match_keyed(
 ) -> Matches:
     """Match rows by key; duplicate keys end the matching, as there will be an error."""
     a, b = hash_columns(hashes_a), hash_columns(hashes_b)
-    pairs = key_pairs(a[KEY], b[KEY])
+    # Only the keys are looked at as a whole; of the other numbers single ones are fetched.
+    pairs = key_pairs(np.ascontiguousarray(a[KEY]), np.ascontiguousarray(b[KEY]))
     if pairs is None:
         return Matches(duplicate_a=first_duplicate(a), duplicate_b=first_duplicate(b))
     in_a, in_b = pairs

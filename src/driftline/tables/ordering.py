@@ -39,7 +39,10 @@ class RowChunk:
 
     def of_kind(self, kind: RowKind) -> RowChunk:
         """The rows of one kind."""
-        mask = self.kinds == int(kind)
+        return self.filter(self.kinds == int(kind))
+
+    def filter(self, mask: pl.Series) -> RowChunk:
+        """The rows that a mask names."""
         return RowChunk(self.rows.filter(mask), self.kinds.filter(mask), self.order.filter(mask))
 
     def sorted(self) -> RowChunk:

@@ -75,10 +75,8 @@ def hash_rows(
     if columns.measures:
         parts += [_hashes(columns.tolerant, height, seeds)[0], *columns.measures]
     order, borders = _bucket_order(parts[KEY], buckets)
-    numbers = np.empty((height, len(parts)), np.uint64)
-    for column, values in enumerate(parts):
-        numbers[:, column] = values[order]
-    return np.split(_as_hashes(numbers), borders)
+    numbers = np.stack(parts, axis=1)
+    return np.split(_as_hashes(numbers if order is None else numbers.take(order, axis=0)), borders)
 
 
 def join_hashes(parts: Sequence[RowHashes], kind: np.dtype[Any] = ROW_HASH) -> RowHashes:
@@ -87,8 +85,8 @@ def join_hashes(parts: Sequence[RowHashes], kind: np.dtype[Any] = ROW_HASH) -> R
 
 
 def hash_columns(hashes: RowHashes) -> Numbers:
-    """The numbers column by column: `hash_columns(hashes)[KEY]` and so on are contiguous."""
-    return np.ascontiguousarray(_as_numbers(hashes).T)
+    """The numbers column by column: `hash_columns(hashes)[KEY]` and so on."""
+    return _as_numbers(hashes).T
 
 
 def _as_numbers(hashes: RowHashes) -> Numbers:
@@ -100,10 +98,10 @@ def _as_hashes(numbers: Numbers) -> RowHashes:
     return numbers.view(row_hash_type(width - MEASURES if width > MEASURES else 0)).reshape(-1)
 
 
-def _bucket_order(key: Numbers, buckets: int) -> tuple[Any, Any]:
-    """The rows bucket by bucket, and where buckets begin."""
+def _bucket_order(key: Numbers, buckets: int) -> tuple[npt.NDArray[np.intp] | None, Any]:
+    """The rows bucket by bucket, None where they may stay as they are, and where buckets begin."""
     if buckets == 1:
-        return slice(None), []
+        return None, []
     small = np.uint8 if buckets <= 256 else np.uint16  # NumPy sorts small numbers by radix
     numbers = ((key >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(small)
     order = np.argsort(numbers, kind="stable")

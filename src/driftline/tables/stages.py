@@ -14,11 +14,13 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
+from driftline.sources.csv_parse import RecordTexts, record_texts
 from driftline.sources.json_cells import json_cells, plain_values
-from driftline.sources.port import ParsedRange, Split, TypedSplit, WidthMismatch
+from driftline.sources.port import KnownRecords, ParsedRange, Split, TextSplit, TypedSplit, WidthMismatch
 from driftline.tables.cell_columns import form_column, measure_count, tolerant_column
-from driftline.tables.columns import Column, Comparison
+from driftline.tables.columns import Column, Comparison, HashedText
 from driftline.tables.encoding import Encoded, EventShape, encode_events
 from driftline.tables.matching import (
     Matches,
@@ -56,11 +58,17 @@ class TablePlan:
     seeds: Seeds
     buckets: int = 1
     by_value: frozenset[str] = frozenset()  # columns, by A's names, that need not become text to be compared
+    text: HashedText | None = None  # how rows of text are read to be hashed; None: all their cells
 
     @property
     def shape(self) -> EventShape:
         """How events look."""
-        return EventShape(self.options, self.compared)
+        return EventShape(self.options, self.compared, self.by_record)
+
+    @property
+    def by_record(self) -> bool:
+        """Whether rows are hashed by the text of their records."""
+        return self.text is not None and self.text.by_record
 
     @property
     def hashed(self) -> tuple[Sequence[Column], Sequence[Column]]:
@@ -96,6 +104,8 @@ class HashedSplit:
     sound: bool = True
     width_mismatch: WidthMismatch | None = None
     missing_key: tuple[int, str] | None = None
+    has_texts: bool = True  # False: the texts of records were asked for, but rows are not as they are written
+    ends: npt.NDArray[np.int32] | None = None  # the offset behind each record, where it was found
 
     def problems(self, side: Side, first_record: int, width: int) -> list[Problem]:
         """Its row errors, with the record numbers of the whole file."""
@@ -113,22 +123,41 @@ def hash_split(split: Split, side: Side, number: int, plan: TablePlan) -> Hashed
     """Read a split and make its hashes."""
     keys, _ = plan.hashed
     buckets = plan.buckets if keys else 1
-    parsed = _read(split, plan)
+    parsed = _read(split, side, plan)
     if parsed.table is None:
         return HashedSplit(number, parsed.records, parsed.records, (), parsed.sound, parsed.width_mismatch)
     frame = as_frame(parsed.table)
     records = np.arange(frame.height) if parsed.numbers is None else parsed.numbers
-    columns = _hashed_columns(frame, side, plan)
+    texts = None
+    if not plan.by_record:
+        columns = _hashed_columns(frame, side, plan)
+    elif parsed.data is not None:
+        texts = record_texts(parsed.data, parsed.records)
+        columns = _keys_and_texts(frame, texts, side, plan)
+    else:
+        return HashedSplit(number, parsed.records, frame.height, has_texts=False)
     parts = hash_rows(columns, records.astype(np.uint64), split=number, seeds=plan.seeds, buckets=buckets)
     missing = _first_missing_key(columns.keys, records, side, plan)
-    return HashedSplit(number, parsed.records, frame.height, parts, missing_key=missing)
+    ends = None if texts is None else texts.ends
+    return HashedSplit(number, parsed.records, frame.height, parts, missing_key=missing, ends=ends)
 
 
-def _read(split: Split, plan: TablePlan) -> ParsedRange:
+def _read(split: Split, side: Side, plan: TablePlan) -> ParsedRange:
+    if plan.text is not None:
+        return cast(TextSplit, split).read_part(plan.text.a if side == "A" else plan.text.b)
     if not plan.by_value:
         return split.read()
     table = cast(TypedSplit, split).typed_rows()
     return ParsedRange(table.num_rows, table)
+
+
+def _keys_and_texts(frame: pl.DataFrame, texts: RecordTexts, side: Side, plan: TablePlan) -> HashedColumns:
+    """The key and the whole text of every record."""
+    count = max(len(texts.bounds) - 1, 0)
+    buffers = [None, pa.py_buffer(texts.bounds), pa.py_buffer(texts.data)]
+    # Every second text is what lies between two records.
+    spans = pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string(), count, buffers), rechunk=False))
+    return HashedColumns(_forms(frame, plan.compared.keys, side, plan), [spans.gather_every(2)])
 
 
 def _hashed_columns(frame: pl.DataFrame, side: Side, plan: TablePlan) -> HashedColumns:
@@ -203,15 +232,17 @@ def match_bucket(a: Sequence[RowHashes], b: Sequence[RowHashes], plan: TablePlan
 
 
 def pick_rows(
-    split: Split, side: Side, wanted: SelectedRows, first_record: int, plan: TablePlan, held: int | None = None
+    split: Split,
+    side: Side,
+    wanted: SelectedRows,
+    first_record: int,
+    plan: TablePlan,
+    known: KnownRecords | None = None,
 ) -> RowChunk:
-    """Fetch the wanted rows of one split, in output order.
-
-    `first_record` is the number of its first record, and `held` how many records it has, where that is known.
-    """
+    """Fetch the wanted rows of one split, in output order; `first_record` is the number of its first record."""
     wanted = wanted[np.argsort(wanted["place"])]
     records = row_in_split(wanted["place"]).astype(np.int64)
-    frame = as_frame(split.pick(records, held))
+    frame = as_frame(split.pick(records, known))
     if plan.options.has_row_numbers:
         order = pl.Series(wanted["turn"], dtype=pl.UInt64)
         frame = frame.with_columns(pl.Series(ROW_NUMBER, records + first_record, dtype=pl.UInt64))

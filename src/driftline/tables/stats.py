@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from driftline.errors import TableError
@@ -42,6 +42,10 @@ class Stats:
     def any_difference(self) -> bool:
         """Whether the two versions differ at all."""
         return bool(self.added or self.removed or self.changed or self.columns_differ)
+
+    def with_equal(self, pairs: int) -> Stats:
+        """The same, but some pairs that counted as changed turned out to be equal."""
+        return replace(self, changed=self.changed - pairs, unchanged=self.unchanged + pairs)
 
     def __add__(self, other: Stats) -> Stats:
         values = {each.name: (getattr(self, each.name), getattr(other, each.name)) for each in fields(Stats)}

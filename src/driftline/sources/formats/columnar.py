@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import Counted, FileFingerprint, ParsedRange, fingerprint_of_files
+from driftline.sources.port import Counted, FileFingerprint, KnownRecords, ParsedRange, fingerprint_of_files
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class ColumnarSplit(ABC):
         table = json_columns(self.typed_rows())
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: Any, held: int | None = None) -> Any:
+    def pick(self, records: Any, known: KnownRecords | None = None) -> Any:
         """Some rows."""
         from driftline.sources.csv_parse import take_records
         from driftline.sources.json_cells import json_columns

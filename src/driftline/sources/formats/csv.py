@@ -160,7 +160,7 @@ class CsvSource:
         self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None
     ) -> SplitSide | None:
         """Byte ranges, or None where a header cannot be read the quick way."""
-        from driftline.sources.csv_splits import CsvSplit, plan_file, record_bytes
+        from driftline.sources.csv_splits import CsvSplit, look_at_start, plan_file
 
         guess = not self.counted
         layouts = [plan_file(file, self.reading, split_bytes, pool, guess=guess) for file in self.files]
@@ -176,12 +176,15 @@ class CsvSource:
         # Without a header the blank lines before the first row lie in the ranges.
         blank = 0 if self.reading.no_header else layouts[0].blank
         first_record = 1 if self.reading.no_header else blank + 2
+        record_bytes, spelling = look_at_start(ranges, self.reading.delimiter)
         return SplitSide(
             header,
             splits,
-            int(self.size / record_bytes(ranges)),
+            int(self.size / record_bytes),
             first_record=first_record,
             skipped=0 if self.reading.no_header else sum(layout.blank for layout in layouts),
+            delimiter=self.reading.delimiter,
+            spelling=None if self.reading.leaves_out else spelling,
         )
 
     def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> CsvSource:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from driftline.errors import InputError
 from driftline.sources.addresses import Address
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import Counted, FileFingerprint, Opening, ParsedRange, SplitSide
+from driftline.sources.port import Counted, FileFingerprint, KnownRecords, Opening, ParsedRange, SplitSide
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class KeyRange:
         table = self._read()
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: Any, held: int | None = None) -> Any:
+    def pick(self, records: Any, known: KnownRecords | None = None) -> Any:
         """Some rows."""
         from driftline.sources.csv_parse import take_records
 
