@@ -244,7 +244,7 @@ def _hint_at_keys(job: DiffJob, stats: Stats) -> None:
     """A positional diff that finds most rows changed was perhaps meant to be keyed."""
     if job.options.mode == "keyed" or stats.changed * 2 <= stats.compared:
         return
-    from driftline.tables.key_candidates import key_candidates
+    from driftline.tables.explaining import key_candidates
 
     names = key_candidates(job)
     which = f" (candidates: {', '.join(names)})" if names else ""

@@ -31,10 +31,9 @@ def merge(base: str, ours: str, theirs: str, *, prefer: Any, output: str, **rule
     """Merge the changes that OURS and THEIRS made to the CSV table BASE."""
     from driftline.files import atomic_write, open_output
     from driftline.sources.workspace import Workspace
-    from driftline.tables.csv_output import CsvStyle, header_row
+    from driftline.tables.csv_output import CsvStyle, header_row, open_text
     from driftline.tables.events import event_line
     from driftline.tables.merging import merge_tables
-    from driftline.tables.text_sources import open_text
 
     options = check_options(**given_options(**rules))
     with Workspace() as workspace:

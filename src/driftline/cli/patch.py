@@ -30,9 +30,8 @@ def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
     """Apply EVENTS, the JSONL output of a diff, to the CSV table A."""
     from driftline.files import open_output
     from driftline.sources.workspace import Workspace
-    from driftline.tables.csv_output import CsvStyle
+    from driftline.tables.csv_output import CsvStyle, open_text
     from driftline.tables.patching import patch_table
-    from driftline.tables.text_sources import open_text
 
     options = check_options(**given_options(**rules))
     with Workspace() as workspace:

@@ -69,7 +69,7 @@ def naming_remedies(options: DiffOptions) -> Iterator[None]:
     try:
         yield
     except DriftlineError as error:
-        from driftline.tables.remedies import remedy
+        from driftline.tables.explaining import remedy
 
         words = remedy(error, options)
         if words is not None:

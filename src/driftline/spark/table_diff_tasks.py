@@ -29,14 +29,22 @@ from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import write_part
 from driftline.spark.shuffle_blocks import BLOCK_BYTES, ShuffleBlock, pack, unpack
 from driftline.storage.object_path import Place
-from driftline.tables.chunk_ranges import cut_chunks, encode_cut, range_bounds
 from driftline.tables.hashed_sides import row_blocks
 from driftline.tables.matching import SELECTED_ROW, Duplicate, HashCollision, SelectedRows
 from driftline.tables.ordering import RowChunk, cut_points, join_chunks
 from driftline.tables.problems import Side
 from driftline.tables.row_hashes import ROW_HASH, RowHashes, join_hashes, split_of
 from driftline.tables.spill import ChunkStore
-from driftline.tables.stages import HashedSplit, TablePlan, hash_split, match_bucket, pick_rows
+from driftline.tables.stages import (
+    HashedSplit,
+    TablePlan,
+    cut_chunks,
+    encode_cut,
+    hash_split,
+    match_bucket,
+    pick_rows,
+    range_bounds,
+)
 from driftline.tables.stats import Stats
 
 FACT, PART, LINES = "fact", "part", "lines"

@@ -1,4 +1,4 @@
-"""Rows as CSV in the style of a file that was read: its delimiter, encoding and line end (tables §7.1)."""
+"""CSV tables that are read as a whole and written again in the style of the file that was read (tables §7.1)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from driftline.errors import TableError
-from driftline.sources.csv_reading import CsvReading, decoded, exact_encoding
+from driftline.errors import InputError, TableError
+from driftline.files import StrPath
+from driftline.sources.csv_reading import CsvReading, TextTable, decoded, exact_encoding
 from driftline.sources.formats.csv import CsvSource
+from driftline.sources.inputs import open_source
+from driftline.sources.workspace import Workspace
+from driftline.tables.options import DiffOptions
 
 _BLOCK_ROWS = 1000
 _FIRST_LINE_END = re.compile(r"\r\n|\r|\n")
@@ -82,3 +86,14 @@ def _line_end(pieces: Iterable[str]) -> str:
 def header_row(reading: CsvReading, header: Sequence[str]) -> list[Sequence[str]]:
     """The line of names, where the file has one."""
     return [] if reading.no_header else [header]
+
+
+def open_text(
+    given: StrPath, side: str, options: DiffOptions, workspace: Workspace
+) -> tuple[CsvSource, TextTable, list[list[str]]]:
+    """A CSV source, its table, and the record that stands above its rows, as it is in the file."""
+    source = open_source(given, workspace, options.reading(side))
+    if not isinstance(source, CsvSource):
+        raise InputError(f"{given} is {source.format}: only CSV tables can be written again", code="unsupported_format")
+    table = source.text_table(side)
+    return source, table, [] if source.reading.no_header else [source.first_record(side)]

@@ -1,4 +1,4 @@
-"""`driftline diff --explain`: what a diff would do, without doing it."""
+"""Help where people stumble: what a diff would do (`--explain`), columns that could be the key, options that help."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.sources.formats.csv import CsvSource
+from driftline.sources.inputs import is_stream, open_source
 from driftline.sources.port import Source
 from driftline.sources.workspace import Workspace
 from driftline.tables.columns import Column, Comparison, settle_columns
 from driftline.tables.engines import DiffJob
 from driftline.tables.heading import rules_in_words
-from driftline.tables.key_candidates import key_candidates
 from driftline.tables.local import open_sides
+from driftline.tables.options import DiffOptions
 
 _MOST_COLUMNS = 40
+_KEY_ROWS = 10_000  # of each side, by which key candidates are told
 
 
 def explain(job: DiffJob, engine: str) -> Iterator[str]:
@@ -71,3 +74,47 @@ def _identity(job: DiffJob) -> Iterator[str]:
     candidates = key_candidates(job)
     hint = f"; columns that could be the key: {', '.join(candidates)}" if candidates else ""
     yield f"key: none, {how}{hint}"
+
+
+def key_candidates(job: DiffJob) -> list[str]:
+    """Names of candidate key columns, in the order of A's header; none for typed sources and streams."""
+    if is_stream(job.a) or is_stream(job.b):
+        return []
+    try:
+        with Workspace() as workspace:
+            given = {"A": job.a, "B": job.b}
+            sides = [open_source(one, workspace, job.options.reading(side)) for side, one in given.items()]
+            if any(source.typed for source in sides):
+                return []
+            heads = [source.sample(side, _KEY_ROWS) for source, side in zip(sides, "AB", strict=True)]
+    except (InputError, StorageError):
+        return []  # a hint is not worth an error
+    return [name for name in heads[0] if all(_identifies(head.get(name)) for head in heads)]
+
+
+def _identifies(cells: list[str] | None) -> bool:
+    return cells is not None and len(set(cells)) == len(cells) and all(cells)
+
+
+def remedy(error: DriftlineError, options: DiffOptions) -> str | None:
+    """What to type, or None where no option helps or the right one was given already.
+
+    >>> from driftline.errors import TableError
+    >>> from driftline.tables.options import check_options
+    >>> wrong = TableError("Missing key value in A at row 3", code="missing_key_value")
+    >>> remedy(wrong, check_options(key="id"))
+    '--empty-key allow takes rows without a key'
+    >>> remedy(wrong, check_options(key="id", empty_key="allow"))
+    """
+    if error.code == "row_width_mismatch" and options.ragged == "error":
+        blank = "" if options.skip_blank_lines else "; --skip-blank-lines leaves blank lines out"
+        return f"--ragged pad fills short rows, --ragged skip leaves rows of another width out{blank}"
+    if error.code == "duplicate_column_name" and options.duplicate_columns == "error" and not options.no_header:
+        return "--duplicate-columns rename tells them apart, --no-header takes files without a header line"
+    if error.code == "missing_key_value" and options.empty_key == "error":
+        return "--empty-key allow takes rows without a key"
+    if error.code == "duplicate_key" and options.duplicates == "error":
+        return (
+            "--duplicates match pairs the rows of a key, --duplicates first or last keeps one; or name more key columns"
+        )
+    return None

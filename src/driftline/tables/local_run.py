@@ -12,7 +12,6 @@ import numpy as np
 from driftline.errors import OptionError, TableError
 from driftline.sources.port import KnownRecords, Source, Split, SplitSide
 from driftline.sources.workspace import Workspace
-from driftline.tables.chunk_ranges import cut_chunks, encode_cut, range_bounds
 from driftline.tables.columns import hashed_text, settle_columns
 from driftline.tables.encoding import Encoded
 from driftline.tables.engines import DiffJob
@@ -32,9 +31,12 @@ from driftline.tables.spill import ChunkStore, HashCodec, HashStore
 from driftline.tables.stages import (
     HashedSplit,
     TablePlan,
+    cut_chunks,
+    encode_cut,
     hash_split,
     match_bucket,
     pick_rows,
+    range_bounds,
 )
 from driftline.tables.stats import Stats
 

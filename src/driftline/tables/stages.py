@@ -1,7 +1,8 @@
 """The steps that a scheduler runs on splits and buckets: pure, picklable, the same on every engine.
 
 The way of the data: `hash_split` for every split of both sides, `match_bucket` for every bucket of hashes,
-`pick_rows` for every split that holds wanted rows, `encode_range` for every range of the output.
+`pick_rows` for every split that holds wanted rows, `encode_range` for every range of the output. Rows that were picked
+are cut into such ranges by `range_bounds` and `cut_chunks`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,15 @@ from driftline.tables.matching import (
     match_positions,
 )
 from driftline.tables.options import DiffOptions
-from driftline.tables.ordering import ROW_NUMBER, RowChunk, join_chunks, kinds_series, order_values
+from driftline.tables.ordering import (
+    ROW_NUMBER,
+    RowChunk,
+    choose_bounds,
+    cut_points,
+    join_chunks,
+    kinds_series,
+    order_values,
+)
 from driftline.tables.problems import Problem, Side, missing_key_problem, width_problem
 from driftline.tables.row_hashes import (
     HashedColumns,
@@ -47,6 +56,10 @@ from driftline.tables.row_hashes import (
     row_hash_type,
     row_in_split,
 )
+from driftline.tables.spill import StoredChunk
+
+_SAMPLES_PER_CHUNK = 256
+Cut = tuple[StoredChunk, list[int]]
 
 
 @dataclass(frozen=True)
@@ -263,3 +276,27 @@ def _joined(chunks: Iterable[RowChunk], header: Sequence[str]) -> RowChunk:
         return join_chunks(filled)
     columns: dict[str, Any] = {**dict.fromkeys(map(column_name, header), pl.String), ROW_NUMBER: pl.UInt64}
     return RowChunk(pl.DataFrame(schema=columns), pl.Series([], dtype=pl.UInt8), pl.Series([], dtype=pl.String))
+
+
+def range_bounds(chunks: Sequence[StoredChunk], ranges: int) -> pl.Series:
+    """Order values that cut the rows of all chunks into about `ranges` equal parts."""
+    filled = [chunk for chunk in chunks if chunk.height]
+    if ranges == 1 or not filled:
+        return pl.Series([], dtype=pl.String)
+    return choose_bounds(pl.concat([_sample(chunk) for chunk in filled]), ranges)
+
+
+def _sample(chunk: StoredChunk) -> pl.Series:
+    return chunk.order().gather_every(max(1, chunk.height // _SAMPLES_PER_CHUNK))
+
+
+def cut_chunks(chunks: Sequence[StoredChunk], bounds: pl.Series) -> list[Cut]:
+    """The chunks with their cut points."""
+    return [(chunk, cut_points(chunk.order(), bounds)) for chunk in chunks]
+
+
+def encode_cut(a: list[Cut], b: list[Cut], number: int, plan: TablePlan) -> Encoded:
+    """Encode one range: the rows between two neighbouring cut points of every chunk."""
+    rows_a = (chunk.rows(points[number], points[number + 1]) for chunk, points in a)
+    rows_b = (chunk.rows(points[number], points[number + 1]) for chunk, points in b)
+    return encode_range(rows_a, rows_b, plan)
