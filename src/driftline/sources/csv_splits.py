@@ -8,7 +8,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+import pyarrow as pa
 
 from driftline.files import explain_io_errors
 from driftline.sources.csv_exact import BOM
@@ -21,7 +23,7 @@ from driftline.sources.csv_quotes import (
 )
 from driftline.sources.csv_reading import UTF_8, CsvReading
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import Counted, KnownRecords, ParsedRange, RowPart, Spelling
+from driftline.sources.port import Counted, KnownRecords, ParsedRange, RecordNumbers, RowPart, Spelling
 from driftline.sources.strict_csv import parse_records
 
 _COUNT_CHUNK = 1 << 20
@@ -76,7 +78,7 @@ class CsvSplit:
         parsed = parse_range(self.range.read(), self.header, self.reading, part.columns or self.header[:1])
         return parsed if part.text else replace(parsed, data=None)
 
-    def pick(self, records: Any, known: KnownRecords | None = None) -> Any:
+    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
         """Some rows as string columns."""
         return pick_records(self.range.read(), records, self.header, self.reading, known)
 
@@ -88,7 +90,7 @@ class CsvSplit:
         records = len(record_ends(self.range.read()))
         return Counted(records, records)
 
-    def head(self) -> Any:
+    def head(self) -> pa.Table | None:
         """The whole records among the first bytes, or None where there is none or they do not parse."""
         whole = self.range
         start = ByteRange(whole.file, whole.start, min(whole.end, whole.start + _HEAD_BYTES)).read()

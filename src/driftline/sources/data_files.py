@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.sources.formats.parquet import opened
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import Counted, FileFingerprint, KnownRecords, ParsedRange, SplitSide, fingerprint_of_files
+from driftline.sources.port import (
+    Counted,
+    FileFingerprint,
+    KnownRecords,
+    ParsedRange,
+    RecordNumbers,
+    SplitSide,
+    fingerprint_of_files,
+)
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -95,7 +103,7 @@ class DataFileSource:
         with Workspace() as workspace:
             for split in self.lay_out(side, 0, workspace).splits:
                 table = split.head()
-                if table.num_rows:
+                if table is not None and table.num_rows:
                     return {name: table.column(at).to_pylist()[:rows] for at, name in enumerate(table.column_names)}
         return {name: [] for name in self.schema.names}
 
@@ -119,7 +127,7 @@ class TypedSplit:
         table = json_columns(self._read())
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: Any, known: KnownRecords | None = None) -> Any:
+    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
         """Some rows."""
         from driftline.sources.csv_parse import take_records
         from driftline.sources.json_cells import json_columns
@@ -131,7 +139,7 @@ class TypedSplit:
         rows = int(self._read().num_rows)
         return Counted(rows, rows)
 
-    def head(self) -> Any:
+    def head(self) -> pa.Table | None:
         """The first rows; the whole group is read for them."""
         from driftline.sources.json_cells import json_columns
 

@@ -7,13 +7,13 @@ because they can be read only once.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from driftline.errors import InputError
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import Counted, FileFingerprint, KnownRecords, ParsedRange, SplitSide
+from driftline.sources.port import Counted, FileFingerprint, KnownRecords, ParsedRange, RecordNumbers, SplitSide
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class FrameSlice:
         """All rows as JSON text."""
         return ParsedRange(self.frame.height, _json_table(self.frame))
 
-    def pick(self, records: Any, known: KnownRecords | None = None) -> pa.Table:
+    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
         """Some rows as JSON text."""
         return _json_table(self.frame[records])
 
@@ -264,8 +264,7 @@ class ObjectSource:
 
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
         """The first rows."""
-        tables: Iterable[Any] = (split.head() for split in self.side.splits)
-        table = next(iter(tables), None)
+        table = next((split.head() for split in self.side.splits), None)
         return {} if table is None else {name: table.column(name).to_pylist()[:rows] for name in self.side.header}
 
     def text_table(self, side: str) -> None:

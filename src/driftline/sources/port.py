@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from driftline.errors import TableError
 from driftline.sources.addresses import Address
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from driftline.sources.csv_reading import TextTable
 
 FileFingerprint = Callable[[InputFile], str]
+RecordNumbers: TypeAlias = "npt.NDArray[np.int64]"  # counted from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +144,13 @@ class Split(Protocol):
     def read(self) -> ParsedRange:
         """All rows as Arrow columns, or what is wrong with them."""
 
-    def pick(self, records: Any, known: KnownRecords | None = None) -> Any:
+    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
         """Some rows (a NumPy array of numbers from 0, ascending) as an Arrow table."""
 
     def count(self) -> Counted:
         """The numbers of records and of rows."""
 
-    def head(self) -> Any:
+    def head(self) -> pa.Table | None:
         """Some of the first rows as an Arrow table, cheaply; None where none is easily had."""
 
 
@@ -265,7 +266,7 @@ class EarlySplit:
     def _read(self, part: RowPart | None) -> ParsedRange:
         return self.split.read() if part is None else cast(TextSplit, self.split).read_part(part)
 
-    def pick(self, records: Any, known: KnownRecords | None = None) -> Any:
+    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
         """As the split: reading a few rows again is cheaper than keeping all of them."""
         return self.split.pick(records, known)
 
@@ -273,7 +274,7 @@ class EarlySplit:
         """As the split."""
         return self.split.count()
 
-    def head(self) -> Any:
+    def head(self) -> pa.Table | None:
         """As the split."""
         return self.split.head()
 

@@ -18,7 +18,7 @@ from driftline.files import atomic_write, explain_io_errors
 from driftline.sources.csv_parse import take_records
 from driftline.sources.input_file import InputFile
 from driftline.sources.json_cells import cells_by_column
-from driftline.sources.port import Counted, KnownRecords, ParsedRange, SplitSide
+from driftline.sources.port import Counted, KnownRecords, ParsedRange, RecordNumbers, SplitSide
 from driftline.sources.workspace import Workspace
 from driftline.storage.object_path import Place
 from driftline.storage.objects import is_url, read
@@ -49,7 +49,7 @@ class SpooledBatch:
         table = self._read()
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: Any, known: KnownRecords | None = None) -> Any:
+    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
         """Some rows."""
         return take_records(self._read(), np.asarray(records))
 
@@ -57,7 +57,7 @@ class SpooledBatch:
         """Known from the copying."""
         return Counted(self.rows, self.rows)
 
-    def head(self) -> Any:
+    def head(self) -> pa.Table | None:
         """All rows: batches are small."""
         return self._read()
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 from driftline.tables.columns import Column, Comparison
 from driftline.tables.stats import Stats
 
-Row = Mapping[str, Any]
+JsonValue: TypeAlias = "str | int | float | bool | list[JsonValue] | dict[str, JsonValue] | None"
+Row = Mapping[str, JsonValue]
 Event = dict[str, Any]  # while it is made
 
 
@@ -29,24 +30,24 @@ class RowEvent(TypedDict):
     """A row that one side has, or that did not change; known by its key or its number in the file."""
 
     type: Literal["added", "removed", "unchanged"]
-    key: NotRequired[dict[str, Any]]
+    key: NotRequired[dict[str, JsonValue]]
     row_index: NotRequired[int]
-    row: dict[str, Any]
+    row: dict[str, JsonValue]
 
 
 # Written as a call, because `from` is no name in Python.
-CellChange = TypedDict("CellChange", {"from": Any, "to": Any})
+CellChange = TypedDict("CellChange", {"from": JsonValue, "to": JsonValue})
 
 
 class ChangedEvent(TypedDict):
     """A row in both of its versions."""
 
     type: Literal["changed"]
-    key: NotRequired[dict[str, Any]]
+    key: NotRequired[dict[str, JsonValue]]
     row_index: NotRequired[int]
     changed: list[str]
-    before: dict[str, Any]
-    after: dict[str, Any]
+    before: dict[str, JsonValue]
+    after: dict[str, JsonValue]
     delta: dict[str, CellChange]
 
 

@@ -31,20 +31,23 @@ _NANOSECONDS = {
 }
 
 
-def as_it_is(value: Any) -> bool:
+Settings = Mapping[str, Any] | Iterable[Any]  # settings of columns as they are given: COL=VALUE, pairs, a mapping
+
+
+def as_it_is(value: object) -> bool:
     """A flag."""
     if not isinstance(value, bool):
         raise ValueError(f"{value!r} is neither true nor false")
     return value
 
 
-def one_of(known: tuple[str, ...]) -> Callable[[Any], str]:
+def one_of(known: tuple[str, ...]) -> Callable[[object], str]:
     """A check for one of some words."""
 
-    def check(value: Any) -> str:
+    def check(value: object) -> str:
         if value not in known:
             raise ValueError(f"{value!r} is none of {', '.join(known)}")
-        return cast(str, value)
+        return value
 
     return check
 
@@ -63,7 +66,7 @@ def names(value: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words(value)))
 
 
-def pairs(value: Mapping[str, Any] | Iterable[Any]) -> list[tuple[str, Any]]:
+def pairs(value: Settings) -> list[tuple[str, Any]]:
     """`COL=VALUE` texts, or the members of a mapping; a later setting of a column comes behind an earlier one."""
     if isinstance(value, str):
         value = [value]
@@ -78,7 +81,7 @@ def pairs(value: Mapping[str, Any] | Iterable[Any]) -> list[tuple[str, Any]]:
     return found
 
 
-def renames(value: Any) -> tuple[tuple[str, str], ...]:
+def renames(value: Settings) -> tuple[tuple[str, str], ...]:
     """Old and new names."""
     found = pairs(value)
     for old, new in found:
@@ -87,7 +90,7 @@ def renames(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def encoding(value: Any) -> str:
+def encoding(value: str) -> str:
     """The name of a text encoding that this Python knows, in Python's own spelling."""
     try:
         found = codecs.lookup(value)
@@ -99,7 +102,7 @@ def encoding(value: Any) -> str:
     return found.name
 
 
-def delimiter(value: Any) -> str:
+def delimiter(value: object) -> str:
     """One character, `tab` or `auto`."""
     if value in _TABS:
         return "\t"
@@ -110,12 +113,12 @@ def delimiter(value: Any) -> str:
     return value
 
 
-def normalizations(value: Any) -> tuple[tuple[str, tuple[Step, ...]], ...]:
+def normalizations(value: Settings) -> tuple[tuple[str, tuple[Step, ...]], ...]:
     """Steps for each column, in their fixed order."""
     return tuple((name, _steps(name, given)) for name, given in pairs(value))
 
 
-def _steps(name: str, given: Any) -> tuple[Step, ...]:
+def _steps(name: str, given: str | Iterable[str]) -> tuple[Step, ...]:
     wanted = [step.strip() for step in given.split(",")] if isinstance(given, str) else list(given)
     for step in wanted:
         if step not in STEPS:
@@ -123,12 +126,12 @@ def _steps(name: str, given: Any) -> tuple[Step, ...]:
     return tuple(step for step in STEPS if step in wanted)
 
 
-def declared_types(value: Any) -> tuple[tuple[str, tuple[Kind, TimePattern | None]], ...]:
+def declared_types(value: Settings) -> tuple[tuple[str, tuple[Kind, TimePattern | None]], ...]:
     """A kind for each column, with a pattern where dates and times are written in another way than ISO 8601."""
     return tuple((name, _declared_type(name, given)) for name, given in pairs(value))
 
 
-def _declared_type(name: str, given: Any) -> tuple[Kind, TimePattern | None]:
+def _declared_type(name: str, given: str) -> tuple[Kind, TimePattern | None]:
     word, mark, pattern = given.partition(":") if isinstance(given, str) else (given, "", "")
     if word not in get_args(Kind) or (mark and word not in ("date", "datetime")):
         known = ", ".join([*get_args(Kind), "date:PATTERN", "datetime:PATTERN"])
@@ -136,7 +139,7 @@ def _declared_type(name: str, given: Any) -> tuple[Kind, TimePattern | None]:
     return cast(Kind, word), TimePattern.of(pattern, of_dates=word == "date") if mark else None
 
 
-def tolerances(value: Any) -> tuple[tuple[str, Tolerance], ...]:
+def tolerances(value: Settings) -> tuple[tuple[str, Tolerance], ...]:
     """A tolerance for each column."""
     return tuple((name, _tolerance(name, str(given))) for name, given in pairs(value))
 
@@ -155,7 +158,7 @@ def _tolerance(name: str, text: str) -> Tolerance:
     return Tolerance(None if absolute is None else float(absolute), None if relative is None else float(relative) / 100)
 
 
-def thresholds(value: Any) -> tuple[Threshold, ...]:
+def thresholds(value: str | Iterable[str]) -> tuple[Threshold, ...]:
     """Conditions on the counts of a diff."""
     found = tuple(parse_threshold(text) for text in words(value))
     for one in found:

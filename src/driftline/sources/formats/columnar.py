@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import Counted, FileFingerprint, KnownRecords, ParsedRange, fingerprint_of_files
+from driftline.sources.port import (
+    Counted,
+    FileFingerprint,
+    KnownRecords,
+    ParsedRange,
+    RecordNumbers,
+    fingerprint_of_files,
+)
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -101,14 +108,14 @@ class ColumnarSplit(ABC):
         table = json_columns(self.typed_rows())
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: Any, known: KnownRecords | None = None) -> Any:
+    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
         """Some rows."""
         from driftline.sources.csv_parse import take_records
         from driftline.sources.json_cells import json_columns
 
         return json_columns(take_records(self.typed_rows(), records))
 
-    def head(self) -> Any:
+    def head(self) -> pa.Table | None:
         """The first rows; the whole run is read for them."""
         from driftline.sources.json_cells import json_columns
 

@@ -112,7 +112,7 @@ class IcebergSource:
         with Workspace() as workspace:
             for split in self.lay_out(side, 0, workspace).splits:
                 table = split.head()
-                if table.num_rows:
+                if table is not None and table.num_rows:
                     return {name: table.column(at).to_pylist()[:rows] for at, name in enumerate(table.column_names)}
         return {name: [] for name in self.header(side)}
 

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 from driftline.errors import InputError
 from driftline.sources.addresses import Address
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import Counted, FileFingerprint, KnownRecords, Opening, ParsedRange, SplitSide
+from driftline.sources.port import (
+    Counted,
+    FileFingerprint,
+    KnownRecords,
+    Opening,
+    ParsedRange,
+    RecordNumbers,
+    SplitSide,
+)
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -214,7 +222,7 @@ class KeyRange:
         table = self._read()
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: Any, known: KnownRecords | None = None) -> Any:
+    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
         """Some rows."""
         from driftline.sources.csv_parse import take_records
 
@@ -225,7 +233,7 @@ class KeyRange:
         rows = int(self._read().num_rows)
         return Counted(rows, rows)
 
-    def head(self) -> Any:
+    def head(self) -> pa.Table | None:
         """Some of the first rows."""
         return self._read(f"LIMIT {_HEAD_ROWS}")
 
