@@ -8,8 +8,6 @@ Where a split is not sound, nothing is concluded and the file is read the exact 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -126,7 +124,7 @@ def _as_array(data: bytes) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
 
 
-def _is_one_of(array: npt.NDArray[Any], values: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+def _is_one_of(array: npt.NDArray[np.uint8], values: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     found = np.zeros(len(array), dtype=np.bool_)
     for value in values:
         found |= array == value

@@ -7,7 +7,7 @@ deleted rows are masked.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from driftline.sources.formats.parquet import opened
 from driftline.sources.input_file import InputFile
@@ -35,7 +35,7 @@ class DataFile:
     """A data file: the values of its partition, and which of its first rows are kept (one bit each, None: all)."""
 
     file: InputFile
-    values: tuple[tuple[str, Any], ...]
+    values: tuple[tuple[str, object], ...]
     keep: bytes | None = None
     masked: int = 0
 

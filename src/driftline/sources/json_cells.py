@@ -11,7 +11,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -22,7 +21,7 @@ _TIME_ZEROS = r"\.?0+$"
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: it has no UTF-8, so it stays escaped
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """The text of a single Python value, as SQLite and JSON Lines hold them.
 
     >>> json_text(1), json_text("a"), json_text(float("nan")), json_text(b"\\x01")
@@ -42,7 +41,7 @@ def _escaped(half: re.Match[str]) -> str:
     return f"\\u{ord(half[0]):04x}"
 
 
-def cells_by_column(rows: Iterable[Mapping[str, Any]], declared: Sequence[str] = ()) -> dict[str, list[str]]:
+def cells_by_column(rows: Iterable[Mapping[str, object]], declared: Sequence[str] = ()) -> dict[str, list[str]]:
     """Rows as columns of JSON text, in the order of first appearance; what a row lacks is null."""
     found = list(rows)
     names = dict.fromkeys([*declared, *(name for row in found for name in row)])

@@ -35,14 +35,14 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[Row]:
             yield _object(_parsed(line, number, name), number, name)
 
 
-def _parsed(line: bytes, number: int, name: str) -> Any:
+def _parsed(line: bytes, number: int, name: str) -> object:
     try:
         return json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise _bad_line(name, number, f"not JSON: {error}") from error
 
 
-def _object(value: Any, number: int, name: str) -> Row:
+def _object(value: object, number: int, name: str) -> Row:
     if not isinstance(value, dict):
         raise _bad_line(name, number, "not an object: every line must be one JSON object")
     for column in value:

@@ -26,7 +26,7 @@ _BATCH_ROWS = 100_000
 _HEAD_ROWS = 1000
 
 
-def is_object(given: Any) -> bool:
+def is_object(given: object) -> bool:
     """Whether what was given is a table itself, and not the name of one."""
     return not isinstance(given, (str, os.PathLike))
 
@@ -53,7 +53,7 @@ def open_object(given: Any, workspace: Workspace) -> ObjectSource:
     return ObjectSource(replace(side, kinds=column_kinds(reader.schema)))
 
 
-def _held_frame(given: Any) -> pl.DataFrame | None:
+def _held_frame(given: object) -> pl.DataFrame | None:
     """An object that is a whole table in memory, as a frame that shares its memory; None for everything else."""
     import polars as pl
     import pyarrow as pa
@@ -123,7 +123,7 @@ def _json_table(frame: pl.DataFrame) -> pa.Table:
     return json_columns(frame.to_arrow())
 
 
-def _is_sqlite(given: Any) -> bool:
+def _is_sqlite(given: object) -> bool:
     """Whether an object is a connection of sqlite3 or apsw."""
     kind = type(given)
     return kind.__module__.partition(".")[0] in ("sqlite3", "apsw") and kind.__name__ == "Connection"
@@ -142,7 +142,7 @@ def _only_table(connection: Any) -> Any:
     return connection.execute(f"SELECT * FROM {quoted(names[0])}")  # noqa: S608 - a name that the database gave
 
 
-def is_rows(given: Any) -> bool:
+def is_rows(given: object) -> bool:
     """Whether an object is a list of dicts."""
     return isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given[:1])
 

@@ -27,7 +27,7 @@ _BATCH_ROWS = 20_000
 _NULL = "null"
 _KINDS = {bool: "boolean", int: "number", float: "number"}
 
-Row = Mapping[str, Any]
+Row = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ occurs. Tests hold both ways to the same forms.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -229,12 +228,12 @@ def _seconds(form: str) -> tuple[int, int]:
     return seconds_of(form) if _is_time(form) else (0, 0)
 
 
-def _measure(forms: pl.Series, of_form: Callable[[str], Any], kind: Any) -> Numbers:
+def _measure(forms: pl.Series, of_form: Callable[[str], float], kind: type[np.float64 | np.int64]) -> Numbers:
     dtype = pl.Float64 if kind is np.float64 else pl.Int64
     return np.ascontiguousarray(_mapped(forms, of_form, dtype).to_numpy(), kind).view(np.uint64)
 
 
-def _mapped(cells: pl.Series, function: Callable[[str], Any], dtype: Any) -> pl.Series:
+def _mapped(cells: pl.Series, function: Callable[[str], str | float], dtype: type[pl.DataType]) -> pl.Series:
     """A function of every cell, called once for each value."""
     values = cells.unique()
     if len(values) * 2 > len(cells):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from driftline.errors import OptionError, TableError
 from driftline.sources.port import RowPart, SplitSide
-from driftline.tables.cells import CellRule, Kind, TimePattern, Tolerance
+from driftline.tables.cells import CellRule, Kind, Step, TimePattern, Tolerance
 from driftline.tables.options import DiffOptions
 
 _OTHER_DELIMITERS = {";": ";", "\t": "tab", "|": "|", ",": ","}
@@ -197,7 +197,7 @@ class _Settings:
             return False
         return not any(self._covers(pattern, name) for pattern in self.options.ignore)
 
-    def normalize(self, name: str) -> Any:
+    def normalize(self, name: str) -> tuple[Step, ...] | None:
         """The steps for a column."""
         return self._setting(self.options.normalize, name)
 

@@ -109,6 +109,6 @@ def _check_events(expected: bytes, got: bytes) -> str | None:
     return None
 
 
-def _ordered_events(text: bytes) -> list[tuple[str, Any]]:
+def _ordered_events(text: bytes) -> list[tuple[str, object]]:
     lines = [line for line in text.decode().split("\n") if line]
     return [(line, json.loads(line, object_pairs_hook=list)) for line in lines]

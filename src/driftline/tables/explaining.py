@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
 
 from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.sources.formats.csv import CsvSource
@@ -34,7 +33,7 @@ def explain(job: DiffJob, engine: str) -> Iterator[str]:
     yield f"engine: {engine}"
 
 
-def _shown(given: Any) -> str:
+def _shown(given: object) -> str:
     return os.fspath(given) if isinstance(given, (str, os.PathLike)) else type(given).__name__
 
 

@@ -49,7 +49,7 @@ def _name(given: TableInput) -> str:
     return os.path.basename(path) or path
 
 
-def _said(words: str) -> Callable[[Any], str]:
+def _said(words: str) -> Callable[[object], str]:
     return lambda value: words if value is True else f"{words} {value}"
 
 
@@ -61,8 +61,8 @@ def _by_column(words: str, shown: Callable[[Any], str]) -> Callable[[tuple[tuple
     return lambda pairs: f"{words} {', '.join(f'{name} {shown(value)}' for name, value in pairs)}"
 
 
-def _by_side(words: str) -> Callable[[tuple[Any, Any]], str]:
-    def shown(sides: tuple[Any, Any]) -> str:
+def _by_side(words: str) -> Callable[[tuple[object, object]], str]:
+    def shown(sides: tuple[object, object]) -> str:
         a, b = (repr(side) if words == "delimiter" else str(side) for side in sides)
         return f"{words} {a}" if a == b else f"{words} {a} (A), {b} (B)"
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,10 @@ class RowKind(IntEnum):
 
 # `turn` orders rows that share an order value: pairs and removed rows by A's place, then added rows by B's.
 SELECTED_ROW = np.dtype([("place", "<u8"), ("turn", "<u8"), ("kind", "u1")])
-SelectedRows = npt.NDArray[Any]
+SelectedRows = npt.NDArray[np.void]
 _Index = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
+_Chosen = _Index | slice | list[int]
 _ADDED_TURN = np.uint64(1 << 63)
 
 
@@ -67,7 +68,7 @@ class Verdict:
 
     tolerant: Sequence[CellRule] = ()
 
-    def differing(self, a: Numbers, b: Numbers, in_a: Any, in_b: Any) -> _Mask:
+    def differing(self, a: Numbers, b: Numbers, in_a: _Chosen, in_b: _Chosen) -> _Mask:
         """Which of the rows that meet differ; hashes column by column, and the positions of the rows in them."""
         differs: _Mask = (a[ROW][in_a] != b[ROW][in_b]) | (a[ROW_2][in_a] != b[ROW_2][in_b])
         at = MEASURES
@@ -270,7 +271,7 @@ def _numbered(hashes: Numbers) -> pl.DataFrame:
     return frame.with_columns(nth)
 
 
-def _wanted(*groups: tuple[Any, Any, RowKind]) -> SelectedRows:
+def _wanted(*groups: tuple[Numbers, Numbers, RowKind]) -> SelectedRows:
     wanted = np.empty(sum(len(places) for places, _, _ in groups), SELECTED_ROW)
     start = 0
     for places, turns, kind in groups:

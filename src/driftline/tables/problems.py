@@ -43,7 +43,7 @@ def missing_key_problem(side: Side, row: int, column: str) -> Problem:
     return Problem("missing_key_value", side, row, (column,))
 
 
-def duplicate_key_problem(side: Side, row: int, first_row: int, key: Mapping[str, Any]) -> Problem:
+def duplicate_key_problem(side: Side, row: int, first_row: int, key: Mapping[str, object]) -> Problem:
     """A key that `first_row` already had."""
     return Problem("duplicate_key", side, row, (first_row, tuple(key.items())))
 

@@ -15,7 +15,7 @@ from driftline.sinks.formats import find_format, format_for, write_events
 from driftline.sinks.text import Heading, cell_text
 from driftline.sources.objects import is_object
 from driftline.tables.engines import DiffJob
-from driftline.tables.events import ChangedEvent, RowEvent, TableEvent
+from driftline.tables.events import ChangedEvent, JsonValue, RowEvent, TableEvent
 from driftline.tables.heading import heading_of, identity
 from driftline.tables.stats import Stats
 
@@ -129,7 +129,7 @@ class TableDiff:
 
     def to_polars(self) -> pl.DataFrame:
         """Every row version with what happened to it (`_change`), as the csv format has them."""
-        rows: list[dict[str, Any]] = []
+        rows: list[dict[str, JsonValue]] = []
         for event in self._rows():
             number = {"_row": event["row_index"]} if "row_index" in event else {}
             if event["type"] == "changed":
@@ -206,17 +206,17 @@ class TableDiff:
             write_events(self.lines(), out, name, limit=limit, **settings)
 
 
-def _place(event: RowEvent | ChangedEvent) -> dict[str, Any]:
+def _place(event: RowEvent | ChangedEvent) -> dict[str, JsonValue]:
     if "key" in event:
         return dict(event["key"])
     return {"row": event["row_index"]} if "row_index" in event else {}
 
 
-def _repr(value: Any) -> str:
+def _repr(value: object) -> str:
     return repr(value) if isinstance(value, str) else cell_text(value)
 
 
-def _frame(rows: list[dict[str, Any]], names: Iterable[str]) -> pl.DataFrame:
+def _frame(rows: list[dict[str, JsonValue]], names: Iterable[str]) -> pl.DataFrame:
     import polars as pl
 
     if not rows:

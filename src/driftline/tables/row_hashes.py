@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ _FIELDS = ("key", "key_2", "row", "row_2", "place")
 ROW_HASH = np.dtype([(name, "<u8") for name in _FIELDS])
 KEY, KEY_2, ROW, ROW_2, PLACE, EXACT, MEASURES = range(7)
 
-RowHashes = npt.NDArray[Any]
+RowHashes = npt.NDArray[np.void]
 Numbers = npt.NDArray[np.uint64]
 Place = TypeVar("Place", np.uint64, npt.NDArray[np.uint64])
 
@@ -42,7 +42,7 @@ def new_seeds() -> Seeds:
     return Seeds(secrets.randbits(63), secrets.randbits(63))
 
 
-def row_hash_type(measures: int) -> np.dtype[Any]:
+def row_hash_type(measures: int) -> np.dtype[np.void]:
     """The type of hashes that carry so many measures of tolerant columns, and a hash of their exact forms."""
     names = ["exact", *(f"measure_{number}" for number in range(measures))] if measures else []
     return np.dtype([(name, "<u8") for name in (*_FIELDS, *names)])
@@ -79,7 +79,7 @@ def hash_rows(
     return np.split(_as_hashes(numbers if order is None else numbers.take(order, axis=0)), borders)
 
 
-def join_hashes(parts: Sequence[RowHashes], kind: np.dtype[Any] = ROW_HASH) -> RowHashes:
+def join_hashes(parts: Sequence[RowHashes], kind: np.dtype[np.void] = ROW_HASH) -> RowHashes:
     """Several arrays of hashes as one; as plain numbers, because NumPy moves those much faster than records."""
     return _as_hashes(np.concatenate([_as_numbers(part) for part in parts])) if parts else np.empty(0, kind)
 
@@ -98,14 +98,14 @@ def _as_hashes(numbers: Numbers) -> RowHashes:
     return numbers.view(row_hash_type(width - MEASURES if width > MEASURES else 0)).reshape(-1)
 
 
-def _bucket_order(key: Numbers, buckets: int) -> tuple[npt.NDArray[np.intp] | None, Any]:
+def _bucket_order(key: Numbers, buckets: int) -> tuple[npt.NDArray[np.intp] | None, list[int]]:
     """The rows bucket by bucket, None where they may stay as they are, and where buckets begin."""
     if buckets == 1:
         return None, []
     small = np.uint8 if buckets <= 256 else np.uint16  # NumPy sorts small numbers by radix
     numbers = ((key >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(small)
     order = np.argsort(numbers, kind="stable")
-    return order, np.searchsorted(numbers[order], np.arange(1, buckets))
+    return order, np.searchsorted(numbers[order], np.arange(1, buckets)).tolist()
 
 
 def as_frame(table: pa.Table) -> pl.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import polars as pl
@@ -22,7 +22,7 @@ _BATCH_ROWS = 4096
 class HashCodec:
     """Row hashes as they lie in memory."""
 
-    def __init__(self, kind: np.dtype[Any] = ROW_HASH) -> None:
+    def __init__(self, kind: np.dtype[np.void] = ROW_HASH) -> None:
         self._kind = kind
 
     def size(self, piece: RowHashes) -> int:

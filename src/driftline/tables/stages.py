@@ -96,7 +96,7 @@ class TablePlan:
         return Verdict([column.rule for column in self.compared.others if column.rule.tolerance is not None])
 
     @cached_property
-    def row_hash_type(self) -> np.dtype[Any]:
+    def row_hash_type(self) -> np.dtype[np.void]:
         """The type of this run's hashes."""
         return row_hash_type(sum(map(measure_count, self.verdict.tolerant)))
 
@@ -274,7 +274,8 @@ def _joined(chunks: Iterable[RowChunk], header: Sequence[str]) -> RowChunk:
     filled = [chunk for chunk in chunks if chunk.height]
     if filled:
         return join_chunks(filled)
-    columns: dict[str, Any] = {**dict.fromkeys(map(column_name, header), pl.String), ROW_NUMBER: pl.UInt64}
+    texts = dict.fromkeys(map(column_name, header), pl.String)
+    columns = pl.Schema({**texts, ROW_NUMBER: pl.UInt64})
     return RowChunk(pl.DataFrame(schema=columns), pl.Series([], dtype=pl.UInt8), pl.Series([], dtype=pl.String))
 
 

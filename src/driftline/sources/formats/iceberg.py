@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from driftline.errors import DriftlineError, InputError
 from driftline.sources.addresses import Address
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     import pyarrow as pa
+    from pyiceberg.io import FileIO
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import FileScanTask, Table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
 
 
 class IcebergFormat:
@@ -59,10 +64,10 @@ class IcebergFormat:
 class IcebergSource:
     """The planned files of one snapshot, which never change."""
 
-    metadata: Any
-    io: Any
-    projection: Any
-    tasks: tuple[Any, ...]
+    metadata: TableMetadata
+    io: FileIO
+    projection: Schema
+    tasks: tuple[FileScanTask, ...]
     identity: str
     format: str = "iceberg"
     typed: bool = True
@@ -128,10 +133,10 @@ class IcebergSource:
 class IcebergSplit(TypedSplit):
     """One planned file, as the snapshot's schema sees it."""
 
-    metadata: Any
-    io: Any
-    projection: Any
-    task: Any
+    metadata: TableMetadata
+    io: FileIO
+    projection: Schema
+    task: FileScanTask
 
     @property
     def files(self) -> tuple[InputFile, ...]:
@@ -157,7 +162,7 @@ class IcebergSplit(TypedSplit):
         return table.cast(self.projection.as_arrow())
 
 
-def _load(address: Address) -> Any:
+def _load(address: Address) -> Table:
     from pyiceberg.catalog import load_catalog
 
     catalog, mark, name = address.path.partition("/")
@@ -170,7 +175,7 @@ def _load(address: Address) -> Any:
     return load_catalog(catalog).load_table(name)
 
 
-def _snapshot(table: Any, address: Address) -> Any:
+def _snapshot(table: Table, address: Address) -> Snapshot | None:
     """The snapshot that is meant; asked for, because a scan of one that is not there plans no files."""
     if address.version is None:
         return table.current_snapshot()
