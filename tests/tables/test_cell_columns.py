@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from driftline.tables.cell_columns import differing, form_column, tolerant_column
-from driftline.tables.cells import NUMBER, CellRule, Tolerance, number_of
+from driftline.tables.cells import NUMBER, CellRule, Tolerance, number_of, seconds_of
 
 number_like = st.text("0123456789+-.eE_ xinfa", max_size=12) | st.floats().map(repr) | st.integers().map(str)
 padded = st.builds(
@@ -27,6 +28,45 @@ steps = st.lists(st.sampled_from(["nfc", "blanks", "trim", "case"]), unique=True
     lambda chosen: tuple(step for step in ("nfc", "blanks", "trim", "case") if step in chosen)
 )
 null_words = st.lists(st.sampled_from(["", "-999", "1E5", "n/a", "NA", " 0"]), max_size=2).map(tuple)
+
+
+day = st.dates().map(str) | st.sampled_from(["0000-01-01", "2023-02-29", "2024-02-29", "2024-13-01", "9999-12-31"])
+clock = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["T", " ", "t", ""]),
+    st.times().map(lambda time: time.strftime("%H:%M:%S")) | st.sampled_from(["24:00:00", "23:59:60", "10:30", ""]),
+    st.sampled_from(["", ".5", ".000", ".123456789", ".1234567890", "."]),
+    st.sampled_from(["", "Z", "z", "+02:00", "-0130", "+99:00", " "]),
+)
+TIME_KINDS = ["date", "datetime"]
+times = st.builds("{}{}".format, day, st.just("") | clock) | text
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    column=st.lists(times, max_size=8),
+    rule=st.builds(
+        CellRule, steps=steps, null_words=st.just(()) | st.tuples(day), kind=st.sampled_from(["date", "datetime"])
+    ),
+    typed=st.booleans(),
+)
+@example(
+    column=["2024-05-17", "2024-05-17T08:30:00.25Z", "0001-01-01 00:00:00"], rule=CellRule(kind="datetime"), typed=False
+)
+def test_columns_of_times_have_the_forms_of_their_cells(column: list[str], rule: CellRule, typed: bool) -> None:
+    if typed:
+        column = [json.dumps(cell, ensure_ascii=False) for cell in column]
+    form = rule.form_of_json if typed else rule.form
+    found = form_column(pl.Series("c", column, dtype=pl.String), rule, typed=typed)
+    assert found.to_list() == [form(cell) for cell in column]
+    tolerant = replace(rule, tolerance=Tolerance(nanoseconds=1))
+    left, measured = tolerant_column(pl.Series("c", column, dtype=pl.String), tolerant, typed=typed)
+    is_time = [form(cell)[0] in "456" for cell in column]
+    assert left.to_list() == [
+        form(cell)[0] if timed else form(cell) for cell, timed in zip(column, is_time, strict=True)
+    ]
+    expected = [seconds_of(form(cell)) if timed else (0, 0) for cell, timed in zip(column, is_time, strict=True)]
+    assert list(zip(*(part.view(np.int64).tolist() for part in measured), strict=True)) == expected
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,35 +1,43 @@
 """Cell equality for whole columns: what `cells` decides for one cell, decided for many.
 
-Where a rule is the same for most cells of a column (plain decimals, text of ASCII letters) it is written a second time
-below as operations on columns; every other cell is given to the functions of `cells`, once for every value that
-occurs. Tests hold both ways to the same forms.
+Where a rule is the same for most cells of a column (plain decimals, ISO times, text of ASCII letters) it is written a
+second time below as operations on columns; every other cell is given to the functions of `cells`, once for every value
+that occurs. Tests hold both ways to the same forms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import date
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from driftline.tables.cells import (
+    DATE,
     EXPONENT_DIGITS,
     EXPONENT_SHIFT,
+    INSTANT,
+    LOCAL,
     NULL,
     NUMBER,
+    SECOND_SHIFT,
     SPACE,
     TEXT,
     CellRule,
     Tolerance,
     number_of,
-    seconds_of,
 )
 
 Numbers = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
-_TIMES = ("4", "5", "6")
+_TIMES = (DATE, LOCAL, INSTANT)
+_DAY = r"(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}"
+_CLOCK = r"(?:[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?Z?)?"
+_DAY_SECONDS = 86400
+_DAYS_BEFORE_1970 = date(1970, 1, 1).toordinal()
 _BILLION = 10**9
 _LONGEST_QUICK_NUMBER = 300  # characters; so short, an exponent that gives a finite number has few digits
 _PLAIN_DECIMAL = r"^[+-]?[0-9]{1,200}(?:\.[0-9]{0,200})?$"
@@ -42,6 +50,8 @@ def form_column(cells: pl.Series, rule: CellRule, *, typed: bool) -> pl.Series:
     of_cell = rule.form_of_json if typed else rule.form
     if rule.kind == "number":
         quick = _decimal_forms(cells, rule)
+    elif rule.kind in ("date", "datetime") and rule.pattern is None and "case" not in rule.steps:
+        quick = _time_forms(cells, rule, typed=typed)
     elif rule.kind in (None, "text") and not rule.mixed and not typed:
         quick = _text_forms(cells, rule)
     else:
@@ -93,11 +103,8 @@ def measures(forms: pl.Series, rule: CellRule) -> list[Numbers]:
     if tolerance is None:
         return []
     if tolerance.nanoseconds is None:
-        return [_measure(forms, _finite, np.float64)]
-    return [
-        _measure(forms, lambda form: _seconds(form)[0], np.int64),
-        _measure(forms, lambda form: _seconds(form)[1], np.int64),
-    ]
+        return [_number_measures(forms)]
+    return _time_measures(forms)
 
 
 def measure_count(rule: CellRule) -> int:
@@ -111,8 +118,11 @@ def hashed_form(forms: pl.Series, rule: CellRule) -> pl.Series:
     """Forms in which everything that a tolerance measures is the same: what is left must be equal."""
     if rule.tolerance is None:
         return forms
-    is_measured = _is_finite if rule.tolerance.nanoseconds is None else _is_time
-    return _mapped(forms, lambda form: form[0] if is_measured(form) else form, pl.String)
+    if rule.tolerance.nanoseconds is not None:
+        form = pl.col("form")
+        left = pl.when(form.str.head(1).is_in(_TIMES)).then(form.str.head(1)).otherwise(form)
+        return pl.DataFrame({"form": forms}).select(left).to_series()
+    return _mapped(forms, lambda form: form[0] if _is_finite(form) else form, pl.String)
 
 
 def within(a: Sequence[Numbers], b: Sequence[Numbers], tolerance: Tolerance) -> Mask:
@@ -184,6 +194,37 @@ def _decimal_forms(cells: pl.Series, rule: CellRule) -> pl.Series:
     return parts.select(pl.when("plain").then(form)).to_series()
 
 
+def _time_forms(cells: pl.Series, rule: CellRule, *, typed: bool) -> pl.Series:
+    """The forms of dates and times such as `2024-05-17T08:30:00.25Z`; null for all other cells."""
+    cell, quote = pl.col("cell"), '"' if typed else ""
+    text = cell.str.slice(1, cell.str.len_bytes().cast(pl.Int64) - 2) if typed else cell
+    clock = "" if rule.kind == "date" else _CLOCK
+    is_plain = cell.str.contains(f"^{quote}{_DAY}{clock}{quote}$")
+    if rule.null_words:
+        is_plain &= ~text.is_in(sorted(rule.nulls))
+    # A day that is none, such as the 30th of February, has no moment, and `cells` says what it is.
+    moment = (text.str.head(10) + pl.lit(" ") + text.str.slice(11, 8).replace("", "00:00:00")).str.to_datetime(
+        "%Y-%m-%d %H:%M:%S", time_unit="us", strict=False
+    )
+    days = (moment.dt.epoch("d").cast(pl.Int64) + _DAYS_BEFORE_1970).cast(pl.String).str.zfill(7)
+    seconds = (moment.dt.epoch("s") + (_DAYS_BEFORE_1970 * _DAY_SECONDS + SECOND_SHIFT)).cast(pl.String).str.zfill(13)
+    fraction = text.str.slice(20).str.strip_chars_end("Z").str.pad_end(9, "0")
+    kind = pl.when(text.str.ends_with("Z")).then(pl.lit(INSTANT)).otherwise(pl.lit(LOCAL))
+    form = pl.lit(DATE) + days if rule.kind == "date" else kind + seconds + fraction
+    return pl.DataFrame({"cell": cells}).select(pl.when(is_plain).then(form)).to_series()
+
+
+def _time_measures(forms: pl.Series) -> list[Numbers]:
+    """Seconds and nanoseconds of forms; both zero where a form is no time. See `seconds_of`."""
+    form = pl.col("form")
+    is_date, is_time = form.str.head(1) == DATE, form.str.head(1).is_in([LOCAL, INSTANT])
+    days = form.str.slice(1).cast(pl.Int64, strict=False) * _DAY_SECONDS
+    seconds = pl.when(is_date).then(days).when(is_time).then(form.str.slice(1, 13).cast(pl.Int64, strict=False))
+    nanoseconds = pl.when(is_time).then(form.str.slice(14).cast(pl.Int64, strict=False))
+    found = pl.DataFrame({"form": forms}).select(seconds.otherwise(0).alias("s"), nanoseconds.otherwise(0).alias("n"))
+    return [np.ascontiguousarray(found[name].to_numpy()).view(np.uint64) for name in ("s", "n")]
+
+
 def _text_forms(cells: pl.Series, rule: CellRule) -> pl.Series:
     """The forms of text that is ASCII, on which the steps are simple; null for all other cells."""
     text = cell = pl.col("cell")
@@ -220,17 +261,8 @@ def _is_finite(form: str) -> bool:
     return form[0] == NUMBER and abs(number_of(form)) != float("inf")
 
 
-def _is_time(form: str) -> bool:
-    return form[0] in _TIMES
-
-
-def _seconds(form: str) -> tuple[int, int]:
-    return seconds_of(form) if _is_time(form) else (0, 0)
-
-
-def _measure(forms: pl.Series, of_form: Callable[[str], float], kind: type[np.float64 | np.int64]) -> Numbers:
-    dtype = pl.Float64 if kind is np.float64 else pl.Int64
-    return np.ascontiguousarray(_mapped(forms, of_form, dtype).to_numpy(), kind).view(np.uint64)
+def _number_measures(forms: pl.Series) -> Numbers:
+    return np.ascontiguousarray(_mapped(forms, _finite, pl.Float64).to_numpy(), np.float64).view(np.uint64)
 
 
 def _mapped(cells: pl.Series, function: Callable[[str], str | float], dtype: type[pl.DataType]) -> pl.Series:

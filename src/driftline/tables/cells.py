@@ -46,7 +46,7 @@ _BOOLEANS = {
     **dict.fromkeys(("false", "f", "no", "n", "0"), FALSE),
 }
 _ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
-_SECOND_SHIFT = 10**6  # an offset may move an instant of the first day before it
+SECOND_SHIFT = 10**6  # an offset may move an instant of the first day before it
 _BILLION = 10**9
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -229,7 +229,7 @@ def _time_form(
     offset = _offset(zone)
     if days is None or offset is None or hours > 23 or minutes > 59 or seconds > 59:
         return None
-    total = days * 86400 + hours * 3600 + minutes * 60 + seconds - offset + _SECOND_SHIFT
+    total = days * 86400 + hours * 3600 + minutes * 60 + seconds - offset + SECOND_SHIFT
     return f"{LOCAL if zone is None else INSTANT}{total:013d}{(fraction or '0').ljust(9, '0')}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from driftline import engines
 from driftline.files import StrPath
@@ -17,7 +17,7 @@ from driftline.tables.options import DiffOptions
 from driftline.tables.stats import Stats
 
 Write = Callable[[bytes | memoryview], object]
-TableInput = StrPath | object  # a name, or a table itself: see `sources.objects`
+TableInput = StrPath | Any  # a name, or a table itself: see `sources.objects`
 
 ENGINES: dict[str, str] = {
     "local": "driftline.tables.local:run",
