@@ -33,7 +33,9 @@ from driftline.files import write_all
 
 if TYPE_CHECKING:
     from driftline.changesets.database import Database
+    from driftline.changesets.sql_digest import Tables
     from driftline.changesets.streams import Changes
+    from driftline.changesets.vectors import Vector
 
 
 class class_or_instance:  # noqa: N801 - reads as a decorator
@@ -43,7 +45,7 @@ class class_or_instance:  # noqa: N801 - reads as a decorator
         self._function = function
         self.__doc__ = function.__doc__
 
-    def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
+    def __get__(self, instance: object, owner: type) -> Callable[..., Any]:
         return MethodType(self._function, owner if instance is None else instance)
 
 
@@ -318,7 +320,7 @@ class Patchset(ChangeFile):
         return self
 
     @class_or_instance
-    def digest_sql(cls_or_self: Patchset | type[Patchset], text: str, tables: Any) -> Patchset:  # noqa: N805
+    def digest_sql(cls_or_self: Patchset | type[Patchset], text: str, tables: Tables) -> Patchset:  # noqa: N805
         """Add what INSERT, UPDATE … WHERE key and DELETE … WHERE key statements do; on the class, to a new patchset.
 
         >>> users = Table.from_sql("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT)")
@@ -331,7 +333,7 @@ class Patchset(ChangeFile):
         digest(text, tables, target)
         return target
 
-    def _update_by_key(self, table: Table, key: Row, changes: Any, indirect: bool) -> None:
+    def _update_by_key(self, table: Table, key: Row, changes: object, indirect: bool) -> None:
         if not isinstance(changes, Mapping):
             raise ChangesetError("an update by key takes the changed columns as a mapping", code="invalid_changes")
         changed = table.fields(changes)
@@ -415,7 +417,7 @@ def _after(table: Table, before: Row, new: AnyRow) -> Row:
     return tuple(old if field is UNDEFINED else field for old, field in zip(before, changed, strict=True))
 
 
-def _is_whole_row(table: Table, row: Any) -> bool:
+def _is_whole_row(table: Table, row: object) -> bool:
     if isinstance(row, Mapping):
         return sum(not table.is_generated(name) for name in row) == table.width
     return not isinstance(row, str | bytes) and hasattr(row, "__len__") and len(row) == table.width
@@ -425,7 +427,7 @@ def _leaves_fields_out(vectors: Iterable[Any]) -> bool:
     return any(vector.is_all(TAG_UNDEFINED) for vector in vectors)
 
 
-def _append_updates(log: EventLog, before: Any, after: Any, indirect: bool) -> None:
+def _append_updates(log: EventLog, before: list[Vector], after: list[Vector], indirect: bool) -> None:
     if before[0].length != after[0].length:
         raise ChangesetError(
             f"{before[0].length} rows before and {after[0].length} after an update", code="row_width_mismatch"

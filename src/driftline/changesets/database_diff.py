@@ -15,7 +15,7 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from threading import Thread
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import apsw
 
@@ -290,7 +290,7 @@ class _Comparison:
         for kind, name in sorted({(kind, name) for kind, name, _ in new ^ old}):
             self._found.notes.append(Note("schema", f"{kind} {name}", "differs; changes of rows do not touch it"))
 
-    def _objects(self, side: str) -> set[tuple[Any, ...]]:
+    def _objects(self, side: str) -> set[tuple[object, ...]]:
         query = f"SELECT type, name, sql FROM {side}.sqlite_schema WHERE type <> 'table' AND sql IS NOT NULL"  # noqa: S608
         return set(self._sides.connection.execute(query))
 

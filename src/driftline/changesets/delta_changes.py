@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from driftline.canonical import canonical_json
 from driftline.changesets.changeset import Patchset
@@ -100,7 +99,7 @@ def _key_values(schema: TableSchema, row_id: str) -> dict[str, Value]:
     return {name: _key_value(schema, name, part) for name, part in zip(schema.key, parts, strict=True)}
 
 
-def _key_value(schema: TableSchema, name: str, value: Any) -> Value:
+def _key_value(schema: TableSchema, name: str, value: object) -> Value:
     kind = schema.by_name[name].type
     if kind == "boolean" and value in ("true", "false"):
         return int(value == "true")
@@ -108,7 +107,7 @@ def _key_value(schema: TableSchema, name: str, value: Any) -> Value:
     return value if kind == "json" and isinstance(value, str) else _sqlite_value(kind, value)
 
 
-def _sqlite_value(kind: str, value: Any) -> Value:
+def _sqlite_value(kind: str, value: object) -> Value:
     if value is None:
         return None
     if kind == "json" or isinstance(value, dict | list):

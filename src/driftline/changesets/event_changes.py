@@ -209,7 +209,7 @@ def describe_types(table: Table, declared: Mapping[str, str]) -> str:
     return f"table {table.name}: {', '.join(parts)}; key {', '.join(table.primary_key)}"
 
 
-def _sqlite_value(value: Any) -> Value:
+def _sqlite_value(value: object) -> Value:
     if isinstance(value, dict | list):
         return canonical_json(value)
     return plain_value(value)

@@ -137,7 +137,7 @@ class EventLog:
         return self._open
 
 
-def image_columns(table: Table, data: Any, *, whole: bool = True) -> list[Vector]:
+def image_columns(table: Table, data: object, *, whole: bool = True) -> list[Vector]:
     """The table's columns from `data`, by name; `whole` refuses data that leaves columns out."""
     given = {table.index_of(name): column for name, column in _named_columns(data) if not table.is_generated(name)}
     length = _common_length(table, {table.column_names[index]: column for index, column in given.items()})

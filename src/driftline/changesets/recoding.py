@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import apsw
 
@@ -54,7 +53,7 @@ def _copy_rows(source: apsw.Connection, copy: apsw.Connection, table: StoredTabl
 
 def _rows_with_replacements(
     source: apsw.Connection, table: str, names: list[str], encoding: str
-) -> Iterator[tuple[Any, ...]]:
+) -> Iterator[tuple[object, ...]]:
     """Rows whose text cannot all be read; what is no text becomes replacement characters, as SQLite converts it."""
     typed = [
         f"typeof({name}), CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END" for name in names

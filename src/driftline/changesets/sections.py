@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any, BinaryIO, Literal, NamedTuple
+from typing import IO, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from driftline.errors import ChangesetError
 from driftline.files import write_all
 
 # ("insert", rows), ("update", before, after) or ("delete", rows), each with Arrow, Polars or plain columns
-Chunk = tuple[Any, ...]
+Chunk = tuple[object, ...]
 
 _WRITE_ROWS = 1 << 16
 

@@ -177,7 +177,7 @@ class Table:
             return made
         return tuple(self._value(index, value, partial) for index, value in enumerate(made))
 
-    def _value(self, index: int, value: Any, partial: bool) -> Field:
+    def _value(self, index: int, value: object, partial: bool) -> Field:
         if partial and isinstance(value, Undefined):
             return value
         try:
@@ -209,7 +209,7 @@ class Table:
                 fields[index] = self._value(index, value, True)
         return tuple(fields)
 
-    def key(self, key: Any) -> Row:
+    def key(self, key: object) -> Row:
         """A key alone as a tuple in column order: a mapping, a sequence in the order of the primary key, or a value."""
         if not isinstance(key, Mapping):
             parts = (key,) if isinstance(key, str | bytes) or not isinstance(key, Sequence) else key

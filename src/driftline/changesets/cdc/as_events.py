@@ -69,7 +69,7 @@ class PieceFacts:
     open_id: str | None = None
     committed: bool = False
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, object]:
         """The facts as plain data, for a task that sends them home."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
         return {**plain, "counts": dict(self.counts), "others": dict(self.others)}
@@ -98,7 +98,7 @@ def survey(lines: Lines, table: CdcTable) -> PieceFacts:
     return facts
 
 
-def convert(lines: Lines, table: CdcTable, write: Callable[[bytes], Any]) -> PieceFacts:
+def convert(lines: Lines, table: CdcTable, write: Callable[[bytes], object]) -> PieceFacts:
     """Write the changes of a piece as lines of events; a message that cannot be read is an error."""
     facts = PieceFacts()
     target = table.sqlite_table()
@@ -107,7 +107,7 @@ def convert(lines: Lines, table: CdcTable, write: Callable[[bytes], Any]) -> Pie
         with _at(offset):
             change = RowChange.of(_shaped(event, table), target, options, 0, 1)
             for row in _rows(change, table):
-                facts.counts[row["type"]] += 1
+                facts.counts[str(row["type"])] += 1
                 write(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
     return facts
 
@@ -164,7 +164,7 @@ def _shaped(event: CdcEvent, table: CdcTable) -> CdcEvent:
     return CdcEvent(event.kind, event.table, event.namespace, old, new, event.is_whole, event.transaction)
 
 
-def _rows(change: RowChange, table: CdcTable) -> Iterator[dict[str, Any]]:
+def _rows(change: RowChange, table: CdcTable) -> Iterator[dict[str, object]]:
     """The change as events of a diff; a changed key is a row that went and one that came."""
     kind = change.event.kind
     if kind == "insert":
@@ -179,7 +179,7 @@ def _rows(change: RowChange, table: CdcTable) -> Iterator[dict[str, Any]]:
         yield {"type": "changed", "key": _key(change.key, table), "before": {}, "after": after}
 
 
-def _whole(kind: str, row: Mapping[str, Field], table: CdcTable) -> dict[str, Any]:
+def _whole(kind: str, row: Mapping[str, Field], table: CdcTable) -> dict[str, object]:
     return {"type": kind, "key": _key(row, table), "row": _typed(row, table)}
 
 
@@ -193,7 +193,7 @@ def _named(row: Mapping[str, Field], names: Sequence[str]) -> Iterator[tuple[str
     return ((name, by_name[folded(name)]) for name in names)
 
 
-def _typed(row: Mapping[str, Field], table: CdcTable) -> dict[str, Any]:
+def _typed(row: Mapping[str, Field], table: CdcTable) -> dict[str, object]:
     return {name: _value(name, value, table.types.get(name, "string")) for name, value in row.items()}
 
 

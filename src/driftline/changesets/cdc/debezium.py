@@ -9,7 +9,16 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from driftline.changesets.cdc.events import CdcEvent, CdcKind, CdcValue, Image, cdc_error, member, plain_json_value
+from driftline.changesets.cdc.events import (
+    CdcEvent,
+    CdcKind,
+    CdcValue,
+    Image,
+    Message,
+    cdc_error,
+    member,
+    plain_json_value,
+)
 
 UNAVAILABLE = "__debezium_unavailable_value"
 
@@ -19,12 +28,12 @@ _ENCODED_UNAVAILABLE = base64.b64encode(UNAVAILABLE.encode()).decode()
 _UNKNOWN = object()
 
 
-def matches(message: Mapping[str, Any]) -> bool:
+def matches(message: Message) -> bool:
     """Whether a message is Debezium's."""
     return "payload" in message or ("op" in message and "source" in message)
 
 
-def events(message: Mapping[str, Any]) -> Iterator[CdcEvent]:
+def events(message: Message) -> Iterator[CdcEvent]:
     """The events of a message; messages and the marks of transactions are passed over."""
     payload = message.get("payload", message)
     if payload is None:
@@ -45,17 +54,17 @@ def events(message: Mapping[str, Any]) -> Iterator[CdcEvent]:
     yield CdcEvent(_OPS[op], member(source, "table", str), namespace, old, new, False, transaction)
 
 
-def _fields(schema: Any) -> dict[str, Mapping[str, Any]]:
+def _fields(schema: object) -> dict[str, Message]:
     """The columns that the schema describes, by name."""
     sides = schema.get("fields") or () if isinstance(schema, Mapping) else ()
-    found: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, Message] = {}
     for side in sides:
         if side.get("field") in ("before", "after"):
             found.update({field["field"]: field for field in side.get("fields") or ()})
     return found
 
 
-def _image(row: Mapping[str, Any] | None, fields: Mapping[str, Mapping[str, Any]]) -> Image | None:
+def _image(row: Message | None, fields: Mapping[str, Message]) -> Image | None:
     if row is None:
         return None
     if not isinstance(row, Mapping):
@@ -64,7 +73,7 @@ def _image(row: Mapping[str, Any] | None, fields: Mapping[str, Mapping[str, Any]
     return {name: value for name, value in values.items() if value is not _UNKNOWN}
 
 
-def _value(value: Any, field: Mapping[str, Any]) -> Any:
+def _value(value: Any, field: Message) -> Any:
     """A value by its type in the schema (changesets §10.2); what Debezium does not know is `_UNKNOWN`."""
     if value is None or isinstance(value, bool):
         return plain_json_value(value)
@@ -83,11 +92,11 @@ def _value(value: Any, field: Mapping[str, Any]) -> Any:
     return plain_json_value(value)
 
 
-def _decimal(value: Any, field: Mapping[str, Any]) -> CdcValue:
+def _decimal(value: Any, field: Message) -> CdcValue:
     return _scaled(value, int(field["parameters"]["scale"]))
 
 
-def _variable_decimal(value: Any, field: Mapping[str, Any]) -> CdcValue:
+def _variable_decimal(value: Any, field: Message) -> CdcValue:
     return _scaled(value["value"], int(value["scale"]))
 
 
@@ -96,27 +105,27 @@ def _scaled(encoded: str, scale: int) -> str:
     return format(Decimal(unscaled).scaleb(-scale), "f")
 
 
-def _days(value: Any, field: Mapping[str, Any]) -> CdcValue:
+def _days(value: Any, field: Message) -> CdcValue:
     return (_EPOCH + timedelta(days=int(value))).strftime("%Y-%m-%d")
 
 
-def _instant(per_second: int) -> Callable[[Any, Mapping[str, Any]], CdcValue]:
-    def convert(value: Any, field: Mapping[str, Any]) -> CdcValue:
+def _instant(per_second: int) -> Callable[[Any, Message], CdcValue]:
+    def convert(value: Any, field: Message) -> CdcValue:
         moment = _EPOCH + timedelta(microseconds=int(value) * 1_000_000 // per_second)
         return moment.strftime("%Y-%m-%d %H:%M:%S.%f").rjust(26, "0")
 
     return convert
 
 
-def _time_of_day(per_second: int) -> Callable[[Any, Mapping[str, Any]], CdcValue]:
-    def convert(value: Any, field: Mapping[str, Any]) -> CdcValue:
+def _time_of_day(per_second: int) -> Callable[[Any, Message], CdcValue]:
+    def convert(value: Any, field: Message) -> CdcValue:
         return (_EPOCH + timedelta(microseconds=int(value) * 1_000_000 // per_second)).strftime("%H:%M:%S.%f")
 
     return convert
 
 
 # What a field means beyond its type: decimals, and epochs in units of a second.
-_MEANINGS: dict[str, Callable[[Any, Mapping[str, Any]], CdcValue]] = {
+_MEANINGS: dict[str, Callable[[Any, Message], CdcValue]] = {
     "org.apache.kafka.connect.data.Decimal": _decimal,
     "io.debezium.data.VariableScaleDecimal": _variable_decimal,
     "org.apache.kafka.connect.data.Date": _days,

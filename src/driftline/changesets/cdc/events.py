@@ -21,6 +21,7 @@ class NumberText(str):
 
 CdcValue = Value | NumberText
 Image = dict[str, CdcValue]
+Message = Mapping[str, Any]  # a parsed JSON object
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def plain_json_value(value: Any) -> CdcValue:
     return value  # type: ignore[no-any-return]
 
 
-def _with_floats(value: Any) -> Any:
+def _with_floats(value: object) -> Any:
     if isinstance(value, NumberText):
         return float(value)
     if isinstance(value, dict):
@@ -64,7 +65,7 @@ def _with_floats(value: Any) -> Any:
     return [_with_floats(item) for item in value] if isinstance(value, list) else value
 
 
-def member(message: Mapping[str, Any], name: str, kind: type | tuple[type, ...]) -> Any:
+def member(message: Message, name: str, kind: type | tuple[type, ...]) -> Any:
     """A member that a message must have, of the right type."""
     value = message.get(name)
     if not isinstance(value, kind):

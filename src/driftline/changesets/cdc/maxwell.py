@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from driftline.changesets.cdc.events import CdcEvent, CdcKind, Image, cdc_error, member, plain_json_value
+from driftline.changesets.cdc.events import CdcEvent, CdcKind, Image, Message, cdc_error, member, plain_json_value
 
 _ROWS: dict[str, CdcKind] = {
     "insert": "insert",
@@ -16,12 +15,12 @@ _ROWS: dict[str, CdcKind] = {
 _IGNORED = ("bootstrap-start", "bootstrap-complete", "heartbeat")
 
 
-def matches(message: Mapping[str, Any]) -> bool:
+def matches(message: Message) -> bool:
     """Whether a message is Maxwell's."""
     return "type" in message and "database" in message
 
 
-def events(message: Mapping[str, Any]) -> Iterator[CdcEvent]:
+def events(message: Message) -> Iterator[CdcEvent]:
     """The events of a message."""
     kind = member(message, "type", str)
     if kind in _IGNORED:
@@ -45,5 +44,5 @@ def events(message: Mapping[str, Any]) -> Iterator[CdcEvent]:
         yield CdcEvent("commit", transaction=transaction)
 
 
-def _image(row: Mapping[str, Any]) -> Image:
+def _image(row: Message) -> Image:
     return {name: plain_json_value(value) for name, value in row.items()}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
 from driftline.changesets.cdc import debezium, maxwell, wal2json
-from driftline.changesets.cdc.events import CdcEvent, NumberText, cdc_error
+from driftline.changesets.cdc.events import CdcEvent, Message, NumberText, cdc_error
 from driftline.errors import ChangesetError, OptionError
 
 SOURCES: dict[str, ModuleType] = {"wal2json": wal2json, "debezium": debezium, "maxwell": maxwell}
@@ -38,7 +38,7 @@ class _InLine:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ChangesetError):
             raise ChangesetError(f"line {self._number}: {error.message}", code=error.code, line=self._number) from error
 
@@ -48,7 +48,7 @@ def in_line(number: int) -> _InLine:
     return _InLine(number)
 
 
-def _decoded(line: str | bytes) -> Mapping[str, Any] | None:
+def _decoded(line: str | bytes) -> Message | None:
     if not line.strip():
         return None
     try:
@@ -66,7 +66,7 @@ def _no_constant(word: str) -> Any:
     raise ValueError(f"{word} is no JSON")
 
 
-def _module(message: Mapping[str, Any], source: str | None) -> ModuleType:
+def _module(message: Message, source: str | None) -> ModuleType:
     for name, module in SOURCES.items():
         if source in (None, name) and module.matches(message):
             return module

@@ -6,10 +6,19 @@ of TRUNCATE at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from driftline.changesets.cdc.events import CdcEvent, CdcKind, CdcValue, Image, cdc_error, member, plain_json_value
+from driftline.changesets.cdc.events import (
+    CdcEvent,
+    CdcKind,
+    CdcValue,
+    Image,
+    Message,
+    cdc_error,
+    member,
+    plain_json_value,
+)
 
 _KINDS: dict[str, CdcKind] = {"insert": "insert", "update": "update", "delete": "delete", "truncate": "truncate"}
 _ACTIONS: dict[str, CdcKind] = {
@@ -24,12 +33,12 @@ _EXACT_NUMBERS = ("numeric", "decimal")
 _FLOATS = ("real", "double precision", "float")
 
 
-def matches(message: Mapping[str, Any]) -> bool:
+def matches(message: Message) -> bool:
     """Whether a message is wal2json's."""
     return "change" in message or "action" in message
 
 
-def events(message: Mapping[str, Any]) -> Iterator[CdcEvent]:
+def events(message: Message) -> Iterator[CdcEvent]:
     """The events of a message of either format."""
     transaction = None if message.get("xid") is None else str(message["xid"])
     if "action" in message:
@@ -41,7 +50,7 @@ def events(message: Mapping[str, Any]) -> Iterator[CdcEvent]:
     yield CdcEvent("commit", transaction=transaction)
 
 
-def _change_of_format_1(change: Mapping[str, Any], transaction: str | None) -> Iterator[CdcEvent]:
+def _change_of_format_1(change: Message, transaction: str | None) -> Iterator[CdcEvent]:
     kind = member(change, "kind", str)
     if kind == "message":
         return
@@ -54,7 +63,7 @@ def _change_of_format_1(change: Mapping[str, Any], transaction: str | None) -> I
     yield CdcEvent(_KINDS[kind], table, str(change.get("schema", "")), old, new, transaction=transaction)
 
 
-def _columns(source: Mapping[str, Any], names: str, types: str, values: str) -> Image:
+def _columns(source: Message, names: str, types: str, values: str) -> Image:
     columns = member(source, names, list)
     declared = source.get(types) or [""] * len(columns)
     given = member(source, values, list)
@@ -63,7 +72,7 @@ def _columns(source: Mapping[str, Any], names: str, types: str, values: str) -> 
     return {name: _value(value, kind) for name, kind, value in zip(columns, declared, given, strict=True)}
 
 
-def _change_of_format_2(message: Mapping[str, Any], transaction: str | None) -> Iterator[CdcEvent]:
+def _change_of_format_2(message: Message, transaction: str | None) -> Iterator[CdcEvent]:
     action = member(message, "action", str)
     if action == "M":
         return
@@ -80,7 +89,7 @@ def _change_of_format_2(message: Mapping[str, Any], transaction: str | None) -> 
     yield CdcEvent(kind, table, str(message.get("schema", "")), old, new, transaction=transaction)
 
 
-def _typed(columns: Sequence[Mapping[str, Any]]) -> Image:
+def _typed(columns: Sequence[Message]) -> Image:
     return {
         member(column, "name", str): _value(column.get("value"), str(column.get("type") or "")) for column in columns
     }
