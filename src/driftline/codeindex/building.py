@@ -12,9 +12,12 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple
 from zlib import crc32
 
@@ -171,6 +174,8 @@ def _build_anew(
     builds = result.root.parent
     builds.mkdir(parents=True, exist_ok=True)
     folder = builds / f".{result.build_id}.{secrets.token_hex(4)}.tmp"
+    # NumPy and the parsers are loaded while git lists the tree; most builds have something to parse.
+    Thread(target=_load_extraction, daemon=True).start()
     try:
         _write_build(repository, folder, result, past, configuration, tracker)
         with index_lock(cache, wait_ms):
@@ -179,6 +184,11 @@ def _build_anew(
             os.rename(folder, result.root)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _load_extraction() -> None:
+    with suppress(ImportError):  # told where it is needed
+        import_module("driftline.codeindex.extraction")
 
 
 def _write_build(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from functools import cached_property
+from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
@@ -69,6 +70,7 @@ class BuiltIndex:
         self.index = index
         self.shards = shards
         self._data: dict[str, bytes] = {}
+        self._frames: dict[str, dict[str, tuple[int, int, int]]] = {}
 
     @cached_property
     def files(self) -> list[FileRow]:
@@ -97,15 +99,21 @@ class BuiltIndex:
         shard = self.shards[number] if number >= 0 else None
         if shard is None or path > shard.last:
             return b"", 0
+        if shard.path not in self._frames:
+            self._frames[shard.path] = self._frames_of(shard)
+        start, size, rows = self._frames[shard.path].get(path, (0, 0, 0))
+        return self._shard_data(shard)[start : start + size], rows
+
+    def _frames_of(self, shard: Shard) -> dict[str, tuple[int, int, int]]:
+        """Where the frames of a shard's files begin, with their bytes and rows."""
         files = self.files_of(shard)
-        place = bisect_left(files, path, key=attrgetter("file"))
         if len(files) != len(shard.frames):
             raise self._damaged(META_FILE)
-        if files[place].file != path:
-            return b"", 0
-        start = sum(frame.size for frame in shard.frames[:place])
-        frame = shard.frames[place]
-        return self._shard_data(shard)[start : start + frame.size], frame.rows
+        starts = accumulate((frame.size for frame in shard.frames), initial=0)
+        return {
+            file.file: (start, frame.size, frame.rows)
+            for file, start, frame in zip(files, starts, shard.frames, strict=False)
+        }
 
     def chunks(self, path: str) -> list[ChunkRow]:
         """The chunks of a file."""
