@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 
 def with_pandas(a: str, b: str, key: str) -> None:
@@ -26,7 +27,7 @@ def with_datacompy(a: str, b: str, key: str) -> None:
 
 
 def with_datacompy_rules(a: str, b: str, key: str) -> None:
-    """Without two columns, and with a tolerance on two, as the case of rules has it."""
+    """Without two columns and with a tolerance on two, as the case of rules has it; what differs is written."""
     import datacompy
     import polars as pl
 
@@ -35,7 +36,10 @@ def with_datacompy_rules(a: str, b: str, key: str) -> None:
         pl.read_csv(path, infer_schema=False).drop("city", "updated").cast(numbers, strict=False) for path in (a, b)
     )
     compared = datacompy.PolarsCompare(before, after, join_columns=key, abs_tol=0.005)
-    print(len(compared.df2_unq_rows), len(compared.df1_unq_rows), len(compared.all_mismatch()))
+    added, removed, changed = compared.df2_unq_rows, compared.df1_unq_rows, compared.all_mismatch()
+    for name, rows in (("added", added), ("removed", removed), ("changed", changed)):
+        rows.write_csv(Path(a).with_name(f"datacompy-{name}.csv"))
+    print(len(added), len(removed), len(changed))
 
 
 def with_csv_diff(a: str, b: str, key: str) -> None:
