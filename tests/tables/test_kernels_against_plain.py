@@ -161,11 +161,18 @@ def test_records_that_are_written_otherwise_are_no_change(
     assert seen, "texts of records were compared"
 
 
-def test_a_file_with_another_way_of_quoting_is_compared_by_cells() -> None:
-    """Its start is written as the other one's, and all the rest is not."""
+@pytest.mark.parametrize("options", [{"key_columns": ["id"]}, {}])
+@pytest.mark.parametrize("changed", [False, True])
+def test_texts_that_mostly_differ_are_looked_at_by_cells(
+    options: dict, changed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file's start is written as the other one's; the rest is quoted otherwise, or holds other cells."""
+    seen: list[int] = []
+    monkeypatch.setattr(stages, "record_texts", lambda data, n: seen.append(n) or record_texts(data, n))
     bare = _spelled(3000, 3001, "\n").splitlines()
-    quoted = [bare[0], *(b'"%d","a,%d",""' % (n, n % 7) for n in range(3000))]
-    a, b = b"\n".join(bare), b"\n".join([*bare[:900], *quoted[900:]])
-    checked = check_options(key_columns=["id"])
+    otherwise = b'%d,"a,%d",new' if changed else b'"%d","a,%d",""'
+    a, b = b"\n".join(bare), b"\n".join([*bare[:900], *(otherwise % (n, n % 7) for n in range(899, 3000))])
+    checked = check_options(**options)
     plan = LocalPlan(threads=2, split_bytes=7000, bucket_rows=700)
     assert with_kernels(a, b, checked, plan) == plainly(a, b, checked)
+    assert seen, "texts of records were compared"

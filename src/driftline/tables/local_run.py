@@ -24,7 +24,7 @@ from driftline.tables.hashed_sides import (
     total_stats,
 )
 from driftline.tables.local import LocalPlan, ordered_map
-from driftline.tables.matching import HashCollision, Matches, SelectedRows
+from driftline.tables.matching import HashCollision, Matches, RowKind, SelectedRows
 from driftline.tables.problems import Side, raise_first
 from driftline.tables.row_hashes import RowHashes, new_seeds, split_of
 from driftline.tables.spill import ChunkStore, HashCodec, HashStore
@@ -33,6 +33,7 @@ from driftline.tables.stages import (
     TablePlan,
     cut_chunks,
     encode_cut,
+    encode_range,
     hash_split,
     match_bucket,
     pick_rows,
@@ -41,6 +42,7 @@ from driftline.tables.stages import (
 from driftline.tables.stats import Stats
 
 _MOST_BUCKETS = 4096
+_PROBED_PAIRS = 1000
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,8 @@ class LocalRun:
         if not (hashed_a.has_texts and hashed_b.has_texts):
             return "by cells"
         matched = self._match_hashes(plan, hashed_a, hashed_b, store)
-        # Where most texts differ, they may only be written otherwise.
-        return "by cells" if plan.by_record and matched.stats.changed > matched.stats.unchanged else matched
+        many_differ = matched.stats.changed > matched.stats.unchanged
+        return "by cells" if plan.by_record and many_differ and _written_otherwise(matched) else matched
 
     def _bucket_count(self, rows: int) -> int:
         """Enough buckets of the planned size; more than one are a multiple of the threads, so that none waits idle."""
@@ -191,9 +193,10 @@ class LocalRun:
 
     def _pick_sides(self, matched: Matched) -> tuple[ChunkStore, ChunkStore]:
         stores = [ChunkStore(self.workspace, self.sizes.chunk_bytes) for _ in "AB"]
-        picks_a, picks_b = _picks(matched.a, matched.wanted_a), _picks(matched.b, matched.wanted_b)
+        picks_a = _picks(matched.a, matched.wanted_a, matched.plan)
+        picks_b = _picks(matched.b, matched.wanted_b, matched.plan)
         owners = [stores[0]] * len(picks_a) + [stores[1]] * len(picks_b)
-        work = ((*pick, matched.plan, known) for *pick, known in [*picks_a, *picks_b])
+        work = [*picks_a, *picks_b]
         rows = len(matched.wanted_a) + len(matched.wanted_b)
         with self.job.tracker.phase("fetch", total=rows, unit="rows"):
             for store, chunk in zip(owners, ordered_map(self.pool, pick_rows, work, self.sizes.threads), strict=True):
@@ -202,8 +205,24 @@ class LocalRun:
         return stores[0], stores[1]
 
 
-def _picks(side: HashedSide, wanted: SelectedRows) -> list[tuple[Split, Side, SelectedRows, int, KnownRecords]]:
-    """The splits that hold wanted rows, with those rows, the number of the first record, and what is known of them."""
+def _written_otherwise(matched: Matched) -> bool:
+    """Whether most rows whose texts differ have equal cells after all, told by some pairs of one split of each side."""
+    before = matched.wanted_a[matched.wanted_a["kind"] == RowKind.BEFORE]
+    before = before[split_of(before["place"]) == split_of(before["place"][:1])]
+    after = matched.wanted_b[matched.wanted_b["kind"] == RowKind.AFTER]
+    after = after[np.isin(after["turn"], before["turn"])]
+    splits, pairs = np.unique(split_of(after["place"]), return_counts=True)
+    after = after[split_of(after["place"]) == splits[pairs.argmax()]][:_PROBED_PAIRS]
+    before = before[np.isin(before["turn"], after["turn"])]
+    chunks_a = [pick_rows(*pick) for pick in _picks(matched.a, before, matched.plan)]
+    chunks_b = [pick_rows(*pick) for pick in _picks(matched.b, after, matched.plan)]
+    return encode_range(chunks_a, chunks_b, matched.plan).equal * 2 > len(after)
+
+
+def _picks(
+    side: HashedSide, wanted: SelectedRows, plan: TablePlan
+) -> list[tuple[Split, Side, SelectedRows, int, TablePlan, KnownRecords]]:
+    """What `pick_rows` needs for every split that holds wanted rows."""
     wanted = wanted[np.argsort(wanted["place"])]
     numbers = np.arange(len(side.layout.splits) + 1, dtype=np.uint64)
     borders = np.searchsorted(split_of(wanted["place"]), numbers)
@@ -213,6 +232,7 @@ def _picks(side: HashedSide, wanted: SelectedRows) -> list[tuple[Split, Side, Se
             side.side,
             wanted[borders[number] : borders[number + 1]],
             side.first_records[number],
+            plan,
             side.known(number),
         )
         for number, split in enumerate(side.layout.splits)
