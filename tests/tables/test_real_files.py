@@ -191,4 +191,6 @@ def test_quotes_that_no_reader_takes_are_told_with_their_row(tmp_path: Path, cap
     file = tmp_path / "a.csv"
     file.write_text('id,text\n1,fine\n2,"he said "no" twice"\n')
     assert run(driftline, ["diff", str(file), str(file)]) == 2
-    assert "CSV parse error in A at row 3: text after a closing quote" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "CSV parse error in A at row 3: text after a closing quote" in said
+    assert "a quote is written twice" in said

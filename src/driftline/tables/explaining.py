@@ -105,6 +105,8 @@ def remedy(error: DriftlineError, options: DiffOptions) -> str | None:
     '--empty-key allow takes rows without a key'
     >>> remedy(wrong, check_options(key="id", empty_key="allow"))
     """
+    if error.code == "csv_parse_error":
+        return 'no option takes it: inside a quoted cell a quote is written twice (""), and the last one ends the cell'
     if error.code == "row_width_mismatch" and options.ragged == "error":
         blank = "" if options.skip_blank_lines else "; --skip-blank-lines leaves blank lines out"
         return f"--ragged pad fills short rows, --ragged skip leaves rows of another width out{blank}"
