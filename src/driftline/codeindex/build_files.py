@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from driftline.codeindex.built_index import META_FILE, BuiltIndex, Frame, Shard, ShardList, checksum_of
-from driftline.codeindex.index_rows import FileRow, FileRows, Imports, ImportsRow, compressed
+from driftline.codeindex.index_rows import FileRow, FileRows, ImportsRow, compressed
 
 _SURFACE_VERSION = "1.0.0"
 
@@ -81,12 +81,12 @@ class IndexWriter:
         self.shards.append(msgspec.structs.replace(shard, path=path))
         for row in past.files_of(shard):
             row.id = len(self.files)
-            self._add_file(row, past.imports.get(row.file, []))
+            self._add_file(row, past.imports.get(row.file, b""))
 
-    def _add_file(self, row: FileRow, imports: list[str]) -> None:
+    def _add_file(self, row: FileRow, imports: bytes | msgspec.Raw) -> None:
         self.files.append(row)
         if imports:
-            self.imports.append(ImportsRow(row.file, Imports(imports)))
+            self.imports.append(ImportsRow(row.file, msgspec.Raw(imports)))
 
     def _next_shard(self) -> str:
         return f"chunk_meta.parts/chunk_meta.part-{len(self.shards):05d}.jsonl.zst"

@@ -303,7 +303,7 @@ def _rows_of(
         return next(parsed)
     index = past.modes[file.mode]
     facts.skipped, facts.parse_error = row.skipped, row.parseError
-    facts.imports = index.imports.get(row.file, [])
+    facts.imports = bytes(index.imports.get(row.file, b""))
     if row.file == file.path:
         facts.frame, facts.chunks = index.frame(row.file)
     else:
@@ -355,7 +355,8 @@ def parse_batch(batch: _Batch) -> list[FileRows]:
 
         found = extract_all((language, blob) for _, (_, language, blob) in readable)
         for (row, _), extracted in zip(readable, found, strict=True):
-            row.imports, row.parse_error = extracted.imports, extracted.parse_error
+            row.parse_error = extracted.parse_error
+            row.put_imports(extracted.imports)
             row.put(extracted.rows)
     return rows
 

@@ -14,7 +14,7 @@ import xxhash
 from backports import zstd
 
 from driftline.codeindex.artifacts import inside
-from driftline.codeindex.index_rows import ChunkRow, FileRow, ImportsRow, chunk_rows
+from driftline.codeindex.index_rows import ChunkRow, FileRow, Imports, ImportsRow, chunk_rows
 from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.storage import exists, read_bytes, read_object
 from driftline.errors import IndexRefError
@@ -56,6 +56,7 @@ Lines = TypeVar("Lines", bound=msgspec.Struct)
 _shard_list = msgspec.json.Decoder(ShardList).decode
 _file_rows = msgspec.json.Decoder(FileRow)
 _imports_rows = msgspec.json.Decoder(ImportsRow)
+_imports = msgspec.json.Decoder(Imports).decode
 
 
 def checksum_of(data: bytes) -> str:
@@ -78,10 +79,17 @@ class BuiltIndex:
         return self._lines("file_meta.jsonl.zst", _file_rows)
 
     @cached_property
-    def imports(self) -> dict[str, list[str]]:
-        """Imports by file."""
-        rows = self._lines("file_relations.jsonl.zst", _imports_rows)
-        return {row.file: row.relations.imports for row in rows}
+    def imports(self) -> dict[str, msgspec.Raw]:
+        """Imports by file, as they are written."""
+        return {row.file: row.relations for row in self._lines("file_relations.jsonl.zst", _imports_rows)}
+
+    def imports_of(self, path: str) -> list[str]:
+        """The imports of a file."""
+        found = self.imports.get(path)
+        try:
+            return [] if found is None else _imports(found).imports
+        except msgspec.DecodeError:
+            raise self._damaged("file_relations.jsonl.zst") from None
 
     @cached_property
     def by_key(self) -> dict[str, Shard]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 from backports import zstd
@@ -36,10 +36,10 @@ class Imports(msgspec.Struct, gc=False):
 
 
 class ImportsRow(msgspec.Struct, gc=False):
-    """A row of `file_relations`."""
+    """A row of `file_relations`; what it imports stays as it is written until somebody asks."""
 
     file: str
-    relations: Imports
+    relations: msgspec.Raw
 
 
 class Calls(msgspec.Struct, gc=False):
@@ -89,7 +89,7 @@ _chunk_rows = msgspec.json.Decoder(ChunkRow).decode_lines
 
 @dataclass(slots=True)
 class FileRows:
-    """Everything an index holds about one file; the lines of its chunks as one compressed frame."""
+    """Everything an index holds about one file: imports as JSON, the lines of its chunks as one compressed frame."""
 
     path: str
     object_id: str
@@ -97,7 +97,7 @@ class FileRows:
     language: str | None
     skipped: str | None = None
     parse_error: bool = False
-    imports: list[str] = field(default_factory=list)
+    imports: bytes = b""
     frame: bytes = b""
     chunks: int = 0
 
@@ -105,6 +105,10 @@ class FileRows:
     def without_chunks(cls, entry: TreeEntry, language: str | None, skipped: str | None) -> FileRows:
         """What is known before a file is looked into."""
         return cls(entry.path, entry.object_id, entry.size, language, skipped)
+
+    def put_imports(self, names: list[str]) -> None:
+        """Take the imports in."""
+        self.imports = _encoder.encode(Imports(names)) if names else b""
 
     def put(self, rows: list[ChunkRow]) -> None:
         """Take the chunks in."""

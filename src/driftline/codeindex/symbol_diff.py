@@ -191,7 +191,7 @@ class SymbolDiff:
     def _imports(self, side: int, wanted: Sequence[str]) -> dict[str, list[str]]:
         built = self.built[side]
         if built is not None:
-            return {path: built.imports.get(path, []) for path in wanted}
+            return {path: built.imports_of(path) for path in wanted}
         selector = FileSelector(frozenset(wanted), {})
         rows = selected_rows(self._artifact(side, FILE_RELATIONS), selector) if wanted else ()
         return {path: file_imports(row) for path, row in rows}
