@@ -21,33 +21,33 @@ HERE = ROOT / "benchmarks" / "peers"
 def run(full: bool) -> list[Row]:
     """All payload cases; `full` uses the sizes of the bars."""
     DATA.mkdir(parents=True, exist_ok=True)
-    items = 20_000 if full else 1_000
     rows = _pair_rows(full)
-    rows += _array_rows(items)
+    rows += _array_rows(20_000, 20_000 if full else 1_000)
     rows += _limit_rows(50 if full else 5)
-    rows += _document_rows(1_000)
-    rows += _service_rows(2_000 if full else 500)
-    rows += _batch_rows(1_000_000 if full else 20_000)
+    rounds = 3 if full else 1
+    rows += _document_rows(1_000, rounds)
+    rows += _service_rows(2_000 if full else 500, rounds)
+    rows += _batch_rows([250_000, 1_000_000] if full else [20_000])
     return rows
 
 
 def _pair_rows(full: bool) -> list[Row]:
     old = data_payloads.invoice()
     paths = _write_pair("invoice", old, data_payloads.counterpart(old))
-    seconds = 3 if full else 1
+    seconds = 3 if full else 0.4
     contenders = [_ours("invoice", paths, seconds), *(_peer(name, "invoice", paths, seconds) for name in PEERS)]
     rows = hold("pair of 10 KB, 40 keyed items, all rules", contenders)
     return rows + hold("the same, parse and report included", [_ours("text", paths, seconds)])
 
 
-def _array_rows(items: int) -> list[Row]:
+def _array_rows(items: int, with_peers: int) -> list[Row]:
     rows: list[Row] = []
     for case, tolerated in (("keyed", False), ("unordered", True)):
         # A quarter of the items first: time must grow with them.
-        for count in (items // 4, items):
+        for count in sorted({with_peers, items // 4, items}):
             paths = _write_pair(f"{case}-{count}", *data_payloads.long_arrays(count, tolerated=tolerated))
-            contenders = [_ours(case, paths, 1)]
-            if count == items:
+            contenders = [_ours(case, paths, 0.5)]
+            if count == with_peers:
                 contenders.append(_peer("deepdiff", case, paths, 0))
             rows += hold(f"{case} array of {count:,} items", contenders, rounds=1)
     return rows
@@ -61,7 +61,7 @@ def _limit_rows(megabytes: int) -> list[Row]:
     return hold(f"pair of {paths[0].stat().st_size / 2**20:.0f} MB each, strict", [_ours("limit", paths, 0)], rounds=1)
 
 
-def _document_rows(resources: int) -> list[Row]:
+def _document_rows(resources: int, rounds: int) -> list[Row]:
     """One root of a document with thousands of schemas that refer to each other."""
     path = DATA / f"payload-document-{resources}.json"
     document = data_openapi.document(resources)
@@ -70,31 +70,32 @@ def _document_rows(resources: int) -> list[Row]:
     root = f"GET /v1/{data_openapi.resource_names(resources)[5]}s 200"
     command = [sys.executable, str(HERE / "payloads_driftline.py"), "compile", str(path), root, "0"]
     case = f"compile one root of {schemas:,} schemas, {path.stat().st_size / 2**20:.0f} MB"
-    return hold(case, [Contender("driftline", call=partial(_figures, command))])
+    return hold(case, [Contender("driftline", call=partial(_figures, command))], rounds=rounds)
 
 
-def _service_rows(count: int) -> list[Row]:
+def _service_rows(count: int, rounds: int) -> list[Row]:
     old = data_payloads.invoice()
     paths = _write_pair("invoice", old, data_payloads.counterpart(old))
     rows: list[Row] = []
     for mode, words in (("single", "10 KB pairs one by one"), ("batch", "10 KB pairs as NDJSON")):
         command = [sys.executable, str(HERE / "payloads_service.py"), mode, *map(str, paths), str(count)]
-        rows += hold(f"service, one worker: {words}", [Contender("driftline", call=partial(_figures, command))])
+        contenders = [Contender("driftline", call=partial(_figures, command))]
+        rows += hold(f"service, one worker: {words}", contenders, rounds=rounds)
     return rows
 
 
-def _batch_rows(count: int) -> list[Row]:
+def _batch_rows(sizes: list[int]) -> list[Row]:
     """Pairs of 2 KB: the library on one core, then batches on Spark; a tiny batch tells what starting costs."""
     (DATA / "payload-schema.json").write_text(json.dumps(data_payloads.INVOICE_SCHEMA))
-    few, quarter = 200, count // 4
-    for pairs in (few, quarter, count):
+    few = 200
+    for pairs in (few, *sizes):
         path = _pairs_file(pairs)
         if not path.exists():
             data_payloads.write_batch(path, pairs)
-    library = _library_rate(quarter)
     start = _batch_run(few)
+    library = _library_rate(sizes[0])
     rows = [Row("2 KB pairs, parse and report included", "library, one core", {"per_s": library})]
-    for pairs in (quarter, count):
+    for pairs in sizes:
         whole = _batch_run(pairs)
         rate = (pairs - few) / (whole.wall - start.wall)
         figures = {"wall_s": whole.wall, "cpu_s": whole.cpu, "per_s": rate, "start_s": start.wall}
@@ -109,8 +110,8 @@ def _pairs_file(pairs: int) -> Path:
 
 
 def _library_rate(pairs: int) -> float:
-    command = [sys.executable, str(HERE / "payloads_driftline.py"), "pairs", str(_pairs_file(pairs)), "20000", "0"]
-    return max(_figures(command)["per_s"] for _ in range(3))
+    command = [sys.executable, str(HERE / "payloads_driftline.py"), "pairs", str(_pairs_file(pairs)), "5000", "0"]
+    return _figures(command)["per_s"]  # the best of three
 
 
 def _batch_run(pairs: int) -> Measurement:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from driftline.payloads.keyed_arrays import keyed_items
 from driftline.payloads.leaves import fast_types
 from driftline.payloads.paths import Path
-from driftline.payloads.plan import Compare, NodePlan
+from driftline.payloads.plan import ContainerCompare, NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
 from driftline.payloads.unordered_arrays import tell_surplus, unordered_items
-from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
+from driftline.payloads.values import MISSING, NEW, OLD, Json, union_leaf_count
 from driftline.payloads.views import arranged, sorted_items
 
-Items = Callable[[list[Any], list[Any], Run, Path], None]
+Items = Callable[[list[Json], list[Json], Run, Path], None]
 
 
-def array_comparer(plan: NodePlan) -> Compare:
+def array_comparer(plan: NodePlan) -> ContainerCompare:
     """Compares two arrays in the mode of their rules."""
     items = _mode(plan)
     item = plan.item()
@@ -25,7 +24,7 @@ def array_comparer(plan: NodePlan) -> Compare:
     keeps_all = not plan.settings.located and not item.removed_by
     keeps_all = keeps_all and item.states[OLD] is item.states[NEW] and item.rules.strategy != "ignore"
 
-    def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:
+    def compare(old: list[Json], new: list[Json], run: Run, path: Path) -> None:
         run.enter()
         if not keeps_all:
             left, right = arranged(plan, old, OLD, run), arranged(plan, new, NEW, run)
@@ -50,7 +49,7 @@ def _mode(plan: NodePlan) -> Items:
     return strict_items(plan)
 
 
-def _count_removed(item: NodePlan, old: list[Any], new: list[Any], run: Run, path: Path) -> None:
+def _count_removed(item: NodePlan, old: list[Json], new: list[Json], run: Run, path: Path) -> None:
     """Items that an ignore takes away as a whole."""
     left = old if _is_removed(item, OLD) else MISSING
     right = new if _is_removed(item, NEW) else MISSING
@@ -69,7 +68,7 @@ def strict_items(plan: NodePlan) -> Items:
     quick = fast_types(item)
     has_prefix = bool(plan.node.prefix_items) or plan.states[OLD].waits_for_indexes
 
-    def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:
+    def compare(old: list[Json], new: list[Json], run: Run, path: Path) -> None:
         if len(old) != len(new):
             _compare_lengths(plan, old, new, run, path)
         same = 0
@@ -98,7 +97,7 @@ def strict_items(plan: NodePlan) -> Items:
     return compare
 
 
-def _compare_lengths(plan: NodePlan, old: list[Any], new: list[Any], run: Run, path: Path) -> None:
+def _compare_lengths(plan: NodePlan, old: list[Json], new: list[Json], run: Run, path: Path) -> None:
     side = NEW if len(new) > len(old) else OLD
     shared = min(len(old), len(new))
     surplus = (new if side == NEW else old)[shared:]

@@ -27,6 +27,7 @@ from driftline.payloads.batch_totals import BatchTotals
 from driftline.payloads.batch_view import batch_view, find_reports
 from driftline.payloads.report import encode, indented
 from driftline.payloads.rule_usage import rule_places
+from driftline.payloads.values import Json
 from driftline.progress import Tracker, silent
 from driftline.storage import objects
 from driftline.storage.object_path import ObjectPath, Place
@@ -154,7 +155,7 @@ def _store_tables(folder: ObjectPath, tables: list[str]) -> None:
             left.unlink()
 
 
-def _coverage(job: BatchJob, totals: BatchTotals) -> list[dict[str, Any]]:
+def _coverage(job: BatchJob, totals: BatchTotals) -> list[dict[str, Json]]:
     """Every rule of every schema, and the first id whose payloads have its field."""
     rows = []
     for endpoint in sorted(job.schemas, key=lambda name: name or ""):
@@ -172,7 +173,7 @@ def _coverage(job: BatchJob, totals: BatchTotals) -> list[dict[str, Any]]:
     return rows
 
 
-def _pretty(value: Any) -> bytes:
+def _pretty(value: object) -> bytes:
     return indented(encode(value), 1) + b"\n"
 
 
@@ -199,7 +200,7 @@ class _InProcess:
 
     workers = 1
 
-    def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
+    def map(self, function: Callable[..., Any], *iterables: Iterable[Json]) -> Iterator[Json]:
         return map(function, *iterables)
 
 
@@ -210,7 +211,7 @@ class _Processes:
         self._pool = pool
         self.workers = workers
 
-    def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
+    def map(self, function: Callable[..., Any], *iterables: Iterable[Json]) -> Iterator[Json]:
         return self._pool.map(function, *iterables)
 
 

@@ -23,6 +23,7 @@ from driftline.payloads.path_rules import PathRule
 from driftline.payloads.payload_text import check_members, parse_json, raw_members, readable_members
 from driftline.payloads.report import encode
 from driftline.payloads.schema_files import Bundle
+from driftline.payloads.values import Json
 from driftline.storage.objects import is_url
 
 SPLIT_BYTES = 64 << 20
@@ -50,7 +51,7 @@ class BatchJob:
 
     sources: tuple[Source, ...]
     schemas: Mapping[str | None, bytes | Bundle]
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Json] = field(default_factory=dict)
     root: str | None = None
     id_name: str = "id"
     flags: tuple[PathRule, ...] = ()
@@ -236,7 +237,7 @@ def _pair_record(pair: _Pair) -> Record:
     return _checked(Record("pairs", _usable_id(pair.id), pair.endpoint, old, new))
 
 
-def _side_record(role: str, value: Any, text: bytes | msgspec.Raw, id_name: str) -> Record:
+def _side_record(role: str, value: object, text: bytes | msgspec.Raw, id_name: str) -> Record:
     if not isinstance(value, dict):
         return Record(role, None, problem="the line is not an object")
     endpoint = value.get("endpoint")
@@ -254,7 +255,7 @@ def _checked(record: Record, id_name: str = "id") -> Record:
     return record
 
 
-def _usable_id(value: Any) -> str | int | float | None:
+def _usable_id(value: object) -> str | int | float | None:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if isinstance(value, str | int | float) and not isinstance(value, bool) else None
@@ -280,7 +281,7 @@ def _row_record(role: Role, row: dict[str, Any], id_name: str) -> Record:
     return _checked(record)
 
 
-def _json_cell(value: Any) -> bytes | None:
+def _json_cell(value: object) -> bytes | None:
     """JSON text of a cell: text and bytes are JSON already, structs are written."""
     if value is None or isinstance(value, bytes):
         return value

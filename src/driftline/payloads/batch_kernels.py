@@ -37,7 +37,7 @@ from driftline.payloads.masking import Masker
 from driftline.payloads.payload_text import parse_json, read_payload
 from driftline.payloads.report import Entry, Report, encode
 from driftline.payloads.rule_usage import RulePlace, is_met, rule_places
-from driftline.payloads.values import NEW, OLD
+from driftline.payloads.values import NEW, OLD, Json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -256,7 +256,7 @@ class _RangeWork:
         if partial is not None:
             error.context["partial_result"] = self._masker.report(Report.of(partial)).to_dict()
 
-    def _note_met(self, pair: Record, old: Any, new: Any) -> None:
+    def _note_met(self, pair: Record, old: object, new: object) -> None:
         """Look for rules that were not met before."""
         schema = pair.endpoint if pair.endpoint in self.job.schemas else None
         unmet = self._unmet.get(schema)
@@ -271,7 +271,7 @@ class _RangeWork:
             self._unmet[schema] = [place for place in unmet if place not in met]
 
 
-def answer_of(value: Any, headers: tuple[str, ...], side: str) -> dict[str, Any]:
+def answer_of(value: object, headers: tuple[str, ...], side: str) -> dict[str, Json]:
     """What is compared of a whole answer: status, the headers that were asked for, and the body."""
     if not isinstance(value, dict) or "status" not in value:
         raise PayloadError(f"{side} is no whole answer: it needs status, headers and body", details={"side": side})
@@ -281,7 +281,7 @@ def answer_of(value: Any, headers: tuple[str, ...], side: str) -> dict[str, Any]
     return {"status": value["status"], "headers": chosen, "body": value.get("body")}
 
 
-def _answer(error: PayloadError) -> dict[str, Any]:
+def _answer(error: PayloadError) -> dict[str, Json]:
     """The error response of a pair; a partial result is the same for the same input, but for the clock."""
     answer = error_response(error)
     partial = answer.pop("partial_result")

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from driftline.payloads.batch_totals import JsonRow
 from driftline.payloads.batch_view import BatchView, PlaceRow, batch_view
 from driftline.payloads.report import encode
+from driftline.payloads.values import Json
 from driftline.sinks.pages import page_bytes
 
 MOST_LISTED = 1000  # places; aggregate.json has all of them
@@ -35,17 +37,17 @@ def made_now(inputs: Sequence[str], schemas: Sequence[str]) -> Made:
 
 
 def batch_page(
-    summary: Mapping[str, Any],
-    aggregate: Sequence[Mapping[str, Any]],
-    coverage: Sequence[Mapping[str, Any]],
-    failures: Sequence[Mapping[str, Any]] = (),
+    summary: Mapping[str, Json],
+    aggregate: Sequence[Mapping[str, Json]],
+    coverage: Sequence[Mapping[str, Json]],
+    failures: Sequence[Mapping[str, Json]] = (),
 ) -> Iterator[bytes]:
     """The page, made of what summary.json, aggregate.json and coverage.json say, and of the pairs that failed."""
     return view_page(batch_view(summary, aggregate, coverage, failures))
 
 
 def view_page(
-    view: BatchView, made: Made | None = None, reports: Mapping[str, Mapping[str, Any]] | None = None
+    view: BatchView, made: Made | None = None, reports: Mapping[str, Mapping[str, Json]] | None = None
 ) -> Iterator[bytes]:
     """The page of a view; `reports` are rows of reports.jsonl by the JSON spelling of their ids."""
     rows = reports or {}
@@ -62,7 +64,7 @@ def view_page(
     )
 
 
-def _key(identity: Any) -> str:
+def _key(identity: object) -> str:
     return encode(identity).decode("utf-8", "backslashreplace")
 
 
@@ -78,7 +80,7 @@ def _group(place: PlaceRow, numbers: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _values(entry: JsonRow) -> dict[str, Any]:
     """An entry for people; a message that only says the values again is left out."""
     old, new = (_shown(entry[name]) if name in entry else None for name in ("old_value", "new_value"))
     message = entry.get("message", "")
@@ -87,7 +89,7 @@ def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": _shown(entry.get("id")), "old": old, "new": new, "message": message}
 
 
-def _report(number: int, row: Mapping[str, Any]) -> dict[str, Any]:
+def _report(number: int, row: JsonRow) -> dict[str, Any]:
     found = row.get("report") or row.get("partial_result") or {"diffs": [], "warnings": []}
     entries = [*found["diffs"], *found["warnings"]]
     error = row.get("error")
@@ -101,6 +103,6 @@ def _report(number: int, row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = value if isinstance(value, str) else encode(value).decode()
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"

@@ -5,6 +5,7 @@ Totals of parts can be added in any order; first and last ids and samples go by 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,10 +14,15 @@ from driftline.payloads.ci_reports import BatchResult
 from driftline.payloads.gate import fails
 from driftline.payloads.paths import generalised
 from driftline.payloads.report import Entry, Report
+from driftline.payloads.values import Json
 from driftline.thresholds import Threshold
 
 SAMPLE_SIZE = 5
 MOST_FAILURES = 1000  # reports.jsonl has all of them
+
+
+# A line of what batches write.
+JsonRow = Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -27,9 +33,9 @@ class Group:
     pairs: int = 0
     first: tuple[SortKey, Any] | None = None
     last: tuple[SortKey, Any] | None = None
-    samples: list[tuple[SortKey, dict[str, Any]]] = field(default_factory=list)
+    samples: list[tuple[SortKey, dict[str, Json]]] = field(default_factory=list)
 
-    def add(self, key: SortKey, identity: Any, entries: list[Entry]) -> None:
+    def add(self, key: SortKey, identity: object, entries: list[Entry]) -> None:
         """Count the entries of one pair; pairs come in order."""
         self.count += len(entries)
         self.pairs += 1
@@ -51,7 +57,7 @@ def _key(one: tuple[SortKey, Any]) -> SortKey:
     return one[0]
 
 
-def _sample(identity: Any, entry: Entry) -> dict[str, Any]:
+def _sample(identity: object, entry: Entry) -> dict[str, Json]:
     shown = {name: entry[name] for name in ("path", "old_value", "new_value", "message") if name in entry}
     return {"id": identity, **shown}
 
@@ -73,7 +79,7 @@ class BatchTotals:
     groups: dict[GroupKey, Group] = field(default_factory=dict)
     met: dict[tuple[str, str], tuple[SortKey, Any]] = field(default_factory=dict)
 
-    def add_report(self, endpoint: str | None, key: SortKey, identity: Any, report: Report) -> None:
+    def add_report(self, endpoint: str | None, key: SortKey, identity: object, report: Report) -> None:
         """Count one compared pair."""
         name = endpoint or ""
         self.compared[name] = self.compared.get(name, 0) + 1
@@ -92,7 +98,7 @@ class BatchTotals:
         counts = self.endpoints.setdefault(endpoint, dict.fromkeys(("matched", "different", "failed", "missing"), 0))
         counts[what] += 1
 
-    def _add_entries(self, name: str, key: SortKey, identity: Any, report: Report) -> None:
+    def _add_entries(self, name: str, key: SortKey, identity: object, report: Report) -> None:
         by_group: dict[GroupKey, list[Entry]] = {}
         for entry in (*report.diffs, *report.warnings):
             rule = entry.get("rule_applied", "")
@@ -136,7 +142,7 @@ class BatchTotals:
             rows, key=lambda row: (row["endpoint"] or "", -row["count"], row["path"], row["type"], row["rule"] or "")
         )
 
-    def _row(self, place: GroupKey, group: Group) -> dict[str, Any]:
+    def _row(self, place: GroupKey, group: Group) -> dict[str, Json]:
         endpoint, path, severity, kind, rule = place
         assert group.first is not None
         assert group.last is not None

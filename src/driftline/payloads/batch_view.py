@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +19,7 @@ import msgspec
 
 from driftline.errors import InputError
 from driftline.files import AnyPath, explain_io_errors, open_to_read
+from driftline.payloads.batch_totals import JsonRow
 from driftline.payloads.datetimes import parse_iso
 from driftline.payloads.paths import Place, parse_place
 from driftline.payloads.payload_text import parse_json
@@ -67,7 +68,7 @@ class PlaceRow:
     rate: float  # of the endpoint's compared pairs
     first_id: Any
     last_id: Any
-    examples: Sequence[Mapping[str, Any]]  # id, path, old_value, new_value, message
+    examples: Sequence[JsonRow]  # id, path, old_value, new_value, message
 
     @property
     def flag(self) -> str:
@@ -107,8 +108,8 @@ class BatchView:
     missing: int
     endpoints: Sequence[EndpointRow]
     places: Sequence[PlaceRow]  # errors first, the most frequent first, whatever their endpoint
-    failures: Sequence[Mapping[str, Any]]  # id, endpoint, line, code, message
-    unused: Sequence[Mapping[str, Any]]  # endpoint, pointer, rule
+    failures: Sequence[JsonRow]  # id, endpoint, line, code, message
+    unused: Sequence[JsonRow]  # endpoint, pointer, rule
 
     def ids(self) -> Iterator[Any]:
         """The ids that the view names, the most frequent places first."""
@@ -118,10 +119,10 @@ class BatchView:
 
 
 def batch_view(
-    summary: Mapping[str, Any],
-    aggregate: Iterable[Mapping[str, Any]],
-    coverage: Iterable[Mapping[str, Any]],
-    failures: Sequence[Mapping[str, Any]] = (),
+    summary: JsonRow,
+    aggregate: Iterable[JsonRow],
+    coverage: Iterable[JsonRow],
+    failures: Sequence[JsonRow] = (),
 ) -> BatchView:
     """The view of what summary.json, aggregate.json and coverage.json hold, and of the pairs that failed."""
     places = [_place(row) for row in aggregate]
@@ -138,7 +139,7 @@ def batch_view(
     )
 
 
-def _place(row: Mapping[str, Any]) -> PlaceRow:
+def _place(row: JsonRow) -> PlaceRow:
     shown = {name: value for name, value in row.items() if name != "sample"}
     return PlaceRow(**shown, examples=row["sample"])
 
@@ -195,7 +196,7 @@ def _report_lines(folder: StoragePlace) -> Iterator[bytes]:
             yield line
 
 
-def remedy_of(row: Mapping[str, Any]) -> Remedy | None:
+def remedy_of(row: JsonRow) -> Remedy | None:
     """The tightest rule that would accept the examples of a row of the aggregate, else one that ignores the place."""
     place = parse_place(row["path"])
     kind = row["type"]

@@ -29,6 +29,7 @@ from driftline.files import open_bytes
 from driftline.payloads.config import EngineConfig
 from driftline.payloads.payload_text import parse_json
 from driftline.payloads.report import encode
+from driftline.payloads.values import Json
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _GOR_END = "\n🐵🙈🙉\n".encode()
@@ -263,7 +264,7 @@ def _unchunked(body: bytes, headers: dict[str, str]) -> bytes:
 # -- pairs --------------------------------------------------------------------------------------------------------
 
 
-def capture_pairs(paths: Iterable[Path], limit: int | None = None) -> Iterator[dict[str, Any]]:
+def capture_pairs(paths: Iterable[Path], limit: int | None = None) -> Iterator[dict[str, Json]]:
     """The records of one GoReplay file, or of a HAR file of Old and one of New, in order of arrival."""
     most = EngineConfig().max_payload_bytes if limit is None else limit
     given = list(paths)
@@ -284,7 +285,7 @@ def capture_pairs(paths: Iterable[Path], limit: int | None = None) -> Iterator[d
             yield _record(None, exchange, seen)
 
 
-def _record(old: Exchange | None, new: Exchange | None, seen: dict[str, int]) -> dict[str, Any]:
+def _record(old: Exchange | None, new: Exchange | None, seen: dict[str, int]) -> dict[str, Json]:
     first = old or new
     assert first is not None
     method, path, query, body = first.key
@@ -304,6 +305,6 @@ def _record(old: Exchange | None, new: Exchange | None, seen: dict[str, int]) ->
     return record
 
 
-def record_line(record: dict[str, Any]) -> bytes:
+def record_line(record: dict[str, Json]) -> bytes:
     """A record as a line of JSON."""
     return encode(record) + b"\n"

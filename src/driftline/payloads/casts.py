@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from driftline.canonical import number_text
-from driftline.payloads.values import WrittenNumber, decimal_of, kind_of
+from driftline.payloads.values import Value, WrittenNumber, decimal_of, kind_of
 
 TRUE_WORDS = frozenset({"true", "1", "yes", "on", "y", "t"})
 FALSE_WORDS = frozenset({"false", "0", "no", "off", "n", "f", ""})
@@ -26,7 +26,7 @@ class CastError(ValueError):
     """The value has no counterpart of the wanted type."""
 
 
-def to_int(value: Any) -> int:
+def to_int(value: Value) -> int:
     """An integer, truncated toward zero; numeric text goes through decimals."""
     if isinstance(value, int):
         return int(value)
@@ -38,7 +38,7 @@ def to_int(value: Any) -> int:
     return int(number)
 
 
-def to_float(value: Any) -> float:
+def to_float(value: Value) -> float:
     """A double; what does not fit into one cannot be cast."""
     try:
         number = float(value) if isinstance(value, int) else float(numeric_value(value))
@@ -49,7 +49,7 @@ def to_float(value: Any) -> float:
     return number
 
 
-def to_string(value: Any) -> str:
+def to_string(value: Value) -> str:
     """The JSON spelling of a scalar; a string stays itself."""
     if isinstance(value, str):
         return value
@@ -64,7 +64,7 @@ def to_string(value: Any) -> str:
     raise CastError(f"{_article(kind_of(value))} is not a scalar")
 
 
-def to_boolean(value: Any) -> bool:
+def to_boolean(value: Value) -> bool:
     """True and false words in any case, numbers by being non-zero, null is false."""
     if value is None or isinstance(value, bool | int | float):
         return bool(value)
@@ -85,7 +85,7 @@ CASTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def numeric_value(value: Any) -> Decimal:
+def numeric_value(value: Value) -> Decimal:
     """The decimal of a number or of numeric text; raises `CastError`."""
     if isinstance(value, int):  # booleans too
         return Decimal(int(value))

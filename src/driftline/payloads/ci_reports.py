@@ -5,12 +5,13 @@ All of them show the groups of the aggregate: one place, kind and rule, with the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from driftline.files import write_atomically
 from driftline.payloads.batch_job import BatchJob
+from driftline.payloads.batch_totals import JsonRow
 from driftline.payloads.render_junit import clean_xml
 from driftline.payloads.report import encode, indented
 from driftline.payloads.rule_usage import RulePlace, rule_places
@@ -20,28 +21,28 @@ from driftline.version import __version__
 
 MOST_ANNOTATIONS = 10  # GitHub shows so many of a step
 SUMMARY_CHARACTERS = 60_000
-Groups = Sequence[Mapping[str, Any]]
+Groups = Sequence[JsonRow]
 
 
 class BatchResult(NamedTuple):
     """A batch as its writers see it."""
 
-    summary: Mapping[str, Any]
+    summary: JsonRow
     aggregate: Groups
-    failures: Sequence[Mapping[str, Any]]
+    failures: Sequence[JsonRow]
 
-    def groups(self, severity: str = "ERROR") -> list[Mapping[str, Any]]:
+    def groups(self, severity: str = "ERROR") -> list[JsonRow]:
         """The groups that make a batch differ, the most frequent first."""
         rows = [row for row in self.aggregate if row["severity"] == severity]
         return sorted(rows, key=lambda row: (-row["pairs"], row["endpoint"] or "", row["path"], row["type"]))
 
 
-def group_name(row: Mapping[str, Any]) -> str:
+def group_name(row: JsonRow) -> str:
     """A group in a few words."""
     return f"{row['path']} {row['type']}"
 
 
-def group_message(row: Mapping[str, Any]) -> str:
+def group_message(row: JsonRow) -> str:
     """What a group says, with its first example."""
     count = f"{row['pairs']} pair{'' if row['pairs'] == 1 else 's'} ({row['rate']:.2%})"
     sample = row["sample"][0]["message"] if row["sample"] else ""
@@ -64,10 +65,10 @@ def write_for_ci(
 def junit_batch(result: BatchResult) -> bytes:
     """A suite for each endpoint, a case for each group; a suite without any has one case that passes."""
     suites = Element("testsuites", name="driftline payloads batch")
-    failed: dict[str, list[Mapping[str, Any]]] = {}
+    failed: dict[str, list[JsonRow]] = {}
     for row in result.failures:
         failed.setdefault(row["endpoint"] or "", []).append(row)
-    by_endpoint: dict[str, list[Mapping[str, Any]]] = {name: [] for name in result.summary["endpoints"]}
+    by_endpoint: dict[str, list[JsonRow]] = {name: [] for name in result.summary["endpoints"]}
     for row in result.groups():
         by_endpoint.setdefault(row["endpoint"] or "", []).append(row)
     for endpoint, rows in sorted(by_endpoint.items()):
@@ -123,7 +124,7 @@ def sarif(job: BatchJob, result: BatchResult) -> bytes:
     return indented(encode(content), 1) + b"\n"
 
 
-def _pointer(places: list[RulePlace], row: Mapping[str, Any]) -> str:
+def _pointer(places: list[RulePlace], row: JsonRow) -> str:
     """The pointer of a group's rule: at its own path if it stands there, else wherever it stands."""
     fitting = [place for place in places if place.rule == row["rule"]]
     at_path = [place for place in fitting if _path(place) == row["path"]]

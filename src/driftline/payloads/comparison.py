@@ -42,7 +42,7 @@ from driftline.payloads.schema_nodes import SchemaDocument, open_document
 from driftline.payloads.schema_root import find_root, reachable, record_root
 from driftline.payloads.schema_settings import SchemaSettings
 from driftline.payloads.schema_text import load_schema
-from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
+from driftline.payloads.values import MISSING, NEW, OLD, Json, union_leaf_count
 from driftline.version import __version__
 
 LOGGER = logging.getLogger("driftline.payloads")
@@ -52,7 +52,7 @@ UNMATCHED_LIMIT = 100
 CACHED_PLANS = 128
 CACHED_BYTES = 64 << 20  # of schema text: a caller could send a large one each time
 COMPILE_SECONDS = 30.0
-ALL_STRICT: Mapping[str, Any] = {}  # the schema of a call without one
+ALL_STRICT: Mapping[str, Json] = {}  # the schema of a call without one
 _LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 _PARTIAL = ("MAX_DEPTH_EXCEEDED", "TIMEOUT")
 # Python functions per nesting level, with room to spare; C recursion is safe up to the cap on an 8 MB stack.
@@ -75,7 +75,7 @@ class PayloadPlan:
         """Old names -> the names that aliases give them, wherever they stand."""
         return self._plans.settings.renames
 
-    def compare(self, old: Any, new: Any) -> Report:
+    def compare(self, old: object, new: object) -> Report:
         """Compare one pair: JSON text, bytes or parsed values; raises `PayloadError`."""
         deadline = self._deadline()
         held = hold(deadline)
@@ -89,7 +89,7 @@ class PayloadPlan:
         finally:
             let_go(held)
 
-    def compare_values(self, old: Any, new: Any) -> Report:
+    def compare_values(self, old: object, new: object) -> Report:
         """Compare two parsed values whose size is known to be within the limit."""
         deadline = self._deadline()
         held = hold(deadline)
@@ -101,7 +101,7 @@ class PayloadPlan:
     def _deadline(self) -> Deadline:
         return Deadline(self.config.timeout_seconds, "the comparison")
 
-    def _compare_held(self, old: Any, new: Any, deadline: Deadline) -> Report:
+    def _compare_held(self, old: object, new: object, deadline: Deadline) -> Report:
         try:
             return self._compared(old, new, deadline, in_order=False)
         except RecursionError:
@@ -248,7 +248,7 @@ _lock = threading.Lock()
 
 
 def compile(  # noqa: A001 - the public name
-    schema: Any,
+    schema: object,
     config: EngineConfig | Mapping[str, Any] | None = None,
     root: str | None = None,
     *,
@@ -284,7 +284,7 @@ def compile(  # noqa: A001 - the public name
     return plan
 
 
-def _remember(key: Any, known: _Known) -> None:
+def _remember(key: object, known: _Known) -> None:
     with _lock:
         _plans.pop(key, None)
         _plans[key] = known
@@ -296,7 +296,7 @@ def _cached_bytes() -> int:
     return sum(known.size for known in _plans.values())
 
 
-def _size(content: Any) -> int:
+def _size(content: object) -> int:
     return len(content) if isinstance(content, str | bytes | bytearray) else 0
 
 
@@ -307,7 +307,7 @@ def bundle_of(path: Path, root: str | None = None) -> Bundle:
     return Bundle(opened(path)[0], document.read_files)
 
 
-def _content_key(schema: Any) -> Any:
+def _content_key(schema: object) -> Any:
     if isinstance(schema, str):
         return schema
     if isinstance(schema, bytes | bytearray):
@@ -319,8 +319,8 @@ def _content_key(schema: Any) -> Any:
 
 
 def compare(
-    old: Any,
-    new: Any,
+    old: object,
+    new: object,
     schema: Any = ALL_STRICT,
     config: EngineConfig | Mapping[str, Any] | None = None,
     root: str | None = None,
@@ -343,12 +343,12 @@ def compare(
     return plan.compare(_content(old), _content(new))
 
 
-def _names_a_file(schema: Any) -> bool:
+def _names_a_file(schema: object) -> bool:
     """Whether a text can only be a file's name: no schema is one word. (Services compile texts.)"""
     return isinstance(schema, str) and schema.endswith((".json", ".yaml", ".yml")) and not re.search(r"\s|[{:]", schema)
 
 
-def assert_equivalent(old: Any, new: Any, schema: Any = ALL_STRICT, **options: Any) -> None:
+def assert_equivalent(old: object, new: object, schema: Any = ALL_STRICT, **options: Any) -> None:
     """Raise an `AssertionError` that lists the differences, if there are any; takes what `compare` takes.
 
     >>> assert_equivalent([1, 2], [2, 1], unordered=["$"])
@@ -375,7 +375,7 @@ def path_flags(
     )
 
 
-def _content(payload: Any) -> Any:
+def _content(payload: object) -> Any:
     if not isinstance(payload, os.PathLike):
         return payload
     with open_bytes(payload) as stream:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from driftline.payloads.arrays import array_comparer
 from driftline.payloads.conditions import parse_condition
@@ -12,11 +11,11 @@ from driftline.payloads.leaves import leaf_comparer
 from driftline.payloads.objects import object_comparer
 from driftline.payloads.path_rules import PathRule
 from driftline.payloads.paths import Path
-from driftline.payloads.plan import Compare, Condition, NodePlan, Plans, Tools
+from driftline.payloads.plan import Compare, Condition, ContainerCompare, NodePlan, Plans, Tools
 from driftline.payloads.run import Run
 from driftline.payloads.schema_nodes import Fragment, SchemaDocument
 from driftline.payloads.schema_settings import SchemaSettings
-from driftline.payloads.values import NEW, OLD, admits, expectation, kind_of, union_leaf_count
+from driftline.payloads.values import NEW, OLD, Value, admits, expectation, kind_of, union_leaf_count
 from driftline.payloads.views import choose
 
 
@@ -52,7 +51,7 @@ def _node_comparer(plan: NodePlan) -> tuple[Compare, Compare]:
     objects = _lazily(plan, object_comparer, dict)
     arrays = _lazily(plan, array_comparer, list)
 
-    def compare(old: Any, new: Any, run: Run, path: Path) -> None:
+    def compare(old: Value, new: Value, run: Run, path: Path) -> None:
         kind = type(old)
         if kind is dict and type(new) is dict:
             objects[0](old, new, run, path)
@@ -64,10 +63,10 @@ def _node_comparer(plan: NodePlan) -> tuple[Compare, Compare]:
     return compare, lambda old, new, run, path: objects[0](old, new, run, path)
 
 
-def _lazily(plan: NodePlan, build_comparer: Callable[[NodePlan], Compare], kind: type) -> list[Compare]:
+def _lazily(plan: NodePlan, build_comparer: Callable[[NodePlan], ContainerCompare], kind: type) -> list[Compare]:
     """A place for a comparer that is compiled when a payload first needs it."""
 
-    def first(old: Any, new: Any, run: Run, path: Path) -> None:
+    def first(old: Value, new: Value, run: Run, path: Path) -> None:
         place[0] = _guarded(plan, build_comparer(plan), kind)
         if kind is dict and plan.compare_objects is not plan.compare:
             plan.compare_objects = place[0]
@@ -77,14 +76,14 @@ def _lazily(plan: NodePlan, build_comparer: Callable[[NodePlan], Compare], kind:
     return place
 
 
-def _guarded(plan: NodePlan, comparer: Compare, kind: type) -> Compare:
+def _guarded(plan: NodePlan, comparer: ContainerCompare, kind: type) -> Compare:
     """The comparer of a container, behind what the schema has against containers here."""
     types = plan.node.types
     is_wrong = types is not None and plan.settings.checks_types and not admits(types, kind())
     if not is_wrong and plan.rules.cast is None:
         return comparer
 
-    def compare(old: Any, new: Any, run: Run, path: Path) -> None:
+    def compare(old: Value, new: Value, run: Run, path: Path) -> None:
         if is_wrong:
             run.schema_mismatch(path, old, new, [OLD, NEW], expectation(types or frozenset()))
         if plan.rules.cast is not None:
@@ -98,7 +97,7 @@ def _guarded(plan: NodePlan, comparer: Compare, kind: type) -> Compare:
 def _choosing(plan: NodePlan) -> Compare:
     """Chooses the branches for a pair, then compares with them folded in."""
 
-    def compare(old: Any, new: Any, run: Run, path: Path) -> None:
+    def compare(old: Value, new: Value, run: Run, path: Path) -> None:
         chosen = choose(plan, [(old, OLD), (new, NEW)], run)
         if kind_of(old) == kind_of(new) and plan.settings.checks_types:
             _check_branches(plan, old, new, run, path)
@@ -107,7 +106,7 @@ def _choosing(plan: NodePlan) -> Compare:
     return compare
 
 
-def _check_branches(plan: NodePlan, old: Any, new: Any, run: Run, path: Path) -> None:
+def _check_branches(plan: NodePlan, old: Value, new: Value, run: Run, path: Path) -> None:
     """A value whose type no branch admits is of a wrong type."""
     types: set[str] = set()
     for choice in plan.choices:
@@ -124,13 +123,13 @@ def _check_branches(plan: NodePlan, old: Any, new: Any, run: Run, path: Path) ->
         run.schema_mismatch(path, old, new, wrong, f"no branch admits it (types: {', '.join(sorted(allowed))})")
 
 
-def _present(old: Any, new: Any, run: Run, path: Path) -> None:
+def _present(old: Value, new: Value, run: Run, path: Path) -> None:
     """`exists`: both are there, no descent."""
     run.checked += 1
 
 
 def _ignoring(plan: NodePlan) -> Compare:
-    def compare(old: Any, new: Any, run: Run, path: Path) -> None:
+    def compare(old: Value, new: Value, run: Run, path: Path) -> None:
         run.ignored += union_leaf_count(old, new)
         run.note(path, plan.removed_by or plan.rules.text("strategy") or "", "ignored")
 
@@ -138,14 +137,14 @@ def _ignoring(plan: NodePlan) -> Compare:
 
 
 def _conditional(plan: NodePlan, condition: Condition) -> Compare:
-    def compare(old: Any, new: Any, run: Run, path: Path) -> None:
+    def compare(old: Value, new: Value, run: Run, path: Path) -> None:
         plan.decided(condition.decide(run, path, plan.rules)).compare(old, new, run, path)
 
     return compare
 
 
 def _announcing(plan: NodePlan, compare: Compare) -> Compare:
-    def announce(old: Any, new: Any, run: Run, path: Path) -> None:
+    def announce(old: Value, new: Value, run: Run, path: Path) -> None:
         plan.announce(run, path)
         compare(old, new, run, path)
 
@@ -156,7 +155,7 @@ def _traced(plan: NodePlan, compare: Compare) -> Compare:
     if not plan.settings.config.trace_rule_application or not plan.rules.texts:
         return compare
 
-    def trace(old: Any, new: Any, run: Run, path: Path) -> None:
+    def trace(old: Value, new: Value, run: Run, path: Path) -> None:
         known = len(run.diffs)
         try:
             compare(old, new, run, path)

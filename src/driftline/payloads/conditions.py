@@ -21,11 +21,11 @@ from driftline.payloads.plan import NodePlan
 from driftline.payloads.rules import FieldRules
 from driftline.payloads.run import Run
 from driftline.payloads.scalars.parts import BadValueError
-from driftline.payloads.values import MISSING, NEW, OLD, kind_of, same_number
+from driftline.payloads.values import MISSING, NEW, OLD, Value, kind_of, same_number
 from driftline.payloads.views import arranged, materialise, member, scalar_or_raw, settled
 
 Test = Callable[[Run, int], bool]
-Operand = Callable[[Run, int], Any]
+Operand = Callable[[Run, int], Value]
 
 
 class Condition:
@@ -134,13 +134,13 @@ def _single_steps(path: Any) -> list[str | int] | None:
     return steps
 
 
-def _start(is_root: bool, run: Run, side: int) -> tuple[NodePlan, Any]:
+def _start(is_root: bool, run: Run, side: int) -> tuple[NodePlan, Value]:
     owner = run.root if is_root or not run.owners else run.owners[-1]
     assert isinstance(owner.plan, NodePlan)
     return owner.plan, owner.old if side == OLD else owner.new
 
 
-def _value_at(steps: list[str | int], is_root: bool, run: Run, side: int) -> Any:
+def _value_at(steps: list[str | int], is_root: bool, run: Run, side: int) -> Value:
     plan, value = _start(is_root, run, side)
     for step in steps:
         if isinstance(step, str):
@@ -150,11 +150,12 @@ def _value_at(steps: list[str | int], is_root: bool, run: Run, side: int) -> Any
         if value is MISSING:
             return MISSING
     if type(value) in (dict, list):
-        return materialise(plan, value, side, run)
+        copy: Value = materialise(plan, value, side, run)
+        return copy
     return scalar_or_raw(settled(plan, value, side, run), value, side)
 
 
-def _item(plan: Any, value: Any, index: int, side: int, run: Run) -> tuple[Any, Any]:
+def _item(plan: NodePlan, value: Value, index: int, side: int, run: Run) -> tuple[Value, NodePlan]:
     if type(value) is not list:
         return MISSING, plan
     plan = settled(plan, value, side, run)
@@ -164,21 +165,21 @@ def _item(plan: Any, value: Any, index: int, side: int, run: Run) -> tuple[Any, 
     return items[index], plan.item(index % len(items))
 
 
-def _equal(left: Any, right: Any) -> bool:
+def _equal(left: Value, right: Value) -> bool:
     if left is MISSING or right is MISSING:
         return left is right
     kind = kind_of(left)
     if kind != kind_of(right):
         return False
-    if kind == "object":
+    if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(_equal(left[name], right[name]) for name in left)
-    if kind == "array":
+    if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(_equal, left, right))
     return same_number(left, right) if kind == "number" else bool(left == right)
 
 
-def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    def test(left: Any, right: Any) -> bool:
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bool]:
+    def test(left: Value, right: Value) -> bool:
         if left is MISSING or right is MISSING or kind_of(left) != kind_of(right):
             return False
         return kind_of(left) in ("number", "string") and compare(left, right)
@@ -187,7 +188,7 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
 
 
 _less, _greater = _ordered(operator.lt), _ordered(operator.gt)
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+_COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
     "==": _equal,
     "!=": lambda left, right: not _equal(left, right),
     "<": _less,
@@ -213,7 +214,7 @@ def _by_library(expression: Any) -> Test:
     return test
 
 
-def _normalised(plan: NodePlan, value: Any, side: int, run: Run) -> Any:
+def _normalised(plan: NodePlan, value: Value, side: int, run: Run) -> Any:
     """A normalised copy, made once in a comparison: all members of an object ask for the same one."""
     key = ("copy", id(plan), id(value), side)
     known = run.views.get(key)

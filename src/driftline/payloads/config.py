@@ -55,7 +55,7 @@ _SWITCHES = {field.name for field in fields(EngineConfig) if field.type == "bool
 _NAMES = [field.name for field in fields(EngineConfig)]
 
 
-def _check(name: Any, given: Any) -> None:
+def _check(name: object, given: object) -> None:
     if name not in _NAMES:
         near = get_close_matches(str(name), _NAMES, n=1)
         hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(_NAMES)}"
@@ -70,7 +70,7 @@ def _check(name: Any, given: Any) -> None:
         _check_limit(name, given)
 
 
-def _check_limit(name: str, given: Any) -> None:
+def _check_limit(name: str, given: object) -> None:
     allowed = int if name == "max_depth" else (int, float)
     # `0 <= nan` is false, so a NaN ends here too.
     if isinstance(given, bool) or not isinstance(given, allowed) or not 0 <= given < float("inf"):

@@ -15,9 +15,10 @@ from driftline.payloads.leaves import fast_types
 from driftline.payloads.object_code import fast_match
 from driftline.payloads.plan import FastMatch, NodePlan
 from driftline.payloads.run import NESTED_LEVELS, STEPS_BETWEEN_CLOCK_LOOKS, Run
-from driftline.payloads.values import MISSING
+from driftline.payloads.scalars.parts import Token
+from driftline.payloads.values import MISSING, Json
 
-Numbered = list[tuple[int, Any]]  # items with their index in the array
+Numbered = list[tuple[int, Json]]  # items with their index in the array
 
 _MAX_NAMES = 8
 
@@ -25,10 +26,10 @@ _MAX_NAMES = 8
 class FastPairs(NamedTuple):
     """The functions for the items of one array: the values that tell them apart, and the match itself."""
 
-    identity: Callable[[Any], Any]
+    identity: Callable[[Any], Token]
     match: FastMatch
 
-    def settle(self, old: list[Any], new: list[Any], run: Run) -> tuple[Numbered, Numbered]:
+    def settle(self, old: list[Json], new: list[Json], run: Run) -> tuple[Numbered, Numbered]:
         """Count the items that surely match; what is left of both sides."""
         partners = self._partners(old, new)
         taken: set[int] = set()
@@ -47,7 +48,7 @@ class FastPairs(NamedTuple):
         run.add(tally)
         return lefts, [(index, right) for index, right in enumerate(new) if index not in taken]
 
-    def _partners(self, old: list[Any], new: list[Any]) -> dict[int, int]:
+    def _partners(self, old: list[Json], new: list[Json]) -> dict[int, int]:
         """Indexes in Old -> the only indexes in New with the same identity."""
         if not set(map(type, old)) == {dict} == set(map(type, new)):
             return {}
@@ -60,11 +61,11 @@ class FastPairs(NamedTuple):
             return {}
 
 
-def _unique(identities: list[Any]) -> Iterator[tuple[Any, int]]:
+def _unique(identities: list[Token]) -> Iterator[tuple[Token, int]]:
     return ((value, index) for index, value in _numbered_unique(identities))
 
 
-def _numbered_unique(identities: list[Any]) -> Iterator[tuple[int, Any]]:
+def _numbered_unique(identities: list[Token]) -> Iterator[tuple[int, Token]]:
     if len(set(identities)) == len(identities):
         return iter(enumerate(identities))
     counts = Counter(identities)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from driftline.payloads.values import kind_of
+from driftline.payloads.values import Json, kind_of
 
 
-def infer_schema(samples: Iterable[Any]) -> dict[str, Any]:
+def infer_schema(samples: Iterable[Json]) -> dict[str, Json]:
     """The tightest schema of types, members and required members that all samples fit."""
     given = list(samples)
     types = sorted({_type_of(value) for value in given})

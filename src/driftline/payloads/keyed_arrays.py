@@ -8,15 +8,15 @@ from typing import Any
 from driftline.payloads.paths import KeyPath, Path
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import STEPS_BETWEEN_CLOCK_LOOKS, Run
-from driftline.payloads.scalars.parts import scalar_token
+from driftline.payloads.scalars.parts import Token, scalar_token
 from driftline.payloads.unordered_arrays import Unpaired, compare_unordered, tell_unpaired
-from driftline.payloads.values import MISSING, NEW, OLD, SIDE_NAMES
+from driftline.payloads.values import MISSING, NEW, OLD, SIDE_NAMES, Json, Value
 from driftline.payloads.views import is_raw_member, lookup
 
 # The token tells keys apart by JSON type; the values are what a path shows.
-Key = tuple[Any, tuple[Any, ...]]
-KeyReader = Callable[[Any, int, Run], Key | None]
-Items = Callable[[list[Any], list[Any], Run, Path], None]
+Key = tuple[Token, tuple[Json, ...]]
+KeyReader = Callable[[Json, int, Run], Key | None]
+Items = Callable[[list[Json], list[Json], Run, Path], None]
 
 
 class _Side:
@@ -29,8 +29,8 @@ class _Side:
 
     def __init__(self) -> None:
         self.by_key: dict[Any, Any] = {}
-        self.values: dict[Any, tuple[Any, ...]] = {}
-        self.duplicates: dict[Any, list[Any]] = {}
+        self.values: dict[Any, tuple[Json, ...]] = {}
+        self.duplicates: dict[Any, list[Json]] = {}
         self.keyless: list[int] = []
 
 
@@ -41,7 +41,7 @@ def keyed_items(plan: NodePlan) -> Items:
     item = plan.item()
     rules = plan.rules
 
-    def compare(old: list[Any], new: list[Any], run: Run, path: Path) -> None:
+    def compare(old: list[Json], new: list[Json], run: Run, path: Path) -> None:
         before = _gather(old, OLD, read_key, quick_name, run)
         after = _gather(new, NEW, read_key, quick_name, run)
         for side, found in ((OLD, before), (NEW, after)):
@@ -89,7 +89,7 @@ def keyed_items(plan: NodePlan) -> Items:
     return compare
 
 
-def _gather(items: list[Any], side: int, read_key: KeyReader, quick_name: str | None, run: Run) -> _Side:
+def _gather(items: list[Json], side: int, read_key: KeyReader, quick_name: str | None, run: Run) -> _Side:
     found = _Side()
     if quick_name is not None and (whole := _by_text(items, quick_name)) is not None:
         found.by_key = whole
@@ -108,7 +108,7 @@ def _gather(items: list[Any], side: int, read_key: KeyReader, quick_name: str | 
     return found
 
 
-def _by_text(items: list[Any], name: str) -> dict[Any, Any] | None:
+def _by_text(items: list[Any], name: str) -> dict[Token, Json] | None:
     """All items by key, where each is an object with a text of its own as its key."""
     if set(map(type, items)) != {dict}:
         return None
@@ -120,7 +120,7 @@ def _by_text(items: list[Any], name: str) -> dict[Any, Any] | None:
     return by_key if len(by_key) == len(items) and set(map(type, by_key)) == {str} and "" not in by_key else None
 
 
-def _take(found: _Side, index: int, item: Any, key: Key | None) -> None:
+def _take(found: _Side, index: int, item: Json, key: Key | None) -> None:
     if key is None:
         found.keyless.append(index)
     elif key[0] in found.by_key:
@@ -141,7 +141,7 @@ def _key_reader(plan: NodePlan, paths: tuple[KeyPath, ...]) -> KeyReader:
     item_plan = plan.item()
     is_single = len(paths) == 1
 
-    def read(item: Any, side: int, run: Run) -> Key | None:
+    def read(item: Value, side: int, run: Run) -> Key | None:
         values = []
         for path in paths:
             value = lookup(item_plan, item, path, side, run)
@@ -170,11 +170,13 @@ def _settle_duplicates(plan: NodePlan, side: int, found: _Side, run: Run, path: 
         if handling == "last":
             found.by_key[token] = items[-1]
         elif handling == "merge":
-            found.by_key[token] = {name: value for item in items for name, value in item.items()}
+            found.by_key[token] = {
+                name: value for item in items if isinstance(item, dict) for name, value in item.items()
+            }
 
 
 def _compare_keyless(
-    plan: NodePlan, old: list[Any], new: list[Any], before: _Side, after: _Side, run: Run, path: Path
+    plan: NodePlan, old: list[Json], new: list[Json], before: _Side, after: _Side, run: Run, path: Path
 ) -> tuple[Unpaired, Unpaired]:
     counts = f"{len(before.keyless)} in Old, {len(after.keyless)} in New"
     message = f"Items without a key ({counts}) are compared as an unordered rest"

@@ -14,7 +14,16 @@ from driftline.payloads.plan import Compare, NodePlan
 from driftline.payloads.run import Run
 from driftline.payloads.scalars.meaning import STRICT
 from driftline.payloads.scalars.parts import Constants, Verdict
-from driftline.payloads.values import CONTAINERS, LEAF_TYPES, NEW, OLD, admits, expectation, kind_of, surely_admitted
+from driftline.payloads.values import (
+    LEAF_TYPES,
+    NEW,
+    OLD,
+    Value,
+    admits,
+    expectation,
+    kind_of,
+    surely_admitted,
+)
 
 _NO_TYPES: frozenset[type] = frozenset()
 # raw old, raw new, prepared old, prepared new, run, path
@@ -27,7 +36,7 @@ def leaf_comparer(plan: NodePlan) -> Compare:
     sure = surely_admitted(plan.node.types)
     check = _type_check(plan)
 
-    def compare(old: Any, new: Any, run: Run, path: Path) -> None:
+    def compare(old: Value, new: Value, run: Run, path: Path) -> None:
         run.checked += 1
         left, right, chosen = old, new, meaning
         if meaning.has_steps:
@@ -61,7 +70,7 @@ def step_rule(plan: NodePlan) -> str | None:
     return plan.rules.text("cast") or plan.rules.text("datetime-format")
 
 
-def _tell(verdict: Verdict, old: Any, new: Any, run: Run, path: Path) -> None:
+def _tell(verdict: Verdict, old: Value, new: Value, run: Run, path: Path) -> None:
     if verdict.warns_once is not None:
         run.warn_once(verdict.warns_once, path, verdict.warning or "", verdict.warning_rule)
     elif verdict.warning is not None:
@@ -70,11 +79,12 @@ def _tell(verdict: Verdict, old: Any, new: Any, run: Run, path: Path) -> None:
         run.error(verdict.type, path, old, new, verdict.message, verdict.rule)
 
 
-def _compare_containers(plan: NodePlan, left: Any, right: Any, run: Run, path: Path) -> None:
+def _compare_containers(plan: NodePlan, left: Value, right: Value, run: Run, path: Path) -> None:
     """Containers that come out of an enum map, or are of a type of the caller's own."""
-    if kind_of(left) in ("object", "array"):
-        shape = dict if kind_of(left) == "object" else list
-        plan.compare_containers(shape(left), shape(right), run, path)
+    if isinstance(left, dict) and isinstance(right, dict):
+        plan.compare_containers(dict(left), dict(right), run, path)
+    elif isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        plan.compare_containers(list(left), list(right), run, path)
     else:
         run.checked += 1
         if left != right:
@@ -90,7 +100,7 @@ def _type_check(plan: NodePlan) -> _TypeCheck | None:
     if plan.null_as_missing or plan.empty_as_null:
         types = types | {"null"}
 
-    def check(old: Any, new: Any, left: Any, right: Any, run: Run, path: Path) -> None:
+    def check(old: Value, new: Value, left: Value, right: Value, run: Run, path: Path) -> None:
         wrong = [OLD] if not admits(types, left) and not admits(types, old) else []
         if not admits(types, right) and not admits(types, new):
             wrong.append(NEW)
@@ -100,22 +110,22 @@ def _type_check(plan: NodePlan) -> _TypeCheck | None:
     return check
 
 
-def warn_unreadable(plan: NodePlan, value: Any, side: int, run: Run, path: Path) -> None:
+def warn_unreadable(plan: NodePlan, value: Value, side: int, run: Run, path: Path) -> None:
     """Warn about the scalars of an item without a partner that a cast or a date format cannot take.
 
     Items with a partner are compared, which says the same.
     """
-    if type(value) not in CONTAINERS:
-        problem = plan.meaning.problem(value, side) if plan.condition is None and not plan.choices else None
-        if problem is not None:
-            run.warn("RULE_ERROR", path, problem, step_rule(plan) or plan.rules.text("datetime-tolerance"))
-    elif type(value) is dict:
+    if isinstance(value, dict):
         for name, item in value.items():
             known = plan.aliases[name] if side == OLD and name in plan.aliases else name
             warn_unreadable(plan.member(known), item, side, run, (path, known))
-    else:
+    elif isinstance(value, list):
         for index, item in enumerate(value):
             warn_unreadable(plan.item(index), item, side, run, (path, index))
+    elif plan.condition is None and not plan.choices:
+        problem = plan.meaning.problem(value, side)
+        if problem is not None:
+            run.warn("RULE_ERROR", path, problem, step_rule(plan) or plan.rules.text("datetime-tolerance"))
 
 
 def fast_types(plan: NodePlan) -> frozenset[type]:

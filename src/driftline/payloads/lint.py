@@ -28,6 +28,7 @@ from driftline.payloads.schema_nodes import (
 )
 from driftline.payloads.schema_root import components_of, find_root, reachable
 from driftline.payloads.schema_text import escape_pointer
+from driftline.payloads.values import Json
 
 _NUMERIC = frozenset({"number", "integer"})
 _ANY_NAME = "*"  # of additionalProperties and patternProperties
@@ -44,7 +45,7 @@ class Finding:
     line: int | None = None
     column: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """The finding as plain data."""
         return asdict(self)
 
@@ -59,7 +60,7 @@ class _Place:
     document: SchemaDocument
 
 
-def lint(schema: Any, root: str | None = None) -> list[Finding]:
+def lint(schema: object, root: str | None = None) -> list[Finding]:
     """The findings of a schema, in the order of the document; raises `SCHEMA_PARSE_ERROR` where it cannot be read."""
     document = open_document(schema)
     start = find_root(document, root)

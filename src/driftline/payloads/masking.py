@@ -59,19 +59,19 @@ class Masker:
         self._renames = renames
         return self
 
-    def token(self, value: Any) -> str:
+    def token(self, value: object) -> str:
         """The token of a value: equal values have equal tokens in one run."""
         return f"masked:{hmac.new(self._key, encode(value), hashlib.sha256).hexdigest()[:_DIGITS]}"
 
-    def identity(self, value: Any, name: str) -> Any:
+    def identity(self, value: object, name: str) -> Any:
         """The id of a record, masked where a path selects the member it comes from."""
         return self.token(value) if value is not None and self._start.step(name).removed_by is not None else value
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: object) -> Any:
         """A whole payload."""
         return self._below(value, self._start, self._start.removed_by is not None)
 
-    def _below(self, value: Any, state: PathState, is_masked: bool) -> Any:
+    def _below(self, value: object, state: PathState, is_masked: bool) -> Any:
         if is_masked:
             return None if value is None else self.token(value)
         if isinstance(value, dict):

@@ -10,20 +10,20 @@ A function's result is a tally: checked leaves, and ignored leaves times `IGNORE
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from driftline.payloads.leaves import fast_types, leaf_test
 from driftline.payloads.paths import Path
-from driftline.payloads.plan import Compare, FastMatch, NodePlan
+from driftline.payloads.plan import ContainerCompare, FastMatch, NodePlan
 from driftline.payloads.run import CLOCK_MASK, IGNORED_LEAF, NESTED_LEVELS, Owner, Run
 from driftline.payloads.scalars.parts import Constants
-from driftline.payloads.values import NEW, OLD, union_leaf_count
+from driftline.payloads.values import NEW, OLD, Json, union_leaf_count
 
 # Compares what a generated function left open: the names it looked at, and those of them it could not settle.
-Rest = Callable[[dict[str, Any], dict[str, Any], frozenset[str], tuple[str, ...], Run, Path], None]
+Rest = Callable[[dict[str, Json], dict[str, Json], frozenset[str], tuple[str, ...], Run, Path], None]
 
 # Compares one member that both objects have.
-One = Callable[[str, dict[str, Any], dict[str, Any], Run, Path], None]
+One = Callable[[str, dict[str, Json], dict[str, Json], Run, Path], None]
 
 MAX_MEMBERS = 200  # others are left to the loop
 
@@ -151,7 +151,7 @@ class _Member(NamedTuple):
     plan: NodePlan
 
 
-def object_code(plan: NodePlan, one: One, rest: Rest, otherwise: Compare) -> Compare:
+def object_code(plan: NodePlan, one: One, rest: Rest, otherwise: ContainerCompare) -> ContainerCompare:
     """The generated comparer of a plan's objects; `otherwise` is for great depth and for both names of an alias."""
     constants = Constants(plan=plan, Owner=Owner, union_leaf_count=union_leaf_count)
     blocks: dict[str, str] = {}
@@ -179,7 +179,7 @@ def object_code(plan: NodePlan, one: One, rest: Rest, otherwise: Compare) -> Com
         ignored_leaf=IGNORED_LEAF,
         leave_owner="run.owners.pop()" if owners else "",
     )
-    compare: Compare = constants.function(source, "compare")
+    compare: ContainerCompare = constants.function(source, "compare")
     return compare
 
 
@@ -247,7 +247,7 @@ def _whole(blocks: list[_FastBlock]) -> str:
 
 def _fast_block(member: _Member, required: frozenset[str], levels: int, constants: Constants) -> _FastBlock:
     """The lines for one member; without any it is not counted, and an object that has it does not surely match."""
-    names: dict[str, Any] = {"name": constants.name_of(member.name), "old_name": constants.name_of(member.old_name)}
+    names: dict[str, Json] = {"name": constants.name_of(member.name), "old_name": constants.name_of(member.old_name)}
     names["is_required"] = member.name in required
     nested = fast_match(member.plan, levels - 1)
     if nested is not None:
@@ -264,13 +264,15 @@ def _ignored_block(member: _Member, constants: Constants) -> str:
     return _FAST_IGNORED.format(one=IGNORED_LEAF, **names)
 
 
-def _other_members(plan: NodePlan, known: frozenset[str]) -> Callable[[dict[str, Any], dict[str, Any], int, int], int]:
+def _other_members(
+    plan: NodePlan, known: frozenset[str]
+) -> Callable[[dict[str, Json], dict[str, Json], int, int], int]:
     """Goes on with members that the schema does not name."""
     other = plan.other_member() if not plan.aliases else None
     types = fast_types(other) - {type(None)} if other is not None else frozenset()
     keeps_empty = not plan.settings.drops_empty_strings
 
-    def tally_others(old: dict[str, Any], new: dict[str, Any], settled: int, tally: int) -> int:
+    def tally_others(old: dict[str, Json], new: dict[str, Json], settled: int, tally: int) -> int:
         found = 0
         for name, left in old.items():
             if name not in known:

@@ -19,9 +19,9 @@ from driftline.payloads.object_code import (
     renames_plainly,
 )
 from driftline.payloads.paths import Path
-from driftline.payloads.plan import Compare, NodePlan
+from driftline.payloads.plan import ContainerCompare, NodePlan
 from driftline.payloads.run import NESTED_LEVELS, Owner, Run
-from driftline.payloads.values import MISSING, NEW, OLD, union_leaf_count
+from driftline.payloads.values import MISSING, NEW, OLD, Json, Value, union_leaf_count
 from driftline.payloads.views import is_absent, sift
 
 OBJECTS_BEFORE_CODE = 16  # generating a function takes as long as comparing some dozens of objects
@@ -30,7 +30,7 @@ _NO_TYPES: frozenset[type] = frozenset()
 _NO_NAMES: frozenset[str] = frozenset()
 
 
-def object_comparer(plan: NodePlan) -> Compare:
+def object_comparer(plan: NodePlan) -> ContainerCompare:
     """Compares two objects member by member."""
     quick = {name: fast_types(plan.member(name)) for name in _known_names(plan)}
     if plan.settings.located or plan.states[OLD] is not plan.states[NEW] or not renames_plainly(plan):
@@ -39,13 +39,13 @@ def object_comparer(plan: NodePlan) -> Compare:
     return _warming_up(plan, _looping(plan, rest, _renamed(plan, quick)), rest)
 
 
-def _warming_up(plan: NodePlan, loop: Compare, rest: Rest) -> Compare:
+def _warming_up(plan: NodePlan, loop: ContainerCompare, rest: Rest) -> ContainerCompare:
     """The loop at first; a generated function once it is clear that there will be many objects."""
     if not has_plain_names(plan):
         return loop
     seen, chosen = 0, loop
 
-    def compare(old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
+    def compare(old: dict[str, Json], new: dict[str, Json], run: Run, path: Path) -> None:
         nonlocal seen, chosen
         if chosen is loop:
             seen += 1
@@ -63,12 +63,12 @@ def _known_names(plan: NodePlan) -> set[str]:
     return {*plan.node.properties, *plan.states[OLD].members, *plan.states[NEW].members}
 
 
-def _looping(plan: NodePlan, rest: Rest, with_both_names: Compare) -> Compare:
+def _looping(plan: NodePlan, rest: Rest, with_both_names: ContainerCompare) -> ContainerCompare:
     """All members by the loop; both names of an alias in Old are left to the general way."""
     aliases = plan.aliases
     tracks_owner = plan.settings.tracks_owners
 
-    def compare(old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
+    def compare(old: dict[str, Json], new: dict[str, Json], run: Run, path: Path) -> None:
         if aliases and any(raw in old and name in old for raw, name in aliases.items()):
             with_both_names(old, new, run, path)
             return
@@ -98,8 +98,8 @@ def _rest(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Rest:
     keeps_empty = not plan.settings.drops_empty_strings
 
     def compare(
-        old: dict[str, Any],
-        new: dict[str, Any],
+        old: dict[str, Json],
+        new: dict[str, Json],
         known: frozenset[str],
         still_open: tuple[str, ...],
         run: Run,
@@ -148,7 +148,7 @@ def _rest(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Rest:
 
 
 def _one(plan: NodePlan) -> One:
-    def compare(name: str, old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
+    def compare(name: str, old: dict[str, Json], new: dict[str, Json], run: Run, path: Path) -> None:
         compare_members(plan.member(name), name, old[name], new[name], run, path)
 
     return compare
@@ -159,13 +159,13 @@ def _needs_no_pairing(plan: NodePlan) -> bool:
     return not (plan.removed_by or plan.condition or plan.rules.strategy == "ignore")
 
 
-def _renamed(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Compare:
+def _renamed(plan: NodePlan, quick: dict[str, frozenset[type]]) -> ContainerCompare:
     types_of = quick.get
     check_required = _required_check(plan)
     tracks_owner = plan.settings.tracks_owners
     keeps_empty = not plan.settings.drops_empty_strings
 
-    def compare(old: dict[str, Any], new: dict[str, Any], run: Run, path: Path) -> None:
+    def compare(old: dict[str, Json], new: dict[str, Json], run: Run, path: Path) -> None:
         run.enter()
         if tracks_owner:
             run.owners.append(Owner(plan, old, new))
@@ -207,7 +207,7 @@ def _tell_removed(old: dict[str, tuple[Any, str]], new: dict[str, tuple[Any, str
         run.note((path, name), rule or other_rule, "ignored")
 
 
-def compare_members(plan: NodePlan, name: str, old: Any, new: Any, run: Run, path: Path) -> None:
+def compare_members(plan: NodePlan, name: str, old: Value, new: Value, run: Run, path: Path) -> None:
     """One member of both sides; either may be `MISSING`."""
     if plan.removed_by is not None:
         run.ignored += union_leaf_count(old, new)
@@ -229,7 +229,7 @@ def compare_members(plan: NodePlan, name: str, old: Any, new: Any, run: Run, pat
         _compare_one_sided(plan, name, old if has_old else MISSING, new if has_new else MISSING, run, path)
 
 
-def _compare_one_sided(plan: NodePlan, name: str, old: Any, new: Any, run: Run, path: Path) -> None:
+def _compare_one_sided(plan: NodePlan, name: str, old: Value, new: Value, run: Run, path: Path) -> None:
     rules = plan.rules
     if rules.default is not MISSING:
         _compare_with_default(plan, old, new, run, (path, name))
@@ -242,7 +242,7 @@ def _compare_one_sided(plan: NodePlan, name: str, old: Any, new: Any, run: Run, 
         run.added((path, name), new, rule)
 
 
-def _compare_with_default(plan: NodePlan, old: Any, new: Any, run: Run, path: Path) -> None:
+def _compare_with_default(plan: NodePlan, old: Value, new: Value, run: Run, path: Path) -> None:
     default = plan.rules.default
     rule = plan.rules.text("default") or ""
     side = OLD if old is MISSING else NEW
@@ -265,7 +265,7 @@ def _required_check(plan: NodePlan) -> bool:
 
 
 def _check_required(
-    plan: NodePlan, old: dict[str, Any], new: dict[str, Any], raw_old: Any, raw_new: Any, run: Run, path: Path
+    plan: NodePlan, old: dict[str, Json], new: dict[str, Json], raw_old: Any, raw_new: Any, run: Run, path: Path
 ) -> None:
     """A required member is there, has a default, or is removed from both sides anyway."""
     for name in plan.node.required:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from driftline.payloads.matching import smallest_maximum
 from driftline.payloads.paths import KeyPath
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import Run
-from driftline.payloads.values import MISSING, NEW, OLD
+from driftline.payloads.values import MISSING, NEW, OLD, Json
 from driftline.payloads.views import lookup_raw
 
 MAX_TRIALS = 2_000_000  # comparisons in one group
@@ -59,7 +59,7 @@ class Group(NamedTuple):
 class Pairer:
     """Pairs the items of one array, group by group."""
 
-    def __init__(self, item: NodePlan, old: Sequence[Any], new: Sequence[Any], matches: Matches, run: Run) -> None:
+    def __init__(self, item: NodePlan, old: Sequence[Json], new: Sequence[Json], matches: Matches, run: Run) -> None:
         self._axes = axes_of(item)
         self._item = item
         self._sides = (old, new)

@@ -56,7 +56,7 @@ class PathRule:
         return f"{self.flag} {self.path}{values}"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 

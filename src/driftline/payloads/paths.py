@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from driftline.payloads.casts import to_string
 from driftline.payloads.schema_text import unescape_pointer
+from driftline.payloads.values import Json, Value
 
 KeyPath = tuple[str, ...]  # member names on the way to a key value
-KeyStep = tuple[tuple[KeyPath, ...], tuple[Any, ...]]
-Path = Any  # None | tuple[Path, str | int | KeyStep]; recursive types cost more than they tell
+KeyStep = tuple[tuple[KeyPath, ...], tuple[Json, ...]]
+Path: TypeAlias = "tuple[Path, str | int | KeyStep] | None"
 
 _SHORTHAND = re.compile("[A-Za-z_\u0080-\ud7ff\ue000-\U0010ffff][0-9A-Za-z_\u0080-\ud7ff\ue000-\U0010ffff]*")
 _ESCAPED = re.compile("['\\\\\x00-\x1f\ud800-\udfff]")
@@ -64,7 +65,7 @@ def _escape(found: re.Match[str]) -> str:
     return _SHORT_ESCAPES.get(char) or f"\\u{ord(char):04x}"
 
 
-def _literal(value: Any) -> str:
+def _literal(value: Value) -> str:
     return _quoted(value) if isinstance(value, str) else to_string(value)
 
 
@@ -146,17 +147,22 @@ def parse_key(text: str) -> KeyPath:
     return tuple(text.split("."))
 
 
-def parse_keys(value: Any) -> tuple[KeyPath, ...] | None:
+def parse_keys(value: Value) -> tuple[KeyPath, ...] | None:
     """The key paths of `x-migration-array-key`; None where it is neither a name nor a list of names."""
-    names = value if isinstance(value, list) else [value]
-    if not names or not all(isinstance(name, str) and name for name in names):
-        return None
-    return tuple(parse_key(name) for name in names)
+    names = _names(value)
+    return None if names is None else tuple(parse_key(name) for name in names)
 
 
-def parse_order(value: Any) -> tuple[SortField, ...] | None:
+def parse_order(value: Value) -> tuple[SortField, ...] | None:
     """The fields of `x-migration-order-by`; None where it is not a list of names."""
-    names = value if isinstance(value, list) else [value]
-    if not names or not all(isinstance(name, str) and name.removeprefix("-") for name in names):
+    names = _names(value)
+    if names is None or "-" in names:
         return None
     return tuple(SortField(parse_key(name.removeprefix("-")), name.startswith("-")) for name in names)
+
+
+def _names(value: Value) -> list[str] | None:
+    """A name or a list of names; None where one is empty or no text, or where there is none."""
+    given = value if isinstance(value, list) else [value]
+    names = [name for name in given if isinstance(name, str) and name]
+    return names if names and len(names) == len(given) else None

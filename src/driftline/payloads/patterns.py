@@ -124,9 +124,13 @@ def is_linear(text: str, *, ignore_case: bool = False, search: bool = False) -> 
     return all(_is_disjoint(parts, number, folds) for number in varying[:-1])
 
 
-def _flat(tree: Any) -> list[tuple[Any, Any]] | None:
+# A part of a parsed expression: what the standard library calls an op and its value, which it does not type.
+Part = tuple[Any, Any]
+
+
+def _flat(tree: Any) -> list[Part] | None:
     """One-character nodes, anchors and repeats of one character in a row; None where there is anything else."""
-    found: list[tuple[Any, Any]] = []
+    found: list[Part] = []
     for op, value in tree:
         if op in _ONE or op is _op.AT or (op in _REPEATS and len(value[2]) == 1 and value[2][0][0] in _ONE):
             found.append((op, value))
@@ -148,11 +152,11 @@ def _varies(op: Any, value: Any) -> bool:
     return op in _REPEATS and value[0] != value[1]
 
 
-def _is_anchor(part: tuple[Any, Any]) -> bool:
+def _is_anchor(part: Part) -> bool:
     return part[0] is _op.AT and part[1] in (_op.AT_BEGINNING, _op.AT_BEGINNING_STRING)
 
 
-def _is_disjoint(parts: list[tuple[Any, Any]], number: int, folds: bool) -> bool:
+def _is_disjoint(parts: list[Part], number: int, folds: bool) -> bool:
     """Whether a repeat must stop where the next part begins."""
     if folds or number + 1 == len(parts):
         return False

@@ -18,7 +18,7 @@ from driftline.errors import PayloadError
 from driftline.payloads.config import BYTES_PER_MB, EngineConfig
 from driftline.payloads.deadline import current
 from driftline.payloads.report import encode
-from driftline.payloads.values import SIDE_NAMES, WrittenNumber, decimal_of
+from driftline.payloads.values import SIDE_NAMES, Json, Value, WrittenNumber, decimal_of
 
 # Up to 15 significant digits every decimal survives the way through a double.
 _LONG_RUN = b"0" * 17
@@ -90,7 +90,7 @@ def parse_json(data: bytes, what: str) -> Any:
     return value
 
 
-def _written_anew(value: Any) -> bytes | None:
+def _written_anew(value: Value) -> bytes | None:
     """A value as compact JSON; None where it is nested too deep to be written."""
     try:
         return encode(value)
@@ -106,7 +106,7 @@ class RepeatedName(NamedTuple):
     column: int
 
 
-def find_repeated_name(data: bytes, value: Any, written: bytes | None = None) -> RepeatedName | None:
+def find_repeated_name(data: bytes, value: Value, written: bytes | None = None) -> RepeatedName | None:
     """The first member name that stands twice in an object of JSON text; `value` is what a decoder made of the text,
     and `written` that value as text again.
 
@@ -168,10 +168,10 @@ def raw_members(data: bytes, what: str) -> dict[str, msgspec.Raw]:
     return {name: msgspec.Raw(encode(member)) for name, member in value.items()}
 
 
-def readable_members(data: bytes) -> dict[str, Any]:
+def readable_members(data: bytes) -> dict[str, Json]:
     """The members of a damaged JSON object that can be read: those before the damage, and scalars that are no JSON."""
     text = data.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
-    found: dict[str, Any] = {}
+    found: dict[str, Json] = {}
     decode = json.JSONDecoder(parse_float=exact_number, parse_int=exact_integer).raw_decode
     at = 1 if text.startswith("{") else len(text)
     try:
@@ -238,7 +238,7 @@ def _invalid(what: str, reason: str, line: int, column: int) -> PayloadError:
     )
 
 
-def _compact_size(value: Any, side: int) -> int:
+def _compact_size(value: Value, side: int) -> int:
     try:
         return len(msgspec.json.encode(value))
     except RecursionError:
@@ -247,7 +247,7 @@ def _compact_size(value: Any, side: int) -> int:
         return _slow_size(value, side)
 
 
-def _slow_size(value: Any, side: int) -> int:
+def _slow_size(value: Value, side: int) -> int:
     what = f"{SIDE_NAMES[side]}_json"
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=True)

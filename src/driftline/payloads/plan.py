@@ -19,11 +19,13 @@ from driftline.payloads.scalars.meaning import STRICT, Meaning
 from driftline.payloads.scalars.parts import BadValueError
 from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Choice, Extension, Fragments
 from driftline.payloads.schema_settings import SchemaSettings
-from driftline.payloads.values import MISSING, NEW, OLD
+from driftline.payloads.values import MISSING, NEW, OLD, Json, Value
 
-Compare = Callable[[Any, Any, Run, Path], None]
+Compare = Callable[[Value, Value, Run, Path], None]
+# Compares two objects or two arrays; whoever calls it has looked which.
+ContainerCompare = Callable[[Any, Any, Run, Path], None]
 # A tally of the leaves of two objects that surely match, or -1.
-FastMatch = Callable[[dict[str, Any], dict[str, Any]], int]
+FastMatch = Callable[[Json, Json], int]
 Extensions = Mapping[str, Extension]
 
 # Branches of choices side by side multiply, and so do ignored paths with inherited rules.
@@ -179,7 +181,7 @@ class NodePlan:
         self.compare_containers: Compare = self._first_compare
         self.fast_match: FastMatch | None = None  # there once the node has met some objects
 
-    def _first_compare(self, old: Any, new: Any, run: Run, path: Path) -> None:
+    def _first_compare(self, old: Value, new: Value, run: Run, path: Path) -> None:
         self.plans.tools.build(self)
         self.compare(old, new, run, path)
 

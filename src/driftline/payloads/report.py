@@ -107,7 +107,7 @@ def _cells(entry: Entry) -> tuple[str, ...]:
     return (entry["path"], entry["type"], *sides, entry["message"])
 
 
-def encode(value: Any) -> bytes:
+def encode(value: object) -> bytes:
     """Compact JSON in UTF-8; numbers appear as written, lone surrogates escaped."""
     try:
         return _quick.encode(value)
@@ -123,7 +123,7 @@ def indented(data: bytes, indent: int = 2) -> bytes:
         return json.dumps(json.loads(data), indent=indent).encode()
 
 
-def _written(value: Any) -> Any:
+def _written(value: object) -> Any:
     if isinstance(value, WrittenNumber):
         return msgspec.Raw(value.written.encode())
     raise TypeError(f"{type(value).__name__} is not a JSON value")
@@ -132,7 +132,7 @@ def _written(value: Any) -> Any:
 _quick = msgspec.json.Encoder(enc_hook=_written, decimal_format="number")
 
 
-def _encode_slowly(value: Any) -> bytes:
+def _encode_slowly(value: object) -> bytes:
     # Only reached for strings that are not Unicode text and for very deep values.
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     return "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text).encode()

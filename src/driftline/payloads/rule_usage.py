@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from driftline.payloads.rules import rule_text
 from driftline.payloads.schema_nodes import Fragments, Node, SchemaDocument, open_document
 from driftline.payloads.schema_root import find_root
+from driftline.payloads.values import Value
 
 _ALIAS = "x-migration-alias"
 _MAX_ITEMS = 1000
@@ -25,7 +26,7 @@ class RulePlace(NamedTuple):
     steps: tuple[tuple[str, str | None] | None, ...]
 
 
-def rule_places(schema: Any, root: str | None = None) -> list[RulePlace]:
+def rule_places(schema: object, root: str | None = None) -> list[RulePlace]:
     """All rules that can be reached, each at the shortest way to it."""
     document = open_document(schema)
     found: dict[str, RulePlace] = {}
@@ -63,7 +64,7 @@ def is_met(place: RulePlace, *payloads: Any) -> bool:
     return any(_occurs(payload, place.steps, 0) for payload in payloads)
 
 
-def _occurs(value: Any, steps: tuple[Any, ...], at: int) -> bool:
+def _occurs(value: Value, steps: tuple[Any, ...], at: int) -> bool:
     if at == len(steps):
         return True
     step = steps[at]

@@ -26,7 +26,7 @@ from driftline.payloads.scalars.pattern import pattern, read_pattern
 from driftline.payloads.scalars.precision import precision, read_precision
 from driftline.payloads.scalars.scale import read_scale, scale
 from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Extension
-from driftline.payloads.values import MISSING, spelled
+from driftline.payloads.values import MISSING, Json, spelled
 
 STRATEGIES = ("strict", "ignore", "exists", "lenient")
 ARRAY_MODES = ("strict", "unordered", "keyed")
@@ -56,7 +56,7 @@ class FieldRules:
     scale: Decimal | None = None
     tolerance: int | None = None
     default: Any = MISSING
-    enum_map: Mapping[str, Any] | None = None
+    enum_map: Mapping[str, Json] | None = None
     array_mode: str = "strict"
     array_key: tuple[KeyPath, ...] = ()
     order_by: tuple[SortField, ...] = ()
@@ -68,7 +68,7 @@ class FieldRules:
     null_as_missing: bool | None = None
     empty_as_null: bool | None = None
     inherit: bool | None = None
-    headers: Mapping[str, Any] = field(default_factory=dict)  # read by `schema_root.record_root`
+    headers: Mapping[str, Json] = field(default_factory=dict)  # read by `schema_root.record_root`
     when: str | None = None
     problems: tuple[Problem, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -92,14 +92,14 @@ class ExtensionKind(NamedTuple):
     end: tuple[str, Callable[[Any, str | None], End]] | None = None
 
 
-def _flag(value: Any) -> bool:
+def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise BadValueError("must be true or false")
     return value
 
 
 def _one_of(*words: str) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
+    def read(value: object) -> str:
         if value not in words or not isinstance(value, str):
             near = get_close_matches(str(value), words, n=1)
             hint = f" (nearest: {near[0]})" if near else ""
@@ -109,13 +109,13 @@ def _one_of(*words: str) -> Callable[[Any], str]:
     return read
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise BadValueError("must be a member name")
     return value
 
 
-def _headers(value: Any) -> dict[str, Any]:
+def _headers(value: object) -> dict[str, Json]:
     if not isinstance(value, dict) or not all(isinstance(rules, dict) for rules in value.values()):
         raise BadValueError("must be an object of header names, each with its rules")
     return value
@@ -135,19 +135,19 @@ def _order(value: Any) -> tuple[SortField, ...]:
     return order
 
 
-def _paths(value: Any) -> tuple[str, ...]:
+def _paths(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
         raise BadValueError("must be a list of JSONPaths")
     return tuple(value)
 
 
-def _condition(value: Any) -> str:
+def _condition(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadValueError("must be a condition such as $.status == 'ACTIVE'")
     return value
 
 
-def _anything(value: Any) -> Any:
+def _anything(value: object) -> Any:
     return value
 
 

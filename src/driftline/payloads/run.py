@@ -9,7 +9,7 @@ from driftline.payloads.config import EngineConfig
 from driftline.payloads.deadline import Deadline
 from driftline.payloads.paths import Path, render
 from driftline.payloads.report import Entry
-from driftline.payloads.values import CONTAINERS, SIDE_NAMES, is_deeper_than, leaf_count
+from driftline.payloads.values import CONTAINERS, SIDE_NAMES, Value, is_deeper_than, leaf_count
 
 STEPS_BETWEEN_CLOCK_LOOKS = 256
 CLOCK_MASK = STEPS_BETWEEN_CLOCK_LOOKS - 1
@@ -26,8 +26,8 @@ class Owner(NamedTuple):
     """Two objects that conditions of their members look at, with their plan (a `NodePlan`, which comes after runs)."""
 
     plan: object
-    old: Any
-    new: Any
+    old: Value
+    new: Value
 
 
 class Run:
@@ -39,7 +39,7 @@ class Run:
         "statistics", "steps", "trace", "unmatched", "views", "warnings",
     )  # fmt: skip
 
-    def __init__(self, config: EngineConfig, root_plan: object, roots: tuple[Any, Any], deadline: Deadline) -> None:
+    def __init__(self, config: EngineConfig, root_plan: object, roots: tuple[Value, Value], deadline: Deadline) -> None:
         self.config = config
         self.root = Owner(root_plan, *roots)
         self.roots = roots
@@ -56,10 +56,10 @@ class Run:
         self.unmatched: tuple[list[Path], list[Path]] = ([], [])
         self.owners: list[Owner] = []
         self.pruned: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
-        self.said: set[Any] = set()
-        self.fitting: dict[tuple[int, int, int], tuple[Any, bool]] = {}
-        self.conditions: dict[Any, bool] = {}
-        self.views: dict[Any, Any] = {}
+        self.said: set[object] = set()
+        self.fitting: dict[tuple[int, int, int], tuple[Value, bool]] = {}
+        self.conditions: dict[tuple[int, int], bool] = {}
+        self.views: dict[object, Any] = {}
         self.checked = self.ignored = self.extra_leaves = self.depth = self.steps = 0
 
     def probe(self) -> Run:
@@ -88,7 +88,7 @@ class Run:
             raise self._too_deep()
         self.check_deadline()
 
-    def check_nesting(self, value: Any) -> None:
+    def check_nesting(self, value: Value) -> None:
         """Raise where a value that is not walked is too deep."""
         if type(value) in CONTAINERS and is_deeper_than(value, self.max_depth - self.depth):
             raise self._too_deep()
@@ -101,7 +101,7 @@ class Run:
         )
 
     def error(
-        self, kind: str, path: Path, old: Any, new: Any, message: str, rule: str | None = None, **more: Any
+        self, kind: str, path: Path, old: Value, new: Value, message: str, rule: str | None = None, **more: object
     ) -> None:
         """An ERROR entry."""
         entry = Entry(path=render(path), type=kind, severity="ERROR", old_value=old, new_value=new, message=message)
@@ -113,7 +113,7 @@ class Run:
         if self.fail_fast:
             raise StopComparisonError
 
-    def warn(self, kind: str, path: Path, message: str, rule: str | None = None, **more: Any) -> None:
+    def warn(self, kind: str, path: Path, message: str, rule: str | None = None, **more: object) -> None:
         """A WARNING entry."""
         entry = Entry(path=render(path), type=kind, severity="WARNING", message=message)
         if rule is not None:
@@ -121,7 +121,7 @@ class Run:
         entry.update(more)
         self.warnings.append(entry)
 
-    def warn_once(self, mark: Any, path: Path, message: str, rule: str | None = None) -> None:
+    def warn_once(self, mark: object, path: Path, message: str, rule: str | None = None) -> None:
         """A `RULE_ERROR` warning that is given once for each mark."""
         if mark not in self.said:
             self.said.add(mark)
@@ -132,7 +132,7 @@ class Run:
         if self.trace is not None:
             self.trace.append(Entry(path=render(path), rule=rule, outcome=outcome))
 
-    def one_sided(self, side: int, path: Path, value: Any) -> None:
+    def one_sided(self, side: int, path: Path, value: Value) -> None:
         """Remember, for the coverage, a node without a partner."""
         is_scalar = type(value) not in CONTAINERS
         if not is_scalar:
@@ -141,17 +141,17 @@ class Run:
             self.unmatched[side].append(path)
             self.extra_leaves += 1 if is_scalar else leaf_count(value)
 
-    def lost(self, path: Path, value: Any, rule: str | None = None) -> None:
+    def lost(self, path: Path, value: Value, rule: str | None = None) -> None:
         """A member that only Old has."""
         self.one_sided(0, path, value)
         self.error("MISSING_IN_NEW", path, value, None, "The field exists in Old but not in New", rule)
 
-    def added(self, path: Path, value: Any, rule: str | None = None) -> None:
+    def added(self, path: Path, value: Value, rule: str | None = None) -> None:
         """A member that only New has."""
         self.one_sided(1, path, value)
         self.error("EXTRA_IN_NEW", path, None, value, "The field exists in New but not in Old", rule)
 
-    def schema_mismatch(self, path: Path, old: Any, new: Any, sides: list[int], expectation: str) -> None:
+    def schema_mismatch(self, path: Path, old: Value, new: Value, sides: list[int], expectation: str) -> None:
         """A value of the wrong type or a missing required member: ERROR when strict, else INFO in the trace."""
         side = "both" if len(sides) == 2 else SIDE_NAMES[sides[0]]
         where = "Old and New do" if len(sides) == 2 else f"{SIDE_NAMES[sides[0]].capitalize()} does"

@@ -56,7 +56,7 @@ class Bundle:
         return self.files[name]
 
 
-def opened(schema: Any) -> tuple[Any, FileReader | None]:
+def opened(schema: object) -> tuple[Any, FileReader | None]:
     """The content of a schema and where the files beside it are read; only a schema given as a path has any."""
     if isinstance(schema, Bundle):
         return schema.main, schema

@@ -16,7 +16,7 @@ from driftline.payloads.deadline import current
 from driftline.payloads.patterns import PatternError, SafePattern
 from driftline.payloads.schema_files import FileReader, file_of_reference, joined_pointer, opened, split_pointer
 from driftline.payloads.schema_text import SchemaText, escape_pointer, load_schema, unescape_pointer, unfolded_size
-from driftline.payloads.values import kind_of
+from driftline.payloads.values import Json, kind_of
 
 JSON_TYPES = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
 EXTENSION_PREFIX = "x-migration-"
@@ -66,7 +66,7 @@ class Node:
     prefix_items: list[Fragments] = field(default_factory=list)
     required: list[str] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
-    allowed_values: list[Any] | None = None
+    allowed_values: list[Json] | None = None
     extensions: dict[str, Extension] = field(default_factory=dict)
 
 
@@ -234,7 +234,7 @@ class SchemaDocument:
             if name.startswith(EXTENSION_PREFIX):
                 node.extensions[name] = self._extension(value, f"{pointer}/{escape_pointer(name)}")
 
-    def _extension(self, value: Any, pointer: str) -> Extension:
+    def _extension(self, value: object, pointer: str) -> Extension:
         if isinstance(value, dict | list) and unfolded_size(value) > MAX_EXTENSION_VALUES:
             raise self.error(f"the extension holds more than {MAX_EXTENSION_VALUES:,} values", pointer)
         return Extension(value, pointer)
@@ -245,7 +245,7 @@ class SchemaDocument:
         except PatternError as error:
             raise self.error(f"patternProperties: {text!r} is not a regular expression ({error})", pointer) from None
 
-    def _fold_items(self, schema: dict[str, Any], pointer: str, node: Node) -> None:
+    def _fold_items(self, schema: dict[str, Json], pointer: str, node: Node) -> None:
         items = schema.get("items")
         if isinstance(items, dict):
             node.items = _joined(node.items, Fragment(items, f"{pointer}/items"))
@@ -256,7 +256,7 @@ class SchemaDocument:
         if "prefixItems" in schema:
             node.prefix_items = [(part,) for part in self._list(schema, "prefixItems", pointer)]
 
-    def _fold_choices(self, schema: dict[str, Any], pointer: str, node: Node, *, is_part: bool) -> None:
+    def _fold_choices(self, schema: dict[str, Json], pointer: str, node: Node, *, is_part: bool) -> None:
         name, targets = self._discriminator(schema, pointer)
         for keyword in ("oneOf", "anyOf"):
             branches = list(self._list(schema, keyword, pointer))
@@ -318,14 +318,14 @@ class SchemaDocument:
             raise self.error("required must be a list of names", f"{pointer}/required")
         return required
 
-    def _mapping(self, schema: dict[str, Any], keyword: str, pointer: str) -> Iterator[tuple[str, Fragment]]:
+    def _mapping(self, schema: dict[str, Json], keyword: str, pointer: str) -> Iterator[tuple[str, Fragment]]:
         given = schema.get(keyword, {})
         if not isinstance(given, dict):
             raise self.error(f"{keyword} must be an object", f"{pointer}/{keyword}")
         for name, child in given.items():
             yield name, Fragment(child, f"{pointer}/{keyword}/{escape_pointer(name)}")
 
-    def _list(self, schema: dict[str, Any], keyword: str, pointer: str) -> Iterator[Fragment]:
+    def _list(self, schema: dict[str, Json], keyword: str, pointer: str) -> Iterator[Fragment]:
         given = schema.get(keyword, [])
         if not isinstance(given, list):
             raise self.error(f"{keyword} must be a list of schemas", f"{pointer}/{keyword}")
@@ -333,7 +333,7 @@ class SchemaDocument:
             yield Fragment(child, f"{pointer}/{keyword}/{position}")
 
 
-def open_document(schema: Any) -> SchemaDocument:
+def open_document(schema: object) -> SchemaDocument:
     """The document of a schema: text, bytes, an object, a `Bundle`, or a `Path`, which alone has files beside it."""
     content, files = opened(schema)
     return SchemaDocument(load_schema(content), files)

@@ -21,7 +21,7 @@ from driftline.payloads.schema_nodes import (
     own_children_of,
 )
 from driftline.payloads.schema_text import escape_pointer
-from driftline.payloads.values import kind_of
+from driftline.payloads.values import Json, kind_of
 
 GLOBAL_EXTENSIONS = tuple(
     EXTENSION_PREFIX + name
@@ -80,7 +80,7 @@ def _unclear(message: str, document: SchemaDocument, names: list[str]) -> Payloa
     return document.error(about, "", candidates=known[:1000])
 
 
-def operations_of(content: Any) -> Iterator[str]:
+def operations_of(content: object) -> Iterator[str]:
     """The operations of a document as roots name them: `GET /v1/charges`."""
     paths = content.get("paths") if isinstance(content, dict) else None
     for path, item in paths.items() if isinstance(paths, dict) else ():
@@ -140,9 +140,9 @@ def record_root(document: SchemaDocument, body: Fragment) -> Fragment:
     return Fragment({"type": "object", "properties": members}, "/(record)")
 
 
-def _header_rules(document: SchemaDocument, body: Fragment) -> dict[str, Any]:
+def _header_rules(document: SchemaDocument, body: Fragment) -> dict[str, Json]:
     """Rules by header: of the operation's response, then of `x-migration-headers`. Types stay out: headers are text."""
-    found: dict[str, Any] = {}
+    found: dict[str, Json] = {}
     response, separator, _ = body.pointer.partition("/content/")
     declared = document.lookup(f"{response}/headers") if separator else None
     for name in declared.schema if declared is not None and isinstance(declared.schema, dict) else ():
@@ -154,12 +154,12 @@ def _header_rules(document: SchemaDocument, body: Fragment) -> dict[str, Any]:
     return {name: _extensions(schema) for name, schema in found.items()}
 
 
-def _extensions(schema: Any) -> dict[str, Any]:
+def _extensions(schema: object) -> dict[str, Json]:
     given = schema.items() if isinstance(schema, dict) else ()
     return {name: value for name, value in given if name.startswith(EXTENSION_PREFIX)}
 
 
-def document_extensions(document: SchemaDocument, root: Fragment) -> dict[str, Any]:
+def document_extensions(document: SchemaDocument, root: Fragment) -> dict[str, Json]:
     """Rules for all payloads written beside `openapi:` in a wrapped document."""
     content = document.source.content
     if root.pointer == "" or not isinstance(content, dict):
@@ -241,7 +241,7 @@ class _Walk:
                     waiting.extend([(child, (below, number), file) for number, child in enumerate(value)])
             self.leaves += len(waiting) == known
 
-    def _follow(self, reference: Any, link: _Link, file: str, waiting: deque[tuple[Any, _Link, str]]) -> None:
+    def _follow(self, reference: object, link: _Link, file: str, waiting: deque[tuple[Any, _Link, str]]) -> None:
         if not isinstance(reference, str):
             return
         # Another file is read when somebody needs it; a document in memory must not name any.
@@ -310,13 +310,13 @@ def count_leaves(document: SchemaDocument, root: Fragment) -> int:
     return result or 0
 
 
-def _is_wrapped(content: Any) -> bool:
+def _is_wrapped(content: object) -> bool:
     if not isinstance(content, dict) or _SCHEMA_KEYWORDS & content.keys():
         return False
     return any(keyword in content for keyword in ("openapi", "swagger", "components"))
 
 
-def components_of(content: Any) -> dict[str, Fragment]:
+def components_of(content: object) -> dict[str, Fragment]:
     """The named schemas of a document."""
     found: dict[str, Fragment] = {}
     for place in _COMPONENT_PLACES:
@@ -330,5 +330,5 @@ def components_of(content: Any) -> dict[str, Fragment]:
     return found
 
 
-def _has_global_rule(schema: Any) -> bool:
+def _has_global_rule(schema: object) -> bool:
     return isinstance(schema, dict) and any(name in schema for name in GLOBAL_EXTENSIONS)

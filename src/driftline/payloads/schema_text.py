@@ -51,7 +51,7 @@ class SchemaText:
         return _marks_of(self.text) if self.text is not None and len(self.text) <= MAX_MARKED_YAML else {}
 
 
-def load_schema(schema: Any) -> SchemaText:
+def load_schema(schema: object) -> SchemaText:
     """A schema from text (YAML or JSON), bytes, a `Path` to such a file, or an object."""
     if isinstance(schema, os.PathLike | bytes | bytearray):
         schema = read_text(schema)
@@ -112,7 +112,7 @@ def _parse_yaml(text: str) -> Any:
     class WatchedComposer(Composer):
         """Looks at the clock: reading YAML is slow enough to be a way to keep a service busy."""
 
-        def compose_node(self, parent: Any, index: Any) -> Any:
+        def compose_node(self, parent: object, index: object) -> Any:
             current().check()
             return super().compose_node(parent, index)
 
@@ -139,7 +139,7 @@ def _refusal(reason: str, line: int, column: int) -> PayloadError:
     )
 
 
-def _as_json(value: Any, inside: tuple[int, ...] = (), done: dict[int, Any] | None = None) -> Any:
+def _as_json(value: object, inside: tuple[int, ...] = (), done: dict[int, Any] | None = None) -> Any:
     """Plain JSON values: string keys, dates as text; YAML anchors stay shared, loops are refused."""
     done = {} if done is None else done
     if isinstance(value, Mapping | list | tuple):
@@ -161,7 +161,7 @@ def _as_json(value: Any, inside: tuple[int, ...] = (), done: dict[int, Any] | No
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _key_text(key: Any) -> str:
+def _key_text(key: object) -> str:
     if isinstance(key, str):
         return key
     if key is None or isinstance(key, bool | int | float):
@@ -169,11 +169,11 @@ def _key_text(key: Any) -> str:
     return key.isoformat() if hasattr(key, "isoformat") else str(key)
 
 
-def unfolded_size(value: Any) -> int:
+def unfolded_size(value: object) -> int:
     """How many values a value holds; shared parts (YAML aliases) count each time, but are walked once."""
     sizes: dict[int, int] = {}
 
-    def size(node: Any) -> int:
+    def size(node: object) -> int:
         children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
         if not children:
             return 1
@@ -184,7 +184,7 @@ def unfolded_size(value: Any) -> int:
     return size(value)
 
 
-def yaml_text(content: Any) -> str:
+def yaml_text(content: object) -> str:
     """Plain YAML of a value, members in their order."""
     from ruamel.yaml import YAML
 

@@ -12,18 +12,18 @@ from typing import Any
 
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import Run
-from driftline.payloads.scalars.parts import scalar_token
-from driftline.payloads.values import MISSING, OLD
+from driftline.payloads.scalars.parts import Token, scalar_token
+from driftline.payloads.values import MISSING, OLD, Json, Value
 from driftline.payloads.views import arranged, is_absent, members
 
-Tokenizer = Callable[[Any, Run], Any]
+Tokenizer = Callable[[Any, Run], Token]
 
 _ANYTHING = ("anything",)
 # Values that are their own token: Python tells them apart by type, but for booleans and numbers.
 _PLAIN: frozenset[type] = frozenset({str, int, float, type(None), type(MISSING)})
 
 
-def raw_token(value: Any) -> Any:
+def raw_token(value: Value) -> Token:
     """The token of a value without rules."""
     if type(value) is dict:
         return ("object", frozenset((name, raw_token(item)) for name, item in value.items()))
@@ -50,7 +50,7 @@ def _made(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
     array = _array_tokenizer(plan, side, coarse)
     object_: Tokenizer | None = None
 
-    def token(value: Any, run: Run) -> Any:
+    def token(value: Value, run: Run) -> Token:
         nonlocal object_
         if type(value) is dict:
             if object_ is None:
@@ -72,8 +72,8 @@ def _object_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
     gone = [name for name in plan.states[side].members if _is_gone(plan.member(name), side)]
     known = {*plan.node.properties, *(plan.aliases if side == OLD else ()), *gone}
 
-    def token(value: dict[str, Any], run: Run) -> Any:
-        parts: list[Any] = ["object"]
+    def token(value: dict[str, Json], run: Run) -> Token:
+        parts: list[Token] = ["object"]
         add, get = parts.append, value.get
         for name, alias, plain, column in columns:
             item = get(name, MISSING)
@@ -95,7 +95,7 @@ def _column(plan: NodePlan, side: int, coarse: bool) -> tuple[frozenset[type], T
     if default is MISSING and not nothing:
         return (_PLAIN if is_plain else frozenset({type(MISSING)})), inner
 
-    def column(item: Any, run: Run) -> Any:
+    def column(item: Value, run: Run) -> Token:
         if item is MISSING or is_absent(plan, item):
             item = default
         return MISSING if item is MISSING else inner(item, run)
@@ -104,8 +104,8 @@ def _column(plan: NodePlan, side: int, coarse: bool) -> tuple[frozenset[type], T
 
 
 def _other_members(
-    plan: NodePlan, value: dict[str, Any], known: set[str], side: int, coarse: bool, run: Run
-) -> frozenset[Any]:
+    plan: NodePlan, value: dict[str, Json], known: set[str], side: int, coarse: bool, run: Run
+) -> frozenset[Token]:
     found = []
     for name, item in value.items():
         if name not in known:
@@ -124,7 +124,7 @@ def _is_gone(plan: NodePlan, side: int) -> bool:
 
 
 def _general_object_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
-    def token(value: dict[str, Any], run: Run) -> Any:
+    def token(value: dict[str, Json], run: Run) -> Token:
         found = [
             (name, tokenizer(child, side, coarse=coarse)(item, run))
             for name, item, child in members(plan, value, side, run)
@@ -142,7 +142,7 @@ def _array_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
         return lambda value, run: ("array",)
     keeps_order = rules.array_mode == "strict" and not rules.subset
 
-    def token(value: list[Any], run: Run) -> Any:
+    def token(value: list[Json], run: Run) -> Token:
         items = [
             tokenizer(plan.item(index), side, coarse=coarse)(item, run)
             for index, item in enumerate(arranged(plan, value, side, run))

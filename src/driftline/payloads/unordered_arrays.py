@@ -21,12 +21,13 @@ from driftline.payloads.paths import Path
 from driftline.payloads.plan import NodePlan
 from driftline.payloads.rules import FieldRules
 from driftline.payloads.run import NESTED_LEVELS, STEPS_BETWEEN_CLOCK_LOOKS, Run, StopComparisonError
+from driftline.payloads.scalars.parts import Token
 from driftline.payloads.tokens import Tokenizer, needs_pairwise, pairwise_members, tokenizer
-from driftline.payloads.values import NEW, OLD
+from driftline.payloads.values import NEW, OLD, Json, Value
 from driftline.payloads.views import members, settled
 
-Items = Callable[[list[Any], list[Any], Run, Path], None]
-Unpaired = list[tuple[Path, Any]]
+Items = Callable[[list[Json], list[Json], Run, Path], None]
+Unpaired = list[tuple[Path, Json]]
 Pairing = dict[int, int]
 Step = Callable[[NodePlan, Numbered, Numbered, list[int], list[int], Run, Pairing], None]
 
@@ -59,14 +60,14 @@ def unordered_items(plan: NodePlan) -> Items:
     return compare
 
 
-def _quick_part(item: NodePlan) -> Callable[[list[Any], list[Any], Run], tuple[Numbered, Numbered]]:
+def _quick_part(item: NodePlan) -> Callable[[list[Json], list[Json], Run], tuple[Numbered, Numbered]]:
     """What is left of two arrays after the quick part, which is worth its preparation in longer arrays only."""
 
     @cache
     def prepared() -> FastPairs | None:
         return fast_pairs(item)
 
-    def settle(old: list[Any], new: list[Any], run: Run) -> tuple[Numbered, Numbered]:
+    def settle(old: list[Json], new: list[Json], run: Run) -> tuple[Numbered, Numbered]:
         is_deep = run.depth >= run.quick_depth
         quick = prepared() if len(old) >= QUICK_FROM_ITEMS and not is_deep else None
         return quick.settle(old, new, run) if quick is not None else (list(enumerate(old)), list(enumerate(new)))
@@ -171,8 +172,8 @@ def _pair_equal(
             partners[position] = same.pop()
 
 
-def _by_token(token: Tokenizer, items: Numbered, positions: Sequence[int], run: Run) -> dict[Any, list[int]]:
-    found: dict[Any, list[int]] = {}
+def _by_token(token: Tokenizer, items: Numbered, positions: Sequence[int], run: Run) -> dict[Token, list[int]]:
+    found: dict[Token, list[int]] = {}
     for position in positions:
         _check_now_and_then(position, run)
         found.setdefault(token(items[position][1], run), []).append(position)
@@ -201,7 +202,7 @@ def _pair_tolerant(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path:
     return pairer.partners
 
 
-def _is_surely_alike(value: Any, doubtful: int | None) -> bool:
+def _is_surely_alike(value: Value, doubtful: int | None) -> bool:
     """Whether the fields that equal coarse tokens vouch for are more than half, so that the pair stands either way."""
     return type(value) is dict and doubtful is not None and doubtful < len(value)
 
@@ -222,7 +223,7 @@ def _matcher(item: NodePlan, old: Numbered, new: Numbered, run: Run) -> Callable
     return matches
 
 
-def _is_equal(item: NodePlan, left: Any, right: Any, run: Run) -> bool:
+def _is_equal(item: NodePlan, left: Value, right: Value, run: Run) -> bool:
     try:
         item.compare(left, right, run.probe(), None)
     except StopComparisonError:
@@ -231,9 +232,9 @@ def _is_equal(item: NodePlan, left: Any, right: Any, run: Run) -> bool:
 
 
 class _Field(NamedTuple):
-    full: Any
-    coarse: Any
-    value: Any
+    full: Token
+    coarse: Token
+    value: Value
     plan: NodePlan
 
 
@@ -242,7 +243,7 @@ def _pair_alike(
 ) -> None:
     """Objects of which more than half of the fields agree, so that the deepest difference is told."""
     fields = {position: _fields(item, new[position][1], NEW, run) for position in rights}
-    postings: dict[Any, list[int]] = defaultdict(list)
+    postings: dict[Token, list[int]] = defaultdict(list)
     for position, known in fields.items():
         _check_now_and_then(position, run)
         for name, field in known.items():
@@ -259,7 +260,7 @@ def _pair_alike(
 def _likest(
     known: dict[str, _Field],
     fields: dict[int, dict[str, _Field]],
-    postings: dict[Any, list[int]],
+    postings: dict[Token, list[int]],
     taken: set[int],
     run: Run,
 ) -> int | None:
@@ -284,7 +285,7 @@ def _agrees(left: _Field, right: _Field, run: Run) -> bool:
     return bool(left.coarse == right.coarse) and _is_equal(left.plan, left.value, right.value, run)
 
 
-def _fields(item: NodePlan, value: Any, side: int, run: Run) -> dict[str, _Field]:
+def _fields(item: NodePlan, value: Value, side: int, run: Run) -> dict[str, _Field]:
     if type(value) is not dict:
         return {}
     plan = settled(item, value, side, run)
@@ -321,7 +322,7 @@ def tell_surplus(rules: FieldRules, side: int, count: int, run: Run, path: Path)
     return True
 
 
-def tell_unpaired(rules: FieldRules, side: int, items: list[tuple[Path, Any]], run: Run, path: Path) -> None:
+def tell_unpaired(rules: FieldRules, side: int, items: Unpaired, run: Run, path: Path) -> None:
     """Items that only one side has, in their order."""
     if not items:
         return

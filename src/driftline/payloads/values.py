@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
-from typing import Any, Final
+from enum import Enum
+from typing import Any, Final, TypeAlias
 
 OLD: Final = 0
 NEW: Final = 1
@@ -34,10 +35,12 @@ _INTEGER_DIGITS = 300
 _EXACT = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 
-class _Missing:
-    """The value of a member that is not there."""
+class Missing(Enum):
+    """The value of a member that is not there (an enum of one, which type checkers tell apart by identity)."""
 
-    __slots__ = ()
+    MISSING = 0
+
+    __hash__ = object.__hash__  # tokens hold it, and an enum's own hash is slow
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -46,7 +49,10 @@ class _Missing:
         return False
 
 
-MISSING: Final = _Missing()
+MISSING: Final = Missing.MISSING
+# A value as JSON has it; and one that may not be there.
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+Value: TypeAlias = "Json | Missing"
 
 
 class WrittenNumber(float):
@@ -68,7 +74,7 @@ class WrittenNumber(float):
         return WrittenNumber, (self.written,)
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: Value) -> str:
     """The JSON type of a value: a boolean is never a number."""
     kind = _KINDS.get(type(value))
     if kind is not None:
@@ -93,7 +99,7 @@ def decimal_of(number: Any) -> Decimal:
     return Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
 
 
-def exact_difference(old: Any, new: Any) -> Decimal:
+def exact_difference(old: Value, new: Value) -> Decimal:
     """The distance between two numbers as written.
 
     >>> exact_difference(1.01, 1)
@@ -102,7 +108,7 @@ def exact_difference(old: Any, new: Any) -> Decimal:
     return _EXACT.abs(_EXACT.subtract(decimal_of(old), decimal_of(new)))
 
 
-def exact_product(number: Any, factor: Decimal) -> Any:
+def exact_product(number: object, factor: Decimal) -> Any:
     """A number times a decimal, as an integer or a double where that is exact.
 
     >>> exact_product(12.34, Decimal(100)), exact_product(5, Decimal("0.1"))
@@ -116,7 +122,7 @@ def exact_product(number: Any, factor: Decimal) -> Any:
     return as_double if exact else WrittenNumber(str(product))
 
 
-def same_number(old: Any, new: Any) -> bool:
+def same_number(old: Value, new: Value) -> bool:
     """Numeric equality: 1 equals 1.0, integers of any size are exact."""
     if type(old) in _PLAIN_NUMBERS and type(new) in _PLAIN_NUMBERS:
         return bool(old == new)
@@ -145,7 +151,7 @@ def plain_decimal(number: Decimal) -> str:
     return f"{number:f}" if -20 < number.adjusted() < 20 else str(number)
 
 
-def spelled(value: Any) -> str:
+def spelled(value: object) -> str:
     """A value as JSON text for a message, cut where it is long."""
     if isinstance(value, WrittenNumber):
         return value.written
@@ -155,7 +161,7 @@ def spelled(value: Any) -> str:
     return text if len(text) <= _MESSAGE_LIMIT else f"{text[:_MESSAGE_LIMIT]}…"
 
 
-def leaf_count(value: Any) -> int:
+def leaf_count(value: Value) -> int:
     """How many leaves (scalars and empty containers) a value has; walks without recursion."""
     if type(value) not in CONTAINERS:
         return 1
@@ -163,7 +169,7 @@ def leaf_count(value: Any) -> int:
     waiting = [value]
     while waiting:
         node = waiting.pop()
-        children: Iterable[Any] = ()
+        children: Iterable[Json] = ()
         if type(node) is dict:
             children = node.values()
         elif type(node) is list:
@@ -175,22 +181,32 @@ def leaf_count(value: Any) -> int:
     return count
 
 
-def is_deeper_than(value: Any, levels: int) -> bool:
+def is_deeper_than(value: Value, levels: int) -> bool:
     """Whether containers are nested deeper than some levels; walks level by level.
 
     >>> is_deeper_than([{}], 1), is_deeper_than([{}], 2)
     (True, False)
     """
-    layer = [value]
-    while layer := [node for node in layer if type(node) in CONTAINERS]:
+    layer: list[Value] = [value]
+    while True:
+        below: list[Value] = []
+        has_containers = False
+        for node in layer:
+            if isinstance(node, dict):
+                has_containers = True
+                below.extend(node.values())
+            elif isinstance(node, list):
+                has_containers = True
+                below.extend(node)
+        if not has_containers:
+            return False
         levels -= 1
         if levels < 0:
             return True
-        layer = [child for node in layer for child in (node.values() if type(node) is dict else node)]
-    return False
+        layer = below
 
 
-def union_leaf_count(old: Any, new: Any) -> int:
+def union_leaf_count(old: Value, new: Value) -> int:
     """How many distinct leaf places two values have together; either may be `MISSING`."""
     if type(old) not in CONTAINERS and type(new) not in CONTAINERS:
         return 1
@@ -231,7 +247,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def admits(types: frozenset[str], value: Any) -> bool:
+def admits(types: frozenset[str], value: Value) -> bool:
     """Whether a value is of one of the JSON Schema types.
 
     >>> admits(frozenset({"integer"}), 1.0), admits(frozenset({"integer"}), True)

@@ -15,9 +15,9 @@ from driftline.payloads.plan import NodePlan
 from driftline.payloads.run import Run
 from driftline.payloads.scalars.texts import EMPTY_STRING_AS_NULL
 from driftline.payloads.schema_nodes import Choice
-from driftline.payloads.values import CONTAINERS, MISSING, OLD, admits, decimal_of, kind_of
+from driftline.payloads.values import CONTAINERS, MISSING, OLD, Json, Value, admits, decimal_of, kind_of
 
-Seen = list[tuple[Any, int]]  # values with their sides
+Seen = list[tuple[Value, int]]  # values with their sides
 
 _MAX_FITTED_ITEMS = 100
 _RANKS = {"null": 0, "boolean": 1, "number": 2, "string": 3, "array": 4, "object": 5}
@@ -26,13 +26,13 @@ _RANKS = {"null": 0, "boolean": 1, "number": 2, "string": 3, "array": 4, "object
 class Sifted(NamedTuple):
     """The members of an object under New's names, and what the scrub did to get there."""
 
-    members: dict[str, Any]
-    removed: dict[str, tuple[Any, str]]
+    members: dict[str, Json]
+    removed: dict[str, tuple[Json, str]]
     renamed: dict[str, str]
     conflicts: list[tuple[str, str]]
 
 
-def sift(plan: NodePlan, value: dict[str, Any], side: int, run: Run, *, decide: bool = False) -> Sifted:
+def sift(plan: NodePlan, value: dict[str, Json], side: int, run: Run, *, decide: bool = False) -> Sifted:
     """Global ignores on the raw names, then aliases (on Old's side)."""
     value = run.pruned[side].get(id(value), value)
     state = plan.states[side]
@@ -56,7 +56,7 @@ def sift(plan: NodePlan, value: dict[str, Any], side: int, run: Run, *, decide: 
     return sifted
 
 
-def _renames(plan: NodePlan, value: dict[str, Any], run: Run, decide: bool) -> dict[str, str]:
+def _renames(plan: NodePlan, value: dict[str, Json], run: Run, decide: bool) -> dict[str, str]:
     found = {raw: name for raw, name in plan.aliases.items() if raw in value}
     if not decide:
         return found
@@ -67,7 +67,7 @@ def _applies(plan: NodePlan, run: Run) -> bool:
     return plan.condition is None or plan.condition.holds(run, OLD)
 
 
-def members(plan: NodePlan, value: dict[str, Any], side: int, run: Run) -> Iterator[tuple[str, Any, NodePlan]]:
+def members(plan: NodePlan, value: dict[str, Json], side: int, run: Run) -> Iterator[tuple[str, Json, NodePlan]]:
     """The normalised members of an object with their plans; ignored ones are gone, defaults are filled in."""
     names = set()
     sifted = sift(plan, value, side, run)
@@ -85,12 +85,12 @@ def members(plan: NodePlan, value: dict[str, Any], side: int, run: Run) -> Itera
             yield name, child.rules.default, child
 
 
-def is_absent(plan: NodePlan, value: Any) -> bool:
+def is_absent(plan: NodePlan, value: Value) -> bool:
     """Whether null (or an empty string) counts as missing here."""
     return plan.null_as_missing and (value is None or (plan.empty_as_null and value == ""))
 
 
-def member(plan: NodePlan, value: Any, name: str, side: int, run: Run) -> tuple[Any, NodePlan]:
+def member(plan: NodePlan, value: Value, name: str, side: int, run: Run) -> tuple[Value, NodePlan]:
     """One normalised member and its plan; the value is `MISSING` where there is none."""
     if type(value) is not dict:
         return MISSING, plan
@@ -111,19 +111,19 @@ def member(plan: NodePlan, value: Any, name: str, side: int, run: Run) -> tuple[
     return item, child
 
 
-def settled(plan: NodePlan, value: Any, side: int, run: Run) -> NodePlan:
+def settled(plan: NodePlan, value: Value, side: int, run: Run) -> NodePlan:
     """The plan with its condition taken as true and its choices made for this value alone."""
     if plan.condition is not None:
         plan = plan.decided(True)
     return choose(plan, [(value, side)], run) if plan.choices else plan
 
 
-def scalar_or_raw(plan: NodePlan, value: Any, side: int) -> Any:
+def scalar_or_raw(plan: NodePlan, value: Value, side: int) -> Value:
     """A scalar as it is compared, but for trimming and folding; the raw value where a cast fails."""
     return plan.meaning.prepared_or_raw(value, side)
 
 
-def arranged(plan: NodePlan, value: list[Any], side: int, run: Run) -> list[Any]:
+def arranged(plan: NodePlan, value: list[Json], side: int, run: Run) -> list[Json]:
     """The items of an array after global ignores and sorting."""
     value = run.pruned[side].get(id(value), value)
     item = plan.item()
@@ -144,7 +144,7 @@ def sorted_items(plan: NodePlan, items: list[Any], order: tuple[SortField, ...],
     return items
 
 
-def _are_texts(plan: NodePlan, items: list[Any], name: str) -> bool:
+def _are_texts(plan: NodePlan, items: list[Json], name: str) -> bool:
     """Whether all items are objects with a string in a member that needs no rule; these sort as they are."""
     if not is_raw_member(plan, name):
         return False
@@ -173,7 +173,7 @@ def _is_raw_member(plan: NodePlan, name: str) -> bool:
     return not (is_touched or member.condition or member.choices or any(state.removed_by for state in member.states))
 
 
-def _sort_key(value: Any, is_descending: bool) -> tuple[Any, ...]:
+def _sort_key(value: Value, is_descending: bool) -> tuple[Any, ...]:
     rank = _RANKS.get(kind_of(value), 6) if value is not MISSING else 0
     if rank == 0:
         return (99 if is_descending else -1,)  # nulls come first either way
@@ -182,7 +182,7 @@ def _sort_key(value: Any, is_descending: bool) -> tuple[Any, ...]:
     return (rank, value if rank in (1, 3) else repr(value))
 
 
-def lookup_raw(plan: NodePlan, value: Any, path: KeyPath, side: int, run: Run) -> Any:
+def lookup_raw(plan: NodePlan, value: Value, path: KeyPath, side: int, run: Run) -> Value:
     """The value at a path of New's names inside an item, before its own rules, or `MISSING`."""
     for name in path:
         value, plan = member(plan, value, name, side, run)
@@ -191,7 +191,7 @@ def lookup_raw(plan: NodePlan, value: Any, path: KeyPath, side: int, run: Run) -
     return value
 
 
-def lookup(plan: NodePlan, value: Any, path: KeyPath, side: int, run: Run) -> Any:
+def lookup(plan: NodePlan, value: Value, path: KeyPath, side: int, run: Run) -> Value:
     """The normalised value at a key path inside an item, or `MISSING`."""
     for name in path:
         value, plan = member(plan, value, name, side, run)
@@ -200,7 +200,7 @@ def lookup(plan: NodePlan, value: Any, path: KeyPath, side: int, run: Run) -> An
     return scalar_or_raw(settled(plan, value, side, run), value, side) if type(value) not in (dict, list) else value
 
 
-def materialise(plan: NodePlan, value: Any, side: int, run: Run) -> Any:
+def materialise(plan: NodePlan, value: Value, side: int, run: Run) -> Any:
     """A normalised copy of a whole value, for conditions that ask more than single members."""
     if plan.states[side].removed_by is not None or (plan.condition is None and plan.rules.strategy == "ignore"):
         return None
@@ -249,7 +249,7 @@ def _discriminated(plan: NodePlan, choice: Choice, seen: Seen, run: Run) -> int 
     return None
 
 
-def fits(plan: NodePlan, value: Any, side: int, run: Run) -> bool:
+def fits(plan: NodePlan, value: Value, side: int, run: Run) -> bool:
     """Whether a value has the shape of a node: types, allowed values, required and known members.
 
     Decided once for each node and container: every level of a recursive choice asks for all levels below it.
@@ -265,7 +265,7 @@ def fits(plan: NodePlan, value: Any, side: int, run: Run) -> bool:
     return known[1]
 
 
-def _fits(plan: NodePlan, value: Any, side: int, run: Run) -> bool:
+def _fits(plan: NodePlan, value: Value, side: int, run: Run) -> bool:
     if plan.choices:
         choice = plan.choices[0]
         if value is None and choice.allows_null:
@@ -286,7 +286,7 @@ def _fits(plan: NodePlan, value: Any, side: int, run: Run) -> bool:
     return True
 
 
-def _object_fits(plan: NodePlan, value: dict[str, Any], side: int, run: Run) -> bool:
+def _object_fits(plan: NodePlan, value: dict[str, Json], side: int, run: Run) -> bool:
     found = sift(plan, value, side, run).members
     for name in plan.node.required:
         if name not in found and plan.member(name).rules.default is MISSING:
@@ -299,5 +299,5 @@ def _object_fits(plan: NodePlan, value: dict[str, Any], side: int, run: Run) -> 
     return True
 
 
-def _is_same(allowed: Any, value: Any) -> bool:
+def _is_same(allowed: Value, value: Value) -> bool:
     return kind_of(allowed) == kind_of(value) and bool(allowed == value)

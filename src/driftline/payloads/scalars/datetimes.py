@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from driftline.payloads.datetimes import EPOCH_UNITS, Parser, duration_text, parse_duration, parser_for
-from driftline.payloads.scalars.parts import BadValueError, Constants, End, Verdict, differ
+from driftline.payloads.scalars.parts import BadValueError, Constants, End, Token, Verdict, differ
+from driftline.payloads.values import Value
 
 _UNREADABLE = "cannot be read as a date and time"
 
@@ -19,7 +21,7 @@ class TimeFormat(NamedTuple):
     tolerance_rule: str | None = None
 
 
-def read_time_format(value: Any) -> TimeFormat:
+def read_time_format(value: object) -> TimeFormat:
     """The formats that a schema gives."""
     sides = (value.get("old"), value.get("new")) if isinstance(value, dict) and len(value) == 2 else (value, value)
     units = [EPOCH_UNITS.get(side) if isinstance(side, str) else None for side in sides]
@@ -34,7 +36,7 @@ def read_time_format(value: Any) -> TimeFormat:
     return TimeFormat((old, new), (units[0], units[1]))
 
 
-def read_duration(value: Any) -> int:
+def read_duration(value: Value) -> int:
     """The tolerance that a schema gives, in nanoseconds."""
     nanoseconds = parse_duration(value.strip()) if isinstance(value, str) else None
     if nanoseconds is None:
@@ -47,7 +49,7 @@ def points_in_time(written: TimeFormat, rule: str | None) -> End:
     (parse_old, parse_new), tolerance, tolerance_rule = written.parse, written.tolerance, written.tolerance_rule
     format_rule = rule or tolerance_rule
 
-    def verdict(left: str, right: str, old: Any, new: Any) -> Verdict | None:
+    def verdict(left: str, right: str, old: Value, new: Value) -> Verdict | None:
         if left == right and parse_old is parse_new:
             return None
         before, after = parse_old(left), parse_new(right)
@@ -83,20 +85,20 @@ def points_in_time(written: TimeFormat, rule: str | None) -> End:
     return sided(parse_old, None if parse_new is parse_old else sided(parse_new))
 
 
-def _token(parse: Parser) -> Any:
-    def token(text: str) -> Any:
+def _token(parse: Parser) -> Callable[[str], Token]:
+    def token(text: str) -> Token:
         moment = parse(text)
         return text if moment is None else ("moment", moment.nanoseconds)
 
     return token
 
 
-def _coarse(parse: Parser) -> Any:
+def _coarse(parse: Parser) -> Callable[[str], Token]:
     # What cannot be read matches nothing but the same text.
     return lambda text: text if parse(text) is None else ("moment",)
 
 
-def _axis(parse: Parser) -> Any:
+def _axis(parse: Parser) -> Callable[[str], float | None]:
     def axis(text: str) -> float | None:
         moment = parse(text)
         return None if moment is None else float(moment.nanoseconds)
@@ -104,5 +106,5 @@ def _axis(parse: Parser) -> Any:
     return axis
 
 
-def _problem(parse: Parser) -> Any:
+def _problem(parse: Parser) -> Callable[[str], str | None]:
     return lambda text: None if parse(text) is not None else _UNREADABLE

@@ -7,21 +7,22 @@ from typing import Any
 
 from driftline.payloads.casts import to_string
 from driftline.payloads.scalars.parts import BadValueError, Step
+from driftline.payloads.values import Json, Value
 
 
-def read_enum_map(value: Any) -> dict[str, Any]:
+def read_enum_map(value: Value) -> dict[str, Json]:
     """The vocabulary that a schema gives."""
     if not isinstance(value, dict):
         raise BadValueError("must be an object of old and new values")
     return value
 
 
-def enum_map(words: Mapping[str, Any]) -> Step:
+def enum_map(words: Mapping[str, Json]) -> Step:
     """The step on Old's side."""
     return Step(lambda value: mapped(words, value), None, ("{c}.get({x}, {x})", "{x}"), words)
 
 
-def mapped(words: Mapping[str, Any], value: Any) -> Any:
+def mapped(words: Mapping[str, Json], value: Value) -> Any:
     """The new value of an old enum value; numbers and booleans are looked up by their JSON spelling."""
     if isinstance(value, str):
         return words.get(value, value)

@@ -8,6 +8,7 @@ from typing import Any
 from driftline.payloads.casts import CastError, numeric_value
 from driftline.payloads.scalars.datetimes import TimeFormat
 from driftline.payloads.scalars.parts import Change, Step
+from driftline.payloads.values import Value
 
 _START = datetime(1970, 1, 1)
 
@@ -23,7 +24,7 @@ def epoch(written: TimeFormat) -> Step | None:
 
 
 def _change(unit: int) -> Change:
-    def change(value: Any) -> Any:
+    def change(value: Value) -> Any:
         if value is None:
             return value
         try:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from driftline.payloads.scalars.parts import End, Verdict, differ, scalar_token
-from driftline.payloads.values import same_number
+from driftline.payloads.values import Value, same_number
 
 
 def equality(rule: str | None) -> End:
     """Strings, booleans and null."""
 
-    def verdict(left: Any, right: Any, old: Any, new: Any) -> Verdict | None:
+    def verdict(left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
         return None if left == right else differ(old, new, rule)
 
     return End(verdict, scalar_token, code=lambda constants: "{l} == {r}")
@@ -24,7 +22,7 @@ def number_equality(rule: str | None, time_rule: str | None = None) -> End:
     """
     hint = None if time_rule is None else "Numbers are no dates here (x-migration-datetime-format: epoch reads them)"
 
-    def verdict(left: Any, right: Any, old: Any, new: Any) -> Verdict | None:
+    def verdict(left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
         if same_number(left, right):
             return None
         found = differ(old, new, rule, hint)

@@ -12,10 +12,10 @@ from typing import Any
 from driftline.payloads.casts import CastError
 from driftline.payloads.rules import EXTENSIONS, FieldRules
 from driftline.payloads.scalars.equality import equality, number_equality
-from driftline.payloads.scalars.parts import Change, Constants, End, Step, Verdict, scalar_token
+from driftline.payloads.scalars.parts import Change, Constants, End, Step, Token, Verdict, scalar_token
 from driftline.payloads.scalars.texts import EMPTY_STRING_AS_NULL, FOLD, TRIM
 from driftline.payloads.schema_nodes import EXTENSION_PREFIX
-from driftline.payloads.values import NEW, OLD, kind_of
+from driftline.payloads.values import NEW, OLD, Value, kind_of
 
 # The rules that an entry about unequal values names, the most telling first; a rule with an end speaks for itself.
 _EQUALITY_RULES = (
@@ -50,13 +50,13 @@ class Meaning:
         self.changes_type = any(step.changes_type for step in self.steps)
         self.sides = (self.ends, {name: end.for_new or end for name, end in self.ends.items()})
 
-    def prepared(self, value: Any, side: int) -> Any:
+    def prepared(self, value: Value, side: int) -> Value:
         """A value after the steps of its side; raises `CastError`."""
         for change in self._changes[side]:
             value = change(value)
         return value
 
-    def prepared_or_raw(self, value: Any, side: int) -> Any:
+    def prepared_or_raw(self, value: Value, side: int) -> Value:
         """The same, or the raw value where a step fails."""
         try:
             return self.prepared(value, side)
@@ -70,14 +70,14 @@ class Meaning:
             text = step.old(text)
         return text
 
-    def comparable(self, value: Any, side: int) -> Any:
+    def comparable(self, value: Value, side: int) -> Value:
         """What the end gets: prepared, and trimmed where it is a text; raises `CastError`."""
         value = self.prepared(value, side)
         return self.trimmed(value) if self.has_texts and isinstance(value, str) else value
 
-    def verdict(self, left: Any, right: Any, old: Any, new: Any) -> Verdict | None:
+    def verdict(self, left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
         """What there is to say about two prepared scalars of one JSON type."""
-        if self.has_texts and isinstance(left, str):
+        if self.has_texts and isinstance(left, str) and isinstance(right, str):
             left, right = self.trimmed(left), self.trimmed(right)
         return self.ends[kind_of(left)].verdict(left, right, old, new)
 
@@ -109,7 +109,7 @@ class Meaning:
             return scalar_token
         ends, has_texts, has_steps = self.sides[side], self.has_texts, self.has_steps
 
-        def token(value: Any) -> Any:
+        def token(value: Value) -> Token:
             if has_steps:
                 value = self.prepared_or_raw(value, side)
             if has_texts and isinstance(value, str):
@@ -125,7 +125,7 @@ class Meaning:
         """The function that gives the place of a raw scalar on the axis of its tolerance, where it has one."""
         ends = self.sides[side]
 
-        def axis(value: Any) -> float | None:
+        def axis(value: Value) -> float | None:
             try:
                 value = self.comparable(value, side)
             except CastError:
@@ -140,7 +140,7 @@ class Meaning:
         """How far apart on the axis matching values can be."""
         return max(end.width for end in self.ends.values())
 
-    def problem(self, value: Any, side: int) -> str | None:
+    def problem(self, value: Value, side: int) -> str | None:
         """What is wrong with one value, whatever its partner is."""
         try:
             value = self.comparable(value, side)
@@ -150,7 +150,7 @@ class Meaning:
         found = end.problem(value) if end is not None and end.problem is not None else None
         return f"{('Old', 'New')[side]} {found}" if found is not None else None
 
-    def agree(self, left: Any, right: Any) -> bool:
+    def agree(self, left: Value, right: Value) -> bool:
         """Whether two raw scalars match without a word to say."""
         try:
             before, after = self.comparable(left, OLD), self.comparable(right, NEW)

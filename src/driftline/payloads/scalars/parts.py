@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from driftline.payloads.values import WrittenNumber, decimal_of, spelled
+from driftline.payloads.values import Value, WrittenNumber, decimal_of, spelled
 
-Change = Callable[[Any], Any]
+Change = Callable[[Any], Any]  # steps and ends get values of the types they are for
+Token: TypeAlias = object  # equal for values that match
 
 
 class BadValueError(ValueError):
@@ -18,12 +19,12 @@ class BadValueError(ValueError):
 class Constants:
     """The namespace of a generated function; everything that comes from a schema is a value in it, never text."""
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **given: object) -> None:
         # A dict and no subclass: the interpreter looks up globals quickly only there.
-        self._values: dict[str, Any] = dict(given)
+        self._values: dict[str, object] = dict(given)
         self._names: dict[str, str] = {}
 
-    def add(self, value: Any) -> str:
+    def add(self, value: object) -> str:
         """The name of a new constant."""
         name = f"c{len(self._values)}"
         self._values[name] = value
@@ -52,7 +53,7 @@ class Step:
     old: Change | None
     new: Change | None
     code: tuple[str, str] | None = None
-    needs: Any = None
+    needs: object = None
     changes_type: bool = False  # then the schema's type says nothing about the raw value
 
     @property
@@ -97,12 +98,12 @@ class End:
         return self.coarse is not None
 
 
-def differ(old: Any, new: Any, rule: str | None, warning: str | None = None) -> Verdict:
+def differ(old: Value, new: Value, rule: str | None, warning: str | None = None) -> Verdict:
     """Two values that should be equal are not."""
     return Verdict("VALUE_MISMATCH", f"Values differ: {spelled(old)} != {spelled(new)}", rule, warning)
 
 
-def scalar_token(value: Any) -> Any:
+def scalar_token(value: Value) -> Token:
     """A token that tells JSON types apart: 1 and 1.0 are equal, 1 and true are not."""
     if type(value) is bool:
         return ("boolean", value)

@@ -6,9 +6,10 @@ from typing import Any
 
 from driftline.payloads.patterns import QUICK_TEXT_LENGTH, PatternError, PatternTimeoutError, SafePattern
 from driftline.payloads.scalars.parts import BadValueError, Constants, End, Verdict, differ
+from driftline.payloads.values import Value
 
 
-def read_pattern(value: Any) -> SafePattern:
+def read_pattern(value: Value) -> SafePattern:
     """The regular expression that a schema gives."""
     if not isinstance(value, str):
         raise BadValueError("must be a regular expression")
@@ -21,7 +22,7 @@ def read_pattern(value: Any) -> SafePattern:
 def pattern(given: SafePattern, rule: str | None) -> End:
     """Texts of one shape."""
 
-    def verdict(left: str, right: str, old: Any, new: Any) -> Verdict | None:
+    def verdict(left: str, right: str, old: Value, new: Value) -> Verdict | None:
         try:
             wrong = [side for side, text in (("Old", left), ("New", right)) if not given.match(text)]
         except PatternTimeoutError:

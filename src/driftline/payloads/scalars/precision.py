@@ -7,12 +7,12 @@ from decimal import Decimal
 from typing import Any
 
 from driftline.payloads.scalars.parts import BadValueError, Constants, End, Verdict, scalar_token
-from driftline.payloads.values import decimal_of, exact_difference, plain_decimal
+from driftline.payloads.values import Value, decimal_of, exact_difference, plain_decimal
 
 _A_NUMBER = ("number",)
 
 
-def read_precision(value: Any) -> Decimal:
+def read_precision(value: Value) -> Decimal:
     """The distance that a schema allows."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise BadValueError("must be a number that is not negative")
@@ -26,7 +26,7 @@ def precision(limit: Decimal, rule: str | None) -> End:
     def is_within(left: float, right: float) -> bool:
         return exact_difference(left, right) <= limit
 
-    def verdict(left: Any, right: Any, old: Any, new: Any) -> Verdict | None:
+    def verdict(left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
         # Away from the edge doubles decide; their error is below a few units in the last place.
         if type(left) is float is type(right) and abs(left - right) + (abs(left) + abs(right)) * 1e-15 < near:
             return None

@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 from driftline.payloads.scalars.parts import BadValueError, Step
-from driftline.payloads.values import decimal_of, exact_product, kind_of
+from driftline.payloads.values import Value, decimal_of, exact_product, kind_of
 
 
-def read_scale(value: Any) -> Decimal:
+def read_scale(value: Value) -> Decimal:
     """The factor that a schema gives."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value == 0:
         raise BadValueError("must be a number other than 0")
@@ -22,5 +22,5 @@ def scale(factor: Decimal) -> Step:
     return Step(lambda value: _scaled(value, factor), None)
 
 
-def _scaled(value: Any, factor: Decimal) -> Any:
+def _scaled(value: Value, factor: Decimal) -> Any:
     return exact_product(value, factor) if kind_of(value) == "number" else value

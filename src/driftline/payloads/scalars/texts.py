@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from driftline.payloads.scalars.parts import Step
+from driftline.payloads.values import Value
 
 
-def _null_if_empty(value: Any) -> Any:
+def _null_if_empty(value: Value) -> Any:
     return None if isinstance(value, str) and value == "" else value
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from driftline.payloads.paths import Place
-from driftline.payloads.suggesting.evidence import Pair, token
-from driftline.payloads.values import MISSING
+from driftline.payloads.suggesting.evidence import token
+from driftline.payloads.values import MISSING, Json, Value
 
 
 class ArrayMode(NamedTuple):
@@ -30,12 +30,12 @@ class Alignment:
         """Remember a rename."""
         self.aliases.setdefault(place, {})[old] = new
 
-    def members(self, value: dict[str, Any], place: Place, *, is_old: bool) -> dict[str, Any]:
+    def members(self, value: dict[str, Json], place: Place, *, is_old: bool) -> dict[str, Json]:
         """The members of an object under New's names."""
         names = self.aliases.get(place, {}) if is_old else {}
         return {names.get(name, name): item for name, item in value.items()} if names else value
 
-    def leaves(self, old: Any, new: Any, place: Place = ()) -> Iterator[tuple[Place, Any, Any]]:
+    def leaves(self, old: Value, new: Value, place: Place = ()) -> Iterator[tuple[Place, Any, Any]]:
         """Scalars that both sides have, and what only one side has."""
         if isinstance(old, dict) and isinstance(new, dict):
             lefts = self.members(old, place, is_old=True)
@@ -50,7 +50,7 @@ class Alignment:
         else:
             yield place, old, new
 
-    def items(self, old: list[Any], new: list[Any], place: Place) -> list[Pair]:
+    def items(self, old: list[Json], new: list[Json], place: Place) -> list[tuple[Json, Json]]:
         """The items that belong together."""
         mode = self.modes.get(place)
         if mode is None:
@@ -58,7 +58,7 @@ class Alignment:
         below = (*place, None)
         if mode.mode == "unordered" and not any(isinstance(item, dict | list) for item in (*old, *new)):
             return []
-        waiting: dict[str, list[Any]] = defaultdict(list)
+        waiting: dict[str, list[Json]] = defaultdict(list)
         for item in reversed(new):
             waiting[self._identity(item, below, mode, is_old=False)].append(item)
         found = []
@@ -68,7 +68,7 @@ class Alignment:
                 found.append((item, same.pop()))
         return found
 
-    def _identity(self, item: Any, place: Place, mode: ArrayMode, *, is_old: bool) -> str:
+    def _identity(self, item: Value, place: Place, mode: ArrayMode, *, is_old: bool) -> str:
         if not isinstance(item, dict):
             return token(item)
         members = self.members(item, place, is_old=is_old)
@@ -76,12 +76,12 @@ class Alignment:
             return token(members.get(mode.key))
         return token({name: value for name, value in members.items() if name not in mode.loose})
 
-    def objects(self, old: Any, new: Any) -> Iterator[tuple[Place, dict[str, list[Any]], dict[str, list[Any]]]]:
+    def objects(self, old: Json, new: Json) -> Iterator[tuple[Place, dict[str, list[Json]], dict[str, list[Json]]]]:
         """The members of the objects at each place as bags of values: order inside arrays does not matter."""
         yield from self._bags([old], [new], ())
 
-    def _bags(self, olds: list[Any], news: list[Any], place: Place) -> Iterator[tuple[Place, Any, Any]]:
-        sides: list[dict[str, list[Any]]] = [{}, {}]
+    def _bags(self, olds: list[Json], news: list[Json], place: Place) -> Iterator[tuple[Place, Any, Any]]:
+        sides: list[dict[str, list[Json]]] = [{}, {}]
         for side, values in enumerate((olds, news)):
             for value in values:
                 if isinstance(value, dict):
@@ -95,7 +95,7 @@ class Alignment:
         if lists[0] and lists[1]:
             yield from self._bags(lists[0], lists[1], (*place, None))
 
-    def arrays(self, old: Any, new: Any, place: Place = ()) -> Iterator[tuple[Place, list[Any], list[Any]]]:
+    def arrays(self, old: Json, new: Json, place: Place = ()) -> Iterator[tuple[Place, list[Json], list[Json]]]:
         """The arrays that both sides have at the same place, outer ones first."""
         if isinstance(old, dict) and isinstance(new, dict):
             for name, left in self.members(old, place, is_old=True).items():

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
@@ -32,6 +32,7 @@ from driftline.payloads.schema_text import (
     unescape_pointer,
     yaml_text,
 )
+from driftline.payloads.values import Json
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_-]*")
@@ -46,7 +47,7 @@ class RuleAt(Protocol):
         """Member names, None for the items of an array."""
 
     @property
-    def rule(self) -> dict[str, Any]:
+    def rule(self) -> Mapping[str, Json]:
         """Extensions without their prefix."""
 
 
@@ -86,7 +87,7 @@ def apply_rules(text: str, rules: Iterable[RuleAt], root: str | None = None) -> 
     return RuleEdit(text, after)
 
 
-def nested(place: Place, extensions: dict[str, Any]) -> dict[str, Any]:
+def nested(place: Place, extensions: dict[str, Json]) -> dict[str, Json]:
     """A schema that has extensions at a place.
 
     >>> nested(("a", None), {"x-migration-precision": 1})
@@ -136,7 +137,7 @@ class _Tree:
         return found if found and not self.declares(fragment, step) else [fragment]
 
 
-def _targets(content: Any, place: Place, root: str | None) -> Iterator[tuple[dict[str, Any], Place]]:
+def _targets(content: object, place: Place, root: str | None) -> Iterator[tuple[dict[str, Json], Place]]:
     """The schemas that are there already, and what of the place is still missing below each."""
     tree = _Tree(SchemaText(content), root)
     waiting: list[tuple[Fragment, Place]] = [(tree.root, place)]
@@ -153,7 +154,7 @@ def _targets(content: Any, place: Place, root: str | None) -> Iterator[tuple[dic
                 yield _own_object(content, holder, place), left
 
 
-def _own_object(content: Any, fragment: Fragment, place: Place) -> dict[str, Any]:
+def _own_object(content: Any, fragment: Fragment, place: Place) -> dict[str, Json]:
     """The schema at a pointer, if it stands in this file and at this place alone."""
     shared = _shared_values(content)
     value = content
@@ -220,7 +221,7 @@ def _edited(source: SchemaText, wanted: Any) -> str:
     return text
 
 
-def _additions(content: Any, wanted: Any, pointer: str, seen: set[int]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+def _additions(content: Any, wanted: Any, pointer: str, seen: set[int]) -> Iterator[tuple[str, Any, dict[str, Json]]]:
     if id(content) in seen or not isinstance(content, dict | list):
         return  # what YAML anchors share never gets any
     seen.add(id(content))
@@ -235,7 +236,7 @@ def _additions(content: Any, wanted: Any, pointer: str, seen: set[int]) -> Itera
         yield pointer, content, added
 
 
-def _edit(text: str, line_start: int, at: int, added: dict[str, Any], *, is_first: bool) -> tuple[int, str]:
+def _edit(text: str, line_start: int, at: int, added: dict[str, Json], *, is_first: bool) -> tuple[int, str]:
     """Where members go into an object that begins at an offset, and their text."""
     if text[at : at + 1] == "{":
         return at + 1, _flow(text, at + 1, added, is_first=is_first)
@@ -245,7 +246,7 @@ def _edit(text: str, line_start: int, at: int, added: dict[str, Any], *, is_firs
     return line_start, "".join(f"{margin}{line}\n" for line in yaml_text(added).splitlines())
 
 
-def _flow(text: str, at: int, addition: dict[str, Any], *, is_first: bool) -> str:
+def _flow(text: str, at: int, addition: dict[str, Json], *, is_first: bool) -> str:
     """Members for the inside of braces, on lines of their own if the others have such."""
     is_plain = (lambda _: None) if is_json_text(text) else _PLAIN_NAME.fullmatch
     members = [

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from difflib import SequenceMatcher
-from typing import Any
+from typing import Any, TypeVar
 
 from driftline.payloads.paths import Place, place_text
 from driftline.payloads.schema_nodes import EXTENSION_PREFIX
-from driftline.payloads.values import MISSING, decimal_of, kind_of, same_number
+from driftline.payloads.values import MISSING, Json, Value, decimal_of, kind_of, same_number
 
 MIN_DIFFERING = 5
 SHARE = 0.95
@@ -22,6 +22,7 @@ MOSTLY = 0.5  # a change in fewer pairs is a bug as likely as a migration: never
 EXAMPLES = 3
 
 Pair = tuple[Any, Any]
+T = TypeVar("T")
 
 # What a rule lets pass from now on.
 _HIDES = {
@@ -51,7 +52,7 @@ class Suggestion:
     """A rule that would explain differences (or a finding without one), and what speaks for and against it."""
 
     place: Place
-    rule: dict[str, Any]  # extensions without their prefix
+    rule: Mapping[str, Json]  # extensions without their prefix
     level: str  # sure, review, finding
     explained: int
     differing: int
@@ -72,7 +73,7 @@ class Suggestion:
         return f"{self.path}:{'+'.join(self.rule) or 'finding'}"
 
     @property
-    def extensions(self) -> dict[str, Any]:
+    def extensions(self) -> dict[str, Json]:
         """The rule as a schema has it."""
         return {f"{EXTENSION_PREFIX}{name}": value for name, value in self.rule.items()}
 
@@ -89,7 +90,7 @@ class Suggestion:
             return False
         return names <= {"alias", "enum-map", "datetime-format"} or self.rule == {"cast": "string"}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """The suggestion as plain data."""
         return {
             "id": self.id,
@@ -103,16 +104,16 @@ class Suggestion:
             "hides": self.hides,
             "examples": [list(map(shown, pair)) for pair in self.examples[:EXAMPLES]],
             "counterexamples": [list(map(shown, pair)) for pair in self.counterexamples[:EXAMPLES]],
-            "rivals": self.rivals,
+            "rivals": [*self.rivals],
         }
 
 
-def hidden_by(rule: Mapping[str, Any]) -> str:
+def hidden_by(rule: Mapping[str, Json]) -> str:
     """What extensions (without their prefix) let pass, in words."""
     return "; ".join(dict.fromkeys(_HIDES[name] for name in rule if name in _HIDES))
 
 
-def shown(value: Any) -> Any:
+def shown(value: object) -> Any:
     """A value for people; what is not there is said so."""
     return "(missing)" if value is MISSING else value
 
@@ -135,7 +136,7 @@ def is_sure(explained: int, differing: int, having: int, *, rare_is_fine: bool =
     return wilson(explained, differing) >= SURE_BOUND and (rare_is_fine or differing >= MOSTLY * having)
 
 
-def same(left: Any, right: Any) -> bool:
+def same(left: Value, right: Value) -> bool:
     """Strict JSON equality."""
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
@@ -147,14 +148,14 @@ def same(left: Any, right: Any) -> bool:
     return same_number(left, right) if kind == "number" else bool(left == right)
 
 
-def token(value: Any) -> str:
+def token(value: Value) -> str:
     """A hashable spelling; equal numbers are spelled alike."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         value = int(value)
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def number(value: Any) -> Decimal | None:
+def number(value: Value) -> Decimal | None:
     """The decimal of a number or of numeric text, or None."""
     if kind_of(value) == "number":
         return decimal_of(value)
@@ -175,7 +176,7 @@ def likeness(left: str, right: str) -> float:
     return 1.0 if plain[0] == plain[1] else SequenceMatcher(None, plain[0], plain[1]).ratio()
 
 
-def most(values: Sequence[Any], share: float = SHARE) -> Any:
+def most(values: Sequence[T], share: float = SHARE) -> T:
     """The largest of the smallest `share` of sorted values."""
     return values[max(1, math.ceil(share * len(values))) - 1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -24,18 +24,21 @@ from driftline.payloads.suggesting.evidence import (
     same,
     token,
 )
-from driftline.payloads.values import kind_of
+from driftline.payloads.values import Json, kind_of
 
 _MAX_WORDS = 30
 _ENUM_SIGHTINGS = 3
 _SCALES = tuple(map(Decimal, ("100", "1000", "60", "3600", "0.01", "0.001")))
 
 
+Explains = Callable[[Any, Any], bool]  # whether a rule explains two different values
+
+
 class Hypothesis(NamedTuple):
     """A rule that may explain differences; `can_be_sure` is False where a person has to look in any case."""
 
     rule: dict[str, Any]
-    explains: Callable[[Any, Any], bool]
+    explains: Explains
     can_be_sure: bool
     why: str
     rare_is_fine: bool = False
@@ -74,7 +77,7 @@ def _empty(differing: list[Pair], enough: float) -> Iterator[Hypothesis]:
         yield Hypothesis({"empty-string-as-null": True}, _both_empty, False, "empty text and null")
 
 
-def _both_empty(old: Any, new: Any) -> bool:
+def _both_empty(old: object, new: object) -> bool:
     return (old is None or old == "") and (new is None or new == "")
 
 
@@ -86,8 +89,8 @@ def _casts(values: list[Pair]) -> Iterator[Hypothesis]:
             yield Hypothesis({"cast": name}, _cast_alike(CASTS[name]), True, "the same value in another JSON type")
 
 
-def _cast_alike(cast: Callable[[Any], Any]) -> Callable[[Any, Any], bool]:
-    def explains(old: Any, new: Any) -> bool:
+def _cast_alike(cast: Callable[[Any], Any]) -> Explains:
+    def explains(old: object, new: object) -> bool:
         try:
             return old is not None and new is not None and same(cast(old), cast(new))
         except CastError:
@@ -106,8 +109,8 @@ def _epochs() -> Iterator[Hypothesis]:
             yield Hypothesis(rule, _same_moment(step), True, "the same moment as a count and as text")
 
 
-def _same_moment(step: Step) -> Callable[[Any, Any], bool]:
-    def explains(old: Any, new: Any) -> bool:
+def _same_moment(step: Step) -> Explains:
+    def explains(old: object, new: object) -> bool:
         try:
             sides = step.old(old) if step.old else old, step.new(new) if step.new else new
         except CastError:
@@ -118,11 +121,11 @@ def _same_moment(step: Step) -> Callable[[Any, Any], bool]:
     return explains
 
 
-def _trimmed_alike(old: Any, new: Any) -> bool:
+def _trimmed_alike(old: object, new: object) -> bool:
     return isinstance(old, str) and isinstance(new, str) and old.strip() == new.strip()
 
 
-def _folded_alike(old: Any, new: Any) -> bool:
+def _folded_alike(old: object, new: object) -> bool:
     return isinstance(old, str) and isinstance(new, str) and old.lower() == new.lower()
 
 
@@ -148,8 +151,8 @@ def _times(moments: list[tuple[Instant, Instant]]) -> Iterator[Hypothesis]:
             return
 
 
-def _within_time(limit: int) -> Callable[[Any, Any], bool]:
-    def explains(old: Any, new: Any) -> bool:
+def _within_time(limit: int) -> Explains:
+    def explains(old: object, new: object) -> bool:
         left = parse_iso(old) if isinstance(old, str) else None
         right = parse_iso(new) if isinstance(new, str) else None
         return left is not None and right is not None and abs(left.nanoseconds - right.nanoseconds) <= limit
@@ -198,7 +201,7 @@ def _enum_map(both: list[Pair]) -> Iterator[Hypothesis]:
     )
 
 
-def _mapped_alike(mapping: dict[str, Any]) -> Callable[[Any, Any], bool]:
+def _mapped_alike(mapping: dict[str, Any]) -> Explains:
     return lambda old, new: same(mapping.get(_word(old), old), new)
 
 
@@ -220,7 +223,7 @@ def _numbers(values: list[Pair], enough: float, is_crossed: bool) -> Iterator[Hy
     yield from _spread(found, extra)
 
 
-def _scale(found: list[tuple[Decimal, Decimal]], extra: dict[str, Any]) -> Iterator[Hypothesis]:
+def _scale(found: list[tuple[Decimal, Decimal]], extra: Mapping[str, Json]) -> Iterator[Hypothesis]:
     ratios = Counter((new / old).normalize() for old, new in found if old)
     if not ratios or len({old for old, _ in found}) < 5:
         return
@@ -231,7 +234,7 @@ def _scale(found: list[tuple[Decimal, Decimal]], extra: dict[str, Any]) -> Itera
         yield Hypothesis({**extra, "scale": value}, _related(lambda old, new: old * factor == new), False, why)
 
 
-def _rounding(found: list[tuple[Decimal, Decimal]], extra: dict[str, Any]) -> Iterator[Hypothesis]:
+def _rounding(found: list[tuple[Decimal, Decimal]], extra: Mapping[str, Json]) -> Iterator[Hypothesis]:
     for places in range(7):
         unit = Decimal(1).scaleb(-places)
         half = unit / 2
@@ -244,7 +247,7 @@ def _rounding(found: list[tuple[Decimal, Decimal]], extra: dict[str, Any]) -> It
             return
 
 
-def _spread(found: list[tuple[Decimal, Decimal]], extra: dict[str, Any]) -> Iterator[Hypothesis]:
+def _spread(found: list[tuple[Decimal, Decimal]], extra: Mapping[str, Json]) -> Iterator[Hypothesis]:
     distances = sorted(abs(new - old) for old, new in found)
     limit = nice_limit(most(distances))
     size = sorted(abs(old) for old, _ in found)[len(found) // 2] or Decimal(1)
@@ -264,7 +267,7 @@ def _within(limit: Decimal) -> Callable[[Decimal, Decimal], bool]:
     return lambda old, new: abs(new - old) <= limit
 
 
-def _related(test: Callable[[Decimal, Decimal], bool]) -> Callable[[Any, Any], bool]:
+def _related(test: Callable[[Decimal, Decimal], bool]) -> Explains:
     def explains(old: Any, new: Any) -> bool:
         left, right = number(old), number(new)
         return left is not None and right is not None and test(left, right)

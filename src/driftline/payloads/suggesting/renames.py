@@ -19,6 +19,7 @@ from driftline.payloads.suggesting.evidence import (
     number,
     token,
 )
+from driftline.payloads.values import Json, Value
 
 _ROUNDS = 8
 _GONE = 0.02  # a name that is hardly ever on the other side
@@ -26,7 +27,7 @@ _RIVAL = 0.02
 _LIKE = 0.6
 _CHANCE, _CHANCE_LIKE = 1e-12, 1e-6
 
-Bags = dict[int, list[Any]]  # pair -> the values of a member in it
+Bags = dict[int, list[Json]]  # pair -> the values of a member in it
 
 
 class _Candidate(NamedTuple):
@@ -135,11 +136,13 @@ def _by_name(old: str, new: str, olds: Bags, news: Bags, together: list[int], li
     if like < 0.5:
         return None
     single = [one for one in together if len(olds[one]) == len(news[one]) == 1]
-    are_objects = bool(single) and all(
-        isinstance(olds[one][0], dict) and isinstance(news[one][0], dict) for one in single
-    )
-    if are_objects and like >= 0.75:
-        sharing = [one for one in single if olds[one][0].keys() & news[one][0].keys()]
+    objects = [
+        (one, left.keys() & right.keys())
+        for one in single
+        if isinstance(left := olds[one][0], dict) and isinstance(right := news[one][0], dict)
+    ]
+    if objects and len(objects) == len(single) and like >= 0.75:
+        sharing = [one for one, names in objects if names]
         found = _evidence(together, sharing, olds, news)
         why = "like names, and objects of like members"
         return _Candidate(old, new, 0.7 + 0.05 * like, len(sharing), len(together), True, False, why, *found)
@@ -163,11 +166,11 @@ def _is_map(olds: Bags, news: Bags, together: list[int]) -> bool:
     return 2 <= len(seen) <= 20 and kept >= SHARE * total and len({new for new, _ in chosen}) == len(seen)
 
 
-def _bag(values: list[Any], form: Callable[[Any], Any]) -> tuple[Any, ...]:
+def _bag(values: list[Json], form: Callable[[Any], Any]) -> tuple[Json, ...]:
     return tuple(sorted(map(form, values)))
 
 
-def _folded(value: Any) -> str:
+def _folded(value: Value) -> str:
     """A spelling in which casts, case, blanks and the writing of numbers and times do not matter."""
     if isinstance(value, dict | list):
         return token(value)

@@ -86,6 +86,6 @@ def _spelled(pairs: list[Pair]) -> list[tuple[str, str]]:
     return [(_short(old), _short(new)) for old, new in pairs[:EXAMPLES]]
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = spelled(shown(value))
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"

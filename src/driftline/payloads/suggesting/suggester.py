@@ -31,7 +31,7 @@ from driftline.payloads.suggesting.evidence import (
 )
 from driftline.payloads.suggesting.hypotheses import hypotheses, shape_of
 from driftline.payloads.suggesting.renames import find_renames
-from driftline.payloads.values import MISSING
+from driftline.payloads.values import MISSING, Json
 
 _NOISY = 3  # differing old-old pairs
 _WRITTEN_OUT = 0.05  # how often a default may also be there
@@ -63,7 +63,7 @@ def suggest(
     return sorted(found, key=lambda one: (("sure", "review", "finding").index(one.level), one.path, one.id))
 
 
-def _given(pairs: list[Pair], schema: Any, root: str | None) -> tuple[Alignment, set[Place], set[str] | None]:
+def _given(pairs: list[Pair], schema: object, root: str | None) -> tuple[Alignment, set[Place], set[str] | None]:
     """What a schema says already: renames and modes, places with rules for values, and the paths that still differ."""
     known = Alignment()
     if schema is None:
@@ -81,7 +81,7 @@ def _is_at(path: str, place: str) -> bool:
 
 
 def _take_over(
-    document: SchemaDocument, fragments: Fragments, known: Alignment, values: list[Any], place: Place = ()
+    document: SchemaDocument, fragments: Fragments, known: Alignment, values: list[Json], place: Place = ()
 ) -> set[Place]:
     """Read renames and array modes of a schema, as deep as the values go; the places that have rules for values."""
     node = document.node(fragments)
@@ -120,7 +120,7 @@ def _noise(noise: Iterable[Pair], known: Alignment) -> tuple[bool, Fields]:
     return bool(given), {place: rows for place, rows in found.items() if len(rows) >= _NOISY}
 
 
-def _old_leaves(first: Any, second: Any, known: Alignment, place: Place) -> Iterator[tuple[Place, Any, Any]]:
+def _old_leaves(first: object, second: object, known: Alignment, place: Place) -> Iterator[tuple[Place, Any, Any]]:
     if isinstance(first, dict) and isinstance(second, dict):
         lefts, rights = (known.members(value, place, is_old=True) for value in (first, second))
         for name, left in lefts.items():
@@ -189,7 +189,7 @@ def _noise_rule(place: Place, both: list[Pair], differing: list[Pair], noise: li
     values = [value for pair in noise for value in pair] + [new for _, new in both] + [old for old, _ in both]
     shape = shape_of(values)
     if shape is not None:
-        rule: dict[str, Any] = {"pattern": shape}
+        rule: dict[str, Json] = {"pattern": shape}
     else:
         rule = {"strategy": "ignore" if any(value is None for value in values) else "exists"}
     why = f"Old differs from itself in {len(noise)} old-old pairs"
