@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from driftline.payloads.batch_totals import JsonRow
 from driftline.payloads.batch_view import BatchView, PlaceRow, batch_view
 from driftline.payloads.report import encode
-from driftline.payloads.values import Json
+from driftline.payloads.values import Json, JsonRow
 from driftline.sinks.pages import page_bytes
 
 MOST_LISTED = 1000  # places; aggregate.json has all of them

@@ -5,7 +5,6 @@ Totals of parts can be added in any order; first and last ids and samples go by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +18,6 @@ from driftline.thresholds import Threshold
 
 SAMPLE_SIZE = 5
 MOST_FAILURES = 1000  # reports.jsonl has all of them
-
-
-# A line of what batches write.
-JsonRow = Mapping[str, Any]
 
 
 @dataclass(slots=True)

@@ -19,7 +19,6 @@ import msgspec
 
 from driftline.errors import InputError
 from driftline.files import AnyPath, explain_io_errors, open_to_read
-from driftline.payloads.batch_totals import JsonRow
 from driftline.payloads.datetimes import parse_iso
 from driftline.payloads.paths import Place, parse_place
 from driftline.payloads.payload_text import parse_json
@@ -28,6 +27,7 @@ from driftline.payloads.schema_nodes import EXTENSION_PREFIX
 from driftline.payloads.schema_text import yaml_text
 from driftline.payloads.suggesting.applying import nested
 from driftline.payloads.suggesting.evidence import hidden_by, nice_duration, nice_limit, number
+from driftline.payloads.values import JsonRow
 from driftline.storage.object_path import Place as StoragePlace
 from driftline.storage.object_path import place_at
 

@@ -11,12 +11,11 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from driftline.files import write_atomically
 from driftline.payloads.batch_job import BatchJob
-from driftline.payloads.batch_totals import JsonRow
 from driftline.payloads.render_junit import clean_xml
 from driftline.payloads.report import encode, indented
 from driftline.payloads.rule_usage import RulePlace, rule_places
 from driftline.payloads.schema_nodes import open_document
-from driftline.payloads.values import spelled
+from driftline.payloads.values import JsonRow, spelled
 from driftline.version import __version__
 
 MOST_ANNOTATIONS = 10  # GitHub shows so many of a step

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from enum import Enum
 from typing import Any, Final, TypeAlias
@@ -53,6 +53,8 @@ MISSING: Final = Missing.MISSING
 # A value as JSON has it; and one that may not be there.
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 Value: TypeAlias = "Json | Missing"
+# An object whose members the reader knows by name, such as a line of what batches write.
+JsonRow: TypeAlias = Mapping[str, Any]
 
 
 class WrittenNumber(float):
