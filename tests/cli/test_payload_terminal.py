@@ -71,3 +71,12 @@ def test_lint_says_where_and_how_many() -> None:
     assert code == 1
     assert f"{PAYLOADS / 'typo.yaml'}:3:47: unknown extension" in "".join(lines)
     assert lines[-1] == "2 findings"
+
+
+def test_rules_that_wait_are_named_beside_a_file(tmp_path: Path) -> None:
+    scaled = [{"id": n, "old": {"total": n + 0.5}, "new": {"total": n * 100 + 50}} for n in range(1, 21)]
+    (tmp_path / "scaled.jsonl").write_text("".join(json.dumps(line) + "\n" for line in scaled))
+    arguments = ["payloads", "suggest", str(tmp_path / "scaled.jsonl"), "-o", str(tmp_path / "rules.yaml")]
+    code, screen = on_terminal(arguments, 100)
+    assert code == 0
+    assert "for you to decide:\n  --accept '$.total:scale'   New is Old times 100" in "\n".join(plain(screen))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,6 +82,11 @@ def suggest(
     if page is not None:
         write_atomically(page, suggestions_page(found, chosen))
     click.echo(f"{count_words(found)}; {len(chosen)} accepted", err=True)
+    waiting = [one for one in found if one.rule and one not in chosen]
+    if waiting and (output or target) and sys.stderr.isatty():
+        # In a file the others are comments; who reads a terminal is told their ids.
+        ids = "\n".join(f"  --accept {shlex.quote(one.id)}   {one.why}" for one in waiting)
+        click.echo(f"for you to decide:\n{ids}", err=True)
 
 
 def _written(
