@@ -42,11 +42,8 @@ def keyed_items(plan: NodePlan) -> Items:
     rules = plan.rules
 
     def compare(old: list[Json], new: list[Json], run: Run, path: Path) -> None:
-        before = _gather(old, OLD, read_key, quick_name, run)
-        after = _gather(new, NEW, read_key, quick_name, run)
-        for side, found in ((OLD, before), (NEW, after)):
-            if found.duplicates:
-                _settle_duplicates(plan, side, found, run, path)
+        before, after = _gather(old, OLD, read_key, quick_name, run), _gather(new, NEW, read_key, quick_name, run)
+        _settle_duplicates(plan, (before, after), run, path)
         partners, values_of = after.by_key, before.values.get if before.values else None
         lost: Unpaired = []
         tally = 0
@@ -75,9 +72,7 @@ def keyed_items(plan: NodePlan) -> Items:
                 tell_unpaired(rules, OLD, [(place, left)], run, path)
         run.add(tally)
         extra: Unpaired = [
-            ((path, (paths, after.values.get(token) or (token,))), partners[token])
-            for token in (partners if partners.keys() != before.by_key.keys() else ())
-            if token not in before.by_key
+            ((path, (paths, after.values.get(token) or (token,))), right) for token, right in _only_new(before, after)
         ]
         if before.keyless or after.keyless:
             rest = _compare_keyless(plan, old, new, before, after, run, path)
@@ -87,6 +82,12 @@ def keyed_items(plan: NodePlan) -> Items:
         tell_unpaired(rules, NEW, extra, run, path)
 
     return compare
+
+
+def _only_new(before: _Side, after: _Side) -> list[tuple[Any, Json]]:
+    if before.by_key.keys() == after.by_key.keys():
+        return []
+    return [(token, right) for token, right in after.by_key.items() if token not in before.by_key]
 
 
 def _gather(items: list[Json], side: int, read_key: KeyReader, quick_name: str | None, run: Run) -> _Side:
@@ -155,7 +156,13 @@ def _key_reader(plan: NodePlan, paths: tuple[KeyPath, ...]) -> KeyReader:
     return read
 
 
-def _settle_duplicates(plan: NodePlan, side: int, found: _Side, run: Run, path: Path) -> None:
+def _settle_duplicates(plan: NodePlan, sides: tuple[_Side, _Side], run: Run, path: Path) -> None:
+    for side, found in enumerate(sides):
+        if found.duplicates:
+            _settle_side(plan, side, found, run, path)
+
+
+def _settle_side(plan: NodePlan, side: int, found: _Side, run: Run, path: Path) -> None:
     handling = plan.rules.duplicates
     rule = plan.rules.text("duplicate-handling")
     for token, items in found.duplicates.items():

@@ -22,8 +22,8 @@ from driftline.payloads.values import NEW, OLD, Json, union_leaf_count
 # Compares what a generated function left open: the names it looked at, and those of them it could not settle.
 Rest = Callable[[dict[str, Json], dict[str, Json], frozenset[str], tuple[str, ...], Run, Path], None]
 
-# Compares one member that both objects have.
-One = Callable[[str, dict[str, Json], dict[str, Json], Run, Path], None]
+# Compares a member that both objects have.
+ComparePair = Callable[[str, Json, Json, Run, Path], None]
 
 MAX_MEMBERS = 200  # others are left to the loop
 
@@ -46,7 +46,7 @@ def compare(old, new, run, path):
         if not old:
             tally = 1
     elif {has_one_open}:
-        {one}(open_names[0], old, new, run, path)
+        {compare_pair}(open_names[0], old[open_names[0]], new[open_names[0]], run, path)
     else:
         {rest}(old, new, {known}, open_names, run, path)
     run.checked += tally % {ignored_leaf}
@@ -151,7 +151,7 @@ class _Member(NamedTuple):
     plan: NodePlan
 
 
-def object_code(plan: NodePlan, one: One, rest: Rest, otherwise: ContainerCompare) -> ContainerCompare:
+def object_code(plan: NodePlan, compare_pair: ComparePair, rest: Rest, otherwise: ContainerCompare) -> ContainerCompare:
     """The generated comparer of a plan's objects; `otherwise` is for great depth and for both names of an alias."""
     constants = Constants(plan=plan, Owner=Owner, union_leaf_count=union_leaf_count)
     blocks: dict[str, str] = {}
@@ -173,7 +173,7 @@ def object_code(plan: NodePlan, one: One, rest: Rest, otherwise: ContainerCompar
         count=len(blocks),
         all_there=all_there,
         has_one_open="False" if plan.aliases else f"{_ONE_OPEN}{all_there}",
-        one=constants.add(one),
+        compare_pair=constants.add(compare_pair),
         rest=constants.add(rest),
         known=constants.add(frozenset(blocks)),
         ignored_leaf=IGNORED_LEAF,

@@ -10,7 +10,7 @@ from typing import Any
 
 from driftline.payloads.leaves import fast_types
 from driftline.payloads.object_code import (
-    One,
+    ComparePair,
     Rest,
     fast_match,
     has_plain_names,
@@ -50,7 +50,7 @@ def _warming_up(plan: NodePlan, loop: ContainerCompare, rest: Rest) -> Container
         if chosen is loop:
             seen += 1
             if seen > OBJECTS_BEFORE_CODE:
-                chosen = object_code(plan, _one(plan), rest, loop)
+                chosen = object_code(plan, _pair_comparer(plan), rest, loop)
                 plan.fast_match = fast_match(plan, NESTED_LEVELS + 1)
                 if plan.compare_objects is compare:
                     plan.compare_objects = chosen
@@ -85,14 +85,10 @@ def _looping(plan: NodePlan, rest: Rest, with_both_names: ContainerCompare) -> C
 
 def _rest(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Rest:
     """Compares all members but those that are known and not open."""
-    plans = {name: plan.member(name) for name in quick}
     unnamed = plan.other_member()
     others = fast_types(unnamed) if unnamed is not None else _NO_TYPES
-    types_of, plan_of = quick.get, plans.get
-    direct_of = {name: child if _needs_no_pairing(child) else None for name, child in plans.items()}.get
-    other = unnamed if unnamed is not None and _needs_no_pairing(unnamed) else None
-    dropped = frozenset(name for name, child in plans.items() if is_ignored(child))
-    new_name = plan.aliases.get
+    types_of, new_name = quick.get, plan.aliases.get
+    compare_pair = _pair_comparer(plan)
     required = frozenset(plan.node.required) if plan.settings.checks_types else frozenset()
     # Where an empty string can be a missing member, empty values take the slow way.
     keeps_empty = not plan.settings.drops_empty_strings
@@ -119,26 +115,16 @@ def _rest(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Rest:
             is_same = kind in types_of(name, others) and left == right and kind is type(right)
             if is_same and (left or keeps_empty or kind is not str):
                 same += 1
-                continue
-            if right is not MISSING:
+            elif right is MISSING:
+                compare_members(plan.member(name), name, left, MISSING, run, path)
+            else:
                 paired += 1
-                if name in dropped:
-                    run.ignored += union_leaf_count(left, right)
-                    continue
-                child = direct_of(name, other)
-                if child is not None and left is not None and right is not None:
-                    if kind is dict and type(right) is dict:
-                        child.compare_objects(left, right, run, (path, name))
-                        continue
-                    if keeps_empty or (left != "" and right != ""):
-                        child.compare(left, right, run, (path, name))
-                        continue
-            compare_members(plan_of(name) or unnamed or plan.member(name), name, left, right, run, path)
+                compare_pair(name, left, right, run, path)
         run.checked += same
         if same + paired != len(new):
             for name, right in new.items():
                 if name not in old:
-                    compare_members(plan_of(name) or unnamed or plan.member(name), name, MISSING, right, run, path)
+                    compare_members(plan.member(name), name, MISSING, right, run, path)
         elif not old:
             run.checked += 1
         if required and not (old.keys() >= required and new.keys() >= required):
@@ -147,9 +133,28 @@ def _rest(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Rest:
     return compare
 
 
-def _one(plan: NodePlan) -> One:
-    def compare(name: str, old: dict[str, Json], new: dict[str, Json], run: Run, path: Path) -> None:
-        compare_members(plan.member(name), name, old[name], new[name], run, path)
+def _pair_comparer(plan: NodePlan) -> ComparePair:
+    """Compares a member that both sides have, at once where nothing but its own rules decides."""
+    plans = {name: plan.member(name) for name in _known_names(plan)}
+    unnamed = plan.other_member()
+    direct_of = {name: child if _needs_no_pairing(child) else None for name, child in plans.items()}.get
+    other = unnamed if unnamed is not None and _needs_no_pairing(unnamed) else None
+    dropped = frozenset(name for name, child in plans.items() if is_ignored(child))
+    keeps_empty = not plan.settings.drops_empty_strings
+
+    def compare(name: str, left: Json, right: Json, run: Run, path: Path) -> None:
+        if name in dropped:
+            run.ignored += union_leaf_count(left, right)
+            return
+        child = direct_of(name, other)
+        if child is None or left is None or right is None:
+            compare_members(plan.member(name), name, left, right, run, path)
+        elif type(left) is dict and type(right) is dict:
+            child.compare_objects(left, right, run, (path, name))
+        elif keeps_empty or (left != "" and right != ""):
+            child.compare(left, right, run, (path, name))
+        else:
+            compare_members(plan.member(name), name, left, right, run, path)
 
     return compare
 
