@@ -9,25 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from driftline.sources.formats.columnar import TypedRows, TypedSource
 from driftline.sources.formats.parquet import opened
 from driftline.sources.input_file import InputFile
-from driftline.sources.port import (
-    Counted,
-    FileFingerprint,
-    KnownRecords,
-    ParsedRange,
-    RecordNumbers,
-    SplitSide,
-    fingerprint_of_files,
-)
+from driftline.sources.port import FileFingerprint, SplitSide, fingerprint_of_files
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     import pyarrow as pa
-
-_HEAD_ROWS = 6144
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +32,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class DataFileSource:
+class DataFileSource(TypedSource):
     """Files that together are one table, whatever their own columns are called."""
 
     data: tuple[DataFile, ...]
@@ -62,10 +53,6 @@ class DataFileSource:
     def size(self) -> int:
         """Bytes of all files."""
         return sum(one.file.size for one in self.data)
-
-    def header(self, side: str) -> tuple[str, ...]:
-        """As the table declares them."""
-        return tuple(self.schema.names)
 
     def types(self) -> pa.Schema:
         """As the table declares them."""
@@ -91,66 +78,13 @@ class DataFileSource:
         rows = sum(split.size for split in splits) // 64
         return SplitSide(tuple(self.schema.names), splits, rows, typed=True, kinds=column_kinds(self.schema))
 
-    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> DataFileSource:
-        """As it is."""
-        return self
-
-    def records(self, side: str, *, checked: bool = True) -> None:
-        """There is no text to read."""
-
-    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
-        """The first rows of the first file that has any."""
-        with Workspace() as workspace:
-            for split in self.lay_out(side, 0, workspace).splits:
-                table = split.head()
-                if table is not None and table.num_rows:
-                    return {name: table.column(at).to_pylist()[:rows] for at, name in enumerate(table.column_names)}
-        return {name: [] for name in self.schema.names}
-
-    def text_table(self, side: str) -> None:
-        """There is no text to read."""
-
     def with_absolute_paths(self) -> DataFileSource:
         """The same source for processes in other folders."""
         return replace(self, data=tuple(replace(one, file=one.file.with_absolute_path()) for one in self.data))
 
 
-class TypedSplit:
-    """A split that is read as one Arrow table."""
-
-    __slots__ = ()
-
-    def read(self) -> ParsedRange:
-        """All rows that are not deleted."""
-        from driftline.sources.json_cells import json_columns
-
-        table = json_columns(self._read())
-        return ParsedRange(table.num_rows, table)
-
-    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
-        """Some rows."""
-        from driftline.sources.csv_parse import take_records
-        from driftline.sources.json_cells import json_columns
-
-        return json_columns(take_records(self._read(), records))
-
-    def count(self) -> Counted:
-        """Deleted rows do not count."""
-        rows = int(self._read().num_rows)
-        return Counted(rows, rows)
-
-    def head(self) -> pa.Table | None:
-        """The first rows; the whole group is read for them."""
-        from driftline.sources.json_cells import json_columns
-
-        return json_columns(self._read().slice(0, _HEAD_ROWS))
-
-    def _read(self) -> pa.Table:
-        raise NotImplementedError
-
-
 @dataclass(frozen=True, slots=True)
-class DataFileSplit(TypedSplit):
+class DataFileSplit(TypedRows):
     """One row group of a data file, as the table's schema sees it."""
 
     schema: pa.Schema
@@ -165,7 +99,8 @@ class DataFileSplit(TypedSplit):
         """Its file."""
         return (self.data.file,)
 
-    def _read(self) -> pa.Table:
+    def typed_rows(self) -> pa.Table:
+        """All rows that are not deleted."""
         import pyarrow as pa
 
         with opened(self.data.file) as file:

@@ -12,7 +12,7 @@ from driftline.files import explain_io_errors
 from driftline.sources.addresses import Address
 from driftline.sources.formats.columnar import ColumnarFiles, ColumnarSplit
 from driftline.sources.input_file import InputFile, known_suffix
-from driftline.sources.port import Counted, Opening, SplitSide, part_mismatch
+from driftline.sources.port import Opening, SplitSide, part_mismatch
 from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -75,11 +75,6 @@ class ArrowSource(ColumnarFiles):
 @dataclass(frozen=True, slots=True)
 class RecordBatch(ColumnarSplit):
     """One record batch."""
-
-    def count(self) -> Counted:
-        """By reading it."""
-        rows = self.typed_rows().num_rows
-        return Counted(rows, rows)
 
     def typed_rows(self) -> pa.Table:
         """All of it."""

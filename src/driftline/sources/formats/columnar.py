@@ -1,4 +1,4 @@
-"""What formats of typed columns share: files that each hold runs of rows with a schema (Parquet, Arrow)."""
+"""What sources of typed rows share: their cells are read as the JSON text of values, and splits are read in place."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from driftline.sources.port import (
     KnownRecords,
     ParsedRange,
     RecordNumbers,
+    SplitSide,
     fingerprint_of_files,
 )
 from driftline.sources.workspace import Workspace
@@ -25,36 +26,22 @@ if TYPE_CHECKING:
 _HEAD_ROWS = 6144
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnarFiles(ABC):
-    """Files with the same columns in the same order."""
+class TypedSource(ABC):
+    """A source whose columns have declared types."""
 
-    files: tuple[InputFile, ...]
-    format: str
-    typed: bool = True
-    seekable: bool = True
-    ordered: bool = True
+    __slots__ = ()
 
     @abstractmethod
     def types(self) -> pa.Schema:
-        """From the first file."""
+        """As the source declares them."""
 
     @abstractmethod
-    def first_rows(self, rows: int) -> pa.Table:
-        """Of the first file."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self.files)
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+        """The splits."""
 
     def header(self, side: str) -> tuple[str, ...]:
-        """From the first file."""
+        """As the source declares them."""
         return tuple(self.types().names)
-
-    def fingerprint(self, of_file: FileFingerprint) -> str:
-        """The bytes of its files."""
-        return fingerprint_of_files(self.files, of_file)
 
     def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> Self:
         """As it is."""
@@ -64,42 +51,28 @@ class ColumnarFiles(ABC):
         """There is no text to read."""
         return
 
-    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
-        """The first rows of the first file."""
-        from driftline.sources.json_cells import json_columns
-
-        table = json_columns(self.first_rows(rows))
-        return {name: table.column(at).to_pylist() for at, name in enumerate(table.column_names)}
-
     def text_table(self, side: str) -> None:
-        """Cells are typed."""
+        """There is no text to read."""
         return
 
-    def with_absolute_paths(self) -> Self:
-        """The same source for processes in other folders."""
-        return replace(self, files=tuple(file.with_absolute_path() for file in self.files))
+    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
+        """The first rows of the first split that has any."""
+        with Workspace() as workspace:
+            for split in self.lay_out(side, 0, workspace).splits:
+                table = split.head()
+                if table is not None and table.num_rows:
+                    return {name: table.column(at).to_pylist()[:rows] for at, name in enumerate(table.column_names)}
+        return {name: [] for name in self.header(side)}
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnarSplit(ABC):
-    """One run of rows of a file; its cells are read as JSON text."""
+class TypedRows(ABC):
+    """A split that is read as one Arrow table."""
 
-    file: InputFile
-    number: int
-    size: int
-
-    @abstractmethod
-    def count(self) -> Counted:
-        """The numbers of records and of rows: they are the same."""
+    __slots__ = ()
 
     @abstractmethod
     def typed_rows(self) -> pa.Table:
         """All rows as they are stored."""
-
-    @property
-    def files(self) -> tuple[InputFile, ...]:
-        """Its file."""
-        return (self.file,)
 
     def read(self) -> ParsedRange:
         """All rows."""
@@ -115,8 +88,62 @@ class ColumnarSplit(ABC):
 
         return json_columns(take_records(self.typed_rows(), records))
 
+    def count(self) -> Counted:
+        """The numbers of records and of rows: they are the same."""
+        rows = self.typed_rows().num_rows
+        return Counted(rows, rows)
+
     def head(self) -> pa.Table | None:
-        """The first rows; the whole run is read for them."""
+        """The first rows; the whole split is read for them."""
         from driftline.sources.json_cells import json_columns
 
         return json_columns(self.typed_rows().slice(0, _HEAD_ROWS))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnarFiles(TypedSource):
+    """Files with the same columns in the same order, which each hold runs of rows (Parquet, Arrow)."""
+
+    files: tuple[InputFile, ...]
+    format: str
+    typed: bool = True
+    seekable: bool = True
+    ordered: bool = True
+
+    @abstractmethod
+    def first_rows(self, rows: int) -> pa.Table:
+        """Of the first file."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    def fingerprint(self, of_file: FileFingerprint) -> str:
+        """The bytes of its files."""
+        return fingerprint_of_files(self.files, of_file)
+
+    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
+        """The first rows of the first file."""
+        from driftline.sources.json_cells import json_columns
+
+        table = json_columns(self.first_rows(rows))
+        return {name: table.column(at).to_pylist() for at, name in enumerate(table.column_names)}
+
+    def with_absolute_paths(self) -> Self:
+        """The same source for processes in other folders."""
+        return replace(self, files=tuple(file.with_absolute_path() for file in self.files))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnarSplit(TypedRows):
+    """One run of rows of a file."""
+
+    file: InputFile
+    number: int
+    size: int
+
+    @property
+    def files(self) -> tuple[InputFile, ...]:
+        """Its file."""
+        return (self.file,)

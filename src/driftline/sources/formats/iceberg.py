@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from driftline.errors import DriftlineError, InputError
 from driftline.sources.addresses import Address
-from driftline.sources.data_files import TypedSplit
+from driftline.sources.formats.columnar import TypedRows, TypedSource
 from driftline.sources.input_file import InputFile
 from driftline.sources.port import FileFingerprint, Opening, SplitSide
 from driftline.sources.workspace import Workspace
@@ -61,7 +61,7 @@ class IcebergFormat:
 
 
 @dataclass(frozen=True)
-class IcebergSource:
+class IcebergSource(TypedSource):
     """The planned files of one snapshot, which never change."""
 
     metadata: TableMetadata
@@ -84,10 +84,6 @@ class IcebergSource:
         """Bytes of all files."""
         return sum(task.file.file_size_in_bytes for task in self.tasks)
 
-    def header(self, side: str) -> tuple[str, ...]:
-        """As the snapshot's schema names them."""
-        return tuple(self.types().names)
-
     def types(self) -> pa.Schema:
         """As the snapshot's schema declares them."""
         schema: pa.Schema = self.projection.as_arrow()
@@ -105,32 +101,13 @@ class IcebergSource:
         rows = sum(task.file.record_count for task in self.tasks)
         return SplitSide(self.header(side), splits, rows, typed=True, kinds=column_kinds(self.types()))
 
-    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> IcebergSource:
-        """As it is."""
-        return self
-
-    def records(self, side: str, *, checked: bool = True) -> None:
-        """There is no text to read."""
-
-    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
-        """The first rows of the first file that has any."""
-        with Workspace() as workspace:
-            for split in self.lay_out(side, 0, workspace).splits:
-                table = split.head()
-                if table is not None and table.num_rows:
-                    return {name: table.column(at).to_pylist()[:rows] for at, name in enumerate(table.column_names)}
-        return {name: [] for name in self.header(side)}
-
-    def text_table(self, side: str) -> None:
-        """There is no text to read."""
-
     def with_absolute_paths(self) -> IcebergSource:
         """Files of a table have whole names."""
         return self
 
 
 @dataclass(frozen=True)
-class IcebergSplit(TypedSplit):
+class IcebergSplit(TypedRows):
     """One planned file, as the snapshot's schema sees it."""
 
     metadata: TableMetadata
@@ -148,7 +125,8 @@ class IcebergSplit(TypedSplit):
         """Its bytes."""
         return int(self.task.file.file_size_in_bytes)
 
-    def _read(self) -> pa.Table:
+    def typed_rows(self) -> pa.Table:
+        """All rows of the file."""
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
 
