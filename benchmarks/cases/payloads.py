@@ -85,23 +85,28 @@ def _service_rows(count: int, rounds: int) -> list[Row]:
 
 
 def _batch_rows(sizes: list[int]) -> list[Row]:
-    """Pairs of 2 KB: the library on one core, then batches on Spark; a tiny batch tells what starting costs."""
+    """Pairs of 2 KB: the library on one core, then batches on Spark (bar: 1.5 x local + 5 s) and locally."""
     (DATA / "payload-schema.json").write_text(json.dumps(data_payloads.INVOICE_SCHEMA))
     few = 200
     for pairs in (few, *sizes):
         path = _pairs_file(pairs)
         if not path.exists():
             data_payloads.write_batch(path, pairs)
-    start = _batch_run(few)
+    spark = ("--engine", "spark", "--master", "local[2]")
+    start = _batch_run(few, *spark)
     library = _library_rate(sizes[0])
     rows = [Row("2 KB pairs, parse and report included", "library, one core", {"per_s": library})]
     for pairs in sizes:
-        whole = _batch_run(pairs)
+        whole = _batch_run(pairs, *spark)
         rate = (pairs - few) / (whole.wall - start.wall)
         figures = {"wall_s": whole.wall, "cpu_s": whole.cpu, "per_s": rate, "start_s": start.wall}
         figures |= {"peak_mb": whole.peak_mb, "driver_mb": whole.root_peak_mb}
         figures["share_of_two_cores"] = rate / (2 * library)
-        rows.append(Row(f"batch of {pairs:,} pairs of 2 KB", "driftline, Spark local[2]", figures))
+        here = _batch_run(pairs, "--engine", "local")
+        case = f"batch of {pairs:,} pairs of 2 KB"
+        rows.append(Row(case, "driftline, Spark local[2]", figures, ratio=whole.wall / here.wall))
+        local = {"wall_s": here.wall, "cpu_s": here.cpu, "peak_mb": here.peak_mb}
+        rows.append(Row(case, "driftline, local engine", local, ratio=1.0))
     return rows
 
 
@@ -114,9 +119,9 @@ def _library_rate(pairs: int) -> float:
     return _figures(command)["per_s"]  # the best of three
 
 
-def _batch_run(pairs: int) -> Measurement:
+def _batch_run(pairs: int, *engine: str) -> Measurement:
     files = [str(_pairs_file(pairs)), "--schema", str(DATA / "payload-schema.json")]
-    command = driftline_command("compare-batch", *files, "-o", str(DATA / "payload-batch"), "--master", "local[2]")
+    command = driftline_command("compare-batch", *files, "-o", str(DATA / "payload-batch"), *engine)
     return measure(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
 
 
