@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from driftline.client.syncing import Connection, SyncReport, deltas_of, push_waiting
 from driftline.errors import DriftlineError, GatewayError
 from driftline.gateway.client import FeedReader, GatewayClient
+from driftline.json_types import JsonObject
 
 if TYPE_CHECKING:
     from driftline.client.store import Change, Store
@@ -115,7 +116,7 @@ class Follower:
             push_waiting(self._store, client, report)
         return report.changes
 
-    def _taken(self, event: dict[str, Any], position: str) -> list[Change] | None:
+    def _taken(self, event: JsonObject, position: str) -> list[Change] | None:
         deltas = deltas_of(event["deltas"])
         return self._store.take(deltas, event["cursor"], int(event["serverHlc"]), after=position)
 

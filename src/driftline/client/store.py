@@ -20,6 +20,7 @@ from driftline.deltas import Clock, RowDelta, extract
 from driftline.deltas.merging import RowFold, RowKey, RowState, fold_from_plain, fold_to_plain
 from driftline.deltas.wire import check_value
 from driftline.errors import InputError
+from driftline.json_types import JsonObject
 
 FORMAT_VERSION = 1
 
@@ -40,7 +41,7 @@ class Change:
 
     table: str
     row_id: str
-    columns: dict[str, Any] | None
+    columns: JsonObject | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +94,13 @@ class Store:
             if state.live:
                 self._enqueue(table, row_id, state.columns, None)
 
-    def get(self, table: str, row_id: str) -> dict[str, Any] | None:
+    def get(self, table: str, row_id: str) -> JsonObject | None:
         """A row's columns, None where it is not."""
         with self._lock:
             state = self._state((table, row_id))
         return state.columns if state.live else None
 
-    def rows(self, table: str) -> dict[str, dict[str, Any]]:
+    def rows(self, table: str) -> dict[str, JsonObject]:
         """Every row of a table by its id, in order of the ids."""
         ids = "SELECT row_id FROM confirmed WHERE name = ?1 UNION SELECT row_id FROM queue WHERE name = ?1 ORDER BY 1"
         with self._lock:
@@ -317,5 +318,5 @@ def _change(key: RowKey, state: RowState) -> Change:
     return Change(*key, state.columns if state.live else None)
 
 
-def _state_members(row: Mapping[str, Any]) -> dict[str, Any]:
+def _state_members(row: Mapping[str, Any]) -> JsonObject:
     return {name: value for name, value in row.items() if name not in ("table", "rowId")}

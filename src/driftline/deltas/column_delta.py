@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
+
+from driftline.json_types import Json
 
 
 class ColumnDelta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A column and its new value, which is JSON data; null is a value."""
 
     column: str
-    value: Any
+    value: Json

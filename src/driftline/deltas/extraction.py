@@ -9,6 +9,7 @@ from typing import Any
 from driftline.deltas.column_delta import ColumnDelta
 from driftline.deltas.row_delta import Op, RowDelta
 from driftline.deltas.schema import TableSchema
+from driftline.json_types import Json
 
 Row = Mapping[str, Any]
 
@@ -54,13 +55,13 @@ def changed_columns(
     return ("UPDATE", changed) if changed else None
 
 
-def _kept(row: Row, schema: TableSchema | None) -> list[tuple[str, Any]]:
+def _kept(row: Row, schema: TableSchema | None) -> list[tuple[str, Json]]:
     if schema is None:
         return list(row.items())
     return [(name, value) for name, value in row.items() if name in schema.by_name]
 
 
-def _differing(before: Row, after: Row, schema: TableSchema | None) -> list[tuple[str, Any]]:
+def _differing(before: Row, after: Row, schema: TableSchema | None) -> list[tuple[str, Json]]:
     """Columns of `before` in order, then the ones only in `after`; a column missing from `after` says nothing."""
     found = []
     for name, old in before.items():
@@ -75,7 +76,7 @@ def _differing(before: Row, after: Row, schema: TableSchema | None) -> list[tupl
     return found
 
 
-def same_value(old: Any, new: Any) -> bool:
+def same_value(old: Json, new: Json) -> bool:
     """Equality of column values: `Object.is` at the top (+0 is not -0), structure below it."""
     kind = type(old)
     if kind is type(new) and kind in (str, bool):
@@ -85,7 +86,7 @@ def same_value(old: Any, new: Any) -> bool:
     return same_structure(old, new)
 
 
-def same_structure(old: Any, new: Any) -> bool:
+def same_structure(old: Json, new: Json) -> bool:
     """Deep equality of JSON data: order counts in arrays, not in objects; NaN equals NaN, +0 equals -0."""
     if _is_number(old):
         return _is_number(new) and _same_number(old, new)
@@ -100,7 +101,7 @@ def _same_members(old: Row, new: Row) -> bool:
     return len(old) == len(new) and all(name in new and same_structure(value, new[name]) for name, value in old.items())
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -120,7 +121,7 @@ def _as_double(value: float) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def as_json(value: Any) -> Any:
+def as_json(value: Json) -> Json:
     """The value with NaN and the infinities turned into null, as a delta carries it."""
     if type(value) in _PLAIN:
         return value

@@ -13,6 +13,7 @@ from typing import Any
 
 from driftline.canonical import utf16_sort_key, utf16_sorted
 from driftline.deltas.row_delta import RowDelta
+from driftline.json_types import JsonObject
 
 RowKey = tuple[str, str]
 # hlc, client id in UTF-16 order, delta id, whether it is a DELETE (which comes last): the order of replay
@@ -27,7 +28,7 @@ class RowState:
     """A row after merging: whether it lives, and its columns (none when it does not)."""
 
     live: bool
-    columns: dict[str, Any]
+    columns: JsonObject
 
 
 @dataclass(slots=True)
@@ -115,7 +116,7 @@ def _later(one: Stamp | None, other: Stamp | None) -> Stamp | None:
     return max(one, other)
 
 
-def fold_to_plain(fold: RowFold) -> dict[str, Any]:
+def fold_to_plain(fold: RowFold) -> JsonObject:
     """A row's state as JSON data, as snapshot lines have it (gateway §8): each stamp once, greatest first.
 
     >>> from driftline.deltas import extract
@@ -133,7 +134,7 @@ def fold_to_plain(fold: RowFold) -> dict[str, Any]:
     deleted = None if fold.deleted is None else _short(fold.deleted)
     stamps = sorted({stamp for stamp in (*by.values(), written, deleted) if stamp is not None}, reverse=True)
     index = {stamp: number for number, stamp in enumerate(stamps)}
-    plain: dict[str, Any] = {"stamps": [_plain_stamp(stamp) for stamp in stamps]}
+    plain: JsonObject = {"stamps": [_plain_stamp(stamp) for stamp in stamps]}
     if written is not None:
         used = {name: index[stamp] for name, stamp in by.items()}
         plain = {"columns": state.columns, **plain, "by": used, "live": index[written]}

@@ -19,6 +19,7 @@ from driftline.deltas.column_delta import ColumnDelta
 from driftline.deltas.identity import delta_id as id_of
 from driftline.deltas.names import shorten
 from driftline.errors import DeltaError
+from driftline.json_types import JsonObject
 
 Op = Literal["INSERT", "UPDATE", "DELETE"]
 OPS = ("INSERT", "UPDATE", "DELETE")
@@ -62,7 +63,7 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
 
         return delta_from_wire(data)
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> JsonObject:
         """The delta as JSON data, its timestamp as a decimal string."""
         from driftline.deltas.wire import delta_to_wire
 

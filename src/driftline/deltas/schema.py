@@ -13,11 +13,12 @@ from typing import Any, Literal, cast, get_args
 
 from driftline.deltas.names import check_column_names, check_table_name, shorten
 from driftline.errors import DeltaError
+from driftline.json_types import Json, JsonObject
 
 ColumnType = Literal["string", "number", "boolean", "json"]
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
 
-_FITS: dict[str, Callable[[Any], bool]] = {
+_FITS: dict[str, Callable[[Json], bool]] = {
     "string": lambda value: isinstance(value, str),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "boolean": lambda value: isinstance(value, bool),
@@ -32,7 +33,7 @@ class ColumnSchema:
     name: str
     type: ColumnType
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, value: Json) -> bool:
         """Whether a value is null or of this column's type."""
         return value is None or _FITS[self.type](value)
 
@@ -75,7 +76,7 @@ class TableSchema:
         return name in self.by_name
 
     @classmethod
-    def from_wire(cls, data: Any) -> TableSchema:
+    def from_wire(cls, data: Json) -> TableSchema:
         """The schema of a JSON object `{table, columns: [{name, type}], key?}`."""
         if not isinstance(data, Mapping):
             raise DeltaError("a table schema is an object with table and columns", field="schema")
@@ -89,10 +90,10 @@ class TableSchema:
             raise DeltaError("key of a table schema is a list of column names", field="key")
         return cls(cast(str, data.get("table")), columns, key)
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> JsonObject:
         """The schema as JSON data."""
         columns = [{"name": column.name, "type": column.type} for column in self.columns]
-        wire: dict[str, Any] = {"table": self.table, "columns": columns}
+        wire: JsonObject = {"table": self.table, "columns": columns}
         return {**wire, "key": list(self.key)} if self.key else wire
 
     def _check_key(self) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 
 from driftline.deltas.schema import ColumnType
 from driftline.errors import DeltaError
+from driftline.json_types import Json, JsonObject
 
-Row = dict[str, Any]
+Row = JsonObject
 Types = Mapping[str, ColumnType]
 
 _DATA = frozenset({"added", "removed", "changed"})
@@ -26,7 +27,7 @@ def typed_row(row: Mapping[str, Any], types: Types, nulls: Collection[str] = ())
     return {name: None if name in nulls else _typed(name, value, types.get(name)) for name, value in row.items()}
 
 
-def typed_event(event: Mapping[str, Any], types: Types, nulls: Collection[str] = ()) -> dict[str, Any]:
+def typed_event(event: Mapping[str, Any], types: Types, nulls: Collection[str] = ()) -> JsonObject:
     """A data event of a table diff whose rows hold typed values."""
     if not types and not nulls:
         return dict(event)
@@ -37,7 +38,7 @@ def typed_event(event: Mapping[str, Any], types: Types, nulls: Collection[str] =
     return typed
 
 
-def typed_events(events: Iterable[Mapping[str, Any]], types: Types) -> Iterator[dict[str, Any]]:
+def typed_events(events: Iterable[Mapping[str, Any]], types: Types) -> Iterator[JsonObject]:
     """The data events of a table diff with typed rows; schema and stats are left out."""
     return (
         typed_event(event, types)
@@ -46,7 +47,7 @@ def typed_events(events: Iterable[Mapping[str, Any]], types: Types) -> Iterator[
     )
 
 
-def _typed(name: str, value: Any, kind: ColumnType | None) -> Any:
+def _typed(name: str, value: Json, kind: ColumnType | None) -> Json:
     if kind is None or kind == "string" or not isinstance(value, str):
         return value
     if value == "":

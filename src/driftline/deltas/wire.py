@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 from driftline.deltas.clock import MAX_HLC
 from driftline.deltas.column_delta import ColumnDelta
@@ -13,6 +13,7 @@ from driftline.deltas.extraction import as_json
 from driftline.deltas.names import check_column_names, check_table_name, shorten
 from driftline.deltas.row_delta import OPS, Op, RowDelta
 from driftline.errors import DeltaError
+from driftline.json_types import Json, JsonObject
 
 MAX_ID_LENGTH = 1024  # row ids, client ids: they become keys in files and databases
 MAX_NESTING = 64
@@ -23,7 +24,7 @@ _SIGNED_DECIMAL = re.compile(r"-?[0-9]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def delta_from_wire(data: Any, *, stored: bool = False) -> RowDelta:
+def delta_from_wire(data: Json, *, stored: bool = False) -> RowDelta:
     """The delta of a JSON object; the first malformed field is named.
 
     A `stored` one was let in at some time: hlc 0, which is refused since no `since` can ask for it, may be in there.
@@ -48,7 +49,7 @@ def delta_from_wire(data: Any, *, stored: bool = False) -> RowDelta:
     )
 
 
-def delta_to_wire(delta: RowDelta) -> dict[str, Any]:
+def delta_to_wire(delta: RowDelta) -> JsonObject:
     """The delta as JSON data."""
     return {
         "op": delta.op,
@@ -61,7 +62,7 @@ def delta_to_wire(delta: RowDelta) -> dict[str, Any]:
     }
 
 
-def hlc_from_wire(value: Any, field: str = "hlc") -> int:
+def hlc_from_wire(value: Json, field: str = "hlc") -> int:
     """The timestamp of its decimal text; numbers, hex, blanks and signs are refused."""
     if not isinstance(value, str) or not _DECIMAL.fullmatch(value):
         raise DeltaError(f"{field} is a string of decimal digits, not {shorten(value)}", field=field)
@@ -71,7 +72,7 @@ def hlc_from_wire(value: Any, field: str = "hlc") -> int:
     return hlc
 
 
-def delta_hlc_from_wire(value: Any) -> int:
+def delta_hlc_from_wire(value: Json) -> int:
     """The timestamp of a delta: it is above 0, because no `since` could fetch one at 0."""
     hlc = hlc_from_wire(value)
     if hlc == 0:
@@ -79,7 +80,7 @@ def delta_hlc_from_wire(value: Any) -> int:
     return hlc
 
 
-def revive_hlcs(value: Any) -> Any:
+def revive_hlcs(value: Json) -> Json:
     """An answer with the decimal strings under keys that end in `hlc` (any case) turned into integers.
 
     >>> revive_hlcs({"serverHlc": "100", "name": "7", "xHLC": "abc"})
@@ -92,14 +93,14 @@ def revive_hlcs(value: Any) -> Any:
     return value
 
 
-def check_op(value: Any) -> Op:
+def check_op(value: Json) -> Op:
     """The operation, or an error naming the three there are."""
     if not isinstance(value, str) or value not in OPS:
         raise DeltaError(f"op is INSERT, UPDATE or DELETE, not {shorten(value)}", field="op")
     return cast(Op, value)
 
 
-def check_id(field: str, value: Any) -> str:
+def check_id(field: str, value: Json) -> str:
     """A row, client or delta id: some text, not endless."""
     text = check_text(field, value)
     if not 1 <= len(text) <= MAX_ID_LENGTH:
@@ -107,7 +108,7 @@ def check_id(field: str, value: Any) -> str:
     return text
 
 
-def check_text(field: str, value: Any) -> str:
+def check_text(field: str, value: Json) -> str:
     """A string that UTF-8 can hold."""
     if not isinstance(value, str):
         raise DeltaError(f"{field} is a string, not {shorten(value)}", field=field)
@@ -116,7 +117,7 @@ def check_text(field: str, value: Any) -> str:
     return value
 
 
-def check_value(column: str, value: Any, depth: int = 0) -> None:
+def check_value(column: str, value: Json, depth: int = 0) -> None:
     """Refuse what is not JSON data, what UTF-8 cannot hold and what is nested too deep."""
     if value is None or isinstance(value, bool | int | float):
         return
@@ -139,7 +140,7 @@ def check_value(column: str, value: Any, depth: int = 0) -> None:
         )
 
 
-def _columns(op: str, data: Any) -> tuple[ColumnDelta, ...]:
+def _columns(op: str, data: Json) -> tuple[ColumnDelta, ...]:
     if not isinstance(data, list | tuple):
         raise DeltaError(f"columns is a list, not {shorten(data)}", field="columns")
     if data and op == "DELETE":
@@ -149,7 +150,7 @@ def _columns(op: str, data: Any) -> tuple[ColumnDelta, ...]:
     return entries
 
 
-def _column(data: Any) -> ColumnDelta:
+def _column(data: Json) -> ColumnDelta:
     if not isinstance(data, Mapping) or len(data) != 2 or "column" not in data or "value" not in data:
         raise DeltaError(f"an entry of columns is {{column, value}} and no more, not {shorten(data)}", field="columns")
     name = check_text("column", data["column"])
@@ -157,7 +158,7 @@ def _column(data: Any) -> ColumnDelta:
     return ColumnDelta(name, as_json(data["value"]))
 
 
-def _wire_value(value: Any) -> Any:
+def _wire_value(value: Json) -> Json:
     # JSON.stringify writes -0 as 0 and non-finite numbers as null.
     if isinstance(value, float):
         return 0 if value == 0 else value if math.isfinite(value) else None
@@ -168,7 +169,7 @@ def _wire_value(value: Any) -> Any:
     return value
 
 
-def _revived(name: str, value: Any) -> Any:
+def _revived(name: str, value: Json) -> Json:
     if isinstance(value, str):
         is_hlc = name.lower().endswith("hlc") and _SIGNED_DECIMAL.fullmatch(value)
         return int(value) if is_hlc else value

@@ -15,6 +15,7 @@ import jwt
 
 from driftline.errors import DriftlineError, GatewayError, OptionError
 from driftline.files import explain_io_errors, write_atomically
+from driftline.json_types import JsonObject
 
 MIN_SECRET_BYTES = 32  # RFC 7518, 3.2: an HS256 key has at least the size of the hash
 ROLES = ("client", "admin")
@@ -114,7 +115,7 @@ def _file_state(path: Path) -> tuple[int, int, int] | None:
     return info.st_mtime_ns, info.st_size, info.st_ino
 
 
-def verify(token: str, keys: KeySet) -> dict[str, Any]:
+def verify(token: str, keys: KeySet) -> JsonObject:
     """The claims of a token that one of the keys signed and that has not expired."""
     try:
         header = jwt.get_unverified_header(token)
@@ -179,7 +180,7 @@ def read_key_set(path: Path) -> list[tuple[str | None, str, Any]]:
     return [(key.key_id, key.algorithm_name, key.key) for key in keys if key.algorithm_name in ASYMMETRIC]
 
 
-def _decode(token: str, key: Any, algorithm: str) -> dict[str, Any]:
+def _decode(token: str, key: Any, algorithm: str) -> JsonObject:
     try:
         return jwt.decode(token, key, algorithms=[algorithm], options={"require": ["exp", "sub", "gw"]})
     except jwt.InvalidSignatureError:
@@ -190,7 +191,7 @@ def _decode(token: str, key: Any, algorithm: str) -> dict[str, Any]:
         raise _unauthenticated(f"the token is not valid: {error}") from error
 
 
-def _caller_of(claims: dict[str, Any]) -> Caller:
+def _caller_of(claims: JsonObject) -> Caller:
     subject, gateway, role = claims["sub"], claims["gw"], claims.get("role", "client")
     if not isinstance(subject, str) or not subject or not isinstance(gateway, str):
         raise _unauthenticated("the token's sub and gw are not text")

@@ -17,6 +17,7 @@ from typing import Any
 
 from driftline.deltas import RowDelta
 from driftline.errors import GatewayError, OptionError
+from driftline.json_types import JsonObject
 
 _RETRIED = (429, 503)
 _TIMEOUT_SECONDS = 60
@@ -37,7 +38,7 @@ class Pulled:
 class SnapshotPage:
     """Rows of a snapshot as its lines have them, the next page, and the cursor to go on from after the last."""
 
-    rows: list[dict[str, Any]]
+    rows: list[JsonObject]
     next: str | None
     cursor: str
     server_hlc: int
@@ -66,12 +67,12 @@ class GatewayClient:
         self._patience = patience
         self._sleep = sleep
 
-    def push(self, deltas: Sequence[RowDelta], *, last_seen_hlc: int | None = None) -> dict[str, Any]:
+    def push(self, deltas: Sequence[RowDelta], *, last_seen_hlc: int | None = None) -> JsonObject:
         """Push one batch; the gateway's answer, with its timestamps as integers."""
-        body: dict[str, Any] = {"clientId": self._client_id, "deltas": [delta.to_wire() for delta in deltas]}
+        body: JsonObject = {"clientId": self._client_id, "deltas": [delta.to_wire() for delta in deltas]}
         if last_seen_hlc is not None:
             body["lastSeenHlc"] = str(last_seen_hlc)
-        answer: dict[str, Any] = self._request("/push", json.dumps(body, ensure_ascii=False).encode())
+        answer: JsonObject = self._request("/push", json.dumps(body, ensure_ascii=False).encode())
         # Only the protocol's own timestamps: a user's value may have a member that is called so too.
         applied = [{**delta, "hlc": int(delta["hlc"])} for delta in answer["deltas"]]
         return {**answer, "serverHlc": int(answer["serverHlc"]), "deltas": applied}

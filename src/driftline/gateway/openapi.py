@@ -13,6 +13,7 @@ from driftline.gateway.rules import FILTER_OPS
 from driftline.gateway.settings import GatewaySettings
 from driftline.gateway.snapshot import ARROW, NDJSON
 from driftline.gateway.snapshot import DEFAULT_LIMIT as SNAPSHOT_LIMIT
+from driftline.json_types import JsonObject
 from driftline.version import __version__
 
 _HLC = {"type": "string", "pattern": "^[0-9]{1,19}$", "description": "hybrid logical clock, a decimal string"}
@@ -34,7 +35,7 @@ _ERRORS = {
 _GENERAL = (401, 403, 429, 503)
 
 
-def openapi_document(settings: GatewaySettings) -> dict[str, Any]:
+def openapi_document(settings: GatewaySettings) -> JsonObject:
     """The document for one gateway; it also holds under `/v1`."""
     return {
         "openapi": "3.1.0",
@@ -49,7 +50,7 @@ def openapi_document(settings: GatewaySettings) -> dict[str, Any]:
     }
 
 
-def _paths(gateway: str) -> dict[str, Any]:
+def _paths(gateway: str) -> JsonObject:
     own = {"name": "gw", "in": "path", "required": True, "schema": {"type": "string", "enum": [gateway]}}
     return {
         "/sync/{gw}/push": {
@@ -85,15 +86,15 @@ def _paths(gateway: str) -> dict[str, Any]:
 
 def _operation(
     summary: str, answer: str, errors: tuple[int, ...], parameters: list[Any], body: str | None = None
-) -> dict[str, Any]:
-    operation: dict[str, Any] = {"summary": summary, "parameters": parameters}
+) -> JsonObject:
+    operation: JsonObject = {"summary": summary, "parameters": parameters}
     if body is not None:
         operation["requestBody"] = {"required": True, "content": _json_of(body)}
     operation["responses"] = _responses(answer, (*errors, *_GENERAL))
     return operation
 
 
-def _feed_operation(own: dict[str, Any]) -> dict[str, Any]:
+def _feed_operation(own: JsonObject) -> JsonObject:
     parameters = [each for each in _pull_parameters() if each["name"] in ("clientId", "since", "cursor")]
     operation = _operation("Deltas as they arrive, as server-sent events", "Document", (400, 410), [own, *parameters])
     content = {"text/event-stream": {"schema": {"type": "string"}}}
@@ -101,7 +102,7 @@ def _feed_operation(own: dict[str, Any]) -> dict[str, Any]:
     return operation
 
 
-def _snapshot_operation(own: dict[str, Any]) -> dict[str, Any]:
+def _snapshot_operation(own: JsonObject) -> JsonObject:
     page = {"name": "page", "in": "query", "required": False, "schema": {"type": "string"}}
     limit = {**page, "name": "limit", "schema": {"type": "integer", "minimum": 1, "default": SNAPSHOT_LIMIT}}
     operation = _operation("The state to begin with, in pages", "Document", (400, 410), [own, page, limit])
@@ -110,25 +111,25 @@ def _snapshot_operation(own: dict[str, Any]) -> dict[str, Any]:
     return operation
 
 
-def _open_operation(summary: str, answer: str, errors: tuple[int, ...] = ()) -> dict[str, Any]:
+def _open_operation(summary: str, answer: str, errors: tuple[int, ...] = ()) -> JsonObject:
     return {"summary": summary, "security": [], "responses": _responses(answer, errors)}
 
 
-def _metrics_operation() -> dict[str, Any]:
+def _metrics_operation() -> JsonObject:
     content = {"text/plain": {"schema": {"type": "string"}}}
     answer = {"200": {"description": "metrics", "content": content}}
     return {"summary": "Prometheus metrics", "security": [], "responses": answer}
 
 
-def _responses(answer: str, errors: tuple[int, ...]) -> dict[str, Any]:
-    responses: dict[str, Any] = {"200": {"description": "done", "content": _json_of(answer)}}
+def _responses(answer: str, errors: tuple[int, ...]) -> JsonObject:
+    responses: JsonObject = {"200": {"description": "done", "content": _json_of(answer)}}
     for status in sorted(errors):
         responses[str(status)] = {"description": _ERRORS[status], "content": _json_of("Error")}
     return responses
 
 
-def _pull_parameters() -> list[dict[str, Any]]:
-    def parameter(name: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
+def _pull_parameters() -> list[JsonObject]:
+    def parameter(name: str, schema: JsonObject, text: str) -> JsonObject:
         return {"name": name, "in": "query", "required": False, "schema": schema, "description": text}
 
     limit = {"type": "integer", "minimum": 1, "default": DEFAULT_LIMIT}
@@ -140,11 +141,11 @@ def _pull_parameters() -> list[dict[str, Any]]:
     ]
 
 
-def _json_of(name: str) -> dict[str, Any]:
+def _json_of(name: str) -> JsonObject:
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
 
 
-def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
+def _object(required: JsonObject, optional: JsonObject | None = None) -> JsonObject:
     return {
         "type": "object",
         "required": list(required),
@@ -153,15 +154,15 @@ def _object(required: dict[str, Any], optional: dict[str, Any] | None = None) ->
     }
 
 
-def _list(item: dict[str, Any], **limits: int) -> dict[str, Any]:
+def _list(item: JsonObject, **limits: int) -> JsonObject:
     return {"type": "array", "items": item, **limits}
 
 
-def _ref(name: str) -> dict[str, Any]:
+def _ref(name: str) -> JsonObject:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _schemas() -> dict[str, Any]:
+def _schemas() -> JsonObject:
     number, text, deltas = {"type": "integer"}, {"type": "string"}, _list(_ref("Delta"))
     counts = {"type": "object", "additionalProperties": number}
     return {
@@ -188,7 +189,7 @@ def _schemas() -> dict[str, Any]:
     }
 
 
-def _delta() -> dict[str, Any]:
+def _delta() -> JsonObject:
     return _object(
         {
             "op": {"enum": ["INSERT", "UPDATE", "DELETE"]},
@@ -202,6 +203,6 @@ def _delta() -> dict[str, Any]:
     )
 
 
-def _bucket() -> dict[str, Any]:
+def _bucket() -> JsonObject:
     condition = _object({"column": _COLUMN, "op": {"enum": list(FILTER_OPS)}, "value": {}})
     return _object({"name": {"type": "string"}, "tables": _list(_TABLE, minItems=1)}, {"filters": _list(condition)})

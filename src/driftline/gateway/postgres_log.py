@@ -36,6 +36,9 @@ from driftline.gateway.log import (
     Waiting,
     unavailable,
 )
+from driftline.json_types import JsonObject
+
+Connection = psycopg.Connection[Any]
 
 _CHANNEL = "driftline"
 _COUNTED = 1_000_000
@@ -46,7 +49,7 @@ _CREATE_LOCK = 7_283_001  # two servers that start at once create the tables one
 class _Held:
     """A connection, and how many had been lost when it was opened."""
 
-    connection: psycopg.Connection[Any]
+    connection: Connection
     losses: int
 
 
@@ -64,7 +67,7 @@ class PostgresLog(BaseLog):
         self._writer: _Held | None = None
         self._losses = 0  # how often a connection was lost
         self._readers = threading.local()
-        self._opened: list[psycopg.Connection[Any]] = []
+        self._opened: list[Connection] = []
         self._listener: threading.Thread | None = None
         self._closing = False
         self._fingerprint = ""  # of the database that was connected to last
@@ -266,7 +269,7 @@ class PostgresLog(BaseLog):
     # --- inside ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def writing(self) -> Iterator[psycopg.Connection[Any]]:
+    def writing(self) -> Iterator[Connection]:
         """A durable transaction; it is undone when the block raises."""
         with self._write_lock, self._explained():
             self._writer = self._usable(self._writer, row_factory=dict_row)
@@ -274,7 +277,7 @@ class PostgresLog(BaseLog):
                 yield self._writer.connection
 
     @contextmanager
-    def _reading(self) -> Iterator[psycopg.Connection[Any]]:
+    def _reading(self) -> Iterator[Connection]:
         with self._explained():
             held = self._readers.held = self._usable(getattr(self._readers, "held", None))
             yield held.connection
@@ -298,8 +301,8 @@ class PostgresLog(BaseLog):
             words = (str(error).splitlines() or [type(error).__name__])[0]
             raise unavailable(f"the log cannot be used just now ({words})", type(error).__name__) from error
 
-    def _open(self, **options: Any) -> psycopg.Connection[Any]:
-        connection: psycopg.Connection[Any] = psycopg.connect(
+    def _open(self, **options: Any) -> Connection:
+        connection: Connection = psycopg.connect(
             self._address,
             autocommit=True,
             fallback_application_name="driftline",
@@ -310,7 +313,7 @@ class PostgresLog(BaseLog):
         self._opened.append(connection)
         return connection
 
-    def _connect(self, **options: Any) -> psycopg.Connection[Any]:
+    def _connect(self, **options: Any) -> Connection:
         """A connection to the log that is known; where the database is another one, the log is a new one from now on.
 
         Whoever connects first after a promotion notices it, readers and listeners too: a cursor of before must not be
@@ -331,7 +334,7 @@ class PostgresLog(BaseLog):
             row = db.execute(query, values).fetchone()
         return None if row is None else row[0]
 
-    def _numbers(self) -> dict[str, Any]:
+    def _numbers(self) -> JsonObject:
         with self._reading() as db:
             return self._head(db)
 
@@ -339,7 +342,7 @@ class PostgresLog(BaseLog):
         found = self._one("SELECT arrival FROM driftline_log WHERE gateway = %s AND seq = %s", self._gateway, seq)
         return None if found is None else int(found)
 
-    def _head(self, db: psycopg.Connection[Any], lock: str = "") -> dict[str, Any]:
+    def _head(self, db: Connection, lock: str = "") -> JsonObject:
         query = f"SELECT * FROM driftline_head WHERE gateway = %s {lock}"  # noqa: S608 - a constant
         with db.cursor(row_factory=dict_row) as cursor:
             head = cursor.execute(query, (self._gateway,)).fetchone()
@@ -347,10 +350,10 @@ class PostgresLog(BaseLog):
             raise InputError(f"the database has no log of gateway {self._gateway!r} any more", code="corrupt_log")
         return head
 
-    def _locked_head(self, db: psycopg.Connection[Any]) -> dict[str, Any]:
+    def _locked_head(self, db: Connection) -> JsonObject:
         return self._head(db, "FOR UPDATE")
 
-    def _renew(self, db: psycopg.Connection[Any]) -> Identity:
+    def _renew(self, db: Connection) -> Identity:
         head = self._locked_head(db)
         renewed = Identity(secrets.token_hex(8), (head["log_id"], *head["was"]))
         # The number of the configuration wakes listeners, whose cursors are worth nothing any more.
@@ -361,7 +364,7 @@ class PostgresLog(BaseLog):
     def _judge(
         self,
         batch: Sequence[Entry],
-        head: dict[str, Any],
+        head: JsonObject,
         clock: Clock,
         known: dict[tuple[int, bytes], int],
         tables: dict[str, str],
@@ -382,8 +385,8 @@ class PostgresLog(BaseLog):
 
     def _write(
         self,
-        db: psycopg.Connection[Any],
-        head: dict[str, Any],
+        db: Connection,
+        head: JsonObject,
         clock: Clock,
         taken: Sequence[tuple[int, Entry]],
         *,
@@ -404,18 +407,18 @@ class PostgresLog(BaseLog):
             db.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, self._gateway))
         self._set(db, clock=clock.last, last=last)
 
-    def _known_ops(self, db: psycopg.Connection[Any], entries: Sequence[Entry]) -> dict[tuple[int, bytes], int]:
+    def _known_ops(self, db: Connection, entries: Sequence[Entry]) -> dict[tuple[int, bytes], int]:
         if not entries:
             return {}
         given = ([entry.hlc for entry in entries], [entry.delta_id for entry in entries], self._gateway)
         return {(row["hlc"], bytes(row["delta_id"])): row["op"] for row in db.execute(postgres_sql.KNOWN, given)}
 
-    def _tables(self, db: psycopg.Connection[Any]) -> dict[str, str]:
+    def _tables(self, db: Connection) -> dict[str, str]:
         with db.cursor(row_factory=dict_row) as cursor:
             rows = cursor.execute("SELECT folded, name FROM driftline_tables WHERE gateway = %s", (self._gateway,))
             return {row["folded"]: row["name"] for row in rows}
 
-    def _add_tables(self, db: psycopg.Connection[Any], tables: Mapping[str, str]) -> None:
+    def _add_tables(self, db: Connection, tables: Mapping[str, str]) -> None:
         for folded, name in tables.items():
             db.execute(
                 "INSERT INTO driftline_tables VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", (self._gateway, folded, name)
@@ -451,7 +454,7 @@ class PostgresLog(BaseLog):
         with self.writing() as db:
             db.execute(query, (value, self._gateway))
 
-    def _set(self, db: psycopg.Connection[Any], **values: Any) -> None:
+    def _set(self, db: Connection, **values: Any) -> None:
         if values:
             assignments = ", ".join(f"{name} = %s" for name in values)
             query = f"UPDATE driftline_head SET {assignments} WHERE gateway = %s"  # noqa: S608 - constants
@@ -475,7 +478,7 @@ class PostgresLog(BaseLog):
                 time.sleep(self._poll_seconds)
 
 
-def _fingerprint(connection: psycopg.Connection[Any]) -> str:
+def _fingerprint(connection: Connection) -> str:
     with connection.cursor(row_factory=tuple_row) as cursor:
         found = cursor.execute(postgres_sql.FINGERPRINT).fetchone()
     return "" if found is None else str(found[0])

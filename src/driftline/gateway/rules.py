@@ -12,6 +12,7 @@ import msgspec
 from driftline.canonical import canonical_json, sha256_hex, utf16_sort_key
 from driftline.deltas.names import check_column_name, check_table_name
 from driftline.errors import DeltaError, GatewayError
+from driftline.json_types import Json
 
 FilterOp = Literal["eq", "neq", "in", "gt", "lt", "gte", "lte"]
 FILTER_OPS: tuple[str, ...] = get_args(FilterOp)
@@ -26,7 +27,7 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     column: str
     op: FilterOp
-    value: Any
+    value: Json
 
     def reference(self) -> tuple[str, str] | None:
         """The claim or parameter that the value stands for: its kind and its name."""
@@ -50,7 +51,7 @@ class Asker(msgspec.Struct, frozen=True):
     claims: Mapping[str, Any]
     parameters: Mapping[str, str] = {}
 
-    def value(self, kind: str, name: str) -> Any:
+    def value(self, kind: str, name: str) -> Json:
         """The value of a claim or a parameter."""
         return (self.claims if kind == _CLAIM else self.parameters).get(name, ABSENT)
 
@@ -144,7 +145,7 @@ def _holds(item: Filter, columns: Mapping[str, Any], asker: Asker) -> bool:
     return holds(item.op, columns.get(item.column, ABSENT), wanted)
 
 
-def _sorted_list(value: Any) -> Any:
+def _sorted_list(value: Json) -> Json:
     return sorted(map(canonical_json, value)) if isinstance(value, list) else value
 
 
@@ -153,7 +154,7 @@ ABSENT = object()  # a column, claim or parameter that is not there: nothing hol
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
-def holds(op: str, found: Any, wanted: Any) -> bool:
+def holds(op: str, found: Json, wanted: Json) -> bool:
     """Whether a row's value passes a filter."""
     if found is ABSENT or wanted is ABSENT:
         return False
@@ -174,11 +175,11 @@ _ORDERED: Mapping[str, Callable[[int], bool]] = {
 ORDER_OPS = tuple(_ORDERED)
 
 
-def _is_any_of(found: Any, wanted: Any) -> bool:
+def _is_any_of(found: Json, wanted: Json) -> bool:
     return any(_equal(found, each) for each in wanted) if isinstance(wanted, list) else _equal(found, wanted)
 
 
-def _equal(found: Any, wanted: Any) -> bool:
+def _equal(found: Json, wanted: Json) -> bool:
     if found is None:
         return wanted is None
     if isinstance(found, bool):
@@ -191,7 +192,7 @@ def _equal(found: Any, wanted: Any) -> bool:
     return isinstance(wanted, dict | list) and canonical_json(found) == canonical_json(wanted)
 
 
-def _order(found: Any, wanted: Any) -> int | None:
+def _order(found: Json, wanted: Json) -> int | None:
     """-1, 0 or 1; None where the two have no order."""
     if _is_number(found):
         return _compared(_double(found), _number_of(wanted))
@@ -205,14 +206,14 @@ def _compared(one: float | None, other: float | None) -> int | None:
     return None if one is None or other is None else (one > other) - (one < other)
 
 
-def _number_of(wanted: Any) -> float | None:
+def _number_of(wanted: Json) -> float | None:
     """A wanted value as a number: one already, or text that is wholly a JSON number."""
     if _is_number(wanted):
         return _double(wanted)
     return _double(wanted) if isinstance(wanted, str) and _JSON_NUMBER.fullmatch(wanted) else None
 
 
-def _double(value: Any) -> float | None:
+def _double(value: Json) -> float | None:
     try:
         number = float(value)
     except OverflowError:  # an integer beyond every double
@@ -220,5 +221,5 @@ def _double(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -29,6 +29,7 @@ from driftline.gateway.lake_store import LakeStore
 from driftline.gateway.log import DeltaLog, read_all, unavailable
 from driftline.gateway.push import stored_delta
 from driftline.gateway.rules import SyncRules
+from driftline.json_types import JsonObject
 
 DEFAULT_LIMIT = 5000
 MAX_LIMIT = 50_000
@@ -144,7 +145,7 @@ class Snapshots:
             raise must_refetch("view_changed", "the claims or parameters that decide what you see have changed")
         return pins
 
-    def _head(self, pins: Pins) -> dict[str, Any]:
+    def _head(self, pins: Pins) -> JsonObject:
         server_hlc = max(self._log.clock(), make_hlc(physical_ms()))
         return {"serverHlc": str(server_hlc), "tables": [name for name, _ in pins.tables]}
 

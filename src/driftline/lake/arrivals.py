@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from driftline.deltas import RowDelta
+from driftline.deltas import ColumnSchema, RowDelta
 from driftline.errors import LakeError
 from driftline.lake.columns import delta_file_schema
 from driftline.lake.delta_tables import commit_entries, files_of, load, loaded
@@ -61,7 +60,7 @@ def deltas_in(lake: Lake, table: str, path: str) -> Iterator[RowDelta]:
             yield from _decoded(lake, table, relative(table, "deltas", file.path), columns)
 
 
-def _decoded(lake: Lake, table: str, path: str, columns: Any) -> Iterator[RowDelta]:
+def _decoded(lake: Lake, table: str, path: str, columns: Sequence[ColumnSchema]) -> Iterator[RowDelta]:
     for batch in read_batches(lake, path, delta_file_schema(columns)):
         yield from decode_deltas(batch, table, columns)
 

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from driftline.json_types import JsonObject
 from driftline.lake.delta_tables import files_of, load
 from driftline.lake.layout import Lake
 from driftline.lake.planning import new_files, usable_snapshot
@@ -51,7 +52,7 @@ class TableStatus:
     set_aside: int
     state_age_seconds: int | None  # since when the state may lack something; 0 where it is up to date
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The status as plain data."""
         return {
             "table": self.table,

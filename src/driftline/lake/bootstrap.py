@@ -20,6 +20,7 @@ from driftline.canonical import utf16_sort_key
 from driftline.deltas import ColumnSchema
 from driftline.deltas.merging import RowFold, Stamp, fold_to_plain
 from driftline.errors import LakeError
+from driftline.json_types import JsonObject
 from driftline.lake.columns import ROW_ID, STAMPS, base_file_schema, escape_name
 from driftline.lake.delta_tables import load
 from driftline.lake.kernels import RangeInput, Result, fold_range
@@ -63,19 +64,19 @@ def write_rows(lake: Lake, table: str, version: int, more: Mapping[str, RowFold]
         writer.write_table(_joined(_no_rows(columns), left, table, columns, schema), max_chunksize=10_000)
 
 
-def rows_schema(columns: Sequence[ColumnSchema]) -> Any:
+def rows_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
     """The schema of such a file: the base's, and the column for joined rows."""
     described = json.dumps([[column.name, column.type] for column in columns])
     schema = base_file_schema(columns).append(pa.field(JOINED, pa.string()))
     return schema.with_metadata({"driftline.columns": described})
 
 
-def columns_in(schema: Any) -> list[ColumnSchema]:
+def columns_in(schema: pa.Schema) -> list[ColumnSchema]:
     """The table's columns that a file was written with."""
     return [ColumnSchema(name, kind) for name, kind in json.loads(schema.metadata[b"driftline.columns"])]
 
 
-def row_records(rows: Any, table: str, columns: Sequence[ColumnSchema]) -> Iterator[dict[str, Any]]:
+def row_records(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> Iterator[JsonObject]:
     """The rows of such a file as records of a snapshot page."""
     for row in rows.to_pylist():
         if row[JOINED] is not None:
@@ -84,12 +85,14 @@ def row_records(rows: Any, table: str, columns: Sequence[ColumnSchema]) -> Itera
             yield record_of(table, row[ROW_ID], _fold_of(row, columns))
 
 
-def record_of(table: str, row_id: str, fold: RowFold) -> dict[str, Any]:
+def record_of(table: str, row_id: str, fold: RowFold) -> JsonObject:
     """A row as a line of a snapshot."""
     return {"table": table, "rowId": row_id, **fold_to_plain(fold)}
 
 
-def watched_values(rows: Any, columns: Sequence[ColumnSchema], names: Sequence[str]) -> Iterator[dict[str, Any] | None]:
+def watched_values(
+    rows: pa.Table, columns: Sequence[ColumnSchema], names: Sequence[str]
+) -> Iterator[JsonObject | None]:
     """Of every row the named columns that are set, None for a dead row; nothing else of it is decoded."""
     chosen = [column for column in columns if column.name in names]
     stamps = rows[STAMPS].combine_chunks()
@@ -111,7 +114,7 @@ def watched_values(rows: Any, columns: Sequence[ColumnSchema], names: Sequence[s
             yield {name: read(held[index]) for name, (is_set, held, read) in values.items() if is_set[index]}
 
 
-def _folded(lake: Lake, table: str, version: int) -> tuple[tuple[ColumnSchema, ...], Iterator[Any]]:
+def _folded(lake: Lake, table: str, version: int) -> tuple[tuple[ColumnSchema, ...], Iterator[pa.Table]]:
     if version < 0:
         return (), iter(())
     if load(lake, table, "deltas", version) is None:
@@ -122,7 +125,7 @@ def _folded(lake: Lake, table: str, version: int) -> tuple[tuple[ColumnSchema, .
     return plan.columns, (result["rows"] for result in run_locally(plan, KeepRows()))
 
 
-def _as_rows(deletes: Any, schema: Any) -> Any:
+def _as_rows(deletes: pa.Table, schema: pa.Schema) -> pa.Table:
     """Tombstones in the form of base rows."""
     count = deletes.num_rows
     stamps_type = schema.field(STAMPS).type
@@ -140,7 +143,9 @@ def _as_rows(deletes: Any, schema: Any) -> Any:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _joined(rows: Any, more: Mapping[str, RowFold], table: str, columns: Sequence[ColumnSchema], schema: Any) -> Any:
+def _joined(
+    rows: pa.Table, more: Mapping[str, RowFold], table: str, columns: Sequence[ColumnSchema], schema: pa.Schema
+) -> pa.Table:
     """The rows of a range, those that further folds touch as JSON."""
     plain = rows.append_column(pa.field(JOINED, pa.string()), pa.nulls(rows.num_rows, pa.string())).cast(schema)
     if not more:
@@ -156,7 +161,7 @@ def _joined(rows: Any, more: Mapping[str, RowFold], table: str, columns: Sequenc
     return pa.concat_tables([plain.filter(pc.invert(touched)), joined]).sort_by(ROW_ID)
 
 
-def _texts_table(texts: Mapping[str, str], schema: Any) -> Any:
+def _texts_table(texts: Mapping[str, str], schema: pa.Schema) -> pa.Table:
     known = {ROW_ID: pa.array(list(texts), pa.string()), JOINED: pa.array(list(texts.values()), pa.string())}
     stamps_type = schema.field(STAMPS).type
     empty = pa.StructArray.from_arrays(
@@ -173,7 +178,7 @@ def _texts_table(texts: Mapping[str, str], schema: Any) -> Any:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _no_rows(columns: Sequence[ColumnSchema]) -> Any:
+def _no_rows(columns: Sequence[ColumnSchema]) -> pa.Table:
     return base_file_schema(columns).empty_table()
 
 

@@ -22,6 +22,7 @@ from driftline.canonical import canonical_json, utf16_sort_key
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import OptionError
 from driftline.files import explain_io_errors
+from driftline.json_types import JsonObject
 from driftline.lake.columns import META_COLUMNS, ROW_ID, delta_file_schema
 from driftline.lake.compacting import Engine
 from driftline.lake.fold import fold, useful
@@ -48,7 +49,7 @@ _SQL_VALUES: dict[str, Callable[[Any], Any]] = {
     "json": canonical_json,
 }
 
-Row = dict[str, Any]
+Row = JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +98,11 @@ class WriteChanges:
                     out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
         return [{"path": str(path), **counts}]
 
-    def _deltas(self, plan: FoldPlan, window: Any) -> Iterator[tuple[str, Row | None]]:
+    def _deltas(self, plan: FoldPlan, window: pa.Table) -> Iterator[tuple[str, Row | None]]:
         for delta in sorted(original_deltas(plan, useful(plan.columns, window)), key=_row_then_stamp):
             yield "deltas", delta.to_wire()
 
-    def _events(self, plan: FoldPlan, given: RangeInput, window: Any) -> Iterator[tuple[str, Row | None]]:
+    def _events(self, plan: FoldPlan, given: RangeInput, window: pa.Table) -> Iterator[tuple[str, Row | None]]:
         touched = pc.unique(window["row_id"])
         before = _state(plan, given, touched, self.since)
         after = _state(plan, given, touched, None)
@@ -141,7 +142,7 @@ def changes(
     return total
 
 
-def original_deltas(plan: FoldPlan, stamped: Any) -> Iterator[RowDelta]:
+def original_deltas(plan: FoldPlan, stamped: pa.Table) -> Iterator[RowDelta]:
     """Stamped deltas that carry their originals, as they were written; columns removed since are left out."""
     fixed = [
         stamped["_op"],
@@ -156,7 +157,7 @@ def original_deltas(plan: FoldPlan, stamped: Any) -> Iterator[RowDelta]:
     return decode_deltas(pa.Table.from_arrays([*fixed, *values], schema=schema), plan.table, plan.columns)
 
 
-def _state(plan: FoldPlan, given: RangeInput, touched: Any, as_of: int | None) -> dict[str, Row]:
+def _state(plan: FoldPlan, given: RangeInput, touched: pa.Array, as_of: int | None) -> dict[str, Row]:
     deltas, base, deletes = (
         _of_rows(rows, name, touched)
         for rows, name in ((given.deltas, "row_id"), (given.base, ROW_ID), (given.deletes, ROW_ID))
@@ -166,7 +167,7 @@ def _state(plan: FoldPlan, given: RangeInput, touched: Any, as_of: int | None) -
     return dict(decode_state(fold(plan.columns, deltas, base, deletes).base, plan.columns))
 
 
-def _of_rows(rows: Any, name: str, wanted: Any) -> Any:
+def _of_rows(rows: pa.Table, name: str, wanted: pa.Array) -> pa.Table:
     return rows.filter(pc.is_in(rows[name], value_set=wanted))
 
 
@@ -267,8 +268,8 @@ def sqlite_table(schema: TableSchema) -> Table:
     return Table(schema.table, [(ROW_ID, "TEXT"), *columns], [ROW_ID])
 
 
-def _sql_row(schema: TableSchema, row: Mapping[str, Any]) -> dict[str, Any]:
-    values: dict[str, Any] = {} if schema.key else {ROW_ID: row[ROW_ID]}
+def _sql_row(schema: TableSchema, row: Mapping[str, Any]) -> JsonObject:
+    values: JsonObject = {} if schema.key else {ROW_ID: row[ROW_ID]}
     for column in schema.columns:
         value = row[column.name]
         values[column.name] = None if value is None else _SQL_VALUES[column.type](value)

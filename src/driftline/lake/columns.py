@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -44,7 +43,7 @@ def escaped(columns: Iterable[ColumnSchema]) -> list[str]:
     return [escape_name(column.name) for column in columns]
 
 
-def value_fields(columns: Iterable[ColumnSchema]) -> list[Any]:
+def value_fields(columns: Iterable[ColumnSchema]) -> list[pa.Field]:
     """The Arrow fields of a table's own columns; the declared type goes along, because json is a string in the file."""
     return [
         pa.field(escape_name(column.name), _ARROW_TYPES[column.type], metadata={"driftline.type": column.type})
@@ -52,7 +51,7 @@ def value_fields(columns: Iterable[ColumnSchema]) -> list[Any]:
     ]
 
 
-def delta_file_schema(columns: Sequence[ColumnSchema]) -> Any:
+def delta_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
     """Delta files: one row per delta; `_columns` tells an explicit null from an absent column."""
     return pa.schema(
         [
@@ -67,7 +66,7 @@ def delta_file_schema(columns: Sequence[ColumnSchema]) -> Any:
     )
 
 
-def fold_schema(columns: Sequence[ColumnSchema]) -> Any:
+def fold_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
     """Delta files as a fold reads them: the few operations and clients stay encoded."""
     schema = delta_file_schema(columns)
     for name in ("_op", "_client_id"):
@@ -76,7 +75,7 @@ def fold_schema(columns: Sequence[ColumnSchema]) -> Any:
     return schema
 
 
-def stamps_type(columns: Sequence[ColumnSchema]) -> Any:
+def stamps_type(columns: Sequence[ColumnSchema]) -> pa.StructType:
     """The stamps of a base row: of the row's life, of its greatest DELETE and of every column."""
     fields = [pa.field("live", STAMP), pa.field("deleted", STAMP)]
     if columns:  # Parquet has no struct without members
@@ -84,7 +83,7 @@ def stamps_type(columns: Sequence[ColumnSchema]) -> Any:
     return pa.struct(fields)
 
 
-def base_file_schema(columns: Sequence[ColumnSchema]) -> Any:
+def base_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
     """Base files: one row per live row id, with the stamps that let an older delta merge rightly."""
     return pa.schema(
         [
@@ -95,7 +94,7 @@ def base_file_schema(columns: Sequence[ColumnSchema]) -> Any:
     )
 
 
-def state_file_schema(columns: Sequence[ColumnSchema]) -> Any:
+def state_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
     """State files: the rows of a base file for readers who know nothing of driftline, names as they are.
 
     Without Delta's column mapping, which readers refuse or get wrong: those that we know take any name as it is.
@@ -104,6 +103,6 @@ def state_file_schema(columns: Sequence[ColumnSchema]) -> Any:
     return pa.schema([pa.field(ROW_ID, pa.string(), nullable=False), *fields])
 
 
-def deletes_file_schema() -> Any:
+def deletes_file_schema() -> pa.Schema:
     """Equality deletes: dead rows with the stamp of their greatest DELETE."""
     return pa.schema([pa.field(ROW_ID, pa.string(), nullable=False), pa.field("_deleted", STAMP, nullable=False)])

@@ -91,7 +91,7 @@ class WriteSnapshot:
             }
         ]
 
-    def _write(self, plan: FoldPlan, part: str, rows: Any, index: int) -> list[list[Any]]:
+    def _write(self, plan: FoldPlan, part: str, rows: pa.Table, index: int) -> list[list[Any]]:
         if rows.num_rows == 0:
             return []
         pieces = max(1, round(rows.nbytes * _COMPRESSED_SHARE / self.target_file_bytes))
@@ -239,7 +239,7 @@ def _try_base(plan: FoldPlan, latest: DeltaTable | None, commit: Commit) -> bool
     return append(latest, commit, schema if commit.overwrite else None)
 
 
-def _without_expired(deletes: Any, horizon: int | None) -> Any:
+def _without_expired(deletes: pa.Table, horizon: int | None) -> pa.Table:
     """Tombstones older than the horizon may go: no delta can be older than they are."""
     if horizon is None:
         return deletes

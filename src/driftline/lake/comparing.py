@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from driftline.deltas import ColumnSchema
+from driftline.json_types import JsonObject
 from driftline.lake.columns import ROW_ID, STAMPS, delta_file_schema, escaped
 from driftline.lake.fold import fold
 from driftline.lake.identities import delta_ids
@@ -57,7 +57,7 @@ class CompareStaged:
             result["file"] = astuple(write_file(plan.lake, relative(plan.table, "deltas"), name, deltas))
         return [result]
 
-    def _deltas(self, plan: FoldPlan, rows: Any) -> Any:
+    def _deltas(self, plan: FoldPlan, rows: pa.Table) -> pa.Table:
         """The differences in the form of delta files, all at the moment of the load."""
         count = rows.num_rows
         schema = delta_file_schema(plan.columns)
@@ -70,7 +70,7 @@ class CompareStaged:
         return deltas.set_column(schema.get_field_index("_delta_id"), schema.field("_delta_id"), ids)
 
 
-def difference(columns: Sequence[ColumnSchema], there: Any, wanted: Any) -> Any:
+def difference(columns: Sequence[ColumnSchema], there: pa.Table, wanted: pa.Table) -> pa.Table:
     """What leads from one state to the other, in the order of row ids: `_op`, `_row_id`, `_columns` and the values."""
     ids, wanted_ids = _one(there[ROW_ID]), _one(wanted[ROW_ID])
     positions = pc.index_in(wanted_ids, value_set=ids)
@@ -81,7 +81,7 @@ def difference(columns: Sequence[ColumnSchema], there: Any, wanted: Any) -> Any:
     return pa.concat_tables([changed, _removed(columns, gone)]).sort_by(ROW_ID)
 
 
-def _differing_cells(columns: Sequence[ColumnSchema], there: Any, wanted: Any, positions: Any) -> Bools:
+def _differing_cells(columns: Sequence[ColumnSchema], there: pa.Table, wanted: pa.Table, positions: pa.Array) -> Bools:
     """Which cells of the wanted rows are not there as they should be; a column that was never set is not null."""
     before = there.take(positions)
     stamps = _one(before[STAMPS])
@@ -95,7 +95,7 @@ def _differing_cells(columns: Sequence[ColumnSchema], there: Any, wanted: Any, p
     return differs
 
 
-def _rows(columns: Sequence[ColumnSchema], rows: Any, differs: Bools, is_new: Bools) -> Any:
+def _rows(columns: Sequence[ColumnSchema], rows: pa.Table, differs: Bools, is_new: Bools) -> pa.Table:
     """Wanted rows with only the cells that must be set: all of a new row, the differing ones of another."""
     sets = (differs | is_new[:, None])[:, : len(columns)]
     values = {}
@@ -106,14 +106,16 @@ def _rows(columns: Sequence[ColumnSchema], rows: Any, differs: Bools, is_new: Bo
     return _table(columns, ops, _one(rows[ROW_ID]), _named(columns, sets), values)
 
 
-def _removed(columns: Sequence[ColumnSchema], gone: Any) -> Any:
+def _removed(columns: Sequence[ColumnSchema], gone: pa.Table) -> pa.Table:
     nothing = np.zeros((len(gone), len(columns)), dtype=bool)
     fields = delta_file_schema(columns)
     values = {name: pa.nulls(len(gone), fields.field(name).type) for name in escaped(columns)}
     return _table(columns, pa.repeat("DELETE", len(gone)), gone, _named(columns, nothing), values)
 
 
-def _table(columns: Sequence[ColumnSchema], ops: Any, ids: Any, named: Any, values: dict[str, Any]) -> Any:
+def _table(
+    columns: Sequence[ColumnSchema], ops: pa.Array, ids: pa.Array, named: pa.Array, values: JsonObject
+) -> pa.Table:
     arrays = {"_op": ops, ROW_ID: ids, "_columns": named, **values}
     schema = delta_file_schema(columns)
     return pa.Table.from_arrays(
@@ -122,7 +124,7 @@ def _table(columns: Sequence[ColumnSchema], ops: Any, ids: Any, named: Any, valu
     )
 
 
-def _named(columns: Sequence[ColumnSchema], sets: Bools) -> Any:
+def _named(columns: Sequence[ColumnSchema], sets: Bools) -> pa.Array:
     """The names of the columns that each row sets, as a list for each."""
     names = pa.array([column.name for column in columns], pa.string())
     offsets = np.zeros(len(sets) + 1, dtype=np.int32)
@@ -130,14 +132,14 @@ def _named(columns: Sequence[ColumnSchema], sets: Bools) -> Any:
     return pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(np.nonzero(sets)[1])))
 
 
-def _nulls(array: Any) -> Bools:
+def _nulls(array: pa.Array) -> Bools:
     return _bools(pc.is_null(array))
 
 
-def _bools(array: Any) -> Bools:
+def _bools(array: pa.Array) -> Bools:
     found: Bools = array.to_numpy(zero_copy_only=False)
     return found
 
 
-def _one(column: Any) -> Any:
+def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -17,6 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from driftline.deltas.names import check_table_name
 from driftline.errors import LakeError
+from driftline.json_types import JsonObject
 from driftline.lake.columns import HLC, ROW_ID
 from driftline.lake.layout import Lake, Part, attempt_token, relative
 from driftline.lake.parquet_files import DataFile, now_ms
@@ -148,7 +149,7 @@ def transaction_version(delta_table: DeltaTable | None, application: str) -> int
     return version
 
 
-def commit_entries(lake: Lake, table: str, part: Part, version: int) -> list[dict[str, Any]] | None:
+def commit_entries(lake: Lake, table: str, part: Part, version: int) -> list[JsonObject] | None:
     """The actions of one commit, or None where the log no longer holds it."""
     path = relative(table, part, f"_delta_log/{version:020d}.json")
     try:

@@ -20,6 +20,7 @@ from driftline.deltas import Clock
 from driftline.deltas.names import check_table_name
 from driftline.errors import LakeError
 from driftline.files import StrPath
+from driftline.json_types import JsonObject
 from driftline.lake.layout import Lake, relative
 from driftline.lake.ledger import Ledger, Window, greatest_hlc, read_ledger
 from driftline.lake.loading import LoadJob, Schedulers, WantedSnapshot, count_differences, load_snapshot
@@ -42,7 +43,7 @@ class ExtractResult:
     start: int
     was_done_before: bool
     base_deltas: int = 0
-    stats: dict[str, Any] = field(default_factory=dict)
+    stats: JsonObject = field(default_factory=dict)
 
 
 def extract_snapshots(
@@ -169,7 +170,7 @@ class _Diffs:
     ) -> None:
         self.a, self.b, self._options, self._folder = a, b, options, folder
         self._engine, self._master, self._tracker = engine, master, tracker
-        self.stats: dict[str, Any] = {}
+        self.stats: JsonObject = {}
 
     def difference(self) -> Path:
         """From A to B."""

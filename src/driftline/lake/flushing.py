@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from deltalake import DeltaTable
 
 from driftline.deltas import ColumnSchema, RowDelta
 from driftline.deltas.names import check_column_names, check_gateway_id
 from driftline.errors import DeltaError, DriftlineError, LakeError
+from driftline.json_types import JsonObject
 from driftline.lake.delta_tables import Commit, append, files_of, load, loaded, retried, transaction_version
 from driftline.lake.envelopes import (
     SET_ASIDE,
@@ -213,7 +213,7 @@ def checked(deltas_table: DeltaTable | None) -> dict[str, int]:
     return {CHECKED: (transaction_version(deltas_table, CHECKED) or 0) + 1}
 
 
-def details(gateway_id: str, deltas: int) -> dict[str, Any]:
+def details(gateway_id: str, deltas: int) -> JsonObject:
     """What the log of commits says about a flush."""
     return {"operation": "flush", "gateway": gateway_id, "deltas": deltas}
 
@@ -227,7 +227,7 @@ def fits(delta: RowDelta, columns: Mapping[str, ColumnSchema]) -> bool:
     return True
 
 
-def columns_by_name(deltas_table: DeltaTable | None) -> dict[str, ColumnSchema]:
+def columns_by_name(deltas_table: DeltaTable) -> dict[str, ColumnSchema]:
     """Every column that the table's files can hold."""
     return {column.name: column for column in every_column(deltas_table)}
 
@@ -295,7 +295,9 @@ class _Range:
         """What waits in the range's envelope: as an earlier try decided, or what does not fit now."""
         name = find_envelope(self.lake, self.table, self.suffix)
         if name is None:
-            columns = None if schema_of(deltas_table) is None else columns_by_name(deltas_table)
+            columns = None
+            if deltas_table is not None and schema_of(deltas_table) is not None:
+                columns = columns_by_name(deltas_table)
             misfits = tuple(delta for delta in deltas if columns is None or not fits(delta, columns))
             if not misfits:
                 return set()
@@ -359,7 +361,7 @@ def _convert(lake: Lake, table: str, name: str) -> FlushResult | None:
     return result
 
 
-def _rest_of(lake: Lake, table: str, name: str, envelope: Envelope, deltas_table: DeltaTable | None) -> set[Identity]:
+def _rest_of(lake: Lake, table: str, name: str, envelope: Envelope, deltas_table: DeltaTable) -> set[Identity]:
     """What of an envelope stays behind: as an earlier try decided, or what does not fit, written down first."""
     if not exists(lake, table, rest_of(name)):
         columns = columns_by_name(deltas_table)

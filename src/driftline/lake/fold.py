@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,18 +24,20 @@ from driftline.lake.stamps import NONE, Bools, ClientRanks, Ints, Stamps, ints, 
 class Folded:
     """The rows that live and the ones that died, both sorted by row id."""
 
-    base: Any
-    deletes: Any
+    base: pa.Table
+    deletes: pa.Table
 
 
-def fold(columns: Sequence[ColumnSchema], deltas: Any, base: Any = None, deletes: Any = None) -> Folded:
+def fold(
+    columns: Sequence[ColumnSchema], deltas: pa.Table, base: pa.Table | None = None, deletes: pa.Table | None = None
+) -> Folded:
     """Fold stamped deltas into the base rows and deletes of the same range."""
     base = _whole(base_file_schema(columns).empty_table() if base is None else base)
     deletes = _whole(deletes_file_schema().empty_table() if deletes is None else deletes)
     return _Fold(columns, _whole(deltas.unify_dictionaries()), base, deletes).run()
 
 
-def useful(columns: Sequence[ColumnSchema], deltas: Any) -> Any:
+def useful(columns: Sequence[ColumnSchema], deltas: pa.Table) -> pa.Table:
     """The stamped deltas that win something among themselves; the others can never matter and are left out."""
     deltas = _whole(deltas.unify_dictionaries())
     work = _Fold(columns, deltas, base_file_schema(columns).empty_table(), deletes_file_schema().empty_table())
@@ -46,7 +47,7 @@ def useful(columns: Sequence[ColumnSchema], deltas: Any) -> Any:
 class _Fold:
     """One fold on its way: rows are numbered in the order of their ids."""
 
-    def __init__(self, columns: Sequence[ColumnSchema], deltas: Any, base: Any, deletes: Any) -> None:
+    def __init__(self, columns: Sequence[ColumnSchema], deltas: pa.Table, base: pa.Table, deletes: pa.Table) -> None:
         self.columns = columns
         self.names = escaped(columns)
         self.deltas = deltas
@@ -114,7 +115,7 @@ class _Fold:
             array = pc.struct_field(array, [name])
         return Stamps.read(array, self.ranks).take(self.base_at)
 
-    def _fold_columns(self, alive: Bools, deleted: Stamps) -> tuple[list[Any], list[Stamps]]:
+    def _fold_columns(self, alive: Bools, deleted: Stamps) -> tuple[list[pa.Array], list[Stamps]]:
         values, stamps = [], []
         for position, name in enumerate(self.names):
             known = self._base_stamp("columns", name)
@@ -129,20 +130,20 @@ class _Fold:
             stamps.append(Stamps(stamp.hlc[alive], stamp.client[alive], stamp.mark[alive]))
         return values, stamps
 
-    def _take_values(self, name: str, positions: Ints) -> Any:
+    def _take_values(self, name: str, positions: Ints) -> pa.Array:
         pool = _column(self.deltas, name)
         if self.base.num_rows:
             pool = pa.concat_arrays([_column(self.base, name), pool])
         return pool.take(pa.array(positions, mask=positions < 0))
 
-    def _stamps_column(self, life: Stamps, deleted: Stamps, columns: list[Stamps]) -> Any:
+    def _stamps_column(self, life: Stamps, deleted: Stamps, columns: list[Stamps]) -> pa.StructArray:
         children = [life.write(self.ranks), deleted.write(self.ranks)]
         if columns:
             members = [stamps.write(self.ranks) for stamps in columns]
             children.append(pa.StructArray.from_arrays(members, names=self.names))
         return pa.StructArray.from_arrays(children, names=["live", "deleted", "columns"][: len(children)])
 
-    def _client_arrays(self) -> list[Any]:
+    def _client_arrays(self) -> list[pa.Array]:
         stamps = [_column(self.deletes, "_deleted")]
         if self.base.num_rows:
             stamps += [pc.struct_field(self.base_stamps, [name]) for name in ("live", "deleted")]
@@ -150,7 +151,7 @@ class _Fold:
         return [_column(self.deltas, "client"), *(pc.struct_field(stamp, ["client"]) for stamp in stamps)]
 
 
-def _number_rows(arrays: list[Any]) -> tuple[Any, Ints]:
+def _number_rows(arrays: list[pa.Array]) -> tuple[pa.Array, Ints]:
     """The distinct row ids in order, and each given id's number."""
     encoded = pa.concat_arrays(arrays).dictionary_encode()
     order = pc.sort_indices(encoded.dictionary)
@@ -160,16 +161,16 @@ def _number_rows(arrays: list[Any]) -> tuple[Any, Ints]:
     return encoded.dictionary.take(order), codes
 
 
-def _whole(table: Any) -> Any:
+def _whole(table: pa.Table) -> pa.Table:
     return table.combine_chunks()
 
 
-def _column(table: Any, name: str) -> Any:
+def _column(table: pa.Table, name: str) -> pa.Array:
     column = table[name]
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [_empty(column.type)])
 
 
-def _empty(kind: Any) -> Any:
+def _empty(kind: pa.DataType) -> pa.Array:
     return pa.array([], kind)
 
 
@@ -177,7 +178,7 @@ _WORTH_FOLDING = 1.3  # deltas per row from which fewer of them travel in less t
 _HOT = 3  # deltas per row that are left after covering; then every column is looked at
 
 
-def fold_early(columns: Sequence[ColumnSchema], deltas: Any) -> Any:
+def fold_early(columns: Sequence[ColumnSchema], deltas: pa.Table) -> pa.Table:
     """The deltas without what can never matter, where rows repeat enough for that to pay."""
     if not deltas.num_rows or _deltas_per_row(deltas) < _WORTH_FOLDING:
         return deltas
@@ -186,14 +187,14 @@ def fold_early(columns: Sequence[ColumnSchema], deltas: Any) -> Any:
     return kept if _deltas_per_row(kept) < _HOT else useful(columns, kept)
 
 
-def _deltas_per_row(deltas: Any) -> float:
+def _deltas_per_row(deltas: pa.Table) -> float:
     """About: ids are counted by their hashes, which only decides whether to fold."""
     import polars as pl
 
     return float(deltas.num_rows / pl.Series(deltas["row_id"]).hash().n_unique())
 
 
-def _uncovered(columns: Sequence[ColumnSchema], deltas: Any) -> Bools:
+def _uncovered(columns: Sequence[ColumnSchema], deltas: pa.Table) -> Bools:
     """Which deltas no later DELETE or full write of their row covers; a row's greatest DELETE always stays."""
     encoded = deltas["row_id"].combine_chunks().dictionary_encode()
     rows: Ints = encoded.indices.to_numpy(zero_copy_only=False)

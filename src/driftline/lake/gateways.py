@@ -9,11 +9,12 @@ schema yet.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from driftline.deltas.names import check_gateway_id
+from driftline.json_types import JsonObject
 from driftline.lake.delta_tables import (
     Commit,
     append,
@@ -116,7 +117,7 @@ def _table_marks(lake: Lake, table: str, log_id: str) -> list[LogPosition]:
     return [*marks, *(LogPosition(maker[1], None) for maker in makers if maker is not None and maker[0] == log_id)]
 
 
-def _commit(lake: Lake, table: Any, gateway: str, claim: Claim) -> bool:
+def _commit(lake: Lake, table: DeltaTable, gateway: str, claim: Claim) -> bool:
     number = (transaction_version(table, f"claim:{gateway}") or 0) + 1
     row = {"gateway": gateway, "log_id": claim.log_id, "was": list(claim.was), "number": number}
     name = f"{gateway}-{number}-{attempt_token()}.parquet"
@@ -126,7 +127,7 @@ def _commit(lake: Lake, table: Any, gateway: str, claim: Claim) -> bool:
     return append(table, Commit([file], earlier, {f"claim:{gateway}": number}, details))
 
 
-def _row(lake: Lake, table: Any, gateway: str) -> dict[str, Any] | None:
+def _row(lake: Lake, table: DeltaTable | None, gateway: str) -> JsonObject | None:
     files = [] if table is None else [file for file in files_of(table) if _gateway_of(file) == gateway]
     rows = [row for file in files for row in read_file(lake, f"{CLAIMS}/{file.path}", _SCHEMA).to_pylist()]
     return max(rows, key=lambda row: (row["number"], row["log_id"]), default=None)

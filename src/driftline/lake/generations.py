@@ -7,10 +7,12 @@ was there. Snapshots of an earlier generation are known by the number that their
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+from deltalake import DeltaTable
 
 from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
+from driftline.json_types import JsonObject
 from driftline.lake.columns import delta_file_schema
 from driftline.lake.delta_tables import Commit, append, commit_entries, load, retried, transaction_version
 from driftline.lake.layout import Lake
@@ -19,7 +21,7 @@ APPLICATION = "generation"
 FIRST = 1
 
 
-def generation_of(delta_table: Any) -> int:
+def generation_of(delta_table: DeltaTable | None) -> int:
     """The generation that a loaded Delta table belongs to."""
     return transaction_version(delta_table, APPLICATION) or FIRST
 
@@ -66,6 +68,6 @@ def version_of_generation(lake: Lake, table: str, number: int) -> int:
     return ends[number]
 
 
-def _begun_by(entries: Sequence[dict[str, Any]]) -> int | None:
+def _begun_by(entries: Sequence[JsonObject]) -> int | None:
     found = (entry["txn"]["version"] for entry in entries if entry.get("txn", {}).get("appId") == APPLICATION)
     return next(found, None)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow.compute as pc
 
 from driftline.deltas import RowDelta
+from driftline.json_types import JsonObject
 from driftline.lake.columns import ROW_ID, delta_file_schema
 from driftline.lake.delta_tables import commit_entries, files_of, load
 from driftline.lake.envelopes import read_envelope
@@ -39,9 +39,9 @@ class LogEntry:
     max_hlc: int | None
     pins: dict[str, int]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The entry as plain data, hlcs as strings."""
-        record: dict[str, Any] = {
+        record: JsonObject = {
             "part": self.part,
             "version": self.version,
             "timestamp": self.timestamp_ms,
@@ -64,7 +64,7 @@ class HistoryEntry:
     won: tuple[str, ...]
     is_visible: bool
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The entry as plain data."""
         return {**self.delta.to_wire(), "won": list(self.won), "visible": self.is_visible}
 
@@ -127,8 +127,8 @@ def _commits(lake: Lake, table: str, part: Part) -> Iterator[LogEntry]:
             yield _log_entry(part, version, entries)
 
 
-def _log_entry(part: Part, version: int, entries: list[dict[str, Any]]) -> LogEntry:
-    info: dict[str, Any] = next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
+def _log_entry(part: Part, version: int, entries: list[JsonObject]) -> LogEntry:
+    info: JsonObject = next((entry["commitInfo"] for entry in entries if "commitInfo" in entry), {})
     details = info.get("driftline")
     details = details if isinstance(details, dict) else {}
     adds = [entry["add"] for entry in entries if "add" in entry]

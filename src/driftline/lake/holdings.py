@@ -9,11 +9,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from driftline.deltas import RowDelta
 from driftline.lake.columns import HLC
@@ -57,7 +57,7 @@ class Holdings:
                 found |= ids & {identity_of(each) for each in read_envelope(self.lake, self.table, name).deltas}
         return found
 
-    def _in_file(self, file: DataFile, wanted: Any) -> set[Identity]:
+    def _in_file(self, file: DataFile, wanted: pa.Array) -> set[Identity]:
         found: set[Identity] = set()
         for batch in read_batches(self.lake, relative(self.table, "deltas", file.path), _ID_COLUMNS):
             rows = batch.filter(pc.is_in(batch["_delta_id"], value_set=wanted))
@@ -65,7 +65,7 @@ class Holdings:
         return found
 
 
-def holdings_of(lake: Lake, table: str, deltas_table: Any, *, log_id: str | None = None) -> Holdings:
+def holdings_of(lake: Lake, table: str, deltas_table: DeltaTable | None, *, log_id: str | None = None) -> Holdings:
     """What the lake holds of a table, apart from what this log wrote."""
     files = [] if deltas_table is None else files_of(deltas_table)
     names = envelope_paths(lake, table)
@@ -95,7 +95,7 @@ def repeated_rows(lake: Lake, table: str, files: Sequence[DataFile]) -> dict[str
     return found
 
 
-def _ids_of(lake: Lake, table: str, file: DataFile) -> Any:
+def _ids_of(lake: Lake, table: str, file: DataFile) -> pa.Table:
     return read_file(lake, relative(table, "deltas", file.path), _ID_COLUMNS)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,7 @@ from driftline.lake.columns import escape_name
 from driftline.lake.rendering import json_texts, string_texts
 
 
-def delta_ids(table: str, rows: Any, columns: Sequence[ColumnSchema]) -> Any:
+def delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Array:
     """The ids that rows of delta files should have, by their content."""
     texts = pc.binary_join_element_wise(
         '{"clientId":',
@@ -35,7 +34,7 @@ def delta_ids(table: str, rows: Any, columns: Sequence[ColumnSchema]) -> Any:
     return pa.array(_hex_digests(texts), pa.string())
 
 
-def check_delta_ids(table: str, rows: Any, columns: Sequence[ColumnSchema], path: str) -> None:
+def check_delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema], path: str) -> None:
     """Raise an error that names the file and the first row whose id does not match its content."""
     given = _one(rows["_delta_id"])
     wrong = pc.fill_null(pc.not_equal(given, delta_ids(table, rows, columns)), True)
@@ -50,7 +49,7 @@ def check_delta_ids(table: str, rows: Any, columns: Sequence[ColumnSchema], path
         )
 
 
-def column_texts(rows: Any, columns: Sequence[ColumnSchema]) -> Any:
+def column_texts(rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Array:
     """The canonical JSON of each row's `columns`, without the brackets, in the order of `_columns`."""
     named = _one(rows["_columns"])
     flat = named.flatten()
@@ -66,7 +65,7 @@ def column_texts(rows: Any, columns: Sequence[ColumnSchema]) -> Any:
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), entries), ",")
 
 
-def _entries(rows: Any, columns: Sequence[ColumnSchema], numbers: Any, parents: Any) -> Any:
+def _entries(rows: pa.Table, columns: Sequence[ColumnSchema], numbers: pa.Array, parents: pa.Array) -> pa.Array:
     """`{"column":…,"value":…}` for every entry of every row."""
     pieces, positions = [pa.array([], pa.string())], [np.array([], dtype=np.int64)]
     for number, column in enumerate(columns):
@@ -82,12 +81,12 @@ def _entries(rows: Any, columns: Sequence[ColumnSchema], numbers: Any, parents: 
     return pa.concat_arrays(pieces).take(pa.array(back))
 
 
-def _hex_digests(texts: Any) -> list[str]:
+def _hex_digests(texts: pa.Array) -> list[str]:
     offsets = np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1].tolist()
     data = memoryview(texts.buffers()[2] or b"")
     sha256 = hashlib.sha256
     return [sha256(data[start:stop]).hexdigest() for start, stop in pairwise(offsets)]
 
 
-def _one(column: Any) -> Any:
+def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

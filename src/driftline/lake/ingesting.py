@@ -11,21 +11,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any
 
 import msgspec
+from deltalake import DeltaTable
 
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema, from_events
 from driftline.errors import DeltaError, DriftlineError, LakeError
 from driftline.files import AnyPath
+from driftline.json_types import JsonObject
 from driftline.lake.columns import delta_file_schema
-from driftline.lake.delta_tables import Commit, append, files_of, load, loaded, retried, transaction_version
+from driftline.lake.delta_tables import Commit, append, files_of, loaded, retried, transaction_version
 from driftline.lake.envelopes import wrong_id
 from driftline.lake.flushing import FlushResult, checked, write_delta_files
 from driftline.lake.holdings import Holdings, holdings_of, repeated_rows, without
 from driftline.lake.layout import Lake, relative
 from driftline.lake.parquet_files import DataFile, read_file
-from driftline.lake.registry import every_column, required
+from driftline.lake.registry import every_column, required_table
 from driftline.lake.retention import refused_before, too_old
 from driftline.lake.rows import decode_deltas
 from driftline.line_ranges import LineRange
@@ -43,7 +44,7 @@ class Extraction:
     client_id: str
     start: int
     schema: TableSchema
-    reading: Callable[[dict[str, Any]], dict[str, Any]] | None = None  # gives the cells of an event their types
+    reading: Callable[[JsonObject], JsonObject] | None = None  # gives the cells of an event their types
     same_timestamp: bool = False  # all deltas at `start`; only where every event is of another row
 
 
@@ -120,8 +121,7 @@ def plan_ingest(lake: Lake, tables: Iterable[str], gateway_id: str, extraction: 
     refused: dict[str, int | None] = {}
     holdings: dict[str, Holdings] = {}
     for table in tables:
-        required(lake, table)
-        deltas_table = load(lake, table, "deltas")
+        deltas_table, _ = required_table(lake, table)
         columns[table] = every_column(deltas_table)
         refused[table] = refused_before(deltas_table)
         if extraction is None:
@@ -218,7 +218,7 @@ def _commit(plan: IngestPlan, table: str, entries: list[IngestedFile], applicati
     return FlushResult(table, count, tuple(file.path for file in adds), "parquet", known)
 
 
-def _check_arrivals(plan: IngestPlan, table: str, deltas_table: Any, adds: Sequence[DataFile]) -> None:
+def _check_arrivals(plan: IngestPlan, table: str, deltas_table: DeltaTable, adds: Sequence[DataFile]) -> None:
     """Files that came since the ids were looked up may hold some of them: then the flush is done anew."""
     before = {file.path for file in plan.holdings[table].files}
     for file in files_of(deltas_table):
@@ -258,7 +258,7 @@ def parse_delta(line: bytes, name: str, position: int) -> RowDelta:
     return delta
 
 
-def _event(line: bytes, lines: LineRange) -> dict[str, Any]:
+def _event(line: bytes, lines: LineRange) -> JsonObject:
     try:
         event = _decode(line)
     except msgspec.DecodeError as error:

@@ -28,7 +28,7 @@ from driftline.lake.waiting import read_taken
 _ROWS_HELD = 1_500_000  # before they are folded early, so that hot rows do not fill the memory
 ORIGINAL_COLUMNS = ("_op", "_delta_id", "_columns")
 
-Result = dict[str, Any]
+Result = dict[str, Any]  # plain data, or tables of those who stay in this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class RangeInput:
     """What falls into one range: its deltas, and its part of the snapshot."""
 
     key_range: KeyRange
-    deltas: Any
-    base: Any
-    deletes: Any
+    deltas: pa.Table
+    base: pa.Table
+    deletes: pa.Table
 
 
 class RangeJob(Protocol):
@@ -62,9 +62,9 @@ class RangeJob(Protocol):
 
 def split_work(
     plan: FoldPlan, work: Iterable[DeltaWork], job: RangeJob, bounds: Sequence[str]
-) -> list[tuple[int, Any]]:
+) -> list[tuple[int, pa.Table]]:
     """Read some pieces of work; the stamped deltas of each range that has any, folded early where that pays."""
-    pieces: defaultdict[int, list[Any]] = defaultdict(list)
+    pieces: defaultdict[int, list[pa.Table]] = defaultdict(list)
     held, limit = 0, _ROWS_HELD
     for stamped in (group for one in work for group in read_work(plan, one, job)):
         for index, piece in split_by_range(stamped, bounds):
@@ -77,7 +77,7 @@ def split_work(
     return [(index, _joined(plan, pieces.pop(index), job)) for index in sorted(pieces)]
 
 
-def read_work(plan: FoldPlan, work: DeltaWork, job: RangeJob) -> Iterator[Any]:
+def read_work(plan: FoldPlan, work: DeltaWork, job: RangeJob) -> Iterator[pa.Table]:
     """The stamped deltas of a piece of reading that lie within the plan's timestamps, a row group at a time."""
     plain = job.checks_ids or job.needs_originals
     schema = (delta_file_schema if plain else fold_schema)(plan.ever if job.checks_ids else plan.columns)
@@ -88,19 +88,19 @@ def read_work(plan: FoldPlan, work: DeltaWork, job: RangeJob) -> Iterator[Any]:
         yield _with_originals(_stamp(plan, kept, work.path), kept, job.needs_originals)
 
 
-def _batches(plan: FoldPlan, work: DeltaWork, schema: Any) -> Iterable[Any]:
+def _batches(plan: FoldPlan, work: DeltaWork, schema: pa.Schema) -> Iterable[pa.Table]:
     if not work.path.endswith(".json"):
         return read_batches(plan.lake, work.path, schema, work.row_groups)
     name = work.path.removeprefix(relative(plan.table, "envelopes") + "/")
     return [conform(read_taken(plan.lake, plan.table, name, plan.ever, plan.horizon), schema, work.path)]
 
 
-def _joined(plan: FoldPlan, pieces: Sequence[Any], job: RangeJob) -> Any:
+def _joined(plan: FoldPlan, pieces: Sequence[pa.Table], job: RangeJob) -> pa.Table:
     deltas = pa.concat_tables(pieces)
     return deltas if job.needs_originals else fold_early(plan.columns, deltas)
 
 
-def split_by_range(stamped: Any, lower_bounds: Sequence[str]) -> list[tuple[int, Any]]:
+def split_by_range(stamped: pa.Table, lower_bounds: Sequence[str]) -> list[tuple[int, pa.Table]]:
     """The deltas of each range that has any."""
     if stamped.num_rows == 0:
         return []
@@ -120,7 +120,7 @@ def split_by_range(stamped: Any, lower_bounds: Sequence[str]) -> list[tuple[int,
     ]
 
 
-def load_range(plan: FoldPlan, key_range: KeyRange, pieces: Sequence[Any], originals: bool = False) -> RangeInput:
+def load_range(plan: FoldPlan, key_range: KeyRange, pieces: Sequence[pa.Table], originals: bool = False) -> RangeInput:
     """A range with the deltas that were sent to it and the files it covers."""
     deltas = pa.concat_tables(pieces) if pieces else _empty_deltas(plan, originals)
     base = load_part(plan, plan.base_part(), key_range.base, key_range, base_file_schema(plan.columns))
@@ -135,7 +135,9 @@ def fold_range(plan: FoldPlan, given: RangeInput) -> Folded:
     return fold(plan.columns, given.deltas, given.base, given.deletes)
 
 
-def load_part(plan: FoldPlan, part: Part, files: Sequence[DataFile], key_range: KeyRange, schema: Any) -> Any:
+def load_part(
+    plan: FoldPlan, part: Part, files: Sequence[DataFile], key_range: KeyRange, schema: pa.Schema
+) -> pa.Table:
     """The rows of some of a table's files that lie inside a range."""
     tables = [read_file(plan.lake, relative(plan.table, part, file.path), schema) for file in files]
     if not tables:
@@ -143,7 +145,7 @@ def load_part(plan: FoldPlan, part: Part, files: Sequence[DataFile], key_range: 
     return _inside(pa.concat_tables(tables), key_range)
 
 
-def _inside(table: Any, key_range: KeyRange) -> Any:
+def _inside(table: pa.Table, key_range: KeyRange) -> pa.Table:
     if not key_range.is_piece:
         return table
     if key_range.low is not None:
@@ -153,14 +155,14 @@ def _inside(table: Any, key_range: KeyRange) -> Any:
     return table
 
 
-def _stamp(plan: FoldPlan, rows: Any, path: str) -> Any:
+def _stamp(plan: FoldPlan, rows: pa.Table, path: str) -> pa.Table:
     try:
         return stamp_deltas(rows, plan.columns)
     except LakeError as error:
         raise LakeError(f"{path}: {error.message}", code=error.code, path=path) from error
 
 
-def _within_timestamps(plan: FoldPlan, batch: Any) -> Any:
+def _within_timestamps(plan: FoldPlan, batch: pa.Table) -> pa.Table:
     if plan.as_of is not None:
         batch = batch.filter(pc.less_equal(batch["_hlc"], plan.as_of))
     if plan.horizon is not None and plan.snapshot is None:
@@ -168,13 +170,13 @@ def _within_timestamps(plan: FoldPlan, batch: Any) -> Any:
     return batch
 
 
-def _with_originals(stamped: Any, batch: Any, originals: bool) -> Any:
+def _with_originals(stamped: pa.Table, batch: pa.Table, originals: bool) -> pa.Table:
     if originals:
         for name in ORIGINAL_COLUMNS:
             stamped = stamped.append_column(name, batch[name])
     return stamped
 
 
-def _empty_deltas(plan: FoldPlan, originals: bool) -> Any:
+def _empty_deltas(plan: FoldPlan, originals: bool) -> pa.Table:
     empty = stamped_schema(plan.columns).empty_table()
     return _with_originals(empty, delta_file_schema(()).empty_table(), originals)

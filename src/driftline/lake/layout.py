@@ -65,7 +65,7 @@ class Lake:
         """The root of one of a table's Delta tables."""
         return f"{self.root}/tables/{check_table_name(table)}/{part}"
 
-    def files(self) -> Any:
+    def files(self) -> pa_fs.FileSystem:
         """The lake's file system; paths are relative to the root."""
         if self.is_local:
             return pa_fs.SubTreeFileSystem(self.root, pa_fs.LocalFileSystem())
@@ -140,7 +140,7 @@ def path_hlcs(path: str) -> tuple[int, int] | None:
     return (int(low), int(high)) if low.isdecimal() and high.isdecimal() else None
 
 
-def _store_files(root: str, options: dict[str, str] | None) -> Any:
+def _store_files(root: str, options: dict[str, str] | None) -> pa_fs.FileSystem:
     """The file system of an object-store URL, through the store that `deltalake` commits with."""
     from deltalake.fs import DeltaStorageHandler
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from driftline.deltas.clock import MAX_HLC
 from driftline.errors import LakeError
+from driftline.json_types import JsonObject
 from driftline.lake.delta_tables import commit_entries, files_of, load
 from driftline.lake.flushing import waiting_envelopes
 from driftline.lake.layout import Lake
@@ -141,7 +142,7 @@ class Ledger:
         """The ledger after a load of change events."""
         return Ledger((), self.number + 1, changes=dict(changes), changes_key=tuple(key))
 
-    def to_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> JsonObject:
         """The ledger as a commit carries it."""
         windows = {"number": self.number, "windows": [window.to_wire() for window in self.windows]}
         changes = {name: position.to_wire() for name, position in self.changes.items()}
@@ -174,7 +175,7 @@ def greatest_hlc(lake: Lake, table: str) -> int:
     return 0 if deltas_table is None else max((file.max_hlc or 0 for file in files_of(deltas_table)), default=0)
 
 
-def _commits_backwards(lake: Lake, table: str, newest: int) -> Iterator[tuple[dict[str, Any], bool]]:
+def _commits_backwards(lake: Lake, table: str, newest: int) -> Iterator[tuple[JsonObject, bool]]:
     for version in range(newest, -1, -1):
         entries = commit_entries(lake, table, "deltas", version)
         if entries is None:

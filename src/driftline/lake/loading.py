@@ -17,6 +17,7 @@ from driftline.canonical import canonical_json, sha256_hex
 from driftline.deltas import Clock, ColumnSchema, TableSchema
 from driftline.deltas.typed_rows import Types, typed_event
 from driftline.errors import DriftlineError, LakeError
+from driftline.json_types import JsonObject
 from driftline.lake.compacting import Engine
 from driftline.lake.comparing import CompareStaged
 from driftline.lake.delta_tables import Commit, append, load, loaded, retried
@@ -190,7 +191,7 @@ def table_schema(job: LoadJob, events: Place, known: TableSchema | None) -> Tabl
     if job.columns is not None and known is not None:
         return known
     names = event_columns(events)
-    types: dict[str, Any] = {column.name: column.type for column in known.columns} if known else {}
+    types: JsonObject = {column.name: column.type for column in known.columns} if known else {}
     if not job.is_text and not set(names) <= {*types, *job.types}:
         seen = inferred_schema(job.table, job.schedulers.survey(line_ranges(events)), job.key)
         types = {**{column.name: column.type for column in seen.columns}, **types}
@@ -304,7 +305,7 @@ class _Comparison:
         """The files with what differs, waiting for their commit."""
         return [DataFile(*each["file"]) for each in self.run(writes=True)]
 
-    def run(self, *, writes: bool) -> list[dict[str, Any]]:
+    def run(self, *, writes: bool) -> list[JsonObject]:
         """Compare range by range."""
         job = self.job
         work, count = numbered(line_ranges(self.events))

@@ -101,7 +101,7 @@ def _put_together(plan: FoldPlan, parts: list[Result], output: Any, format: str)
                     shutil.copyfileobj(source, out, 1 << 20)
 
 
-def _plain_parquet(table: Any) -> bytes:
+def _plain_parquet(table: pa.Table) -> bytes:
     """Read once more, soon: not worth compressing."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="none", use_dictionary=False)
@@ -233,9 +233,9 @@ def _fill(connection: Any, schema: TableSchema, parts: Iterable[AnyPath]) -> Non
     connection.execute("COMMIT")
 
 
-def _python_columns(batch: Any, names: Sequence[str]) -> list[list[Any]]:
+def _python_columns(batch: pa.Table, names: Sequence[str]) -> list[list[Any]]:
     return [_plain(batch.column(name)).to_pylist() for name in names]
 
 
-def _plain(array: Any) -> Any:
+def _plain(array: pa.Array) -> Any:
     return pc.cast(array, pa.int8()) if pa.types.is_boolean(array.type) else array

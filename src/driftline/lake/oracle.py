@@ -7,13 +7,13 @@ the row, INSERT and UPDATE make it live and set their columns.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from driftline.canonical import utf16_sort_key
 from driftline.deltas import RowDelta
+from driftline.json_types import JsonObject
 
 
-def replay(deltas: Iterable[RowDelta], *, as_of: int | None = None) -> dict[str, dict[str, Any]]:
+def replay(deltas: Iterable[RowDelta], *, as_of: int | None = None) -> dict[str, JsonObject]:
     """The live rows of one table by row id, each with the columns that are set.
 
     >>> from driftline.deltas import extract
@@ -22,7 +22,7 @@ def replay(deltas: Iterable[RowDelta], *, as_of: int | None = None) -> dict[str,
     >>> replay([gone, made]), replay([gone, made], as_of=1)
     ({}, {'r': {'a': 1}})
     """
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, JsonObject] = {}
     for delta in sorted(deltas, key=replay_order):
         if as_of is not None and delta.hlc > as_of:
             continue

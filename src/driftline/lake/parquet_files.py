@@ -50,7 +50,7 @@ class DataFile:
         )
 
 
-def write_file(lake: Lake, root: str, path: str, table: Any) -> DataFile:
+def write_file(lake: Lake, root: str, path: str, table: pa.Table) -> DataFile:
     """Write one Parquet file below a Delta table's root (both relative to the lake)."""
     whole = f"{root}/{path}"
     lake.make_directory(whole.rpartition("/")[0])
@@ -67,19 +67,21 @@ def write_file(lake: Lake, root: str, path: str, table: Any) -> DataFile:
     return describe(path, lake.files().get_file_info(whole).size, table)
 
 
-def describe(path: str, size: int, table: Any) -> DataFile:
+def describe(path: str, size: int, table: pa.Table) -> DataFile:
     """The file's entry for the log."""
     return DataFile(path, size, table.num_rows, *_bounds(table, ROW_ID), *_bounds(table, HLC))
 
 
-def read_file(lake: Lake, path: str, schema: Any, **options: Any) -> Any:
+def read_file(lake: Lake, path: str, schema: pa.Schema, **options: Any) -> pa.Table:
     """A Parquet file as a table of exactly this schema; columns that the file lacks are null."""
     with naming_damage(path), lake.files().open_input_file(path) as source:
         file = pq.ParquetFile(source, **options)
         return conform(file.read(columns=_wanted(file, schema)), schema, path)
 
 
-def read_batches(lake: Lake, path: str, schema: Any, row_groups: Sequence[int] | None = None) -> Iterator[Any]:
+def read_batches(
+    lake: Lake, path: str, schema: pa.Schema, row_groups: Sequence[int] | None = None
+) -> Iterator[pa.Table]:
     """The row groups of a Parquet file, one table each."""
     with naming_damage(path), lake.files().open_input_file(path) as source:
         file = pq.ParquetFile(source, read_dictionary=[field.name for field in schema if _is_dictionary(field.type)])
@@ -95,7 +97,7 @@ def row_group_sizes(lake: Lake, path: str) -> list[int]:
         return [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
 
 
-def conform(table: Any, schema: Any, path: str) -> Any:
+def conform(table: pa.Table, schema: pa.Schema, path: str) -> pa.Table:
     """The table with exactly the wanted columns; another type, or a missing driftline column, is an error."""
     arrays = []
     for field in schema:
@@ -118,7 +120,7 @@ class naming_damage:  # noqa: N801 - reads as a word after `with`
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, FileNotFoundError):
             raise LakeError(f"{self.path} is missing from the lake", code="missing_file", path=self.path) from error
         if isinstance(error, pa.ArrowException | OSError):
@@ -133,18 +135,18 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _rows_per_group(table: Any) -> int:
+def _rows_per_group(table: pa.Table) -> int:
     bytes_per_row = int(table.nbytes) // max(1, table.num_rows)
     rows: int = min(_ROW_GROUP_ROWS, _ROW_GROUP_BYTES // max(1, bytes_per_row))
     return max(1, rows)
 
 
-def _wanted(file: Any, schema: Any) -> list[str]:
+def _wanted(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:
     there = set(file.schema_arrow.names)
     return [name for name in schema.names if name in there]
 
 
-def _as_type(column: Any, field: Any, path: str) -> Any:
+def _as_type(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
     if column.type.equals(field.type):
         return column
     if pa.types.is_struct(field.type) and pa.types.is_struct(column.type):
@@ -160,13 +162,13 @@ def _as_type(column: Any, field: Any, path: str) -> Any:
     )
 
 
-def _widen(column: Any, kind: Any) -> Any:
+def _widen(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """A struct with exactly the members of `kind`; a member that is not there is null."""
     chunks = [_widen_array(chunk, kind) for chunk in getattr(column, "chunks", [column])]
     return pa.chunked_array(chunks, kind)
 
 
-def _widen_array(array: Any, kind: Any) -> Any:
+def _widen_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
     members = []
     for field in kind:
         if array.type.get_field_index(field.name) < 0:
@@ -177,11 +179,11 @@ def _widen_array(array: Any, kind: Any) -> Any:
     return pa.StructArray.from_arrays(members, fields=list(kind), mask=pc.is_null(array))
 
 
-def _is_dictionary(kind: Any) -> bool:
+def _is_dictionary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_dictionary(kind))
 
 
-def _textual(kind: Any) -> bool:
+def _textual(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_string(kind)
         or pa.types.is_large_string(kind)
@@ -190,14 +192,14 @@ def _textual(kind: Any) -> bool:
     )
 
 
-def _bounds(table: Any, name: str) -> tuple[Any, Any]:
+def _bounds(table: pa.Table, name: str) -> tuple[Any, Any]:
     if table.num_rows == 0 or name not in table.column_names:
         return None, None
     least_greatest = pc.min_max(table[name])
     return least_greatest["min"].as_py(), least_greatest["max"].as_py()
 
 
-def _repeating_columns(schema: Any) -> list[str]:
+def _repeating_columns(schema: pa.Schema) -> list[str]:
     """Dictionary pages only where values repeat: operations, clients, names of columns and the table's own values."""
     found: list[str] = []
     for field in schema:
@@ -212,7 +214,7 @@ def _repeating_columns(schema: Any) -> list[str]:
     return found
 
 
-def _leaves(field: Any) -> list[str]:
+def _leaves(field: pa.Field) -> list[str]:
     if not pa.types.is_struct(field.type):
         return [field.name]
     return [f"{field.name}.{leaf}" for member in field.type for leaf in _leaves(member)]

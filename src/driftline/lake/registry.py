@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Field
 from deltalake.exceptions import CommitFailedError
+from deltalake.schema import PrimitiveType
 
 from driftline.deltas import ColumnSchema, TableSchema
 from driftline.errors import DeltaError, LakeError
@@ -22,7 +22,7 @@ from driftline.lake.layout import Lake
 SCHEMA_PROPERTY = "driftline.schema"
 VERSION_PROPERTY = "driftline.schemaVersion"  # counts the changes, so that copies elsewhere know their age
 
-_DELTA_TYPES: dict[str, Any] = {"string": "string", "number": "double", "boolean": "boolean", "json": "string"}
+_DELTA_TYPES: dict[str, str] = {"string": "string", "number": "double", "boolean": "boolean", "json": "string"}
 
 
 def register(lake: Lake, schema: TableSchema) -> None:
@@ -60,7 +60,7 @@ def required_table(lake: Lake, table: str) -> tuple[DeltaTable, TableSchema]:
     return deltas_table, schema
 
 
-def schema_of(deltas_table: Any) -> TableSchema | None:
+def schema_of(deltas_table: DeltaTable | None) -> TableSchema | None:
     """The current schema that a loaded deltas table carries."""
     if deltas_table is None:
         return None
@@ -68,14 +68,14 @@ def schema_of(deltas_table: Any) -> TableSchema | None:
     return None if text is None else TableSchema.from_wire(json.loads(text))
 
 
-def schema_version(deltas_table: Any) -> int:
+def schema_version(deltas_table: DeltaTable | None) -> int:
     """How often the schema was changed; 0 where none is registered."""
-    if schema_of(deltas_table) is None:
+    if deltas_table is None or schema_of(deltas_table) is None:
         return 0
     return int(deltas_table.metadata().configuration.get(VERSION_PROPERTY, 1))
 
 
-def every_column(deltas_table: Any) -> list[ColumnSchema]:
+def every_column(deltas_table: DeltaTable) -> list[ColumnSchema]:
     """Every column the deltas table ever had, removed ones too, in the order of its files."""
     return [
         ColumnSchema(unescape_name(field.name), field.metadata.get("driftline.type", "string"))
@@ -110,14 +110,14 @@ def _try_register(lake: Lake, schema: TableSchema) -> bool:
     return True
 
 
-def _added_columns(ever: Sequence[ColumnSchema], schema: TableSchema) -> list[Any]:
+def _added_columns(ever: Sequence[ColumnSchema], schema: TableSchema) -> list[Field]:
     known = {column.name.casefold(): column for column in ever}
     added = []
     for column in schema.columns:
         before = known.get(column.name.casefold())
         if before is None:
             metadata = {"driftline.type": column.type}
-            added.append(Field(escape_name(column.name), _DELTA_TYPES[column.type], metadata=metadata))
+            added.append(Field(escape_name(column.name), PrimitiveType(_DELTA_TYPES[column.type]), metadata=metadata))
         elif before != column:
             raise _changed(schema.table, before, column)
     return added

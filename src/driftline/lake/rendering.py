@@ -20,12 +20,12 @@ _EXACT = float(1 << 53)
 _PLAIN_LOW, _PLAIN_HIGH = 1e-3, 1e9
 
 
-def json_texts(values: Any, kind: str) -> Any:
+def json_texts(values: pa.Array, kind: str) -> pa.Array:
     """The JSON text of every value of a column of a declared type; null becomes `null`."""
     return pc.fill_null(_TEXTS[kind](values), "null")
 
 
-def string_texts(values: Any) -> Any:
+def string_texts(values: pa.Array) -> pa.Array:
     """JSON string literals; null stays null."""
     quoted = pc.binary_join_element_wise('"', values, '"', "")
     special = pc.fill_null(pc.match_substring_regex(values, _NEEDS_ESCAPE), False)
@@ -35,7 +35,7 @@ def string_texts(values: Any) -> Any:
     return pc.replace_with_mask(quoted, special, escaped)
 
 
-def number_texts(values: Any) -> Any:
+def number_texts(values: pa.Array) -> pa.Array:
     """Doubles as JavaScript prints them; null stays null."""
     numbers: npt.NDArray[np.float64] = pc.fill_null(values, 0.0).to_numpy(zero_copy_only=False)
     whole = (np.abs(numbers) <= _EXACT) & (numbers == np.trunc(numbers))
@@ -53,12 +53,12 @@ def number_texts(values: Any) -> Any:
     return pc.if_else(pc.is_valid(values), texts, None) if values.null_count else texts
 
 
-def boolean_texts(values: Any) -> Any:
+def boolean_texts(values: pa.Array) -> pa.Array:
     """`true` and `false`; null stays null."""
     return pc.if_else(values, "true", "false")
 
 
-_TEXTS: dict[str, Callable[[Any], Any]] = {
+_TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "string": string_texts,
     "number": number_texts,
     "boolean": boolean_texts,
@@ -66,7 +66,7 @@ _TEXTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def jsonl_bytes(rows: Any, columns: Sequence[ColumnSchema]) -> bytes:
+def jsonl_bytes(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
     """One object per row; an absent column is left out, an explicit null is written."""
     if rows.num_rows == 0:
         return b""
@@ -90,7 +90,7 @@ def csv_header(columns: Sequence[ColumnSchema]) -> bytes:
     return frame.write_csv(include_header=True).encode()
 
 
-def csv_bytes(rows: Any, columns: Sequence[ColumnSchema]) -> bytes:
+def csv_bytes(rows: pa.Table, columns: Sequence[ColumnSchema]) -> bytes:
     """One line per row; null is an empty field, an empty text is `""`."""
     import polars as pl
 
@@ -101,28 +101,28 @@ def csv_bytes(rows: Any, columns: Sequence[ColumnSchema]) -> bytes:
     return frame.write_csv(include_header=False, quote_style="necessary").encode()
 
 
-def plain_table(rows: Any, columns: Sequence[ColumnSchema]) -> Any:
+def plain_table(rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Table:
     """The rows with their own column names and without stamps."""
     arrays = [rows[ROW_ID], *(rows[escape_name(column.name)] for column in columns)]
     return pa.table(arrays, names=[ROW_ID, *(column.name for column in columns)])
 
 
-def is_set(rows: Any, name: str) -> Any:
+def is_set(rows: pa.Table, name: str) -> pa.Array:
     """Whether a column is set in each row, by its stamp."""
     return pc.is_valid(pc.struct_field(_one(rows[STAMPS]), ["columns", name]))
 
 
-def _text_bytes(lines: Any) -> bytes:
+def _text_bytes(lines: pa.Array) -> bytes:
     # The data buffer of a string array is its texts end to end.
     data = lines.buffers()[2]
     return b"" if data is None else data.slice(0, pc.sum(pc.binary_length(lines)).as_py()).to_pybytes()
 
 
-def _one(column: Any) -> Any:
+def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-_CSV_TEXTS: dict[str, Callable[[Any], Any]] = {
+_CSV_TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "string": lambda values: values,
     "number": number_texts,
     "boolean": boolean_texts,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from deltalake import DeltaTable
 
 from driftline.errors import LakeError
 from driftline.lake.delta_tables import commit_entries, files_of, load
@@ -14,12 +14,12 @@ REFUSE_PROPERTY = "driftline.refuse-before"  # set first, so that nothing slips 
 ARCHIVED_BEFORE = "archive"  # application transaction of `archive`: the horizon it was made for
 
 
-def horizon_of(deltas_table: Any) -> int | None:
+def horizon_of(deltas_table: DeltaTable | None) -> int | None:
     """The hlc from which deltas are kept, or None if all are."""
     return _number(deltas_table, HORIZON_PROPERTY)
 
 
-def refused_before(deltas_table: Any) -> int | None:
+def refused_before(deltas_table: DeltaTable | None) -> int | None:
     """The hlc below which new deltas are refused, or None."""
     return _number(deltas_table, REFUSE_PROPERTY)
 
@@ -65,7 +65,7 @@ def _archived_before(lake: Lake, table: str, version: int) -> int | None:
     return None
 
 
-def _number(deltas_table: Any, name: str) -> int | None:
+def _number(deltas_table: DeltaTable | None, name: str) -> int | None:
     if deltas_table is None:
         return None
     text = deltas_table.metadata().configuration.get(name)

@@ -12,12 +12,13 @@ import pyarrow as pa
 from driftline.canonical import canonical_json
 from driftline.deltas import ColumnDelta, ColumnSchema, RowDelta
 from driftline.errors import DeltaError
+from driftline.json_types import JsonObject
 from driftline.lake.columns import delta_file_schema, escape_name
 
 _EXACT = 1 << 53
 
 
-def encode_deltas(deltas: Sequence[RowDelta], columns: Sequence[ColumnSchema]) -> Any:
+def encode_deltas(deltas: Sequence[RowDelta], columns: Sequence[ColumnSchema]) -> pa.Table:
     """An Arrow table in the schema of delta files; a value that is not of its column's type is an error."""
     known = {column.name: column for column in columns}
     values: dict[str, list[Any]] = {name: [None] * len(deltas) for name in known}
@@ -40,7 +41,7 @@ def encode_deltas(deltas: Sequence[RowDelta], columns: Sequence[ColumnSchema]) -
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def decode_deltas(rows: Any, table: str, columns: Sequence[ColumnSchema]) -> Iterator[RowDelta]:
+def decode_deltas(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> Iterator[RowDelta]:
     """The deltas of rows of delta files."""
     readers = {column.name: READERS[column.type] for column in columns}
     names = {column.name: escape_name(column.name) for column in columns}
@@ -58,7 +59,7 @@ def decode_deltas(rows: Any, table: str, columns: Sequence[ColumnSchema]) -> Ite
         )
 
 
-def decode_state(rows: Any, columns: Sequence[ColumnSchema]) -> Iterator[tuple[str, dict[str, Any]]]:
+def decode_state(rows: pa.Table, columns: Sequence[ColumnSchema]) -> Iterator[tuple[str, JsonObject]]:
     """Row ids and set columns of base rows; an absent column is left out, an explicit null is there."""
     names = [(column.name, escape_name(column.name), READERS[column.type]) for column in columns]
     for row in rows.to_pylist():

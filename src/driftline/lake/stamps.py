@@ -35,13 +35,13 @@ _SIGN = 1 << 63
 class ClientRanks:
     """All client ids of a fold in UTF-16 order; a rank stands for an id."""
 
-    def __init__(self, arrays: Iterable[Any]) -> None:
+    def __init__(self, arrays: Iterable[pa.Array]) -> None:
         names: set[str] = set()
         for array in arrays:
             names.update(name for name in as_dictionary(array).dictionary.to_pylist() if name is not None)
         self.names = pa.array(utf16_sorted(names), pa.string())
 
-    def ranks(self, clients: Any) -> npt.NDArray[np.int32]:
+    def ranks(self, clients: pa.Array) -> npt.NDArray[np.int32]:
         """The ranks of a string or dictionary array; null is `NONE`."""
         encoded = as_dictionary(clients)
         positions = pc.fill_null(pc.index_in(encoded.dictionary, value_set=self.names), NONE)
@@ -49,7 +49,7 @@ class ClientRanks:
         ranked: npt.NDArray[np.int32] = np.append(positions.to_numpy(zero_copy_only=False), np.int32(NONE))[indices]
         return np.where(_valid(clients), ranked, np.int32(NONE)) if clients.null_count else ranked
 
-    def decode(self, ranks: Ints, absent: Bools) -> Any:
+    def decode(self, ranks: Ints, absent: Bools) -> pa.Array:
         """The client ids of ranks, null where there is no stamp."""
         indices = pa.array(ranks.astype(np.int32), mask=absent)
         return pa.DictionaryArray.from_arrays(indices, self.names).dictionary_decode()
@@ -69,7 +69,7 @@ class Stamps:
         return cls(np.full(count, NONE, np.int64), np.full(count, NONE, np.int32), np.zeros(count, np.int64))
 
     @classmethod
-    def read(cls, array: Any, ranks: ClientRanks) -> Stamps:
+    def read(cls, array: pa.Array, ranks: ClientRanks) -> Stamps:
         """A struct column of the files."""
         hlc, client, mark = (pc.struct_field(array, name) for name in ("hlc", "client", "mark"))
         return cls(_filled(hlc, NONE), ranks.ranks(client), _filled(mark, 0))
@@ -113,7 +113,7 @@ class Stamps:
             return order
         return np.lexsort((self.mark, self.client, self.hlc))
 
-    def write(self, ranks: ClientRanks) -> Any:
+    def write(self, ranks: ClientRanks) -> pa.StructArray:
         """The struct column for the files; no stamp is null."""
         absent = self.hlc < 0
         children = [
@@ -124,17 +124,17 @@ class Stamps:
         return pa.StructArray.from_arrays(children, fields=list(STAMP), mask=pa.array(absent))
 
 
-def _filled(array: Any, value: int) -> Ints:
+def _filled(array: pa.Array, value: int) -> Ints:
     filled: Ints = (pc.fill_null(array, value) if array.null_count else array).to_numpy(zero_copy_only=False)
     return filled
 
 
-def _valid(array: Any) -> Bools:
+def _valid(array: pa.Array) -> Bools:
     valid: Bools = pc.is_valid(array).to_numpy(zero_copy_only=False)
     return valid
 
 
-def id_prefixes(delta_ids: Any) -> Ints:
+def id_prefixes(delta_ids: pa.Array) -> Ints:
     """The first 8 bytes of delta ids (whole ones, a string array) as signed integers in the same order.
 
     >>> id_prefixes(pa.array(["8000000000000000" + "0" * 48])).tolist()
@@ -154,7 +154,7 @@ def id_prefixes(delta_ids: Any) -> Ints:
     return (marks ^ np.uint64(_SIGN)).view(np.int64)
 
 
-def stamped_schema(columns: Sequence[ColumnSchema]) -> Any:
+def stamped_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
     """The Arrow schema of stamped deltas."""
     words = [pa.field(f"present_{word}", pa.int64()) for word in range(_word_count(columns))]
     return pa.schema(
@@ -170,7 +170,7 @@ def stamped_schema(columns: Sequence[ColumnSchema]) -> Any:
     )
 
 
-def stamp_deltas(deltas: Any, columns: Sequence[ColumnSchema]) -> Any:
+def stamp_deltas(deltas: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Table:
     """Rows of delta files (with an explicit schema) as stamped deltas."""
     table = deltas.combine_chunks() if isinstance(deltas, pa.Table) else pa.Table.from_batches([deltas])
     words = presence_words(_one(table["_columns"]), [column.name for column in columns])
@@ -186,7 +186,7 @@ def stamp_deltas(deltas: Any, columns: Sequence[ColumnSchema]) -> Any:
     return pa.Table.from_arrays(arrays, schema=stamped_schema(columns))
 
 
-def presence_words(named: Any, names: Sequence[str]) -> npt.NDArray[np.uint64]:
+def presence_words(named: pa.Array, names: Sequence[str]) -> npt.NDArray[np.uint64]:
     """Which of `names` each list holds, as bits; names that are not asked for are passed over."""
     words = np.zeros((len(named), -(-max(len(names), 1) // _WORD_BITS)), dtype=np.uint64)
     if not names or len(named) == 0:
@@ -210,28 +210,28 @@ def _bits_of_word(names: int, word: int) -> npt.NDArray[np.uint64]:
     return bits
 
 
-def present(stamped: Any, position: int) -> npt.NDArray[np.bool_]:
+def present(stamped: pa.Table, position: int) -> npt.NDArray[np.bool_]:
     """Which stamped deltas set the column at `position`."""
     word = ints(stamped[f"present_{position // _WORD_BITS}"])
     return ((word >> np.int64(position % _WORD_BITS)) & 1).astype(bool)
 
 
-def ints(column: Any) -> Ints:
+def ints(column: pa.ChunkedArray) -> Ints:
     """An integer column without nulls as a numpy array."""
     array: Ints = _one(column).to_numpy(zero_copy_only=False)
     return array
 
 
-def as_dictionary(array: Any) -> Any:
+def as_dictionary(array: pa.Array) -> pa.DictionaryArray:
     """A string array as a dictionary with 32-bit indices."""
     return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
 
 
-def _one(column: Any) -> Any:
+def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _equals(array: Any, text: str) -> Any:
+def _equals(array: pa.Array, text: str) -> pa.Array:
     encoded = as_dictionary(array)
     return pc.equal(encoded.dictionary, text).take(encoded.indices)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from driftline.deltas import RowDelta
+from driftline.json_types import JsonObject
 from driftline.lake.columns import base_file_schema
 from driftline.lake.delta_tables import files_of, load
 from driftline.lake.envelopes import read_envelope
@@ -36,20 +36,20 @@ class KeepState:
         return [{"rows": fold_range(plan, given).base}]
 
 
-def state_tables(plan: FoldPlan, tracker: Tracker | None = None) -> Iterator[Any]:
+def state_tables(plan: FoldPlan, tracker: Tracker | None = None) -> Iterator[pa.Table]:
     """The base rows of a plan, range by range in the order of row ids."""
     for result in run_locally(plan, KeepState(), tracker):
         yield result["rows"]
 
 
-def state_rows(lake: Lake, table: str, *, as_of: int | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+def state_rows(lake: Lake, table: str, *, as_of: int | None = None) -> Iterator[tuple[str, JsonObject]]:
     """Row ids and their set columns, in the order of row ids."""
     plan = plan_fold(lake, table, as_of=as_of)
     for rows in state_tables(plan):
         yield from decode_state(rows, plan.columns)
 
 
-def snapshot_table(lake: Lake, table: str) -> Any:
+def snapshot_table(lake: Lake, table: str) -> pa.Table:
     """The base as it is committed, whole; for tests and small tables."""
     plan = plan_fold(lake, table)
     files = plan.snapshot.base if plan.snapshot else ()

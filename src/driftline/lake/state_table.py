@@ -7,13 +7,14 @@ difference of two sets, and a compaction that touches few ranges rewrites few fi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from driftline.deltas import ColumnSchema
+from driftline.deltas.schema import ColumnType
 from driftline.lake.columns import (
     META_COLUMNS,
     ROW_ID,
@@ -30,7 +31,7 @@ from driftline.lake.parquet_files import DataFile, naming_damage, read_file, wri
 FOLLOWED_BASE = "state:base"  # application transaction: the version of `base` that the state shows
 
 
-def write_state_file(lake: Lake, table: str, name: str, rows: Any, columns: Sequence[ColumnSchema]) -> DataFile:
+def write_state_file(lake: Lake, table: str, name: str, rows: pa.Table, columns: Sequence[ColumnSchema]) -> DataFile:
     """Write the plain rows of a base file under its name."""
     arrays = [rows[ROW_ID], *(rows[escape_name(column.name)] for column in columns)]
     plain = pa.Table.from_arrays(arrays, schema=state_file_schema(columns))
@@ -81,8 +82,8 @@ def _is_whole(lake: Lake, path: str, rows: int) -> bool:
         return False
 
 
-def _columns_of(delta_table: Any, plain_name: Callable[[str], str] = unescape_name) -> list[ColumnSchema]:
+def _columns_of(delta_table: DeltaTable, plain_name: Callable[[str], str] = unescape_name) -> list[ColumnSchema]:
     """The table's own columns, by the types of the files; json is a string to every reader."""
-    kinds: dict[str, Any] = {"double": "number", "boolean": "boolean"}
+    kinds: dict[str, ColumnType] = {"double": "number", "boolean": "boolean"}
     fields = [field for field in delta_table.schema().fields if field.name not in META_COLUMNS and field.name != STAMPS]
     return [ColumnSchema(plain_name(field.name), kinds.get(field.type.type, "string")) for field in fields]

@@ -6,7 +6,8 @@ A snapshot needs the versions of `deletes` that it pins, so these are kept with 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+
+from deltalake import DeltaTable
 
 from driftline.lake.delta_tables import load, transaction_version
 from driftline.lake.envelopes import envelope_paths, maker_of, origin_of
@@ -35,7 +36,7 @@ def vacuum(lake: Lake, table: str, *, hours: int = DEFAULT_HOURS, dry_run: bool 
     return sorted(gone + _flushed_envelopes(lake, table, hours, dry_run))
 
 
-def _vacuum(delta_table: Any, versions: list[int], hours: int, dry_run: bool) -> list[str]:
+def _vacuum(delta_table: DeltaTable, versions: list[int], hours: int, dry_run: bool) -> list[str]:
     paths: list[str] = delta_table.vacuum(
         retention_hours=hours,
         dry_run=dry_run,
@@ -72,7 +73,7 @@ def _flushed_envelopes(lake: Lake, table: str, hours: int, dry_run: bool) -> lis
     return gone
 
 
-def _is_needless(deltas_table: Any, name: str) -> bool:
+def _is_needless(deltas_table: DeltaTable | None, name: str) -> bool:
     """An envelope is a decision: it may go once its deltas are in Parquet and no flush can ask for it again."""
     marked = [transaction_version(deltas_table, envelope_transaction(each)) for each in (name, *origin_of(name))]
     if None in marked:

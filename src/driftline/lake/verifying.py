@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +20,7 @@ from driftline.lake.columns import ROW_ID, STAMPS, base_file_schema, deletes_fil
 from driftline.lake.compacting import Engine
 from driftline.lake.fold import fold
 from driftline.lake.kernels import RangeInput, Result, load_part
-from driftline.lake.layout import Lake
+from driftline.lake.layout import Lake, Part
 from driftline.lake.local_engine import run_locally
 from driftline.lake.oracle import replay
 from driftline.lake.parquet_files import DataFile
@@ -127,7 +126,9 @@ def verify(
     )
 
 
-def _load_overlapping(plan: FoldPlan, part: Any, files: Sequence[DataFile], inside: KeyRange, schema: Any) -> Any:
+def _load_overlapping(
+    plan: FoldPlan, part: Part, files: Sequence[DataFile], inside: KeyRange, schema: pa.Schema
+) -> pa.Table:
     return load_part(plan, part, [file for file in files if _overlaps(file, inside)], inside, schema).sort_by(ROW_ID)
 
 
@@ -139,7 +140,7 @@ def _overlaps(file: DataFile, inside: KeyRange) -> bool:
     return (inside.low is None or high >= inside.low) and (inside.high is None or low < inside.high)
 
 
-def _without_deaths(rows: Any) -> Any:
+def _without_deaths(rows: pa.Table) -> pa.Table:
     """Rows as they are proved: the stamp of an old DELETE may have gone with its tombstone."""
     stamps = rows[STAMPS].combine_chunks() if isinstance(rows[STAMPS], pa.ChunkedArray) else rows[STAMPS]
     names = [name for name in (field.name for field in stamps.type) if name != "deleted"]
@@ -147,7 +148,7 @@ def _without_deaths(rows: Any) -> Any:
     return rows.set_column(rows.schema.get_field_index(STAMPS), STAMPS, kept).combine_chunks()
 
 
-def _hash(rows: Any, columns: Sequence[ColumnSchema]) -> str:
+def _hash(rows: pa.Table, columns: Sequence[ColumnSchema]) -> str:
     """The sum of the rows' hashes: values and whether they are set; the stamps are compared one by one."""
     total = 0
     for line in jsonl_bytes(rows, columns).splitlines():
@@ -155,7 +156,7 @@ def _hash(rows: Any, columns: Sequence[ColumnSchema]) -> str:
     return f"{total % _MODULUS:032x}"
 
 
-def _differing(actual: Any, expected: Any) -> list[str]:
+def _differing(actual: pa.Table, expected: pa.Table) -> list[str]:
     left = {row[ROW_ID]: row for row in actual.to_pylist()}
     right = {row[ROW_ID]: row for row in expected.to_pylist()}
     found = [row_id for row_id in left.keys() | right.keys() if left.get(row_id) != right.get(row_id)]
@@ -163,7 +164,7 @@ def _differing(actual: Any, expected: Any) -> list[str]:
     return sorted(found + repeated)[:_LISTED]
 
 
-def _differing_deaths(plan: FoldPlan, dead: Any, replayed: Any) -> list[str]:
+def _differing_deaths(plan: FoldPlan, dead: pa.Table, replayed: pa.Table) -> list[str]:
     if plan.horizon is not None:
         # Tombstones below the horizon may be gone on either side.
         dead, replayed = (
@@ -173,7 +174,7 @@ def _differing_deaths(plan: FoldPlan, dead: Any, replayed: Any) -> list[str]:
     return [] if dead.equals(replayed) else _differing(dead, replayed)
 
 
-def _differing_from_replay(plan: FoldPlan, given: RangeInput, base: Any) -> list[str]:
+def _differing_from_replay(plan: FoldPlan, given: RangeInput, base: pa.Table) -> list[str]:
     if given.base.num_rows:
         return []  # replay starts from an archived base: its deltas are gone
     expected = replay(original_deltas(plan, given.deltas))

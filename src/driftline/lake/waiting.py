@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
 
 from driftline.deltas import ColumnSchema, RowDelta
 from driftline.deltas.merging import RowFold
@@ -30,9 +32,9 @@ class WaitingEnvelope:
     waiting: int
 
 
-def envelopes_of(lake: Lake, table: str, deltas_table: Any) -> tuple[WaitingEnvelope, ...]:
+def envelopes_of(lake: Lake, table: str, deltas_table: DeltaTable | None) -> tuple[WaitingEnvelope, ...]:
     """The envelopes of a table that are not Parquet yet."""
-    if schema_of(deltas_table) is None:
+    if deltas_table is None or schema_of(deltas_table) is None:
         return ()
     columns, floor = columns_by_name(deltas_table), refused_before(deltas_table)
     found = []
@@ -44,7 +46,7 @@ def envelopes_of(lake: Lake, table: str, deltas_table: Any) -> tuple[WaitingEnve
     return tuple(found)
 
 
-def read_taken(lake: Lake, table: str, name: str, columns: Sequence[ColumnSchema], floor: int | None) -> Any:
+def read_taken(lake: Lake, table: str, name: str, columns: Sequence[ColumnSchema], floor: int | None) -> pa.Table:
     """What a fold takes of an envelope, as rows of a delta file."""
     by_name = {column.name: column for column in columns}
     return encode_deltas(_taken(read_envelope(lake, table, name).deltas, by_name, floor), columns)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from driftline.errors import ChangesetError, PipelineError
+from driftline.json_types import JsonObject
 from driftline.lake import registered
 from driftline.lake.ledger import Positions, ReadFile
 from driftline.lake.loading import load_changes, positions_digest, refresh
@@ -68,7 +69,7 @@ def change_stages(plan: TablePlan) -> Iterator[Stage]:
     )
 
 
-def _listed(plan: TablePlan) -> dict[str, Any]:
+def _listed(plan: TablePlan) -> JsonObject:
     return {each.name: each.mark for each in list_changes(plan.changes_address())}
 
 
@@ -270,7 +271,7 @@ def _in_pieces(context: StageContext, kernel: Any, count: int) -> Iterable[Piece
     return (PieceFacts.from_wire(kernel(number)) for number in range(count))
 
 
-def _survey_piece(table: CdcTable, pieces: list[_Piece], number: int) -> dict[str, Any]:
+def _survey_piece(table: CdcTable, pieces: list[_Piece], number: int) -> JsonObject:
     from driftline.changesets.cdc.as_events import survey
 
     piece = pieces[number]
@@ -278,7 +279,7 @@ def _survey_piece(table: CdcTable, pieces: list[_Piece], number: int) -> dict[st
         return survey(lines_of(piece.lines), table).to_wire()
 
 
-def _convert_piece(table: CdcTable, pieces: list[_Piece], targets: list[Path], number: int) -> dict[str, Any]:
+def _convert_piece(table: CdcTable, pieces: list[_Piece], targets: list[Path], number: int) -> JsonObject:
     from driftline.changesets.cdc.as_events import convert
 
     piece = pieces[number]
@@ -342,7 +343,7 @@ class _Whole:
         return self.events
 
 
-def _positions_wire(positions: Positions) -> dict[str, Any]:
+def _positions_wire(positions: Positions) -> JsonObject:
     return {name: position.to_wire() for name, position in positions.items()}
 
 

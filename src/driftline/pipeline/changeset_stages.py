@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 from driftline.deltas.typed_rows import typed_event, typed_events
+from driftline.json_types import JsonObject
 from driftline.part_folders import read_pieces
 from driftline.pipeline.declaration import TableFlow
 from driftline.pipeline.diff_stages import scratch_folder
@@ -20,7 +21,7 @@ from driftline.storage.object_path import Place
 
 SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
 
-Event = dict[str, Any]
+Event = JsonObject
 Kind = Literal["changeset", "patchset"]
 
 

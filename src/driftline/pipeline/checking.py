@@ -18,6 +18,7 @@ import msgspec
 
 from driftline.errors import Cancelled, DriftlineError, OptionError
 from driftline.files import explain_io_errors, explain_os_error, replace_file
+from driftline.json_types import JsonObject
 from driftline.pipeline.engine import RunEngine
 from driftline.pipeline.pairs import Pair, PairsFile
 from driftline.progress import Tracker, silent
@@ -65,7 +66,7 @@ class CheckReport:
         verdicts = {result.verdict for result in self.results}
         return 2 if "error" in verdicts else 1 if "failed" in verdicts else 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The report as plain data."""
         totals = dict.fromkeys(("passed", "warned", "failed", "error"), 0)
         for result in self.results:
@@ -166,7 +167,7 @@ def _compare(pair: Pair, engine: RunEngine, tracker: Tracker, events: Path) -> S
         return find_engine(engine.choose(job))(job, out.write)
 
 
-def _judged(pair: Pair, stats: Stats) -> dict[str, Any]:
+def _judged(pair: Pair, stats: Stats) -> JsonObject:
     exceeded = stats.exceeded(pair.fail_if)
     if not pair.fail_if and stats.any_difference:
         exceeded = [_ANY]

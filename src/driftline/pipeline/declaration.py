@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from driftline.deltas.schema import ColumnType
+from driftline.json_types import JsonObject
 from driftline.pipeline.shapes import SchemaPolicy
 from driftline.storage.object_path import ObjectPath, Place
 from driftline.storage.objects import is_url
@@ -63,7 +64,7 @@ class TableFlow:
     states: tuple[StateTarget, ...] = ()
     more_rules: Mapping[str, Any] = field(default_factory=dict)  # the other options of a table diff
 
-    def rules(self) -> dict[str, Any]:
+    def rules(self) -> JsonObject:
         """The rules of its diff, as the table diff takes them."""
         return {
             "mode": self.mode,

@@ -10,12 +10,12 @@ import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
 from driftline.errors import InputError
 from driftline.files import explain_io_errors, open_to_read, size_of, write_atomically
+from driftline.json_types import JsonObject
 from driftline.pipeline.declaration import Pipeline
 from driftline.progress import Tracker
 from driftline.storage.object_path import ObjectPath, Place
@@ -41,7 +41,7 @@ class FileFingerprint:
         """What the file system says about it."""
         return self.size, self.modified_ns, self.changed_ns, self.inode
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> JsonObject:
         """The print as a run record shows it."""
         return {"path": self.path, "size": self.size, "fingerprint": self.content}
 

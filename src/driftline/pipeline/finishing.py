@@ -17,6 +17,7 @@ from typing import Any
 
 from driftline.errors import DriftlineError
 from driftline.files import explain_io_errors
+from driftline.json_types import JsonObject
 from driftline.pipeline.declaration import FinishHook, Pipeline
 from driftline.pipeline.lineage import append_lineage
 from driftline.pipeline.metrics import metrics_json, write_metrics
@@ -27,7 +28,7 @@ _LONGEST_TEXT = 1900  # chat tools refuse longer messages
 _MOST_LISTED = 8
 
 # What chat tools take; texts in braces are filled in.
-FORMATS: dict[str, Any] = {
+FORMATS: JsonObject = {
     "slack": {"text": "{summary}"},
     "discord": {"content": "{summary}"},
     "teams": {

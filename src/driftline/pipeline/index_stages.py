@@ -16,6 +16,7 @@ from driftline.codeindex.keeping import compute
 from driftline.codeindex.mode_diff import diff_mode
 from driftline.codeindex.storage import CacheRoot
 from driftline.errors import DriftlineError
+from driftline.json_types import JsonObject
 from driftline.pipeline.declaration import IndexFlow, Pipeline
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 
@@ -57,7 +58,7 @@ def _job(pipeline: Pipeline, flow: IndexFlow) -> DiffJob:
     )
 
 
-def _extra_inputs(pipeline: Pipeline, flow: IndexFlow) -> dict[str, Any]:
+def _extra_inputs(pipeline: Pipeline, flow: IndexFlow) -> JsonObject:
     """What both sides hold, by the fingerprints of their artifacts."""
     request, _ = _job(pipeline, flow).prepare()
     return {"from": fingerprints(request.before), "to": fingerprints(request.after)}

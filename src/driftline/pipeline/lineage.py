@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from driftline.files import explain_io_errors
+from driftline.json_types import JsonObject
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.records import RunRecord, StageRun
 from driftline.version import __version__
@@ -26,8 +27,6 @@ _ERROR = f"{_SPEC}/facets/1-0-0/ErrorMessageRunFacet.json#/$defs/ErrorMessageRun
 _STATISTICS = f"{_SPEC}/facets/1-0-2/OutputStatisticsOutputDatasetFacet.json#/$defs/OutputStatisticsOutputDatasetFacet"
 _ENDINGS = {"done": "COMPLETE", "exceeded": "COMPLETE", "failed": "FAIL", "locked": "FAIL", "cancelled": "ABORT"}
 _IDS = uuid.UUID("5b5e7c9e-7e0b-5a1c-9f43-6d0f5f0e3c11")  # so that ids follow from the names of runs
-
-Json = dict[str, Any]
 
 
 def append_lineage(pipeline: Pipeline, record: RunRecord) -> None:
@@ -49,7 +48,7 @@ def append_lineage(pipeline: Pipeline, record: RunRecord) -> None:
             out.write(data)
 
 
-def lineage_events(pipeline: Pipeline, record: RunRecord) -> Iterator[Json]:
+def lineage_events(pipeline: Pipeline, record: RunRecord) -> Iterator[JsonObject]:
     """The run begins, the stages that ran begin and end, the run ends."""
     name = record.pipeline
     end = _later(record.started_at, record.seconds)
@@ -61,7 +60,7 @@ def lineage_events(pipeline: Pipeline, record: RunRecord) -> Iterator[Json]:
     yield _event(pipeline, _ENDINGS[record.result], end, _id(record.run_id), name, facets)
 
 
-def _stage_events(pipeline: Pipeline, record: RunRecord, stage: StageRun) -> Iterator[Json]:
+def _stage_events(pipeline: Pipeline, record: RunRecord, stage: StageRun) -> Iterator[JsonObject]:
     assert stage.started_at is not None
     name, run = f"{record.pipeline}.{stage.stage}", _id(f"{record.run_id}/{stage.stage}")
     parent = {"parent": _facet(_PARENT, run={"runId": _id(record.run_id)}, job=_job(pipeline, record.pipeline))}
@@ -83,7 +82,7 @@ def _stage_events(pipeline: Pipeline, record: RunRecord, stage: StageRun) -> Ite
     yield {**event, "inputs": inputs, "outputs": outputs}
 
 
-def _lake_table(pipeline: Pipeline, stage: StageRun) -> Json:
+def _lake_table(pipeline: Pipeline, stage: StageRun) -> JsonObject:
     assert pipeline.lake is not None
     assert stage.counts is not None
     table = dataset(pipeline, f"{pipeline.lake.path.rstrip('/')}/tables/{stage.stage.partition('/')[0]}")
@@ -91,7 +90,7 @@ def _lake_table(pipeline: Pipeline, stage: StageRun) -> Json:
     return {**table, "outputFacets": {"outputStatistics": rows}}
 
 
-def dataset(pipeline: Pipeline, path: str) -> Json:
+def dataset(pipeline: Pipeline, path: str) -> JsonObject:
     """A file or an object by OpenLineage's rules of naming: the store is the namespace."""
     scheme, mark, rest = path.partition("://")
     if mark:
@@ -100,7 +99,9 @@ def dataset(pipeline: Pipeline, path: str) -> Json:
     return {"namespace": "file", "name": Path(os.path.abspath(pipeline.directory / path)).as_posix()}
 
 
-def _event(pipeline: Pipeline, kind: str, when: str, run: str, job: str, facets: Json | None = None) -> Json:
+def _event(
+    pipeline: Pipeline, kind: str, when: str, run: str, job: str, facets: JsonObject | None = None
+) -> JsonObject:
     return {
         "eventType": kind,
         "eventTime": when,
@@ -113,15 +114,15 @@ def _event(pipeline: Pipeline, kind: str, when: str, run: str, job: str, facets:
     }
 
 
-def _job(pipeline: Pipeline, name: str) -> Json:
+def _job(pipeline: Pipeline, name: str) -> JsonObject:
     return {"namespace": pipeline.lineage.namespace, "name": name}
 
 
-def _facet(schema: str, **content: Any) -> Json:
+def _facet(schema: str, **content: Any) -> JsonObject:
     return {"_producer": PRODUCER, "_schemaURL": schema, **content}
 
 
-def _error(words: str) -> Json:
+def _error(words: str) -> JsonObject:
     return {"errorMessage": _facet(_ERROR, message=words, programmingLanguage="python")}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from driftline.deltas.clock import COUNTER_BITS, physical_ms
 from driftline.errors import LakeError
+from driftline.json_types import JsonObject
 from driftline.lake.ledger import Ledger, Window, read_ledger
 from driftline.lake.loading import LoadJob, Schedulers, WantedSnapshot, load_snapshot, refresh, refuse_others, settle
 from driftline.part_folders import PartWriter
@@ -155,7 +156,7 @@ def _now(ledger: Ledger) -> int:
     return max(physical_ms() << COUNTER_BITS, ledger.newest.last + (1 << COUNTER_BITS) if ledger.newest else 0)
 
 
-def load_job(plan: TablePlan, context: StageContext, rules: dict[str, Any], *, is_text: bool) -> LoadJob:
+def load_job(plan: TablePlan, context: StageContext, rules: JsonObject, *, is_text: bool) -> LoadJob:
     """What loads into the lake table of a plan have in common."""
     assert plan.pipeline.lake is not None
     return LoadJob(
@@ -178,7 +179,7 @@ def _job(load: _Load, context: StageContext) -> LoadJob:
     return replace(job, nulls=load.shape.missing if load.shape else ())
 
 
-def _rules(load: _Load) -> dict[str, Any]:
+def _rules(load: _Load) -> JsonObject:
     """The rules of the comparison, and the shape where the snapshot is not loaded as it is."""
     shape = load.shape
     own = {} if shape is None or shape.is_own else {"shape": list(shape.columns), "missing": list(shape.missing)}

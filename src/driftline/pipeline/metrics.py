@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
 
 from driftline.files import explain_io_errors, write_atomically
+from driftline.json_types import JsonObject
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.records import RunRecord
 
@@ -33,7 +33,7 @@ def metrics_json(record: RunRecord) -> bytes:
         {"stage": run.stage, "result": run.result, "seconds": round(run.seconds, 3), "counts": dict(run.counts or {})}
         for run in record.stages
     ]
-    content: dict[str, Any] = {
+    content: JsonObject = {
         "pipeline": record.pipeline,
         "run": record.run_id,
         "startedAt": record.started_at,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from driftline.errors import DriftlineError
+from driftline.json_types import JsonObject
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.engine import RunEngine
 from driftline.pipeline.graph import build
@@ -32,7 +32,7 @@ class PlannedStage:
     seconds: float | None
     delivers: tuple[str, ...] = ()  # what it writes outside of the state directory
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The stage as plain data."""
         return {
             "stage": self.stage,

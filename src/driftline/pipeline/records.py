@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
-from typing import Any
 
 from driftline.canonical import sha256_hex
 from driftline.errors import PipelineError
 from driftline.files import explain_io_errors, write_atomically
+from driftline.json_types import JsonObject
 from driftline.pipeline.stages import OutputFile, Result, StageRecord
 from driftline.storage.object_path import ObjectPath, Place
 from driftline.version import __version__
@@ -71,7 +71,7 @@ class RunRecord:
         """0 done, 1 a threshold was exceeded, 2 a stage failed or it could not begin, 130 cancelled."""
         return {"done": 0, "exceeded": 1, "failed": 2, "locked": 2, "cancelled": 130}[self.result]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The record as plain data."""
         plain = asdict(self)
         for stage, run in zip(plain["stages"], self.stages, strict=True):
@@ -122,14 +122,14 @@ class RecordStore:
         for name in [name for name, _ in self.runs() if name < first and name != newest]:
             (self._runs / f"{name}.json").unlink(missing_ok=True)
 
-    def last_run(self) -> dict[str, Any] | None:
+    def last_run(self) -> JsonObject | None:
         """The record of the newest run as plain data."""
         newest = _records_in(self._runs)[-1:]
         if not newest:
             return None
         return _read_run(newest[0])
 
-    def runs(self) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    def runs(self) -> Iterator[tuple[str, JsonObject | None]]:
         """Every run that is remembered, newest first, with its record; None where that is damaged."""
         for path in reversed(_records_in(self._runs)):
             try:
@@ -147,7 +147,7 @@ def _records_in(folder: Place) -> list[Place]:
     return sorted(path for path in found if path.name.endswith(".json"))
 
 
-def _read_run(path: Place) -> dict[str, Any]:
+def _read_run(path: Place) -> JsonObject:
     with explain_io_errors(path.name):
         content = path.read_bytes()
     try:
@@ -183,17 +183,17 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _file_record(output: OutputFile) -> dict[str, Any]:
+def _file_record(output: OutputFile) -> JsonObject:
     return {"role": output.role, "path": output.path, "size": output.size, "checksum": output.checksum}
 
 
-def _sealed(data: dict[str, Any]) -> bytes:
+def _sealed(data: JsonObject) -> bytes:
     """The record as JSON with a hash of itself: a flipped digit in a count must not be believed."""
     sealed = {**data, "seal": _seal(data)}
     return json.dumps(sealed, ensure_ascii=False, indent=1).encode() + b"\n"
 
 
-def _opened(content: bytes) -> dict[str, Any]:
+def _opened(content: bytes) -> JsonObject:
     """A record as it was sealed; `ValueError` says that it is not."""
     data = json.loads(content)
     if not isinstance(data, dict) or data.pop("seal", None) != _seal(data):
@@ -210,6 +210,6 @@ def _is_unsealed(content: bytes) -> bool:
     return isinstance(data, dict) and "seal" not in data and {"run_id", "stages", "versions"} <= data.keys()
 
 
-def _seal(data: dict[str, Any]) -> str:
+def _seal(data: JsonObject) -> str:
     plain = json.loads(json.dumps(data))
     return sha256_hex(json.dumps(plain, sort_keys=True))[:32]

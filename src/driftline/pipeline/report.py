@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from driftline.errors import PipelineError
+from driftline.json_types import JsonObject
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.graph import state_directory
 from driftline.pipeline.records import RecordStore
@@ -96,7 +97,7 @@ class RunReport:
         """How many stages ended so."""
         return sum(stage.result == result for stage in self.stages)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """The report as plain data."""
         return asdict(self)
 

@@ -7,13 +7,14 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from driftline.errors import PipelineError
+from driftline.json_types import JsonObject
 from driftline.pipeline.toml_lines import KeyPath, line_of
 
 
 class Document:
     """A parsed file with the lines of its keys."""
 
-    def __init__(self, name: str, data: dict[str, Any], lines: dict[KeyPath, int]) -> None:
+    def __init__(self, name: str, data: JsonObject, lines: dict[KeyPath, int]) -> None:
         self.name = name
         self.lines = lines
         self.root = Section(self, (), data)
@@ -27,7 +28,7 @@ class Document:
 class Section:
     """One table of the file; keys are taken one by one, and what is left over is unknown."""
 
-    def __init__(self, document: Document, path: KeyPath, data: dict[str, Any]) -> None:
+    def __init__(self, document: Document, path: KeyPath, data: JsonObject) -> None:
         self._document = document
         self.path = path
         self._data = data
@@ -93,12 +94,12 @@ class Section:
             self.fail(f"{self._named(key)} is a text or a list of texts", key)
         return tuple(items)
 
-    def data(self, key: str) -> dict[str, Any]:
+    def data(self, key: str) -> JsonObject:
         """A table of free content."""
         value = self._take(key, dict, "a table")
         return dict(value or {})
 
-    def given(self, keys: Iterable[str]) -> dict[str, Any]:
+    def given(self, keys: Iterable[str]) -> JsonObject:
         """Those of some keys that are there, checked by whoever asks."""
         self._taken += keys
         return {key: self._data[key] for key in keys if key in self._data}

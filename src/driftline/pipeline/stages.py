@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from driftline.canonical import canonical_json, sha256_hex
+from driftline.json_types import JsonObject
 from driftline.thresholds import Threshold
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Stage:
         """What it does."""
         return self.name.rpartition("/")[2]
 
-    def basis(self, sources: Mapping[str, str], needs: Mapping[str, str]) -> dict[str, Any]:
+    def basis(self, sources: Mapping[str, str], needs: Mapping[str, str]) -> JsonObject:
         """What its result follows from: what is read, what is declared, and what the needed stages made."""
         return {
             "version": CACHE_VERSION,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
+from driftline.json_types import JsonObject
 from driftline.lake import Lake, registered
 from driftline.lake.ledger import Ledger, read_ledger
 from driftline.pipeline.declaration import Pipeline, TableFlow
@@ -72,7 +72,7 @@ class TablePlan:
             self._shapes.update(zip(labels, shapes_of(labels, headers, policy, self._known_columns()), strict=True))
         return self._shapes[snapshot.label]
 
-    def shape_inputs(self, *snapshots: Snapshot) -> dict[str, Any]:
+    def shape_inputs(self, *snapshots: Snapshot) -> JsonObject:
         """The shapes that a stage rests on, for its key."""
         shapes = [(snapshot.label, self.shape(snapshot)) for snapshot in snapshots]
         return {f"columns of {label}": [*shape.columns, *shape.notes()] for label, shape in shapes if shape}
@@ -87,7 +87,7 @@ class TablePlan:
         path = self.pipeline.lake.path
         return Lake(path if "://" in path else str(self.pipeline.place(path)))
 
-    def lake_options(self) -> dict[str, Any]:
+    def lake_options(self) -> JsonObject:
         """What is declared about the lake, for the keys of stages."""
         assert self.pipeline.lake is not None
         return {"path": self.pipeline.lake.path, "client_id": self.pipeline.lake.client_id}

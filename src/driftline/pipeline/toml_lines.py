@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import Any
 
 from driftline.errors import PipelineError
+from driftline.json_types import JsonObject
 
 KeyPath = tuple[str | int, ...]
 
@@ -20,7 +20,7 @@ _SYNTAX_LINE = re.compile(r"\s*\(at line (\d+), column (\d+)\)")
 _TOKEN = re.compile(r"\"\"\"|'''|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|#[^\n]*|[\[\]{}\n]")
 
 
-def parse_toml(text: str, name: str) -> dict[str, Any]:
+def parse_toml(text: str, name: str) -> JsonObject:
     """The document as plain data; a syntax error names the file and the line."""
     try:
         return tomllib.loads(text)
