@@ -12,6 +12,8 @@ import pytest
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run as run_command
 from driftline.errors import PipelineError
+from driftline.lake import Lake
+from driftline.lake.ledger import read_ledger
 from driftline.pipeline import RunRecord, load
 from pipeline.shop import lake_rows, results, run
 
@@ -154,6 +156,22 @@ def test_a_full_refresh_reads_everything_anew_unless_something_is_gone(file: Pat
     (file.parent / "cdc/1.jsonl").unlink()
     assert "missing_changes" in problem(run(file, full_refresh=True))
     assert set(rows(file)) == {"1", "3"}
+
+
+def test_positions_of_files_that_are_gone_do_not_gather(file: Path) -> None:
+    for number in range(1, 6):
+        add(file, f"{number}.jsonl", debezium("c", row(number)))
+        assert run(file).exit_code == 0
+        (file.parent / f"cdc/{number - 1}.jsonl").unlink(missing_ok=True)
+    assert sorted(read_ledger(Lake(file.parent / "lake"), "t").changes) == ["3.jsonl", "4.jsonl", "5.jsonl"]
+    add(file, "6.jsonl", debezium("c", row(6)))
+    assert run(file).exit_code == 0
+    assert sorted(read_ledger(Lake(file.parent / "lake"), "t").changes) == ["4.jsonl", "5.jsonl", "6.jsonl"]
+    add(file, "1.jsonl", debezium("c", row(1)))
+    assert "late_changes" in problem(run(file))
+    assert set(rows(file)) == {"1", "2", "3", "4", "5", "6"}
+    (file.parent / "cdc/1.jsonl").unlink()
+    assert "missing_changes" in problem(run(file, full_refresh=True))
 
 
 def test_a_lost_lake_is_filled_again(file: Path) -> None:

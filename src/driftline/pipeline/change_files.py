@@ -218,3 +218,14 @@ def missing_files(files: Sequence[ChangeFile], positions: Mapping[str, ReadFile]
     """What was read and is no longer there."""
     there = {each.name for each in files}
     return sorted(name for name in positions if name not in there)
+
+
+def needed_positions(positions: Positions, files: Sequence[ChangeFile], *, in_order: bool) -> Positions:
+    """Without files that are gone: in order, one that comes back is late and refused whether it is known or not.
+
+    The last of them stays, because it says that the files no longer hold the whole table.
+    """
+    gone = missing_files(files, positions)
+    if not in_order or len(gone) < 2:
+        return positions
+    return {name: position for name, position in positions.items() if name not in gone[:-1]}

@@ -23,6 +23,7 @@ from driftline.pipeline.change_files import (
     lines_of,
     list_changes,
     missing_files,
+    needed_positions,
     unread_bytes,
 )
 from driftline.pipeline.diff_stages import disk_folder
@@ -95,6 +96,7 @@ def _read(plan: TablePlan, context: StageContext) -> Outcome:
         parts, after = reading.convert(positions)
         if not after:
             raise PipelineError(f"{plan.flow.changes.address} holds no whole transaction yet", code="no_changes")
+        after = needed_positions(after, files, in_order=in_order)
         context.outputs.path("positions").write_bytes(json.dumps(_positions_wire(after), indent=1).encode())
         with context.outputs.writing("events") as out:
             _join(out, reading.table.columns, parts)
@@ -109,7 +111,7 @@ def _start(plan: TablePlan, context: StageContext) -> Positions:
     gone = missing_files(list_changes(plan.changes_address()), known)
     if gone:
         raise PipelineError(
-            f"{len(gone)} files of changes were read and are gone, as {gone[0]}: a full refresh would lose their rows",
+            f"files of changes were read and are gone, such as {gone[-1]}: a full refresh would lose their rows",
             code="missing_changes",
         )
     return {}
