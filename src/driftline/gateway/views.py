@@ -52,7 +52,8 @@ class View:
         is_visible = after is not None and story.sees(after)
         if story.is_whole:
             if delta.op != "DELETE" and self._is_covered(delta, record):
-                return []
+                # It changes nothing in the end, but what it hid in between is told by nobody else.
+                return [self._tombstone(delta, record)] if was_visible and not is_visible else []
             died = after is not None and not after.live
             if is_visible or (died and delta.op == "DELETE" and story.before is not None):
                 return [record.body]
