@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +304,22 @@ def test_results_as_frames(repo: Path) -> None:
     assert (empty.height, empty.columns) == (0, frame.columns)
     report = codeindex.api("git:v1", "git:v2", repo=repo)
     assert report.to_frame()["verdict"].to_list() == ["breaking", "compatible"]
+
+
+UNGUARDED = """
+import sys
+from driftline import codeindex
+from driftline.codeindex import building
+building._SPAWN_FROM_BYTES = 1
+print(codeindex.build(sys.argv[1]).files, __file__ == sys.argv[0], __spec__)
+"""
+
+
+def test_a_script_needs_no_guard_for_its_main_program(repo: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    done = subprocess.run([sys.executable, str(script), str(repo)], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("7 True None\n", "")
 
 
 def test_git_is_asked_for_in_words(repo: Path, tmp_path: Path, monkeypatch: Any) -> None:

@@ -15,7 +15,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from multiprocessing import get_context
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
@@ -34,6 +33,7 @@ from driftline.codeindex.storage import CacheRoot, exists, index_lock, is_direct
 from driftline.errors import IndexRefError
 from driftline.files import write_atomically
 from driftline.progress import Tracker, silent
+from driftline.worker_processes import WorkerContext
 
 INDEX_FORMAT = "driftline-index-2"
 MODES = ("code", "prose")
@@ -318,7 +318,7 @@ def _parsed(repository: GitRepository, files: Sequence[IndexedFile]) -> Iterator
         for batch in batches:
             yield from parse_batch(batch)
         return
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=WorkerContext()) as pool:
         waiting: list[Future[list[FileRows]]] = []
         for batch in batches:
             waiting.append(pool.submit(parse_batch, batch))

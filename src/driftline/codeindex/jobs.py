@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.storage import CacheRoot
 from driftline.errors import DriftlineError
 from driftline.progress import Tracker, silent
+from driftline.worker_processes import WorkerContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def run_many(jobs: Sequence[DiffJob], tracker: Tracker | None = None, *, with_ev
     outcomes = []
     with (
         watch.phase("repositories", total=len(jobs), unit="items"),
-        ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
+        ProcessPoolExecutor(workers, mp_context=WorkerContext()) as pool,
     ):
         for outcome in pool.map(run, jobs):
             outcomes.append(outcome)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +30,7 @@ from driftline.payloads.values import Json
 from driftline.progress import Tracker, silent
 from driftline.storage import objects
 from driftline.storage.object_path import ObjectPath, Place
+from driftline.worker_processes import WorkerContext
 
 RANGE_BYTES = 64 << 20
 PROCESSES_FROM_BYTES = 64 << 20
@@ -222,5 +222,5 @@ def local_scheduler(job: BatchJob, workers: int | None = None) -> Iterator[Sched
     if count == 1 or job.size < PROCESSES_FROM_BYTES:
         yield _InProcess()
         return
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(count, mp_context=WorkerContext()) as pool:
         yield _Processes(pool, count)

@@ -1,0 +1,43 @@
+"""Processes that do a part of the work, started from anybody's program.
+
+A process that Python spawns runs the main program again, to find functions in it. Work of driftline lies in its own
+modules, so its workers do without: a script needs no `if __name__ == "__main__"`, and workers start sooner.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.context import SpawnContext, SpawnProcess
+from threading import Lock
+
+_hiding = Lock()
+
+
+@contextmanager
+def _main_program_hidden() -> Iterator[None]:
+    members = vars(sys.modules["__main__"])
+    names = ("__spec__", "__file__")
+    with _hiding:
+        kept: dict[str, object] = {name: members[name] for name in names if name in members}
+        members.update(dict.fromkeys(names))
+        try:
+            yield
+        finally:
+            for name in names:
+                del members[name]
+            members.update(kept)
+
+
+class _Worker(SpawnProcess):
+    def start(self) -> None:
+        """Start without the main program."""
+        with _main_program_hidden():
+            super().start()
+
+
+class WorkerContext(SpawnContext):
+    """The `mp_context` of a pool of workers."""
+
+    Process = _Worker
