@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.storage import exists, is_below, names_in, read_object, regular_size
 from driftline.errors import IndexRefError
+from driftline.json_types import JsonObject
 
 FILE_META = "file_meta"
 CHUNK_META = "chunk_meta"

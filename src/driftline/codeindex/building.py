@@ -27,11 +27,11 @@ from driftline.codeindex.build_files import IndexWriter
 from driftline.codeindex.built_index import PastBuild, newest_build
 from driftline.codeindex.git_objects import GitRepository, TreeEntry
 from driftline.codeindex.index_rows import FileRow, FileRows
-from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.languages import LANGUAGES, Language, language_of
 from driftline.codeindex.storage import CacheRoot, exists, index_lock, is_directory, read_object
 from driftline.errors import IndexRefError
 from driftline.files import write_atomically
+from driftline.json_types import JsonObject
 from driftline.progress import Tracker, silent
 from driftline.worker_processes import WorkerContext
 

@@ -14,12 +14,13 @@ from driftline.codeindex.building import build, default_cache_root, open_cache
 from driftline.codeindex.events import Event
 from driftline.codeindex.git_objects import GitRepository
 from driftline.codeindex.identity import canonical_inputs, diff_id
-from driftline.codeindex.json_values import JsonObject, compact_json
+from driftline.codeindex.json_values import compact_json
 from driftline.codeindex.mode_diff import ModeDiff, diff_mode
 from driftline.codeindex.options import DiffOptions, kind_of
 from driftline.codeindex.refs import IndexRef, parse_ref
 from driftline.codeindex.resolve import IndexDir, ResolvedRef, check_compatible, resolve, resolve_tree
 from driftline.codeindex.storage import CacheRoot
+from driftline.json_types import JsonObject
 from driftline.progress import Tracker, silent
 
 MAX_EVENTS = "max-events"

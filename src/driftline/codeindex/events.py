@@ -5,8 +5,8 @@ from __future__ import annotations
 from driftline.canonical import utf16_sort_key
 from driftline.codeindex.chunks import Chunk, ChunkPair
 from driftline.codeindex.files_changed import FileChange, FileEntry
-from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.relations import EdgeChange
+from driftline.json_types import JsonObject
 
 Event = JsonObject
 

@@ -10,7 +10,8 @@ from typing import Literal
 import msgspec
 
 from driftline.canonical import canonical_json, utf16_sort_key, utf16_sorted
-from driftline.codeindex.json_values import JsonObject, Number, number_or_none, row_id, text_or_none
+from driftline.codeindex.json_values import Number, number_or_none, row_id, text_or_none
+from driftline.json_types import JsonObject
 
 ChangeKind = Literal["added", "removed", "modified", "renamed"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from driftline.canonical import canonical_json, sha1_hex
-from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.options import DiffOptions
 from driftline.codeindex.resolve import ResolvedRef
+from driftline.json_types import JsonObject
 
 CANONICAL_KEYS = ("version", "kind", "from", "to", "modes", "options")
 

@@ -13,12 +13,12 @@ from typing import Any
 from driftline import engines
 from driftline.codeindex.artifacts import CHUNK_META, read_pieces, stored_bytes
 from driftline.codeindex.diffing import DiffRequest, prepare
-from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.keeping import Keeping, KeptDiff, compute
 from driftline.codeindex.options import DiffOptions, kind_of, whole_number
 from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.storage import CacheRoot
 from driftline.errors import DriftlineError
+from driftline.json_types import JsonObject
 from driftline.progress import Tracker, silent
 from driftline.worker_processes import WorkerContext
 

@@ -11,7 +11,6 @@ import msgspec
 from driftline.canonical import canonical_json
 
 Number = int | float
-JsonObject = dict[str, Any]  # an object of an artifact or of the registry, as parsed
 
 
 def text_or_empty(value: object) -> str:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tree_sitter import Parser, Query
-from driftline.codeindex.json_values import JsonObject
+from driftline.json_types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

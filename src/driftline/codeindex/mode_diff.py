@@ -22,11 +22,11 @@ from driftline.codeindex.events import MAX_CHANGED_FILES, MAX_CHUNKS_PER_FILE, E
 from driftline.codeindex.file_kernel import FileOutcome, FileSide, diff_file
 from driftline.codeindex.files_changed import FileChange, FileTable, changed_files, file_table
 from driftline.codeindex.fingerprint import same_artifacts
-from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.options import V2, DiffOptions
 from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.rows import all_rows
 from driftline.codeindex.symbol_diff import SymbolDiff
+from driftline.json_types import JsonObject
 from driftline.progress import Tracker
 from driftline.sources.workspace import Workspace
 

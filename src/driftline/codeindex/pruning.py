@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.options import whole_number
 from driftline.codeindex.registry import DIFF_ID, Registry
 from driftline.codeindex.storage import explain, names_in
+from driftline.json_types import JsonObject
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from driftline.codeindex.contracts import check, complaint_about, event_contract
 from driftline.codeindex.diffing import IndexDiff, timestamp
 from driftline.codeindex.events import Event
 from driftline.codeindex.identity import CANONICAL_KEYS, diff_id, stable_text
-from driftline.codeindex.json_values import JsonObject, event_line
+from driftline.codeindex.json_values import event_line
 from driftline.codeindex.leaks import LeakCheck
 from driftline.codeindex.storage import (
     CacheRoot,
@@ -37,6 +37,7 @@ from driftline.codeindex.storage import (
 )
 from driftline.errors import IndexRefError, InputError, StorageError
 from driftline.files import atomic_write, sync_directory
+from driftline.json_types import JsonObject
 
 DIFF_ID = re.compile(r"diff_[0-9a-f]{16}")
 

@@ -8,7 +8,8 @@ import msgspec
 
 from driftline.canonical import utf16_sort_key
 from driftline.codeindex.chunks import Chunk, ChunkPair
-from driftline.codeindex.json_values import JsonObject, member, text_or_empty
+from driftline.codeindex.json_values import member, text_or_empty
+from driftline.json_types import JsonObject
 
 EDGE_TYPES = ("imports", "calls", "usageLinks")
 

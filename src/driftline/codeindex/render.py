@@ -8,8 +8,9 @@ from itertools import islice
 
 from driftline.codeindex.diffing import IndexDiff
 from driftline.codeindex.events import Event
-from driftline.codeindex.json_values import JsonObject, event_line
+from driftline.codeindex.json_values import event_line
 from driftline.codeindex.pruning import Pruned
+from driftline.json_types import JsonObject
 
 _MARKDOWN_EVENTS = 100
 _COUNTED = ("files", "chunks", "relations")

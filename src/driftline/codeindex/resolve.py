@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TypeGuard
 
 from driftline.canonical import canonical_json, sha1_hex
-from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.refs import BUILD_ID, SNAPSHOT_ID, IndexRef
 from driftline.codeindex.storage import CacheRoot, exists, is_directory, read_object
 from driftline.errors import IndexRefError
+from driftline.json_types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from driftline.codeindex.events import Event
 from driftline.codeindex.git_objects import GitRepository
-from driftline.codeindex.json_values import JsonObject
+from driftline.json_types import JsonObject
 
 MAX_BODIES = 1000
 

@@ -14,10 +14,10 @@ from typing import Any, BinaryIO, Protocol, cast
 import msgspec
 
 from driftline.codeindex.artifacts import Artifact, Part, is_compressed
-from driftline.codeindex.json_values import JsonObject
 from driftline.codeindex.storage import explain, parse_json
 from driftline.errors import IndexRefError, InputError
 from driftline.files import compression_of_bytes, decompressed
+from driftline.json_types import JsonObject
 from driftline.progress import Tracker, silent
 
 _BLOCK_BYTES = 1 << 20

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from driftline.codeindex.json_values import JsonObject
 from driftline.errors import IndexRefError, LockedError
+from driftline.json_types import JsonObject
 from driftline.locks import exclusive_lock
 
 LOCK = "locks/index.lock"
