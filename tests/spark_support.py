@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from driftline.spark.runtime.java import find_java
-from driftline.spark.runtime.jvm import class_path, spark_home
+from driftline.spark.runtime.jvm import class_path
 
 SOURCE = str(Path(__file__).parents[1] / "src")
 
@@ -33,7 +33,6 @@ def spark_process(folder: Path, *arguments: str, wait_for: str) -> Iterator[None
         "PYTHONPATH": SOURCE,
         "PYSPARK_PYTHON": sys.executable,
         "POLARS_MAX_THREADS": "1",
-        "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOG_DIR": str(folder),
         "SPARK_WORKER_DIR": str(folder),
@@ -42,7 +41,8 @@ def spark_process(folder: Path, *arguments: str, wait_for: str) -> Iterator[None
     opens = [
         f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch", "java.lang", "java.util")
     ]
-    command = [str(find_java().executable), "-Xmx512m", *opens, "-cp", class_path(), *arguments]
+    quick = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    command = [str(find_java().executable), *quick, *opens, "-cp", class_path(), *arguments]
     with open(log, "wb") as out:
         process = subprocess.Popen(command, env=environment, stdout=out, stderr=out, cwd=folder, start_new_session=True)
     try:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from codeindex.caches import small_index
+from codeindex.index_layouts import write_index
 from driftline.spark.runtime.standalone import StandaloneCluster
 from driftline.tables.engines import DiffJob, find_engine
 from driftline.tables.options import check_options
+from spark import frame_story
 from spark_support import SOURCE, connect_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -71,8 +76,27 @@ def test_standalone_cluster(tmp_path: Path, tables: tuple[Path, Path]) -> None:
         assert list(shared.iterdir()) == []
 
 
-def test_spark_connect(tmp_path: Path, tables: tuple[Path, Path]) -> None:
+def frames_in_a_new_process(master: str, folder: Path) -> dict[str, Any]:
+    """The functions on DataFrames, in a program whose session is its own."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", frame_story.__file__, master, str(folder)],
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        capture_output=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+@pytest.mark.usefixtures("two_partitions")
+def test_spark_connect(tmp_path: Path, tables: tuple[Path, Path], spark) -> None:
+    for name in ("old", "new"):
+        write_index(tmp_path / name, small_index(name))
     with connect_server(tmp_path) as master:
+        found = frames_in_a_new_process(master, tmp_path)
+        for name, rows in frame_story.story(spark, tmp_path).items():
+            assert rows, name
+            assert found[name] == rows, name
         assert diff_in_a_new_process(*tables, master) == (1, expected(*tables), "")
         tables[1].write_text(tables[1].read_text() + "77,dup,1\n")
         code, out, err = diff_in_a_new_process(*tables, master)
