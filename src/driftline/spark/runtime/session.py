@@ -152,7 +152,7 @@ def _classic(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
 
     spare_pandas()
     jvm.await_gateway()
-    settings = SparkConf(loadDefaults=False).setMaster(target).setAppName(app_name)
+    settings = SparkConf().setMaster(target).setAppName(app_name)
     settings.setAll(list(session_settings(target, given, jvm.scratch).items()))
     with gateway_variables(jvm), own_interrupt_handler():
         try:
