@@ -225,15 +225,15 @@ def test_archive_is_built_from_a_class_list_and_then_used(tmp_path: Path) -> Non
 
 
 def test_the_least_recently_used_archives_go(tmp_path: Path) -> None:
-    others = [tmp_path / f"spark-{number}.jsa" for number in range(4)]
+    others = [tmp_path / f"spark-{number}.jsa" for number in range(7)]
     for age, path in enumerate(others):
         path.touch()
         os.utime(path, (10**9 - age, 10**9 - age))
-    class_archive.ClassArchive(others[3]).options(tmp_path)  # used again
+    class_archive.ClassArchive(others[6]).options(tmp_path)  # used again
     archive = class_archive.ClassArchive(tmp_path / "spark-new.jsa")
     archive.class_list.write_text("java/lang/Object\n")
     assert class_archive.build(str(java.find_java().executable), "", archive)
-    assert set(tmp_path.iterdir()) == {archive.path, others[3], others[0]}
+    assert set(tmp_path.iterdir()) == {archive.path, others[6], *others[:4]}
 
 
 def test_users_without_a_home_have_no_archive(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ SWITCH = "DRIFTLINE_CLASS_ARCHIVE"  # "off" keeps archives from being made or us
 
 _FEWEST_CLASSES = 8000  # a list that is shorter comes from a session that did no real work
 _DUMP_TIMEOUT_SECONDS = 300
-_KEPT = 3  # archives are large, and those of environments that are gone are of no use to anybody
+_KEPT = 6  # two for an environment, with some jars and with all; archives are large, and old ones of no use to anybody
 
 
 @dataclass(frozen=True, slots=True)
