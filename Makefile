@@ -6,7 +6,7 @@ PEERS_READY := benchmarks/.peers/.ready
 DOCS_READY := .docs/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test rewritten test-spark42 faults coverage bench bench-full references docs pictures release lock clean recipes
+.PHONY: help setup demo check test bytes bytes-slow rewritten test-spark42 faults coverage bench bench-full references docs pictures release lock clean recipes
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,12 @@ test: $(READY) ## all checks and all tests
 
 rewritten: $(READY)
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q --collect-only >/dev/null || true # the run itself tells what cannot be collected
+
+bytes: $(READY) ## no output byte of the commands changed (tests/bytes/hashes.json)
+	@$(BIN)/python scripts/bytes.py
+
+bytes-slow: $(READY) ## the same, and the commands that run on Spark (minutes)
+	@$(BIN)/python scripts/bytes.py --slow
 
 test-spark42: $(READY) ## one smoke file on Spark 4.2, in an environment of its own
 	@test -f .spark42/.ready -a .spark42/.ready -nt requirements/spark42.lock || { $(PYTHON) -m venv --clear .spark42 && \
