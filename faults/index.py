@@ -16,8 +16,8 @@ from typing import Any
 from driftline import codeindex
 from driftline.codeindex import DiffOptions, Registry
 from driftline.codeindex.storage import CacheRoot
+from driftline.core._locks import process_runs
 from driftline.errors import DriftlineError
-from driftline.locks import process_runs
 from faults.tools import Tally, attempt, driftline, mutate
 
 _FORMS = ("json", "jsonl", "jsonl.zst", "sharded")

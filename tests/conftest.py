@@ -43,7 +43,7 @@ def s3_process() -> Iterator[tuple[Any, dict[str, str]]]:
 @pytest.fixture(scope="module")
 def s3(s3_process: tuple[Any, dict[str, str]]) -> Iterator[tuple[Any, dict[str, str]]]:
     """The emulator, reached through the environment for as long as a module's tests run."""
-    from driftline.storage import objects
+    from driftline.core import _objects as objects
 
     client, settings = s3_process
     with pytest.MonkeyPatch.context() as patch:

@@ -65,7 +65,7 @@ def unreliable(settings: dict[str, str], seed: int, *, faults: float = 0.16) -> 
 
     Given is the environment that reaches it. A forgotten answer is the worst one: what was asked for has been done.
     """
-    from driftline.storage import objects
+    from driftline.core import _objects as objects
 
     # A process of its own: calls into the store hold this interpreter while they wait for the answer.
     command = [sys.executable, __file__, settings["AWS_ENDPOINT_URL"], str(seed), str(faults)]

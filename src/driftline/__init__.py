@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from driftline.offers import offer
+from driftline.core._extras import offer
 from driftline.version import __version__
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     if name in _ROOMS:
-        from driftline.extras import load
+        from driftline.core._extras import load
 
         return load(f"driftline.{name}")
     raise AttributeError(f"module 'driftline' has no attribute {name!r}")

@@ -16,8 +16,8 @@ from driftline.changesets import apply, concat, diff, invert, parse, rebase
 from driftline.changesets.changegroup_on_disk import ChangegroupOnDisk
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
+from driftline.core._workspace import Workspace
 from driftline.errors import ChangesetError
-from driftline.sources.workspace import Workspace
 
 shapes = st.sampled_from(sorted(SHAPES))
 seeds = st.integers(0, 1 << 40)

@@ -6,9 +6,9 @@ import pytest
 
 from driftline.cli import pipeline_views
 from driftline.cli.pipeline_views import StageBoard, stage_board
+from driftline.core._progress import Progress
 from driftline.pipeline import StageRun
 from driftline.pipeline.report import counts_text
-from driftline.progress import Progress
 
 
 def progress(stage: str, step: str, done: int) -> Progress:

@@ -14,9 +14,9 @@ from codeindex.caches import put, small_index
 from codeindex.index_layouts import chunk_row, file_row, manifest_of, write_index
 from driftline import codeindex
 from driftline.codeindex.chunk_rows import RecordCodec
+from driftline.core._progress import Tracker
+from driftline.core._workspace import SpillStore
 from driftline.errors import DriftlineError
-from driftline.progress import Tracker
-from driftline.sources.spill import SpillStore
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 
 from codeindex.index_layouts import chunk_row, file_row, write_index
 from driftline import codeindex
-from driftline.canonical import canonical_json, sha1_hex
 from driftline.codeindex.resolve import resolve
 from driftline.codeindex.storage import CacheRoot
+from driftline.core._json import canonical_json, sha1_hex
 from driftline.errors import DriftlineError
 
 

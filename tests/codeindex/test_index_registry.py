@@ -332,7 +332,7 @@ def test_two_processes_at_once(cache: Path) -> None:
 
 
 KILL_AT_REPLACE = """
-import driftline.files as files
+import driftline.core._files as files
 calls = iter(range(100))
 real = os.replace
 def replace(*args):

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deltas.strategies import any_text, values
-from driftline.canonical import canonical_json, sha256_hex
+from driftline.core._json import canonical_json, sha256_hex
 from driftline.deltas import ColumnDelta, delta_id
 from driftline.deltas.identity import columns_text
 

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from driftline.canonical import utf16_sort_key
+from driftline.core._json import utf16_sort_key
 from driftline.deltas import RowDelta
 from driftline.deltas.merging import RowFold
 from driftline.gateway.snapshot import ARROW

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.canonical import canonical_json, fnv1a64, sha1_hex, sha256_hex, utf16_sort_key
+from driftline.core._json import canonical_json, fnv1a64, sha1_hex, sha256_hex, utf16_sort_key
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 NODE = shutil.which("node")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from driftline.engines import LOCAL_LIMITS, choose_engine, configured_master
+from driftline.core._engines import LOCAL_LIMITS, choose_engine, configured_master
 from driftline.errors import OptionError
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from backports import zstd
 
-from driftline import files, locks
+from driftline.core import _files as files
+from driftline.core import _locks as locks
 from driftline.errors import InputError, LockedError, StorageError
 
 
@@ -32,7 +33,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
 def test_a_kill_in_the_middle_never_shows_a_partial_file(tmp_path: Path) -> None:
     target = tmp_path / "big.bin"
     code = (
-        "import os, sys; from driftline.files import atomic_write\n"
+        "import os, sys; from driftline.core._files import atomic_write\n"
         "with atomic_write(sys.argv[1]) as out:\n"
         "    out.write(b'x' * 5_000_000); out.flush(); os.kill(os.getpid(), 9)"
     )
@@ -119,7 +120,7 @@ COUNT_UP = """
 import sys
 import time
 from pathlib import Path
-from driftline.locks import exclusive_lock
+from driftline.core._locks import exclusive_lock
 lock, counter = sys.argv[1:]
 for _ in range(10):
     with exclusive_lock(lock, scope="count", wait_seconds=60):

@@ -11,7 +11,7 @@ import pytest
 SOURCE = str(Path(__file__).parents[2] / "src")
 SCRIPT = """
 import sys
-from driftline.own_process import leave_pandas_out
+from driftline.core._processes import leave_pandas_out
 leave_pandas_out()
 leave_pandas_out()
 import pyarrow as pa

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
+from driftline.core._progress import Progress, Throughput, Tracker
 from driftline.errors import Cancelled
-from driftline.progress import Progress, Throughput, Tracker
 
 
 class Clock:

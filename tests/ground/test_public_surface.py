@@ -11,7 +11,7 @@ import driftline
 
 PROMISED = {
     "driftline": "__version__ compare diff",
-    "driftline.canonical": "canonical_json fnv1a64 sha1_hex sha256_hex",
+    "driftline.core._json": "canonical_json fnv1a64 sha1_hex sha256_hex",
     "driftline.changesets": "Changeset Patchset Table apply concat invert parse rebase",
     "driftline.codeindex": "diff parse_ref",
     "driftline.deltas": "Clock ColumnDelta RowDelta RowState TableSchema delta_id extract merge",

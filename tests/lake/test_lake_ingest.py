@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import driftline as dl
+from driftline.core._parts import line_ranges
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema, from_events
 from driftline.errors import DriftlineError
 from driftline.lake import Lake, flush, register, registered
@@ -23,7 +24,6 @@ from driftline.lake.loading import Schedulers
 from driftline.lake.rendering import json_texts
 from driftline.lake.rows import decode_deltas, encode_deltas
 from driftline.lake.state import all_deltas, state_rows
-from driftline.line_ranges import line_ranges
 from lake_support import BATCHES, SCHEMA, delta, row_deltas
 
 
@@ -182,7 +182,7 @@ def test_ids_of_whole_files(deltas: list[RowDelta]) -> None:
 def test_numbers_as_javascript_prints_them(numbers: list[float]) -> None:
     import pyarrow as pa
 
-    from driftline.canonical import canonical_json
+    from driftline.core._json import canonical_json
 
     texts = json_texts(pa.array(numbers, pa.float64()), "number").to_pylist()
     assert texts == [canonical_json(number) for number in numbers]
@@ -192,7 +192,7 @@ def test_numbers_as_javascript_prints_them(numbers: list[float]) -> None:
 def test_strings_as_canonical_json(texts: list[str | None]) -> None:
     import pyarrow as pa
 
-    from driftline.canonical import canonical_json
+    from driftline.core._json import canonical_json
 
     clean = [None if text is None else text.encode("utf-8", "replace").decode() for text in texts]
     assert json_texts(pa.array(clean, pa.string()), "string").to_pylist() == [canonical_json(text) for text in clean]

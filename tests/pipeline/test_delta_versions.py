@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import driftline as dl
+from driftline.core._objects import delta_options
 from driftline.errors import PipelineError
 from driftline.lake import Lake, materialize
 from driftline.pipeline import load
-from driftline.storage.objects import delta_options
 from pipeline.shop import results, run
 
 deltalake = pytest.importorskip("deltalake", reason="needs deltalake, the extra lake")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from driftline.core import _locks as leases
+from driftline.core._files import open_to_read
+from driftline.core._objects import ObjectPath
+from driftline.core._parts import read_pieces
 from driftline.errors import LockedError, PipelineError
-from driftline.files import open_to_read
-from driftline.part_folders import read_pieces
 from driftline.pipeline import load
 from driftline.pipeline.records import RecordStore
-from driftline.storage import leases
-from driftline.storage.object_path import ObjectPath
 from pipeline.shop import DAYS, change_snapshot, make_shop, results, run
 
 pytest.importorskip("obstore", reason="needs obstore, the extra cloud")

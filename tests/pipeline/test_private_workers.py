@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
+from driftline.core._objects import ObjectPath
 from driftline.pipeline import load, run_pipeline
 from driftline.spark.runtime.standalone import StandaloneCluster
-from driftline.storage.object_path import ObjectPath
 from pipeline.shop import SOURCE
 from s3_server import unreliable
 from spark.test_table_diff_cluster import connect_server

@@ -431,7 +431,7 @@ def test_a_cell_that_is_not_of_its_declared_type(tmp_path: Path) -> None:
 
 
 def test_progress_is_told_for_each_stage(tmp_path: Path) -> None:
-    from driftline.progress import Tracker
+    from driftline.core._progress import Tracker
 
     seen = []
     run_pipeline(load(make_shop(tmp_path)), tracker=Tracker(seen.append, interval=0))

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import driftline as dl
+from driftline.core._workspace import Workspace
 from driftline.errors import DriftlineError, InputError
 from driftline.sources.addresses import parse_address
 from driftline.sources.inputs import open_source
-from driftline.sources.workspace import Workspace
 
 deltalake = pytest.importorskip("deltalake", reason="needs deltalake, the extra lake")
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from driftline.core._workspace import Workspace
 from driftline.errors import TableError
 from driftline.sources import csv_splits
 from driftline.sources.csv_exact import read_records, rewrite_soundly
 from driftline.sources.csv_quotes import blank_records, count_quotes, quoting_is_sound, record_ends
 from driftline.sources.formats.csv import CsvSource
 from driftline.sources.input_file import InputFile
-from driftline.sources.workspace import Workspace
 
 TOKENS = [b'"', b'""', b",", b"\n", b"\r", b"\r\n", b"a", b"bc", b" ", b"\x00", b"\xef\xbb\xbf", "é".encode()]
 REMEDY = "save the file as UTF-8, or name its encoding with --encoding"

@@ -58,8 +58,8 @@ def test_snapshots_are_tables(shop: Any) -> None:
     events = list(dl.diff(name, [{"id": n, "words": w} for n, w in ((1, "a"), (2, "x"), (3, "c"))], key="id"))
     assert [event["type"] for event in events] == ["schema", "changed", "stats"], "columns by their ids, not names"
 
+    from driftline.core._workspace import Workspace
     from driftline.sources.inputs import open_source
-    from driftline.sources.workspace import Workspace
 
     with Workspace() as workspace:
         source = open_source(name, workspace)

@@ -98,7 +98,7 @@ def test_clear_words_for_what_is_not_there(store: Any, monkeypatch: pytest.Monke
 
 
 def test_a_store_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from driftline.storage import objects as stores
+    from driftline.core import _objects as stores
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setattr(stores, "_RETRIES", 0)

@@ -12,9 +12,8 @@ import time
 import pyarrow as pa
 import pytest
 
+from driftline.core._workspace import BytesCodec, SpillStore, TableCodec, Workspace
 from driftline.errors import DriftlineError
-from driftline.sources.spill import BytesCodec, SpillStore, TableCodec
-from driftline.sources.workspace import Workspace
 
 
 @pytest.mark.parametrize("limit", [0, 100, 1 << 20])
@@ -58,7 +57,7 @@ def test_the_folder_of_a_killed_process_goes_with_the_next_one(tmp_path, monkeyp
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     program = (
-        "import time; from driftline.sources.workspace import Workspace; w = Workspace()\n"
+        "import time; from driftline.core._workspace import Workspace; w = Workspace()\n"
         "w.new_file('x').write_bytes(b'x'); print(w.folder, flush=True); time.sleep(60)"
     )
     processes = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in "ab"]

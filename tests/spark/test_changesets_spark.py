@@ -14,8 +14,8 @@ import pytest
 from driftline.changesets.event_changes import from_events
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
+from driftline.core._workspace import Workspace
 from driftline.errors import ChangesetError
-from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from driftline.core._parts import line_ranges
 from driftline.deltas import ColumnDelta, RowDelta
 from driftline.errors import DriftlineError, LakeError
 from driftline.lake import Lake, changes, compact, flush, materialize, register, replay, verify
@@ -18,7 +19,6 @@ from driftline.lake.extracting import extract_snapshots
 from driftline.lake.ingesting import commit_ingested, plan_ingest
 from driftline.lake.rows import decode_state
 from driftline.lake.state import all_deltas, snapshot_table
-from driftline.line_ranges import line_ranges
 from driftline.spark.lake_folds import fold_engine
 from driftline.spark.lake_ingest import ingest_on_spark, load_schedulers
 from lake_support import SCHEMA, VALUES, delta, load_lake

@@ -18,7 +18,7 @@ from driftline.spark.runtime.session import open_session
 from driftline.spark.runtime.standalone import StandaloneCluster
 
 SETTINGS_CODE = """
-from driftline.engines import use_spark_settings
+from driftline.core._engines import use_spark_settings
 from driftline.spark.runtime.session import open_session
 use_spark_settings({"spark.driver.memory": "555m", "spark.ui.enabled": "true", "spark.ui.port": "0"})
 with open_session("local[1]") as spark:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from driftline import engines
+from driftline.core import _engines as engines
+from driftline.core._progress import Progress, Tracker
 from driftline.errors import Cancelled, DriftlineError
-from driftline.progress import Progress, Tracker
 from driftline.spark import table_diff
 from driftline.spark.shuffle_blocks import pack, unpack
 from driftline.spark.table_diff import SparkPlan

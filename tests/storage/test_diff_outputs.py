@@ -17,8 +17,8 @@ import pytest
 
 from driftline.cli import outcome
 from driftline.cli.main import driftline
-from driftline.part_folders import read_manifest, read_pieces
-from driftline.storage.object_path import ObjectPath
+from driftline.core._objects import ObjectPath
+from driftline.core._parts import read_manifest, read_pieces
 
 pytest.importorskip("obstore", reason="needs obstore, the extra cloud")
 

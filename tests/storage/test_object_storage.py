@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from driftline import part_folders
+from driftline.core import _locks as leases
+from driftline.core import _objects as objects
+from driftline.core import _parts as part_folders
+from driftline.core._files import atomic_write, open_bytes, read_lines, size_of, write_atomically
+from driftline.core._objects import ObjectPath, place_at
 from driftline.errors import InputError, LockedError, OptionError, StorageError
-from driftline.files import atomic_write, open_bytes, read_lines, size_of, write_atomically
-from driftline.storage import leases, objects
-from driftline.storage.object_path import ObjectPath, place_at
 from s3_server import unreliable
 
 pytest.importorskip("obstore", reason="needs obstore, the extra cloud")

@@ -13,9 +13,9 @@ import pytest
 
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
+from driftline.core import _workspace as spill
+from driftline.core._progress import Tracker
 from driftline.errors import Cancelled, DriftlineError
-from driftline.progress import Tracker
-from driftline.sources import spill
 from driftline.sources.csv_splits import ByteRange
 from driftline.tables import local
 from driftline.tables.engines import DiffJob

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from driftline.extras import load
+from driftline.core._extras import load
 
 if TYPE_CHECKING:
     from driftline.changesets.applying import Applied, TableReport, apply

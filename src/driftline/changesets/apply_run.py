@@ -23,8 +23,8 @@ from driftline.changesets.operations import Kind, Operation
 from driftline.changesets.reading import Header, RawRecord, Window, raw_records_in
 from driftline.changesets.streams import Open
 from driftline.changesets.summaries import iterate
+from driftline.core._files import open_bytes
 from driftline.errors import ChangesetError, ConflictError
-from driftline.files import open_bytes
 
 ChangeFilter = Callable[[Operation], bool]
 T = TypeVar("T")

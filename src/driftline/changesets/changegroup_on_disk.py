@@ -26,9 +26,8 @@ from driftline.changesets.order import Hashes, byte_ranges, hash_keys
 from driftline.changesets.reading import Header, Slices, Window, read_raw_record, record_slices, split_fields
 from driftline.changesets.sections import SCHEMA, SectionPlan, cut_by_range, joined_range, whole
 from driftline.changesets.vectors import from_fields
-from driftline.files import write_all
-from driftline.sources.spill import SpillStore, TableCodec
-from driftline.sources.workspace import Workspace
+from driftline.core._files import write_all
+from driftline.core._workspace import SpillStore, TableCodec, Workspace
 
 # While a share is merged its records are Python objects, and columns before and after: this many times their bytes.
 _OBJECTS = 24

@@ -28,8 +28,8 @@ from driftline.changesets.schema import tables_from_database
 from driftline.changesets.streams import concat_to, content_of, invert_to
 from driftline.changesets.summaries import Summary, iterate, summary
 from driftline.changesets.table import AnyRow, Table
+from driftline.core._files import write_all
 from driftline.errors import ChangesetError
-from driftline.files import write_all
 
 if TYPE_CHECKING:
     from driftline.changesets.database import Database

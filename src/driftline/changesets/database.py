@@ -10,8 +10,8 @@ from pathlib import Path
 
 import apsw
 
+from driftline.core._files import StrPath, explain_os_error
 from driftline.errors import ChangesetError, DriftlineError, LockedError, OptionError, StorageError
-from driftline.files import StrPath, explain_os_error
 
 Database = StrPath | apsw.Connection
 

@@ -28,8 +28,8 @@ from driftline.changesets.recoding import recoded
 from driftline.changesets.schema import STAT1, StoredTable, stored_tables
 from driftline.changesets.table import Column, Table
 from driftline.changesets.table_comparison import NEW, OLD, TablePair
+from driftline.core._files import StrPath, write_all
 from driftline.errors import ChangesetError
-from driftline.files import StrPath, write_all
 
 if TYPE_CHECKING:
     from driftline.changesets.changeset import Changeset, Patchset

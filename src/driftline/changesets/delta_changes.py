@@ -17,10 +17,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from driftline.canonical import canonical_json
 from driftline.changesets.changeset import Patchset
 from driftline.changesets.format import Value
 from driftline.changesets.table import Table, plain_value
+from driftline.core._json import canonical_json
 from driftline.deltas.merging import RowState, merge, stamp_of
 from driftline.deltas.row_delta import RowDelta
 from driftline.deltas.schema import TableSchema

@@ -18,7 +18,6 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import msgspec
 import pyarrow.compute as pc
 
-from driftline.canonical import canonical_json
 from driftline.changesets.arrow_buffers import Mask, as_mask
 from driftline.changesets.changeset import Changeset, Patchset
 from driftline.changesets.events import EventLog
@@ -27,6 +26,7 @@ from driftline.changesets.names import folded
 from driftline.changesets.session import single_entries
 from driftline.changesets.table import Table, plain_value
 from driftline.changesets.vectors import Vector, from_values
+from driftline.core._json import canonical_json
 from driftline.errors import ChangesetError
 
 Format = Literal["changeset", "patchset"]

@@ -21,8 +21,8 @@ from driftline.changesets.format import decode_text
 from driftline.changesets.names import quoted
 from driftline.changesets.schema import ROWID, StoredTable, stored_tables
 from driftline.changesets.showing import literal, text_lines
+from driftline.core._files import replace_file
 from driftline.errors import DriftlineError
-from driftline.files import replace_file
 
 _MAGIC = b"SQLite format 3\0"
 _PRAGMAS = ("user_version", "application_id")

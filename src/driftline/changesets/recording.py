@@ -15,8 +15,8 @@ from driftline.changesets.database import explained, file_name, opened
 from driftline.changesets.database_diff import DiffSettings, Findings, diff_to
 from driftline.changesets.names import folded
 from driftline.changesets.schema import tables_from_database
+from driftline.core._files import StrPath, explain_os_error
 from driftline.errors import ChangesetError, OptionError
-from driftline.files import StrPath, explain_os_error
 
 
 class Session:

@@ -23,8 +23,8 @@ from driftline.changesets.order import Hashes, bucket_count, byte_ranges, sequen
 from driftline.changesets.records import content_of, joined_fields
 from driftline.changesets.session import encoded_entries, single_entries
 from driftline.changesets.table import Table
+from driftline.core._files import write_all
 from driftline.errors import ChangesetError
-from driftline.files import write_all
 
 # ("insert", rows), ("update", before, after) or ("delete", rows), each with Arrow, Polars or plain columns
 Chunk = tuple[object, ...]

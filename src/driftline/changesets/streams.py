@@ -15,8 +15,8 @@ from typing import IO, TYPE_CHECKING, BinaryIO, SupportsBytes, TypeAlias
 
 import apsw
 
+from driftline.core._files import explain_io_errors, open_bytes, write_all
 from driftline.errors import ChangesetError, OptionError
-from driftline.files import explain_io_errors, open_bytes, write_all
 
 if TYPE_CHECKING:
     from driftline.changesets.database import Database
@@ -121,7 +121,7 @@ def concat_to(
 
 def _concat_on_disk(out: IO[bytes], opens: Iterable[Open], size: int, memory_bytes: int) -> None:
     from driftline.changesets.changegroup_on_disk import ChangegroupOnDisk
-    from driftline.sources.workspace import Workspace
+    from driftline.core._workspace import Workspace
 
     with Workspace() as workspace:
         group = ChangegroupOnDisk(workspace, size=size, memory_bytes=memory_bytes)

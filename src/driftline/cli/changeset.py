@@ -221,7 +221,7 @@ Exit codes: 0 applied (conflicts that were omitted or replaced are told), 2 noth
 def apply(file: str, database: str, rebase_data: str | None, form: str, **options: Any) -> None:
     """Apply a changeset or patchset to a database, whole or not at all."""
     from driftline.changesets.applying import apply as apply_changes
-    from driftline.files import write_atomically
+    from driftline.core._files import write_atomically
 
     applied = apply_changes(_source(file), database, **_apply_options(**options))
     for conflict, action in applied.conflicts:
@@ -330,7 +330,7 @@ returned; 2 also when the change could not be written.
 def record(database: str, command: tuple[str, ...], form: str, allow_incomplete: bool, output: str) -> int:
     """Run COMMAND and write what it changed in a database."""
     from driftline.changesets.recording import record as record_command
-    from driftline.files import open_output
+    from driftline.core._files import open_output
 
     with open_output(output, (database,)) as out, _problems_told():
         code, found = record_command(
@@ -431,7 +431,7 @@ def _read_text(file: str) -> str:
 
 
 def _write(write: Callable[[BinaryIO], object], output: str | None, *inputs: str) -> None:
-    from driftline.files import open_output
+    from driftline.core._files import open_output
 
     if output is None and sys.stdout.isatty():
         raise OptionError("a changeset is not text: name a file with -o, or send stdout somewhere")

@@ -15,8 +15,8 @@ import click
 
 from driftline.changesets.cdc.converting import CdcNote, CdcOptions, deltas_from_cdc, from_cdc, transactions
 from driftline.changesets.table import Table
+from driftline.core._files import atomic_write, explain_io_errors, open_bytes, open_output, write_all
 from driftline.errors import OptionError
-from driftline.files import atomic_write, explain_io_errors, open_bytes, open_output, write_all
 
 Write = Callable[..., None]
 

@@ -89,7 +89,7 @@ def check(
 
 
 def _write(report: CheckReport, shape: str, output: str | None) -> None:
-    from driftline.files import open_output
+    from driftline.core._files import open_output
 
     if shape == "text" and output is None:
         _show(report)

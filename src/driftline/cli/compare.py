@@ -104,7 +104,7 @@ def read_config(path: str | None) -> dict[str, Any] | None:
 
 
 def _read(path: str) -> bytes:
-    from driftline.files import open_bytes
+    from driftline.core._files import open_bytes
 
     if path == "-":
         return sys.stdin.buffer.read()
@@ -154,7 +154,7 @@ def _as_text(report: Report, *, is_terminal: bool) -> bytes:
 
 
 def _write(data: bytes, output: str | None, *inputs: str) -> None:
-    from driftline.files import open_output, write_all
+    from driftline.core._files import open_output, write_all
 
     with open_output(output, inputs) as out:
         write_all(out, data)

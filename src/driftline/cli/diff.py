@@ -190,7 +190,7 @@ def _write_file(
     settings: dict[str, Any],
     heading: Callable[[], Heading],
 ) -> Stats:
-    from driftline.files import open_output
+    from driftline.core._files import open_output
 
     run = find_engine(engine)
     with open_output(output, (job.a, job.b)) as out:

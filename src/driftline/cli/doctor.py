@@ -16,8 +16,8 @@ from typing import Literal
 import click
 
 from driftline.cli.outcome import ERROR, SAME
+from driftline.core._extras import EXTRA_OF
 from driftline.errors import DriftlineError
-from driftline.extras import EXTRA_OF
 from driftline.version import __version__
 
 Verdict = Literal["ok", "warning", "error"]

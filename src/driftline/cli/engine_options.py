@@ -9,11 +9,11 @@ import click
 
 from driftline.cli.commands import Function
 from driftline.cli.completion import Words
-from driftline.engines import EngineName, use_spark_settings
+from driftline.core._engines import EngineName, use_spark_settings
 from driftline.errors import OptionError
 
 if TYPE_CHECKING:
-    from driftline.engines import EngineChoice, Job
+    from driftline.core._engines import EngineChoice, Job
 
 
 def engine_options(command: Function) -> Function:
@@ -51,7 +51,7 @@ def _take_settings(context: click.Context, option: click.Parameter, given: tuple
 
 def chosen_engine(job: Job, wanted: str, master: str | None, size: Callable[[], int]) -> str:
     """The engine to use; on a terminal the choice of `auto` is told."""
-    from driftline.engines import choose_engine
+    from driftline.core._engines import choose_engine
 
     return tell_choice(wanted, choose_engine(job, wanted, size=size, master=master))
 

@@ -94,7 +94,7 @@ def pull(output: Path | None, cursor_file: Path | None, **wanted: Any) -> None:
     With --cursor-file each delta is fetched once, also those that arrive late. A gateway that has forgotten old deltas
     has a snapshot to begin with: lines with the columns of each row and their stamps.
     """
-    from driftline.files import open_output, write_atomically
+    from driftline.core._files import open_output, write_atomically
 
     cursor = None
     with open_output(output) as out:
@@ -139,7 +139,7 @@ def _client(url: str, gateway: str, client_id: str | None, token_file: Path | No
 
 
 def _token(token_file: Path | None) -> str | None:
-    from driftline.files import explain_io_errors
+    from driftline.core._files import explain_io_errors
 
     if token_file is None:
         return os.environ.get(_TOKEN_VARIABLE) or None

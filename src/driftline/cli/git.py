@@ -82,7 +82,7 @@ def _attributes_file(is_global: bool) -> Path:
 
 
 def _add_attributes(path: Path, patterns: Sequence[str]) -> list[str]:
-    from driftline.files import explain_io_errors, write_atomically
+    from driftline.core._files import explain_io_errors, write_atomically
 
     wanted = [f"{pattern} diff=driftline merge=driftline" for pattern in patterns]
     with explain_io_errors(path):
@@ -194,7 +194,7 @@ Examples:
 def textconv(file: str) -> None:
     """Print a database as SQL text, for Git's own diff; other files as they are."""
     from driftline.changesets.git_drivers import dump_lines, is_database, is_empty
-    from driftline.files import explain_io_errors, standard_output, write_all
+    from driftline.core._files import explain_io_errors, standard_output, write_all
 
     if is_empty(file) or is_database(file):
         for line in dump_lines(file):

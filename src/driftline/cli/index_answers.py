@@ -126,7 +126,7 @@ def _format_of(output: str | None) -> str:
 @contextmanager
 def _stdout_in(output: str | None) -> Iterator[None]:
     """Let what is printed go into a file."""
-    from driftline.files import open_output
+    from driftline.core._files import open_output
 
     if output is None:
         yield
@@ -185,7 +185,7 @@ def say_lines(lines: Iterable[str]) -> None:
 @contextmanager
 def binary_stdout() -> Iterator[Callable[[bytes], Any]]:
     """Stdout for bytes."""
-    from driftline.files import open_output
+    from driftline.core._files import open_output
 
     with open_output(None) as out:
         yield out.write

@@ -175,7 +175,7 @@ def _scheduler(engine: str, master: str | None) -> AbstractContextManager[ModeSc
 
 
 def _compute_many(jobs: list[DiffJob], engine: str, master: str | None, with_events: bool) -> list[dict[str, Any]]:
-    from driftline.engines import choose_engine
+    from driftline.core._engines import choose_engine
 
     # Repositories are spread over the cores of this machine, unless Spark was asked for or is configured.
     if choose_engine("index", engine, size=lambda: 0, master=master).name == "spark":

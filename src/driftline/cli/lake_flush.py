@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driftline.cli.engine_options import chosen_engine
-from driftline.files import explain_io_errors
+from driftline.core._files import explain_io_errors
 
 if TYPE_CHECKING:
     from driftline.deltas import RowDelta
@@ -48,9 +48,9 @@ def _flush_file(lake: Lake, path: Path, gateway: str, scheduler: Scheduler) -> I
 
 
 def _flush_lines(lake: Lake, path: Path, gateway: str, digest: str, scheduler: Scheduler) -> Iterator[FlushResult]:
+    from driftline.core._parts import line_ranges
     from driftline.lake.ingesting import commit_ingested, parse_delta, plan_ingest
     from driftline.lake.registry import registered
-    from driftline.line_ranges import line_ranges
 
     ranges = line_ranges(path)
     known = [table for table in lake.tables() if registered(lake, table) is not None]

@@ -10,7 +10,7 @@ import click
 from driftline.cli.lake import Folds, fold_options, lake_option, open_lake, output_options, table_option, text_or_json
 from driftline.cli.lake_views import on_terminal, proof_words, show_history, show_log, show_tables, tell
 from driftline.cli.outcome import DIFFERENT, SAME
-from driftline.files import open_output, standard_output
+from driftline.core._files import open_output, standard_output
 from driftline.lake.formats import STATE_FORMATS
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import click
 
 from driftline.cli.commands import COMMANDS, LazyGroup
 from driftline.cli.outcome import run_and_exit
-from driftline.own_process import leave_pandas_out
+from driftline.core._processes import leave_pandas_out
 from driftline.version import __version__
 
 _EPILOG = """\b

@@ -29,8 +29,8 @@ Exit codes: 0 merged, 1 conflicts, 2 error.
 @click.option("-o", "--output", metavar="FILE", required=True, help="Write to FILE; it may be OURS.")
 def merge(base: str, ours: str, theirs: str, *, prefer: Any, output: str, **rules: Any) -> int:
     """Merge the changes that OURS and THEIRS made to the CSV table BASE."""
-    from driftline.files import atomic_write, open_output
-    from driftline.sources.workspace import Workspace
+    from driftline.core._files import atomic_write, open_output
+    from driftline.core._workspace import Workspace
     from driftline.tables.csv_output import CsvStyle, header_row, open_text
     from driftline.tables.events import event_line
     from driftline.tables.merging import merge_tables

@@ -28,8 +28,8 @@ Rows stay in the order of A, added rows come behind. Exit codes: 0 done, 1 A doe
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
     """Apply EVENTS, the JSONL output of a diff, to the CSV table A."""
-    from driftline.files import open_output
-    from driftline.sources.workspace import Workspace
+    from driftline.core._files import open_output
+    from driftline.core._workspace import Workspace
     from driftline.tables.csv_output import CsvStyle, open_text
     from driftline.tables.patching import patch_table
 
@@ -44,6 +44,6 @@ def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
 
 
 def _lines(name: str) -> Iterator[bytes]:
-    from driftline.files import read_lines
+    from driftline.core._files import read_lines
 
     return iter(cast(BinaryIO, sys.stdin.buffer)) if name == "-" else read_lines(name)

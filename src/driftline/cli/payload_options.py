@@ -68,7 +68,7 @@ def flags_of(
 
 def read_mask_key(path: str | None) -> bytes | None:
     """The key of masked values, from a file."""
-    from driftline.files import explain_io_errors
+    from driftline.core._files import explain_io_errors
 
     if path is None:
         return None

@@ -23,9 +23,9 @@ from driftline.cli.payload_options import (
 from driftline.cli.terminal import progress_bar
 
 if TYPE_CHECKING:
+    from driftline.core._progress import Tracker
     from driftline.payloads.batch import BatchJob, BatchTotals, Scheduler
     from driftline.payloads.schema_files import Bundle
-    from driftline.progress import Tracker
 
 
 _EPILOG = """\b
@@ -144,8 +144,8 @@ def _job(
 ) -> BatchJob:
     import secrets
 
+    from driftline.core._objects import is_url
     from driftline.payloads.batch_job import BatchJob, Role, open_source
-    from driftline.storage.objects import is_url
 
     if len(inputs) > 2:
         raise click.UsageError("give one file of pairs, or two files to join")

@@ -26,7 +26,7 @@ what has no partner becomes a MISSING_PARTNER difference in the batch.
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 def pairs(captures: tuple[str, ...], output: str | None) -> None:
     """Make pairs of captured traffic, for `payloads batch --records full`."""
-    from driftline.files import open_output, write_all
+    from driftline.core._files import open_output, write_all
     from driftline.payloads.captures import capture_pairs, record_line
 
     if len(captures) > 2:
@@ -56,7 +56,7 @@ are always there; rules are yours to add.
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; .json for JSON, else YAML.")
 def infer(samples: tuple[str, ...], output: str | None) -> None:
     """Write a schema that fits all SAMPLES."""
-    from driftline.files import open_output, write_all
+    from driftline.core._files import open_output, write_all
     from driftline.payloads.infer import infer_schema
     from driftline.payloads.schema_text import yaml_text
 
@@ -68,7 +68,7 @@ def infer(samples: tuple[str, ...], output: str | None) -> None:
 
 
 def _values(path: str) -> Iterator[Any]:
-    from driftline.files import open_bytes
+    from driftline.core._files import open_bytes
     from driftline.payloads.payload_text import parse_json
 
     with open_bytes(path) as stream:

@@ -58,7 +58,7 @@ def suggest(
     format_name: str | None,
 ) -> None:
     """Suggest rules that explain how NEW differs from OLD in PAIRS."""
-    from driftline.files import open_output, write_all, write_atomically
+    from driftline.core._files import open_output, write_all, write_atomically
     from driftline.payloads.suggesting.rendering import count_words, suggestions_page
     from driftline.payloads.suggesting.suggester import accepted, suggest_file
 
@@ -98,7 +98,7 @@ def _written(
     format_name: str | None,
 ) -> bytes:
     """What the command prints; with a target the rules are put into it and the change is printed."""
-    from driftline.files import write_atomically
+    from driftline.core._files import write_atomically
     from driftline.payloads.report import encode, indented
     from driftline.payloads.schema_text import read_text
     from driftline.payloads.suggesting.applying import apply_rules

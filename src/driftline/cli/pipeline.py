@@ -242,7 +242,7 @@ def history(file: str, format_name: str) -> int:
 )
 def report(file: str, output: str | None, run_id: str | None, format_name: str | None) -> int:
     """Show a run of the pipeline in FILE as one page: stages, limits, trends."""
-    from driftline.files import open_output
+    from driftline.core._files import open_output
     from driftline.pipeline import load
     from driftline.pipeline.report import run_report
     from driftline.pipeline.report_page import report_page
@@ -261,8 +261,8 @@ def report(file: str, output: str | None, run_id: str | None, format_name: str |
 @click.argument("file", metavar="FILE", default="pipeline.toml")
 def init(file: str) -> int:
     """Write a commented template to FILE (pipeline.toml); an existing file is left alone."""
+    from driftline.core._files import write_atomically
     from driftline.errors import OptionError
-    from driftline.files import write_atomically
     from driftline.pipeline.template import template_for
 
     target = Path(file)

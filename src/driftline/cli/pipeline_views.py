@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from driftline.cli.terminal import eta_text, make_bar, rate_text, stderr_console, stdout_console
-from driftline.progress import Progress, Tracker
+from driftline.core._progress import Progress, Tracker
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

@@ -11,8 +11,8 @@ import click
 
 from driftline.cli.commands import Function
 from driftline.cli.completion import Words
+from driftline.core._files import explain_io_errors
 from driftline.errors import DriftlineError, OptionError
-from driftline.files import explain_io_errors
 from driftline.tables.options import OPTIONS, DiffOptions, Option, option_names
 
 _SIDES = ("a", "b")

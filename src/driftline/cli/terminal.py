@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from driftline.progress import Progress, Tracker
+from driftline.core._progress import Progress, Tracker
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -128,7 +128,7 @@ def _signing_secret(secret_file: Path | None) -> str:
 
 
 def _read(path: Path) -> str:
-    from driftline.files import explain_io_errors
+    from driftline.core._files import explain_io_errors
 
     with explain_io_errors(path):
         return path.read_text("utf-8")

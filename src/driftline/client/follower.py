@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from driftline.client.syncing import Connection, SyncReport, deltas_of, push_waiting
+from driftline.core._json import JsonObject
 from driftline.errors import DriftlineError, GatewayError
 from driftline.gateway.client import FeedReader, GatewayClient
-from driftline.json_types import JsonObject
 
 if TYPE_CHECKING:
     from driftline.client.store import Change, Store

@@ -16,11 +16,11 @@ from typing import Any
 
 from driftline.client.follower import Follower
 from driftline.client.syncing import Connection, SyncReport, sync
+from driftline.core._json import JsonObject
 from driftline.deltas import Clock, RowDelta, extract
 from driftline.deltas.merging import RowFold, RowKey, RowState, fold_from_plain, fold_to_plain
 from driftline.deltas.wire import check_value
 from driftline.errors import InputError
-from driftline.json_types import JsonObject
 
 FORMAT_VERSION = 1
 

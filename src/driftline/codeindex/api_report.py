@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from driftline.canonical import utf16_sort_key
 from driftline.codeindex.artifacts import CHUNK_META, FILE_META, FILE_RELATIONS, read_pieces, require_artifact
 from driftline.codeindex.diffing import DiffRequest
 from driftline.codeindex.json_values import member
@@ -20,7 +19,7 @@ from driftline.codeindex.relations import file_imports
 from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.rows import all_rows
 from driftline.codeindex.symbols import Symbol, symbol_from_row
-from driftline.json_types import JsonObject
+from driftline.core._json import JsonObject, utf16_sort_key
 
 BREAKING, COMPATIBLE = "breaking", "compatible"
 _LOOSELY_TYPED = frozenset(("python", "javascript", "ruby", "bash"))

@@ -14,8 +14,8 @@ from typing import Literal
 
 from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.storage import exists, is_below, names_in, read_object, regular_size
+from driftline.core._json import JsonObject
 from driftline.errors import IndexRefError
-from driftline.json_types import JsonObject
 
 FILE_META = "file_meta"
 CHUNK_META = "chunk_meta"

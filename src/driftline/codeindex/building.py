@@ -22,18 +22,17 @@ from zlib import crc32
 
 import msgspec
 
-from driftline.canonical import canonical_json, sha1_hex
 from driftline.codeindex.build_files import IndexWriter
 from driftline.codeindex.built_index import PastBuild, newest_build
 from driftline.codeindex.git_objects import GitRepository, TreeEntry
 from driftline.codeindex.index_rows import FileRow, FileRows
 from driftline.codeindex.languages import LANGUAGES, Language, language_of
 from driftline.codeindex.storage import CacheRoot, exists, index_lock, is_directory, read_object
+from driftline.core._files import write_atomically
+from driftline.core._json import JsonObject, canonical_json, sha1_hex
+from driftline.core._progress import Tracker, silent
+from driftline.core._workers import WorkerContext
 from driftline.errors import IndexRefError
-from driftline.files import write_atomically
-from driftline.json_types import JsonObject
-from driftline.progress import Tracker, silent
-from driftline.worker_processes import WorkerContext
 
 INDEX_FORMAT = "driftline-index-2"
 MODES = ("code", "prose")

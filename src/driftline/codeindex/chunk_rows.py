@@ -13,8 +13,8 @@ from driftline.codeindex.json_values import compact_json, row_id
 from driftline.codeindex.relations import file_imports
 from driftline.codeindex.rows import Probe, Row, selected_rows
 from driftline.codeindex.storage import parse_json
-from driftline.progress import Tracker
-from driftline.sources.spill import SpillStore
+from driftline.core._progress import Tracker
+from driftline.core._workspace import SpillStore
 
 _RECORD_BYTES = 2000
 _NEEDED_MEMBERS = (

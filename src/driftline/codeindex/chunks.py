@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from driftline.canonical import canonical_json, utf16_sort_key
 from driftline.codeindex.json_values import Number, member, number_or_none, text_or_empty
-from driftline.json_types import JsonObject
+from driftline.core._json import JsonObject, canonical_json, utf16_sort_key
 
 Verdict = Literal["added", "removed", "modified", "moved"]
 

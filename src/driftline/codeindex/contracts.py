@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from driftline.core._json import JsonObject
 from driftline.errors import IndexRefError
-from driftline.json_types import JsonObject
 
 # The end of the text: `$` would also match before a last line feed.
 _END = r"(?![\s\S])"

@@ -20,8 +20,8 @@ from driftline.codeindex.options import DiffOptions, kind_of
 from driftline.codeindex.refs import IndexRef, parse_ref
 from driftline.codeindex.resolve import IndexDir, ResolvedRef, check_compatible, resolve, resolve_tree
 from driftline.codeindex.storage import CacheRoot
-from driftline.json_types import JsonObject
-from driftline.progress import Tracker, silent
+from driftline.core._json import JsonObject
+from driftline.core._progress import Tracker, silent
 
 MAX_EVENTS = "max-events"
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from driftline.canonical import utf16_sort_key
 from driftline.codeindex.chunks import Chunk, ChunkPair
 from driftline.codeindex.files_changed import FileChange, FileEntry
 from driftline.codeindex.relations import EdgeChange
-from driftline.json_types import JsonObject
+from driftline.core._json import JsonObject, utf16_sort_key
 
 Event = JsonObject
 

@@ -9,9 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from driftline.canonical import canonical_json, utf16_sort_key, utf16_sorted
 from driftline.codeindex.json_values import Number, number_or_none, row_id, text_or_none
-from driftline.json_types import JsonObject
+from driftline.core._json import JsonObject, canonical_json, utf16_sort_key, utf16_sorted
 
 ChangeKind = Literal["added", "removed", "modified", "renamed"]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import xxhash
 
-from driftline.canonical import canonical_json, sha1_hex
 from driftline.codeindex.artifacts import (
     CHUNK_META,
     CHUNK_META_COLD,
@@ -20,6 +19,7 @@ from driftline.codeindex.artifacts import (
 )
 from driftline.codeindex.resolve import IndexDir, ResolvedRef
 from driftline.codeindex.storage import explain
+from driftline.core._json import canonical_json, sha1_hex
 from driftline.errors import IndexRefError
 
 # Members of a piece that say what is in it; others come and go from run to run.

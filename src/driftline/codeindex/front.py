@@ -10,7 +10,7 @@ from driftline.codeindex.building import Built, default_cache_root, open_cache
 from driftline.codeindex.diffing import prepare
 from driftline.codeindex.git_objects import GitRepository
 from driftline.codeindex.options import DiffOptions, kind_of
-from driftline.progress import Tracker
+from driftline.core._progress import Tracker
 
 
 def build(

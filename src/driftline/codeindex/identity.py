@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from driftline.canonical import canonical_json, sha1_hex
 from driftline.codeindex.options import DiffOptions
 from driftline.codeindex.resolve import ResolvedRef
-from driftline.json_types import JsonObject
+from driftline.core._json import JsonObject, canonical_json, sha1_hex
 
 CANONICAL_KEYS = ("version", "kind", "from", "to", "modes", "options")
 

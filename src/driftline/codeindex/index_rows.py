@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import msgspec
 from backports import zstd
 
-from driftline.canonical import sha1_hex
 from driftline.codeindex.git_objects import TreeEntry
 from driftline.codeindex.publicity import path_is_public
+from driftline.core._json import sha1_hex
 
 _LEVEL = 3
 

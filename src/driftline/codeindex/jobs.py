@@ -10,17 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from driftline import engines
 from driftline.codeindex.artifacts import CHUNK_META, read_pieces, stored_bytes
 from driftline.codeindex.diffing import DiffRequest, prepare
 from driftline.codeindex.keeping import Keeping, KeptDiff, compute
 from driftline.codeindex.options import DiffOptions, kind_of, whole_number
 from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.storage import CacheRoot
+from driftline.core import _engines as engines
+from driftline.core._json import JsonObject
+from driftline.core._progress import Tracker, silent
+from driftline.core._workers import WorkerContext
 from driftline.errors import DriftlineError
-from driftline.json_types import JsonObject
-from driftline.progress import Tracker, silent
-from driftline.worker_processes import WorkerContext
 
 
 @dataclass(frozen=True, slots=True)

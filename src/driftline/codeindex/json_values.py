@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from driftline.canonical import canonical_json
+from driftline.core._json import canonical_json
 
 Number = int | float
 

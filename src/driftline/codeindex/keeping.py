@@ -11,8 +11,8 @@ from driftline.codeindex.leaks import LeakCheck
 from driftline.codeindex.mode_diff import diff_mode
 from driftline.codeindex.registry import Registry
 from driftline.codeindex.storage import CacheRoot
+from driftline.core._progress import Tracker
 from driftline.errors import IndexRefError
-from driftline.progress import Tracker
 
 PATHS_ARE_NOT_PERSISTED = "path references are not persisted (--persist-unsafe persists them, redacted)"
 

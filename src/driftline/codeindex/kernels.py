@@ -15,7 +15,6 @@ from typing import Any
 
 import msgspec
 
-from driftline.canonical import utf16_sort_key
 from driftline.codeindex.artifacts import Artifact, Form, Part
 from driftline.codeindex.chunk_rows import IdSelector, fill_members, needed_members
 from driftline.codeindex.events import Event, file_event
@@ -26,8 +25,9 @@ from driftline.codeindex.options import DiffOptions
 from driftline.codeindex.relations import file_imports
 from driftline.codeindex.rows import EveryRow, Probe, Row, rows_between
 from driftline.codeindex.storage import parse_json
+from driftline.core._files import compression_of
+from driftline.core._json import utf16_sort_key
 from driftline.errors import IndexRefError
-from driftline.files import compression_of
 
 SPLIT_BYTES = 64 << 20
 

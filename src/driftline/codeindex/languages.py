@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tree_sitter import Parser, Query
-from driftline.json_types import JsonObject
+from driftline.core._json import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

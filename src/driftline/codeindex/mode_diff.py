@@ -26,9 +26,9 @@ from driftline.codeindex.options import V2, DiffOptions
 from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.rows import all_rows
 from driftline.codeindex.symbol_diff import SymbolDiff
-from driftline.json_types import JsonObject
-from driftline.progress import Tracker
-from driftline.sources.workspace import Workspace
+from driftline.core._json import JsonObject
+from driftline.core._progress import Tracker
+from driftline.core._workspace import Workspace
 
 # Files of a bucket are neighbours in the order of events: one bucket of either side is in memory at a time.
 FILES_PER_BUCKET = 500

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
+from driftline.core._json import JsonObject
 from driftline.errors import IndexRefError
-from driftline.json_types import JsonObject
 
 MODES = ("code", "prose", "extracted-prose", "records")
 V1, V2 = "semantic-v1", "semantic-v2"

@@ -10,7 +10,7 @@ from pathlib import Path
 from driftline.codeindex.options import whole_number
 from driftline.codeindex.registry import DIFF_ID, Registry
 from driftline.codeindex.storage import explain, names_in
-from driftline.json_types import JsonObject
+from driftline.core._json import JsonObject
 
 
 @dataclass(slots=True)

@@ -35,9 +35,9 @@ from driftline.codeindex.storage import (
     read_object,
     regular_size,
 )
+from driftline.core._files import atomic_write, sync_directory
+from driftline.core._json import JsonObject
 from driftline.errors import IndexRefError, InputError, StorageError
-from driftline.files import atomic_write, sync_directory
-from driftline.json_types import JsonObject
 
 DIFF_ID = re.compile(r"diff_[0-9a-f]{16}")
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from driftline.canonical import utf16_sort_key
 from driftline.codeindex.chunks import Chunk, ChunkPair
 from driftline.codeindex.json_values import member, text_or_empty
-from driftline.json_types import JsonObject
+from driftline.core._json import JsonObject, utf16_sort_key
 
 EDGE_TYPES = ("imports", "calls", "usageLinks")
 

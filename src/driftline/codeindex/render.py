@@ -10,7 +10,7 @@ from driftline.codeindex.diffing import IndexDiff
 from driftline.codeindex.events import Event
 from driftline.codeindex.json_values import event_line
 from driftline.codeindex.pruning import Pruned
-from driftline.json_types import JsonObject
+from driftline.core._json import JsonObject
 
 _MARKDOWN_EVENTS = 100
 _COUNTED = ("files", "chunks", "relations")

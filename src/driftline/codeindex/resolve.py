@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
-from driftline.canonical import canonical_json, sha1_hex
 from driftline.codeindex.refs import BUILD_ID, SNAPSHOT_ID, IndexRef
 from driftline.codeindex.storage import CacheRoot, exists, is_directory, read_object
+from driftline.core._json import JsonObject, canonical_json, sha1_hex
 from driftline.errors import IndexRefError
-from driftline.json_types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

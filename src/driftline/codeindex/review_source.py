@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from driftline.codeindex.events import Event
 from driftline.codeindex.git_objects import GitRepository
-from driftline.json_types import JsonObject
+from driftline.core._json import JsonObject
 
 MAX_BODIES = 1000
 

@@ -15,10 +15,10 @@ import msgspec
 
 from driftline.codeindex.artifacts import Artifact, Part, is_compressed
 from driftline.codeindex.storage import explain, parse_json
+from driftline.core._files import compression_of_bytes, decompressed
+from driftline.core._json import JsonObject
+from driftline.core._progress import Tracker, silent
 from driftline.errors import IndexRefError, InputError
-from driftline.files import compression_of_bytes, decompressed
-from driftline.json_types import JsonObject
-from driftline.progress import Tracker, silent
 
 _BLOCK_BYTES = 1 << 20
 _MAGIC_BYTES = 4

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from driftline.core._json import JsonObject
+from driftline.core._locks import exclusive_lock
 from driftline.errors import IndexRefError, LockedError
-from driftline.json_types import JsonObject
-from driftline.locks import exclusive_lock
 
 LOCK = "locks/index.lock"
 

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from driftline.canonical import utf16_sort_key
 from driftline.codeindex.artifacts import CHUNK_META, FILE_META, FILE_RELATIONS, Artifact, read_pieces, require_artifact
 from driftline.codeindex.built_index import built_index
 from driftline.codeindex.chunk_rows import FileSelector
@@ -19,7 +18,8 @@ from driftline.codeindex.resolve import IndexDir
 from driftline.codeindex.rows import all_rows, selected_rows
 from driftline.codeindex.symbol_matching import COMMON, MAX_LEFT, MIN_TOKENS, Matching, Move, find_moves, match_in_file
 from driftline.codeindex.symbols import Symbol, changes, symbol_from_chunk, symbol_from_row
-from driftline.progress import Tracker
+from driftline.core._json import utf16_sort_key
+from driftline.core._progress import Tracker
 
 RENAME_LIMIT_KIND = "limits.renameSearchSkipped"
 _MAX_CALLS = 20

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from driftline.core._files import explain_io_errors
 from driftline.errors import OptionError
-from driftline.files import explain_io_errors
 
 EngineName = Literal["auto", "local", "spark"]
 Job = Literal["tables", "lake", "payloads", "index"]

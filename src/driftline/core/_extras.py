@@ -10,14 +10,43 @@ words.
 "building a code index needs tree-sitter-python: pip install 'driftline[index]'"
 >>> explain(ModuleNotFoundError("No module named 'nowhere'", name="nowhere")) is None
 True
+
+What a room takes from one above it, by name, so that imports only go down.
+
+The package itself, which stands above all rooms, says what there is (`driftline/__init__.py`); a room asks for what it
+knows how to use, and the code is imported when it is first used.
+
+>>> sorted(offered("event format"))
+['changeset', 'patchset']
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from driftline.errors import MissingExtraError
+
+_OFFERS: defaultdict[str, dict[str, str]] = defaultdict(dict)
+
+
+def offer(what: str, name: str, place: str) -> None:
+    """Name the function at `place` (`module:function`) as one of a kind."""
+    _OFFERS[what][name] = place
+
+
+def offered(what: str) -> dict[str, str]:
+    """The places of all functions of a kind, by name."""
+    return dict(_OFFERS[what])
+
+
+def load_function(place: str) -> Any:
+    """The function at a place."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
 
 # top-level module -> (extra, what needs it, verb and all)
 EXTRA_OF: dict[str, tuple[str, str]] = {

@@ -24,9 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, cast
 
+from driftline.core._objects import ObjectPath, Place, is_url, look_at, place_at, uploading
 from driftline.errors import InputError, NotFoundError, OptionError, StorageError
-from driftline.storage.object_path import ObjectPath, Place, place_at
-from driftline.storage.objects import is_url, look_at, uploading
 
 Compression = Literal["plain", "gzip", "zstd"]
 StrPath = str | os.PathLike[str]

@@ -13,7 +13,14 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
+
+# Names for what JSON holds, which no checker can follow to its ground.
+
+
+Json: TypeAlias = Any  # a text, a number, a boolean, null, a list or an object of these
+JsonObject: TypeAlias = dict[str, Any]
+
 
 FNV_OFFSET_BASIS = 14695981039346656037
 FNV_PRIME = 1099511628211

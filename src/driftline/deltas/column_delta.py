@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from driftline.json_types import Json
+from driftline.core._json import Json
 
 
 class ColumnDelta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from driftline.core._json import Json
 from driftline.deltas.column_delta import ColumnDelta
 from driftline.deltas.row_delta import Op, RowDelta
 from driftline.deltas.schema import TableSchema
-from driftline.json_types import Json
 
 Row = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from driftline.canonical import canonical_json
+from driftline.core._json import canonical_json
 from driftline.deltas.clock import Clock
 from driftline.deltas.extraction import Row, extract
 from driftline.deltas.row_delta import RowDelta

@@ -12,7 +12,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any
 
-from driftline.canonical import canonical_json
+from driftline.core._json import canonical_json
 from driftline.deltas.column_delta import ColumnDelta
 
 _MAX_EXACT_INTEGER = 1 << 53

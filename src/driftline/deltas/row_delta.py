@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from driftline.core._json import JsonObject
 from driftline.deltas.clock import MAX_HLC
 from driftline.deltas.column_delta import ColumnDelta
 from driftline.deltas.identity import delta_id as id_of
 from driftline.deltas.names import shorten
 from driftline.errors import DeltaError
-from driftline.json_types import JsonObject
 
 Op = Literal["INSERT", "UPDATE", "DELETE"]
 OPS = ("INSERT", "UPDATE", "DELETE")

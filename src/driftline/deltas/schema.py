@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast, get_args
 
+from driftline.core._json import Json, JsonObject
 from driftline.deltas.names import check_column_names, check_table_name, shorten
 from driftline.errors import DeltaError
-from driftline.json_types import Json, JsonObject
 
 ColumnType = Literal["string", "number", "boolean", "json"]
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from driftline.core._json import Json, JsonObject
 from driftline.deltas.schema import ColumnType
 from driftline.errors import DeltaError
-from driftline.json_types import Json, JsonObject
 
 Row = JsonObject
 Types = Mapping[str, ColumnType]

@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
+from driftline.core._json import Json, JsonObject
 from driftline.deltas.clock import MAX_HLC
 from driftline.deltas.column_delta import ColumnDelta
 from driftline.deltas.extraction import as_json
 from driftline.deltas.names import check_column_names, check_table_name, shorten
 from driftline.deltas.row_delta import OPS, Op, RowDelta
 from driftline.errors import DeltaError
-from driftline.json_types import Json, JsonObject
 
 MAX_ID_LENGTH = 1024  # row ids, client ids: they become keys in files and databases
 MAX_NESTING = 64

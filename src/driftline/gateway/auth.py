@@ -13,9 +13,9 @@ from typing import Any
 
 import jwt
 
+from driftline.core._files import explain_io_errors, write_atomically
+from driftline.core._json import JsonObject
 from driftline.errors import DriftlineError, GatewayError, OptionError
-from driftline.files import explain_io_errors, write_atomically
-from driftline.json_types import JsonObject
 
 MIN_SECRET_BYTES = 32  # RFC 7518, 3.2: an HS256 key has at least the size of the hash
 ROLES = ("client", "admin")

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from driftline.core._json import JsonObject
 from driftline.deltas import RowDelta
 from driftline.errors import GatewayError, OptionError
-from driftline.json_types import JsonObject
 
 _RETRIED = (429, 503)
 _TIMEOUT_SECONDS = 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from driftline.core._json import JsonObject
 from driftline.deltas.schema import COLUMN_TYPES
 from driftline.deltas.wire import MAX_ID_LENGTH
 from driftline.gateway.cursor import REASONS
@@ -13,7 +14,6 @@ from driftline.gateway.rules import FILTER_OPS
 from driftline.gateway.settings import GatewaySettings
 from driftline.gateway.snapshot import ARROW, NDJSON
 from driftline.gateway.snapshot import DEFAULT_LIMIT as SNAPSHOT_LIMIT
-from driftline.json_types import JsonObject
 from driftline.version import __version__
 
 _HLC = {"type": "string", "pattern": "^[0-9]{1,19}$", "description": "hybrid logical clock, a decimal string"}

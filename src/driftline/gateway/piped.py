@@ -15,8 +15,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from driftline.core._processes import leave_pandas_out
 from driftline.errors import DriftlineError, LakeError
-from driftline.own_process import leave_pandas_out
 
 _NICENESS = 5  # pushes come first
 _END_SECONDS = 1.0

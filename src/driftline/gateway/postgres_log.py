@@ -19,6 +19,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row, tuple_row
 
+from driftline.core._json import JsonObject
 from driftline.deltas.clock import Clock, check_drift, physical_ms
 from driftline.deltas.merging import RowKey
 from driftline.errors import DriftlineError, InputError
@@ -36,7 +37,6 @@ from driftline.gateway.log import (
     Waiting,
     unavailable,
 )
-from driftline.json_types import JsonObject
 
 Connection = psycopg.Connection[Any]
 

@@ -9,10 +9,9 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from driftline.canonical import canonical_json, sha256_hex, utf16_sort_key
+from driftline.core._json import Json, canonical_json, sha256_hex, utf16_sort_key
 from driftline.deltas.names import check_column_name, check_table_name
 from driftline.errors import DeltaError, GatewayError
-from driftline.json_types import Json
 
 FilterOp = Literal["eq", "neq", "in", "gt", "lt", "gte", "lte"]
 FILTER_OPS: tuple[str, ...] = get_args(FilterOp)

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from driftline.core._json import JsonObject
 from driftline.deltas.clock import make_hlc, physical_ms
 from driftline.deltas.merging import RowFold
 from driftline.errors import GatewayError, LakeError
@@ -29,7 +30,6 @@ from driftline.gateway.lake_store import LakeStore
 from driftline.gateway.log import DeltaLog, read_all, unavailable
 from driftline.gateway.push import stored_delta
 from driftline.gateway.rules import SyncRules
-from driftline.json_types import JsonObject
 
 DEFAULT_LIMIT = 5000
 MAX_LIMIT = 50_000

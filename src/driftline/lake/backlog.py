@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from driftline.json_types import JsonObject
+from driftline.core._json import JsonObject
 from driftline.lake.delta_tables import files_of, load
 from driftline.lake.layout import Lake
 from driftline.lake.planning import new_files, usable_snapshot

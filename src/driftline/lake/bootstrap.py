@@ -16,11 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.canonical import utf16_sort_key
+from driftline.core._json import JsonObject, utf16_sort_key
 from driftline.deltas import ColumnSchema
 from driftline.deltas.merging import RowFold, Stamp, fold_to_plain
 from driftline.errors import LakeError
-from driftline.json_types import JsonObject
 from driftline.lake.columns import ROW_ID, STAMPS, base_file_schema, escape_name
 from driftline.lake.delta_tables import load
 from driftline.lake.kernels import RangeInput, Result, fold_range

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.canonical import canonical_json, utf16_sort_key
+from driftline.core._files import explain_io_errors
+from driftline.core._json import JsonObject, canonical_json, utf16_sort_key
+from driftline.core._progress import Tracker
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import OptionError
-from driftline.files import explain_io_errors
-from driftline.json_types import JsonObject
 from driftline.lake.columns import META_COLUMNS, ROW_ID, delta_file_schema
 from driftline.lake.compacting import Engine
 from driftline.lake.fold import fold, useful
@@ -33,7 +33,6 @@ from driftline.lake.materializing import SQL_TYPES, part_folder
 from driftline.lake.planning import FoldPlan, plan_fold
 from driftline.lake.registry import required
 from driftline.lake.rows import decode_deltas, decode_state
-from driftline.progress import Tracker
 
 if TYPE_CHECKING:
     from driftline.changesets import Changeset, Table

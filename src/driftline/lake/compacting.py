@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from driftline.core._progress import Tracker
 from driftline.errors import LakeError
 from driftline.lake.columns import base_file_schema, deletes_file_schema, delta_file_schema
 from driftline.lake.delta_tables import (
@@ -46,7 +47,6 @@ from driftline.lake.snapshots import (
     pins_of,
 )
 from driftline.lake.state_table import follow_base, write_state_file
-from driftline.progress import Tracker
 
 _COMPRESSED_SHARE = 0.5  # of the bytes in memory, about what a base file takes on disk
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from driftline.core._json import JsonObject
 from driftline.deltas import ColumnSchema
-from driftline.json_types import JsonObject
 from driftline.lake.columns import ROW_ID, STAMPS, delta_file_schema, escaped
 from driftline.lake.fold import fold
 from driftline.lake.identities import delta_ids

@@ -15,9 +15,9 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
+from driftline.core._json import JsonObject
 from driftline.deltas.names import check_table_name
 from driftline.errors import LakeError
-from driftline.json_types import JsonObject
 from driftline.lake.columns import HLC, ROW_ID
 from driftline.lake.layout import Lake, Part, attempt_token, relative
 from driftline.lake.parquet_files import DataFile, now_ms

@@ -16,16 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from driftline.core._files import StrPath
+from driftline.core._json import JsonObject
+from driftline.core._progress import Tracker, silent
 from driftline.deltas import Clock
 from driftline.deltas.names import check_table_name
 from driftline.errors import LakeError
-from driftline.files import StrPath
-from driftline.json_types import JsonObject
 from driftline.lake.layout import Lake, relative
 from driftline.lake.ledger import Ledger, Window, greatest_hlc, read_ledger
 from driftline.lake.loading import LoadJob, Schedulers, WantedSnapshot, count_differences, load_snapshot
 from driftline.lake.registry import registered
-from driftline.progress import Tracker, silent
 from driftline.sources.fingerprint import fingerprint
 from driftline.tables.engines import DiffJob, find_engine
 from driftline.tables.nothing import header_of, is_text, write_nothing

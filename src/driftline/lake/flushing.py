@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 from deltalake import DeltaTable
 
+from driftline.core._json import JsonObject
 from driftline.deltas import ColumnSchema, RowDelta
 from driftline.deltas.names import check_column_names, check_gateway_id
 from driftline.errors import DeltaError, DriftlineError, LakeError
-from driftline.json_types import JsonObject
 from driftline.lake.delta_tables import Commit, append, files_of, load, loaded, retried, transaction_version
 from driftline.lake.envelopes import (
     SET_ASIDE,

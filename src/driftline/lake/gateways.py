@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from driftline.core._json import JsonObject
 from driftline.deltas.names import check_gateway_id
-from driftline.json_types import JsonObject
 from driftline.lake.delta_tables import (
     Commit,
     append,

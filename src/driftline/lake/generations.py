@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from deltalake import DeltaTable
 
+from driftline.core._json import JsonObject
 from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
-from driftline.json_types import JsonObject
 from driftline.lake.columns import delta_file_schema
 from driftline.lake.delta_tables import Commit, append, commit_entries, load, retried, transaction_version
 from driftline.lake.layout import Lake

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
+from driftline.core._json import JsonObject
 from driftline.deltas import RowDelta
-from driftline.json_types import JsonObject
 from driftline.lake.columns import ROW_ID, delta_file_schema
 from driftline.lake.delta_tables import commit_entries, files_of, load
 from driftline.lake.envelopes import read_envelope

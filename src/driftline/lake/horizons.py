@@ -9,6 +9,7 @@ from __future__ import annotations
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
+from driftline.core._progress import Tracker
 from driftline.deltas.clock import make_hlc, physical_ms
 from driftline.errors import LakeError, OptionError
 from driftline.lake.columns import base_file_schema
@@ -19,7 +20,6 @@ from driftline.lake.local_engine import run_locally
 from driftline.lake.planning import FoldPlan, plan_fold
 from driftline.lake.retention import ARCHIVED_BEFORE, HORIZON_PROPERTY, REFUSE_PROPERTY, horizon_of, refused_before
 from driftline.lake.snapshots import newest_snapshot
-from driftline.progress import Tracker
 
 
 def set_horizon(

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.canonical import string_text
+from driftline.core._json import string_text
 from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
 from driftline.lake.columns import escape_name

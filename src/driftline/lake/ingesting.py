@@ -15,10 +15,11 @@ from itertools import repeat
 import msgspec
 from deltalake import DeltaTable
 
+from driftline.core._files import AnyPath
+from driftline.core._json import JsonObject
+from driftline.core._parts import LineRange, read_pieces
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema, from_events
 from driftline.errors import DeltaError, DriftlineError, LakeError
-from driftline.files import AnyPath
-from driftline.json_types import JsonObject
 from driftline.lake.columns import delta_file_schema
 from driftline.lake.delta_tables import Commit, append, files_of, loaded, retried, transaction_version
 from driftline.lake.envelopes import wrong_id
@@ -29,8 +30,6 @@ from driftline.lake.parquet_files import DataFile, read_file
 from driftline.lake.registry import every_column, required_table
 from driftline.lake.retention import refused_before, too_old
 from driftline.lake.rows import decode_deltas
-from driftline.line_ranges import LineRange
-from driftline.part_folders import read_pieces
 
 _FRAME = frozenset({"schema", "stats", "unchanged"})
 _decode = msgspec.json.decode

@@ -27,9 +27,9 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
+from driftline.core._objects import delta_options
 from driftline.deltas.names import check_gateway_id, check_table_name
 from driftline.errors import LakeError
-from driftline.storage.objects import delta_options
 
 Part = Literal["deltas", "base", "deletes", "archive", "state"]
 

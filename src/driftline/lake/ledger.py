@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from driftline.core._json import JsonObject
 from driftline.deltas.clock import MAX_HLC
 from driftline.errors import LakeError
-from driftline.json_types import JsonObject
 from driftline.lake.delta_tables import commit_entries, files_of, load
 from driftline.lake.flushing import waiting_envelopes
 from driftline.lake.layout import Lake

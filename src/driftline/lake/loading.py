@@ -13,11 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from driftline.canonical import canonical_json, sha256_hex
+from driftline.core._json import JsonObject, canonical_json, sha256_hex
+from driftline.core._objects import Place
+from driftline.core._parts import LineRange, line_ranges
+from driftline.core._progress import Tracker, silent
 from driftline.deltas import Clock, ColumnSchema, TableSchema
 from driftline.deltas.typed_rows import Types, typed_event
 from driftline.errors import DriftlineError, LakeError
-from driftline.json_types import JsonObject
 from driftline.lake.compacting import Engine
 from driftline.lake.comparing import CompareStaged
 from driftline.lake.delta_tables import Commit, append, load, loaded, retried
@@ -41,9 +43,6 @@ from driftline.lake.parquet_files import DataFile
 from driftline.lake.planning import plan_fold, with_staged
 from driftline.lake.registry import every_column, register, registered
 from driftline.lake.retention import refused_before
-from driftline.line_ranges import LineRange, line_ranges
-from driftline.progress import Tracker, silent
-from driftline.storage.object_path import Place
 
 Surveyor = Callable[[Sequence[LineRange]], Iterable[Survey]]
 REMEDY = "run it once with --full-refresh, which starts a new generation of the table and keeps the old one readable"

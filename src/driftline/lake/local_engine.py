@@ -8,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
+from driftline.core._progress import Tracker, silent
+from driftline.core._workspace import SpillStore, TableCodec, Workspace
 from driftline.lake.kernels import RangeJob, Result, load_range, split_work
 from driftline.lake.planning import FoldPlan, bounded_rows, delta_work
 from driftline.lake.ranges import KeyRange, lower_bounds
-from driftline.progress import Tracker, silent
-from driftline.sources.spill import SpillStore, TableCodec
-from driftline.sources.workspace import Workspace
 
 ROWS_PER_TASK = 250_000
 _MEMORY_BYTES = 1 << 30

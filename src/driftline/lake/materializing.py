@@ -20,9 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from driftline.core._files import AnyPath, atomic_write, explain_io_errors, open_to_read, output_place, replace_file
+from driftline.core._objects import ObjectPath, Place, place_at
+from driftline.core._parts import remove
+from driftline.core._progress import Tracker
 from driftline.deltas import TableSchema
 from driftline.errors import LakeError, OptionError
-from driftline.files import AnyPath, atomic_write, explain_io_errors, open_to_read, output_place, replace_file
 from driftline.lake.columns import ROW_ID
 from driftline.lake.compacting import Engine
 from driftline.lake.formats import STATE_FORMATS
@@ -33,9 +36,6 @@ from driftline.lake.local_engine import run_locally
 from driftline.lake.planning import FoldPlan, plan_fold
 from driftline.lake.registry import registered
 from driftline.lake.rendering import csv_bytes, csv_header, jsonl_bytes, plain_table
-from driftline.part_folders import remove
-from driftline.progress import Tracker
-from driftline.storage.object_path import ObjectPath, Place, place_at
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from driftline.canonical import utf16_sort_key
+from driftline.core._json import JsonObject, utf16_sort_key
 from driftline.deltas import RowDelta
-from driftline.json_types import JsonObject
 
 
 def replay(deltas: Iterable[RowDelta], *, as_of: int | None = None) -> dict[str, JsonObject]:

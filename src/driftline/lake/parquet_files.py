@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from driftline.core._files import explain_io_errors
 from driftline.errors import LakeError
-from driftline.files import explain_io_errors
 from driftline.lake.columns import HLC, ROW_ID
 from driftline.lake.layout import Lake
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.canonical import number_text, string_text
+from driftline.core._json import number_text, string_text
 from driftline.deltas import ColumnSchema
 from driftline.lake.columns import ROW_ID, STAMPS, escape_name
 

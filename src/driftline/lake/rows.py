@@ -9,10 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from driftline.canonical import canonical_json
+from driftline.core._json import JsonObject, canonical_json
 from driftline.deltas import ColumnDelta, ColumnSchema, RowDelta
 from driftline.errors import DeltaError
-from driftline.json_types import JsonObject
 from driftline.lake.columns import delta_file_schema, escape_name
 
 _EXACT = 1 << 53

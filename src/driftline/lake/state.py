@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from driftline.core._json import JsonObject
+from driftline.core._progress import Tracker
 from driftline.deltas import RowDelta
-from driftline.json_types import JsonObject
 from driftline.lake.columns import base_file_schema
 from driftline.lake.delta_tables import files_of, load
 from driftline.lake.envelopes import read_envelope
@@ -20,7 +21,6 @@ from driftline.lake.parquet_files import read_file
 from driftline.lake.planning import FoldPlan, plan_fold
 from driftline.lake.registry import every_column, schema_of
 from driftline.lake.rows import decode_deltas, decode_state
-from driftline.progress import Tracker
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from driftline.core._progress import Tracker
 from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
 from driftline.lake.changing import original_deltas
@@ -31,7 +32,6 @@ from driftline.lake.rendering import jsonl_bytes
 from driftline.lake.rows import decode_state
 from driftline.lake.snapshots import Snapshot, newest_snapshot
 from driftline.lake.waiting import count_waiting
-from driftline.progress import Tracker
 
 _HASH_BYTES = 16
 _MODULUS = 1 << (8 * _HASH_BYTES)

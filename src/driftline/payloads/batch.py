@@ -17,8 +17,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from driftline.files import AnyPath, atomic_write, explain_io_errors, open_to_read, output_place, write_atomically
-from driftline.part_folders import remove
+from driftline.core import _objects as objects
+from driftline.core._files import AnyPath, atomic_write, explain_io_errors, open_to_read, output_place, write_atomically
+from driftline.core._objects import ObjectPath, Place
+from driftline.core._parts import remove
+from driftline.core._progress import Tracker, silent
+from driftline.core._workers import WorkerContext
 from driftline.payloads.batch_job import BatchJob, SortKey, Split, splits_of
 from driftline.payloads.batch_kernels import RangeResult, Spool, compare_range, sample_keys, scatter
 from driftline.payloads.batch_page import MOST_REPORTS, Made, made_now, view_page
@@ -27,10 +31,6 @@ from driftline.payloads.batch_view import batch_view, find_reports
 from driftline.payloads.report import encode, indented
 from driftline.payloads.rule_usage import rule_places
 from driftline.payloads.values import Json
-from driftline.progress import Tracker, silent
-from driftline.storage import objects
-from driftline.storage.object_path import ObjectPath, Place
-from driftline.worker_processes import WorkerContext
 
 RANGE_BYTES = 64 << 20
 PROCESSES_FROM_BYTES = 64 << 20

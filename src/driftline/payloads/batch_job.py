@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from driftline.core._files import AnyPath, compression_of, explain_io_errors, open_bytes, open_to_read, size_of
+from driftline.core._objects import is_url
 from driftline.errors import InputError, PayloadError
-from driftline.files import AnyPath, compression_of, explain_io_errors, open_bytes, open_to_read, size_of
 from driftline.payloads.comparison import PayloadPlan
 from driftline.payloads.comparison import compile as compile_schema
 from driftline.payloads.path_rules import PathRule
@@ -24,7 +25,6 @@ from driftline.payloads.payload_text import check_members, parse_json, raw_membe
 from driftline.payloads.report import encode
 from driftline.payloads.schema_files import Bundle
 from driftline.payloads.values import Json
-from driftline.storage.objects import is_url
 
 SPLIT_BYTES = 64 << 20
 

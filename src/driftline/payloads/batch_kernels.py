@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 
+from driftline.core._files import explain_io_errors, open_to_read
+from driftline.core._parts import local_files
 from driftline.errors import PayloadError
-from driftline.files import explain_io_errors, open_to_read
-from driftline.part_folders import local_files
 from driftline.payloads.batch_job import (
     BatchJob,
     Record,

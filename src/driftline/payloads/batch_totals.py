@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from driftline.core._thresholds import Threshold
 from driftline.payloads.batch_job import Record, SortKey
 from driftline.payloads.ci_reports import BatchResult
 from driftline.payloads.gate import fails
 from driftline.payloads.paths import generalised
 from driftline.payloads.report import Entry, Report
 from driftline.payloads.values import Json
-from driftline.thresholds import Threshold
 
 SAMPLE_SIZE = 5
 MOST_FAILURES = 1000  # reports.jsonl has all of them

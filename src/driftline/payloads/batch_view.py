@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from driftline.core._files import AnyPath, explain_io_errors, open_to_read
+from driftline.core._objects import Place as StoragePlace
+from driftline.core._objects import place_at
 from driftline.errors import InputError
-from driftline.files import AnyPath, explain_io_errors, open_to_read
 from driftline.payloads.datetimes import parse_iso
 from driftline.payloads.paths import Place, parse_place
 from driftline.payloads.payload_text import parse_json
@@ -28,8 +30,6 @@ from driftline.payloads.schema_text import yaml_text
 from driftline.payloads.suggesting.applying import nested
 from driftline.payloads.suggesting.evidence import hidden_by, nice_duration, nice_limit, number
 from driftline.payloads.values import JsonRow
-from driftline.storage.object_path import Place as StoragePlace
-from driftline.storage.object_path import place_at
 
 MOST_FAILURES = 1000  # reports.jsonl has all of them
 PARTIAL = ("TIMEOUT", "MAX_DEPTH_EXCEEDED")  # codes of failed pairs that have findings nevertheless

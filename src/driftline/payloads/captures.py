@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
+from driftline.core._files import open_bytes
 from driftline.errors import InputError, PayloadError
-from driftline.files import open_bytes
 from driftline.payloads.config import EngineConfig
 from driftline.payloads.payload_text import parse_json
 from driftline.payloads.report import encode

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from driftline.canonical import number_text
+from driftline.core._json import number_text
 from driftline.payloads.values import Value, WrittenNumber, decimal_of, kind_of
 
 TRUE_WORDS = frozenset({"true", "1", "yes", "on", "y", "t"})

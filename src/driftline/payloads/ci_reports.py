@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from driftline.files import write_atomically
+from driftline.core._files import write_atomically
 from driftline.payloads.batch_job import BatchJob
 from driftline.payloads.render_junit import clean_xml
 from driftline.payloads.report import encode, indented

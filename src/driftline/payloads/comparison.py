@@ -18,8 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from driftline.core._files import open_bytes
 from driftline.errors import DriftlineError, PayloadError
-from driftline.files import open_bytes
 from driftline.payloads.compiler import compile_root
 from driftline.payloads.config import EngineConfig
 from driftline.payloads.deadline import Deadline, hold, let_go, room_on_the_stack

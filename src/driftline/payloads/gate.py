@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from driftline.core._thresholds import Threshold, parse_threshold
 from driftline.errors import PayloadError
-from driftline.thresholds import Threshold, parse_threshold
 
 NAMES = ("pairs", "matched", "different", "failed", "missing")
 _FAILED = parse_threshold("failed > 0")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
-from driftline.files import explain_io_errors
+from driftline.core._files import explain_io_errors
 
 
 class FileReader(Protocol):

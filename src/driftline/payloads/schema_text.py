@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
+from driftline.core._files import explain_io_errors
 from driftline.errors import PayloadError
-from driftline.files import explain_io_errors
 from driftline.payloads.deadline import current
 from driftline.payloads.payload_text import exact_integer, find_repeated_name
 

@@ -15,14 +15,14 @@ from typing import Any, BinaryIO
 import xxhash
 from backports import zstd
 
+from driftline.core._files import explain_io_errors
+from driftline.core._objects import entries_below
+from driftline.core._parts import LineRange
+from driftline.core._thresholds import AGE
 from driftline.errors import PipelineError
-from driftline.files import explain_io_errors
 from driftline.lake.ledger import Positions, ReadFile
-from driftline.line_ranges import LineRange
 from driftline.sources.input_file import InputFile
 from driftline.sources.stores import StoredFile, is_url, list_urls
-from driftline.storage.objects import entries_below
-from driftline.thresholds import AGE
 
 _CHUNK = 4 << 20
 _PIECE_BYTES = 32 << 20

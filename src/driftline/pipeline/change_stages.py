@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from driftline.core._json import JsonObject
+from driftline.core._objects import Place
+from driftline.core._parts import LineRange
 from driftline.errors import ChangesetError, PipelineError
-from driftline.json_types import JsonObject
 from driftline.lake import registered
 from driftline.lake.ledger import Positions, ReadFile
 from driftline.lake.loading import load_changes, positions_digest, refresh
-from driftline.line_ranges import LineRange
 from driftline.pipeline.change_files import (
     Unread,
     age_of_changes,
@@ -30,7 +31,6 @@ from driftline.pipeline.diff_stages import disk_folder
 from driftline.pipeline.load_stages import load_job
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import CHANGES, TablePlan
-from driftline.storage.object_path import Place
 
 if TYPE_CHECKING:
     from driftline.changesets.cdc.as_events import CdcTable, PieceFacts

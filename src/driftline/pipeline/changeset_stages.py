@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import BinaryIO, Literal
 
+from driftline.core._json import JsonObject
+from driftline.core._objects import Place
+from driftline.core._parts import read_pieces
 from driftline.deltas.typed_rows import typed_event, typed_events
-from driftline.json_types import JsonObject
-from driftline.part_folders import read_pieces
 from driftline.pipeline.declaration import TableFlow
 from driftline.pipeline.diff_stages import scratch_folder
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
-from driftline.storage.object_path import Place
 
 SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from driftline.core._thresholds import parse_threshold
 from driftline.lake import materialize
 from driftline.pipeline.diff_stages import compare, scratch_folder
 from driftline.pipeline.lake_stages import fold_options
@@ -12,7 +13,6 @@ from driftline.pipeline.shapes import Shape, header_of, reshaped
 from driftline.pipeline.snapshots import Snapshot
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
-from driftline.thresholds import parse_threshold
 
 _NONE = (parse_threshold("different > 0"),)
 

@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from driftline.core._files import explain_io_errors, explain_os_error, replace_file
+from driftline.core._json import JsonObject
+from driftline.core._progress import Tracker, silent
 from driftline.errors import Cancelled, DriftlineError, OptionError
-from driftline.files import explain_io_errors, explain_os_error, replace_file
-from driftline.json_types import JsonObject
 from driftline.pipeline.engine import RunEngine
 from driftline.pipeline.pairs import Pair, PairsFile
-from driftline.progress import Tracker, silent
 from driftline.tables.engines import DiffJob, find_engine
 from driftline.tables.stats import Stats
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from driftline.core._json import JsonObject
+from driftline.core._objects import ObjectPath, Place, is_url
+from driftline.core._thresholds import Threshold
 from driftline.deltas.schema import ColumnType
-from driftline.json_types import JsonObject
 from driftline.pipeline.shapes import SchemaPolicy
-from driftline.storage.object_path import ObjectPath, Place
-from driftline.storage.objects import is_url
-from driftline.thresholds import Threshold
 
 
 @dataclass(frozen=True, slots=True)

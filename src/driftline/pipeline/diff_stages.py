@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from driftline.core._objects import ObjectPath, Place
+from driftline.core._parts import PartWriter, read_pieces, remove
 from driftline.errors import TableError
-from driftline.part_folders import PartWriter, read_pieces, remove
 from driftline.pipeline.declaration import TableFlow
 from driftline.pipeline.shapes import header_of, reshaped, shapes_of
 from driftline.pipeline.snapshots import Snapshot, age_of
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
-from driftline.storage.object_path import ObjectPath, Place
 from driftline.tables.engines import DiffJob, Write, find_engine
 from driftline.tables.options import DiffOptions
 from driftline.tables.stats import Stats

@@ -7,7 +7,7 @@ import threading
 from contextlib import ExitStack
 from typing import Any
 
-from driftline.engines import check_engine, choose_engine
+from driftline.core._engines import check_engine, choose_engine
 from driftline.tables.engines import DiffJob
 from driftline.tables.engines import choose_engine as choose_table_engine
 from driftline.tables.memory import default_limit

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import xxhash
 
+from driftline.core._files import explain_io_errors, open_to_read, size_of, write_atomically
+from driftline.core._json import JsonObject
+from driftline.core._objects import ObjectPath, Place, look_at
+from driftline.core._progress import Tracker
 from driftline.errors import InputError
-from driftline.files import explain_io_errors, open_to_read, size_of, write_atomically
-from driftline.json_types import JsonObject
 from driftline.pipeline.declaration import Pipeline
-from driftline.progress import Tracker
-from driftline.storage.object_path import ObjectPath, Place
-from driftline.storage.objects import look_at
 
 _CHUNK = 4 << 20
 _FILE_NAME = "fingerprints.json"

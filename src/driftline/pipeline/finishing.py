@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from driftline.core._files import explain_io_errors
+from driftline.core._json import JsonObject
 from driftline.errors import DriftlineError
-from driftline.files import explain_io_errors
-from driftline.json_types import JsonObject
 from driftline.pipeline.declaration import FinishHook, Pipeline
 from driftline.pipeline.lineage import append_lineage
 from driftline.pipeline.metrics import metrics_json, write_metrics

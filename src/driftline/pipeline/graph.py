@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from driftline.core._objects import Place
 from driftline.errors import PipelineError
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.stages import Stage
 from driftline.pipeline.table_stages import table_stages
-from driftline.storage.object_path import Place
 
 
 def _tables(pipeline: Pipeline, state: Place) -> Iterator[Stage]:

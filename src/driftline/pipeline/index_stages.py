@@ -15,8 +15,8 @@ from driftline.codeindex.jobs import DiffJob, choose_engine
 from driftline.codeindex.keeping import compute
 from driftline.codeindex.mode_diff import diff_mode
 from driftline.codeindex.storage import CacheRoot
+from driftline.core._json import JsonObject
 from driftline.errors import DriftlineError
-from driftline.json_types import JsonObject
 from driftline.pipeline.declaration import IndexFlow, Pipeline
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 

@@ -9,9 +9,9 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
+from driftline.core._thresholds import AGE, Threshold
 from driftline.pipeline.records import JudgedLimit, RecordStore, StageRun
 from driftline.pipeline.stages import Stage
-from driftline.thresholds import AGE, Threshold
 
 USUAL_RUNS, LEAST_RUNS = 7, 3
 

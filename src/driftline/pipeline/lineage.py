@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from driftline.files import explain_io_errors
-from driftline.json_types import JsonObject
+from driftline.core._files import explain_io_errors
+from driftline.core._json import JsonObject
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.records import RunRecord, StageRun
 from driftline.version import __version__

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from driftline.core._json import JsonObject
+from driftline.core._objects import Place
+from driftline.core._parts import PartWriter
 from driftline.deltas.clock import COUNTER_BITS, physical_ms
 from driftline.errors import LakeError
-from driftline.json_types import JsonObject
 from driftline.lake.ledger import Ledger, Window, read_ledger
 from driftline.lake.loading import LoadJob, Schedulers, WantedSnapshot, load_snapshot, refresh, refuse_others, settle
-from driftline.part_folders import PartWriter
 from driftline.pipeline.diff_stages import compare, scratch_folder
 from driftline.pipeline.shapes import Shape, reshaped
 from driftline.pipeline.snapshots import Snapshot, start_of_day
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
-from driftline.storage.object_path import Place
 from driftline.tables.nothing import is_text, write_nothing
 
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 
-from driftline.files import explain_io_errors, write_atomically
-from driftline.json_types import JsonObject
+from driftline.core._files import explain_io_errors, write_atomically
+from driftline.core._json import JsonObject
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.records import RunRecord
 

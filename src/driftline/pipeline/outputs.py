@@ -15,15 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from driftline.canonical import sha256_hex
+from driftline.core import _objects as objects
+from driftline.core._files import explain_io_errors, replace_file, sync_directory
+from driftline.core._json import sha256_hex
+from driftline.core._objects import ObjectPath, Place
+from driftline.core._parts import PartWriter, read_manifest, remove
 from driftline.errors import DriftlineError, StorageError
-from driftline.files import explain_io_errors, replace_file, sync_directory
-from driftline.part_folders import PartWriter, read_manifest, remove
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.fingerprints import checksum, files_below
 from driftline.pipeline.stages import OutputFile, Stage
-from driftline.storage import objects
-from driftline.storage.object_path import ObjectPath, Place
 
 _MARK = ".part"
 

@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from driftline.core._files import StrPath
+from driftline.core._thresholds import TABLE_COUNTS, Threshold, parse_threshold
 from driftline.errors import DriftlineError
-from driftline.files import StrPath
 from driftline.pipeline.reading import ENGINES, read_document
 from driftline.pipeline.sections import Section
 from driftline.tables.memory import memory_limit
 from driftline.tables.options import DiffOptions, check_options, option_names
-from driftline.thresholds import TABLE_COUNTS, Threshold, parse_threshold
 
 _LOCATED = ("delta:", "file://")
 _LIMITS = ("fail_if", "warn_if")

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from driftline.engines import choose_engine
-from driftline.files import explain_io_errors
+from driftline.core._engines import choose_engine
+from driftline.core._files import explain_io_errors
+from driftline.core._objects import ObjectPath, Place
 from driftline.pipeline.declaration import PayloadFlow, Pipeline
 from driftline.pipeline.stages import Outcome, Stage, StageContext
-from driftline.storage.object_path import ObjectPath, Place
 
 if TYPE_CHECKING:
     from driftline.payloads.batch import Scheduler

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
+from driftline.core._json import JsonObject
+from driftline.core._progress import Tracker, silent
 from driftline.errors import DriftlineError
-from driftline.json_types import JsonObject
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.engine import RunEngine
 from driftline.pipeline.graph import build
@@ -15,7 +16,6 @@ from driftline.pipeline.records import StageRun
 from driftline.pipeline.running import PipelineRun
 from driftline.pipeline.selection import Selection
 from driftline.pipeline.stages import Stage
-from driftline.progress import Tracker, silent
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast, get_args
 
+from driftline.core._files import StrPath, explain_io_errors
+from driftline.core._objects import is_url
+from driftline.core._thresholds import AGE, INDEX_COUNTS, PAYLOAD_COUNTS, TABLE_COUNTS, Threshold, parse_threshold
 from driftline.deltas.names import check_gateway_id, check_table_name
 from driftline.deltas.schema import COLUMN_TYPES, ColumnType
 from driftline.errors import DriftlineError, PipelineError
-from driftline.files import StrPath, explain_io_errors
 from driftline.lake.formats import STATE_FORMATS
 from driftline.pipeline.declaration import (
     ChangeSource,
@@ -30,10 +32,8 @@ from driftline.pipeline.sections import Document, Section
 from driftline.pipeline.shapes import MISSING_COLUMN, NEW_COLUMN, TYPE_CHANGE, SchemaPolicy
 from driftline.pipeline.snapshots import LABEL_MARKS, PLACEHOLDERS, VERSIONS
 from driftline.pipeline.toml_lines import key_lines, parse_toml
-from driftline.storage.objects import is_url
 from driftline.tables.memory import memory_limit
 from driftline.tables.options import HeaderMode, check_options, option_names
-from driftline.thresholds import AGE, INDEX_COUNTS, PAYLOAD_COUNTS, TABLE_COUNTS, Threshold, parse_threshold
 
 Checked = TypeVar("Checked")
 

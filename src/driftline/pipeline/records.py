@@ -10,12 +10,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 
-from driftline.canonical import sha256_hex
+from driftline.core._files import explain_io_errors, write_atomically
+from driftline.core._json import JsonObject, sha256_hex
+from driftline.core._objects import ObjectPath, Place
 from driftline.errors import PipelineError
-from driftline.files import explain_io_errors, write_atomically
-from driftline.json_types import JsonObject
 from driftline.pipeline.stages import OutputFile, Result, StageRecord
-from driftline.storage.object_path import ObjectPath, Place
 from driftline.version import __version__
 
 RUNS_KEPT = 100

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from driftline.core._json import JsonObject
 from driftline.errors import PipelineError
-from driftline.json_types import JsonObject
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.graph import state_directory
 from driftline.pipeline.records import RecordStore

@@ -10,10 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from driftline.engines import sharing
+from driftline.core._engines import sharing
+from driftline.core._files import explain_io_errors, explain_os_error
+from driftline.core._locks import lock_at
+from driftline.core._objects import ObjectPath, Place
+from driftline.core._progress import Tracker
+from driftline.core._thresholds import AGE
 from driftline.errors import Cancelled, DriftlineError, LockedError
-from driftline.files import explain_io_errors, explain_os_error
-from driftline.locks import lock_at
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.engine import RunEngine
 from driftline.pipeline.fingerprints import FileFingerprint, FingerprintCache, files_below, size_below
@@ -23,9 +26,6 @@ from driftline.pipeline.outputs import Outputs, is_recorded, missing_output, swe
 from driftline.pipeline.records import JudgedLimit, RecordStore, RunRecord, StageRun, new_run_id, timestamp, versions
 from driftline.pipeline.selection import Selection
 from driftline.pipeline.stages import Result, Stage, StageContext, StageRecord, changed_basis
-from driftline.progress import Tracker
-from driftline.storage.object_path import ObjectPath, Place
-from driftline.thresholds import AGE
 
 StageListener = Callable[[StageRun], None]
 

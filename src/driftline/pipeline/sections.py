@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from driftline.core._json import JsonObject
 from driftline.errors import PipelineError
-from driftline.json_types import JsonObject
 from driftline.pipeline.toml_lines import KeyPath, line_of
 
 

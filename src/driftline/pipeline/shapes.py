@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from driftline.core._files import text_into
+from driftline.core._objects import Place
+from driftline.core._workspace import Workspace
 from driftline.errors import PipelineError
-from driftline.files import text_into
 from driftline.sources.inputs import open_source
 from driftline.sources.port import ReadOptions, Source
-from driftline.sources.workspace import Workspace
-from driftline.storage.object_path import Place
 
 NEW_COLUMN = ("fail", "ignore", "add")
 MISSING_COLUMN = ("fail", "null")

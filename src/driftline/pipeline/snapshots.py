@@ -14,12 +14,11 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
+from driftline.core._objects import ObjectPath, Place, entries_below, is_url, list_below, place_at
+from driftline.core._thresholds import AGE
 from driftline.deltas.clock import MAX_HLC, make_hlc
 from driftline.errors import PipelineError
 from driftline.pipeline.declaration import Pipeline, TableFlow
-from driftline.storage.object_path import ObjectPath, Place, place_at
-from driftline.storage.objects import entries_below, is_url, list_below
-from driftline.thresholds import AGE
 
 VERSIONS = "@*"  # behind a Delta table: all versions that its log still has
 LABEL_MARKS = ("{date}", "{n}", VERSIONS)

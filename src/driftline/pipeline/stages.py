@@ -6,17 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from driftline.canonical import canonical_json, sha256_hex
-from driftline.json_types import JsonObject
-from driftline.thresholds import Threshold
+from driftline.core._json import JsonObject, canonical_json, sha256_hex
+from driftline.core._thresholds import Threshold
 
 if TYPE_CHECKING:
+    from driftline.core._objects import Place
+    from driftline.core._progress import Tracker
     from driftline.pipeline.declaration import Pipeline
     from driftline.pipeline.engine import RunEngine
     from driftline.pipeline.fingerprints import FileFingerprint
     from driftline.pipeline.outputs import Outputs
-    from driftline.progress import Tracker
-    from driftline.storage.object_path import Place
 
 CACHE_VERSION = (
     2  # raised when the same inputs give other results than before, so that records of older runs no longer hold

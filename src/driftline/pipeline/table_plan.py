@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from driftline.json_types import JsonObject
+from driftline.core._json import JsonObject
+from driftline.core._objects import Place
 from driftline.lake import Lake, registered
 from driftline.lake.ledger import Ledger, read_ledger
 from driftline.pipeline.declaration import Pipeline, TableFlow
 from driftline.pipeline.shapes import Shape, header_of, shapes_of
 from driftline.pipeline.snapshots import Snapshot, fill
-from driftline.storage.object_path import Place
 from driftline.tables.options import DiffOptions, check_options
 
 CHANGES = "changes"  # the label of stages that follow change events

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from driftline.core._objects import Place
 from driftline.pipeline.changeset_stages import changeset_stages
 from driftline.pipeline.declaration import Pipeline, TableFlow
 from driftline.pipeline.diff_stages import diff_stages
@@ -12,7 +13,6 @@ from driftline.pipeline.load_stages import load_stages
 from driftline.pipeline.snapshots import find_snapshots
 from driftline.pipeline.stages import Stage
 from driftline.pipeline.table_plan import TablePlan
-from driftline.storage.object_path import Place
 
 
 def _of_changes(plan: TablePlan) -> Iterator[Stage]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import tomllib
 
+from driftline.core._json import JsonObject
 from driftline.errors import PipelineError
-from driftline.json_types import JsonObject
 
 KeyPath = tuple[str | int, ...]
 

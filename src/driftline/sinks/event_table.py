@@ -14,12 +14,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from driftline.core._files import AnyPath
+from driftline.core._objects import Place, delta_options
+from driftline.core._parts import LineRange, Part, commit_parts, line_ranges, manifest_version, write_part
 from driftline.errors import StorageError
-from driftline.files import AnyPath
-from driftline.line_ranges import LineRange, line_ranges
-from driftline.part_folders import Part, commit_parts, manifest_version, write_part
-from driftline.storage.object_path import Place
-from driftline.storage.objects import delta_options
 
 SCHEMA = pa.schema(
     [

@@ -11,9 +11,9 @@ import os
 from collections.abc import Iterable
 from typing import Any, BinaryIO, Protocol
 
+from driftline.core._extras import load_function, offered
+from driftline.core._files import StrPath
 from driftline.errors import OptionError
-from driftline.files import StrPath
-from driftline.offers import load_function, offered
 from driftline.sinks.limits import limit_events
 
 FORMATS: dict[str, str] = {

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal
 
-from driftline.files import explain_io_errors
+from driftline.core._files import explain_io_errors
 from driftline.sources.input_file import InputFile
 
 Ragged = Literal["error", "pad", "skip"]

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from driftline.files import explain_io_errors
+from driftline.core._files import explain_io_errors
 from driftline.sources.csv_exact import BOM
 from driftline.sources.csv_parse import parse_range, pick_records
 from driftline.sources.csv_quotes import (

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from driftline.core._workspace import Workspace
 from driftline.sources.formats.columnar import TypedRows, TypedSource
 from driftline.sources.formats.parquet import opened
 from driftline.sources.input_file import InputFile
 from driftline.sources.port import FileFingerprint, SplitSide, fingerprint_of_files
-from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

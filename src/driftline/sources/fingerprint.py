@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import xxhash
 
-from driftline.files import explain_io_errors
+from driftline.core._files import explain_io_errors
+from driftline.core._workspace import Workspace
 from driftline.sources.input_file import InputFile
 from driftline.sources.inputs import open_source
 from driftline.sources.port import ReadOptions
-from driftline.sources.workspace import Workspace
 
 _CHUNK = 4 << 20
 

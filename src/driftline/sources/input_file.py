@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from driftline.core._files import StrPath, explain_io_errors
 from driftline.errors import InputError
-from driftline.files import StrPath, explain_io_errors
 
 _COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd")
 

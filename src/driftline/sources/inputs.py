@@ -10,17 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from driftline.core._files import StrPath, compression_of_bytes, decompressed, explain_io_errors
+from driftline.core._objects import place_at
+from driftline.core._parts import MANIFEST, read_manifest
+from driftline.core._workspace import Workspace
 from driftline.errors import InputError
-from driftline.files import StrPath, compression_of_bytes, decompressed, explain_io_errors
-from driftline.part_folders import MANIFEST, read_manifest
 from driftline.sources.addresses import Address, parse_address
 from driftline.sources.formats import FORMATS
 from driftline.sources.input_file import InputFile, known_suffix
 from driftline.sources.objects import is_object, open_object
 from driftline.sources.port import Format, Opening, ReadOptions, Source
 from driftline.sources.stores import StoredFile, is_url, list_urls
-from driftline.sources.workspace import Workspace
-from driftline.storage.object_path import place_at
 
 STANDARD_INPUT = "-"
 _BLOCK_BYTES = 1 << 20

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NoReturn
 
+from driftline.core._files import explain_io_errors
 from driftline.errors import InputError
-from driftline.files import explain_io_errors
 from driftline.sources.input_file import InputFile, known_suffix
 
 _CHUNK_BYTES = 1 << 20

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from driftline.core._workspace import Workspace
 from driftline.errors import InputError
 from driftline.sources.input_file import InputFile
 from driftline.sources.port import Counted, FileFingerprint, KnownRecords, ParsedRange, RecordNumbers, SplitSide
-from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

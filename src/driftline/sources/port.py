@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, cast
 
+from driftline.core._workspace import Workspace
 from driftline.errors import TableError
 from driftline.sources.addresses import Address
 from driftline.sources.input_file import InputFile
-from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future

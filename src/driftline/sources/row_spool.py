@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from driftline.files import atomic_write, explain_io_errors
+from driftline.core._files import atomic_write, explain_io_errors
+from driftline.core._objects import Place, is_url, read
+from driftline.core._workspace import Workspace
 from driftline.sources.csv_parse import take_records
 from driftline.sources.input_file import InputFile
 from driftline.sources.json_cells import cells_by_column
 from driftline.sources.port import Counted, KnownRecords, ParsedRange, RecordNumbers, SplitSide
-from driftline.sources.workspace import Workspace
-from driftline.storage.object_path import Place
-from driftline.storage.objects import is_url, read
 
 _BATCH_ROWS = 20_000
 _NULL = "null"

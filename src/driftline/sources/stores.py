@@ -8,12 +8,11 @@ import shutil
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
-from driftline.files import atomic_write
+from driftline.core._files import atomic_write
+from driftline.core._objects import SCHEMES as SCHEMES
+from driftline.core._objects import ObjectVersion, Place, changed, list_below, located, look_at
+from driftline.core._objects import is_url as is_url
 from driftline.sources.input_file import InputFile
-from driftline.storage.object_path import Place
-from driftline.storage.objects import SCHEMES as SCHEMES
-from driftline.storage.objects import ObjectVersion, changed, list_below, located, look_at
-from driftline.storage.objects import is_url as is_url
 
 _MAGIC = "*?["
 

@@ -23,18 +23,17 @@ from driftline.changesets.changeset import Changeset, Patchset
 from driftline.changesets.event_changes import EventCollector, TypeVotes, describe_types
 from driftline.changesets.sections import SCHEMA as RECORDS
 from driftline.changesets.sections import SectionPlan, cut_by_range, encode_events, joined_range
+from driftline.core._files import AnyPath, open_to_read
+from driftline.core._objects import Place
+from driftline.core._parts import PartWriter, line_ranges, read_pieces
+from driftline.core._progress import Tracker, silent
 from driftline.errors import DriftlineError
-from driftline.files import AnyPath, open_to_read
-from driftline.line_ranges import line_ranges
-from driftline.part_folders import PartWriter, read_pieces
-from driftline.progress import Tracker, silent
 from driftline.spark.column_types import frame_schema
 from driftline.spark.ordered_files import OrderedPart, join_parts, write_part
 from driftline.spark.runtime.session import open_session
 from driftline.spark.scratch import scratch_place, shared_folder_needed
 from driftline.spark.shuffle_blocks import BLOCK_BYTES, SCHEMA, ShuffleBlock, pack, unpack
 from driftline.spark.watching import watched
-from driftline.storage.object_path import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from driftline.files import output_place
-from driftline.part_folders import PartWriter
+from driftline.core._files import output_place
+from driftline.core._objects import ObjectPath
+from driftline.core._parts import PartWriter
 from driftline.sinks.event_table import known_version, write_table
 from driftline.spark.runtime.session import open_session
 from driftline.spark.scratch import scratch_place
 from driftline.spark.task_pool import TaskPool
-from driftline.storage.object_path import ObjectPath
 from driftline.tables.engines import DiffJob, Engine
 from driftline.tables.event_folders import diff_to_table
 from driftline.tables.stats import Stats

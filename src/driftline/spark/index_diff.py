@@ -22,7 +22,7 @@ from driftline.codeindex.kernels import AFTER, BEFORE, SelectedRows, Split, path
 from driftline.codeindex.mode_diff import IndexSide, ModeDiff, diff_mode, note_file_counts, open_side
 from driftline.codeindex.options import V2, DiffOptions
 from driftline.codeindex.resolve import IndexDir
-from driftline.progress import Tracker
+from driftline.core._progress import Tracker
 from driftline.spark import index_tasks as tasks
 from driftline.spark.column_types import frame_schema
 from driftline.spark.runtime.session import open_session

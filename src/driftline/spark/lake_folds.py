@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from driftline.core._progress import Tracker, silent
 from driftline.errors import DriftlineError
 from driftline.lake.kernels import RangeJob, Result, load_range, split_work
 from driftline.lake.planning import DeltaWork, FoldPlan, bounded_rows, delta_work
 from driftline.lake.ranges import lower_bounds
-from driftline.progress import Tracker, silent
 from driftline.spark.column_types import frame_schema
 from driftline.spark.runtime.workers import settle_worker
 from driftline.spark.shuffle_blocks import BLOCK_BYTES, ShuffleBlock, pack, unpack

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from driftline.core._parts import LineRange
 from driftline.errors import DriftlineError
 from driftline.lake.ingesting import IngestedFile, IngestPlan, Survey, survey, write_range
 from driftline.lake.loading import Schedulers
 from driftline.lake.parquet_files import DataFile
-from driftline.line_ranges import LineRange
 from driftline.spark.column_types import frame_schema
 from driftline.spark.lake_folds import fold_engine
 from driftline.spark.task_errors import error_text, raise_task_error

@@ -13,11 +13,11 @@ from typing import BinaryIO
 
 import xxhash
 
-from driftline import part_folders
+from driftline.core import _parts as part_folders
+from driftline.core._files import explain_io_errors, open_to_read, write_all
+from driftline.core._objects import ObjectPath, Place
+from driftline.core._parts import Part
 from driftline.errors import StorageError
-from driftline.files import explain_io_errors, open_to_read, write_all
-from driftline.part_folders import Part
-from driftline.storage.object_path import ObjectPath, Place
 
 Write = Callable[[bytes | memoryview], object]
 

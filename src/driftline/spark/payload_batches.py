@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from driftline.core._progress import Tracker
 from driftline.payloads.batch import Scheduler
-from driftline.progress import Tracker
 from driftline.spark.runtime.session import open_session
 from driftline.spark.task_pool import TaskPool
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from driftline.engines import SHARED_FOLDER_VARIABLE, shared_folder
+from driftline.core._engines import SHARED_FOLDER_VARIABLE, shared_folder
+from driftline.core._objects import ObjectPath, Place, place_at
+from driftline.core._parts import remove
+from driftline.core._workspace import Workspace
 from driftline.errors import EngineError
-from driftline.part_folders import remove
-from driftline.sources.workspace import Workspace
 from driftline.spark.runtime.masters import is_local
 from driftline.spark.watching import is_connect_session
-from driftline.storage.object_path import ObjectPath, Place, place_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,11 +16,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from driftline.core._objects import ObjectPath, Place
+from driftline.core._workspace import Workspace
 from driftline.errors import OptionError, TableError
 from driftline.sources.port import Counted, Source, Split, SplitSide
 from driftline.sources.row_spool import SpooledBatch
 from driftline.sources.stores import stored_copy
-from driftline.sources.workspace import Workspace
 from driftline.spark.column_types import frame_schema
 from driftline.spark.ordered_files import Write, in_order, is_in, join_parts
 from driftline.spark.runtime.session import open_session
@@ -39,7 +40,6 @@ from driftline.spark.table_diff_tasks import (
 )
 from driftline.spark.task_pool import TaskPool
 from driftline.spark.watching import watched
-from driftline.storage.object_path import ObjectPath, Place
 from driftline.tables.columns import settle_columns
 from driftline.tables.engines import DiffJob
 from driftline.tables.events import changes_by_column, column_stats_event, event_line, schema_event, stats_line

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from driftline.core._files import explain_io_errors
 from driftline.errors import DriftlineError
-from driftline.files import explain_io_errors
 from driftline.sources.port import SplitSide
 from driftline.spark.ordered_files import OrderedPart
 from driftline.spark.table_diff_tasks import FACT, PART, BucketFact, ChangesFact

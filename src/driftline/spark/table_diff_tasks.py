@@ -21,14 +21,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from driftline.core._files import explain_io_errors, write_all
+from driftline.core._objects import Place
+from driftline.core._workspace import Workspace
 from driftline.errors import DriftlineError, InputError, StorageError
-from driftline.files import explain_io_errors, write_all
 from driftline.sources.input_file import InputFile
 from driftline.sources.port import Split
-from driftline.sources.workspace import Workspace
 from driftline.spark.ordered_files import write_part
 from driftline.spark.shuffle_blocks import BLOCK_BYTES, ShuffleBlock, pack, unpack
-from driftline.storage.object_path import Place
 from driftline.tables.hashed_sides import row_blocks
 from driftline.tables.matching import SELECTED_ROW, Duplicate, HashCollision, SelectedRows
 from driftline.tables.ordering import RowChunk, cut_points, join_chunks

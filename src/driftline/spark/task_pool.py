@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from driftline.core._progress import Tracker
 from driftline.errors import DriftlineError
-from driftline.progress import Tracker
 from driftline.spark.column_types import frame_schema
 from driftline.spark.runtime.workers import settle_worker
 from driftline.spark.shuffle_blocks import bytes_column, integer_column

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from driftline.core._progress import Tracker
 from driftline.errors import DriftlineError, EngineError
-from driftline.progress import Tracker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from typing import Any, BinaryIO, Unpack, cast
 
-from driftline.progress import Tracker, silent
+from driftline.core._progress import Tracker, silent
 from driftline.tables.engines import DiffJob, TableInput, choose_engine, find_engine
 from driftline.tables.options import DiffRules, check_options
 from driftline.tables.result import TableDiff as TableDiff

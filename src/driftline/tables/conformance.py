@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from driftline.core._files import StrPath, explain_io_errors
 from driftline.errors import DriftlineError, InputError
-from driftline.files import StrPath, explain_io_errors
 from driftline.tables.engines import DiffJob, find_engine
 from driftline.tables.options import check_options, option_names
 

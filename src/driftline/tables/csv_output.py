@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from driftline.core._files import StrPath
+from driftline.core._workspace import Workspace
 from driftline.errors import InputError, TableError
-from driftline.files import StrPath
 from driftline.sources.csv_reading import CsvReading, TextTable, decoded, exact_encoding
 from driftline.sources.formats.csv import CsvSource
 from driftline.sources.inputs import open_source
-from driftline.sources.workspace import Workspace
 from driftline.tables.options import DiffOptions
 
 _BLOCK_ROWS = 1000

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from driftline import engines
-from driftline.files import StrPath
-from driftline.offers import load_function, offered
-from driftline.part_folders import PartWriter
-from driftline.progress import Tracker, silent
+from driftline.core import _engines as engines
+from driftline.core._extras import load_function, offered
+from driftline.core._files import StrPath
+from driftline.core._parts import PartWriter
+from driftline.core._progress import Tracker, silent
 from driftline.sources.objects import is_object
 from driftline.tables.options import DiffOptions
 from driftline.tables.stats import Stats

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from driftline.core._files import output_place
+from driftline.core._parts import PartWriter
 from driftline.errors import OptionError
-from driftline.files import output_place
-from driftline.part_folders import PartWriter
 from driftline.tables.engines import DiffJob, Engine
 from driftline.tables.stats import Stats
 

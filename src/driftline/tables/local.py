@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from driftline.core._workspace import Workspace
 from driftline.errors import OptionError, TableError
 from driftline.sources.inputs import check_two_sides, open_source
 from driftline.sources.port import Source
-from driftline.sources.workspace import Workspace
 from driftline.tables.columns import HashedText, Sides, hashed_text, settle_columns
 from driftline.tables.engines import DiffJob, Write
 from driftline.tables.events import changes_by_column, column_stats_event, event_line, schema_event, stats_line

@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
+from driftline.core._workspace import Workspace
 from driftline.errors import OptionError, TableError
 from driftline.sources.port import KnownRecords, Source, Split, SplitSide
-from driftline.sources.workspace import Workspace
 from driftline.tables.columns import hashed_text, settle_columns
 from driftline.tables.encoding import Encoded
 from driftline.tables.engines import DiffJob

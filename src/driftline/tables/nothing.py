@@ -9,11 +9,11 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from driftline.files import atomic_write, text_into
+from driftline.core._files import atomic_write, text_into
+from driftline.core._objects import Place
+from driftline.core._workspace import Workspace
 from driftline.sources.inputs import open_source
 from driftline.sources.port import ReadOptions
-from driftline.sources.workspace import Workspace
-from driftline.storage.object_path import Place
 
 
 def is_text(given: str, options: ReadOptions | None = None) -> bool:

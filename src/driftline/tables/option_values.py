@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast, get_args
 
+from driftline.core._thresholds import TABLE_COUNTS, Threshold, parse_threshold
 from driftline.tables.cells import STEPS, Kind, Step, TimePattern, Tolerance
-from driftline.thresholds import TABLE_COUNTS, Threshold, parse_threshold
 
 _NOT_DELIMITERS = '"\r\n'
 _TABS = ("tab", "\\t")

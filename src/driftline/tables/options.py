@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, TypedDict, get_args
 
+from driftline.core._thresholds import Threshold
 from driftline.errors import OptionError, TableError
 from driftline.sources.port import ReadOptions
 from driftline.tables import option_values as values
 from driftline.tables.cells import Kind, Step, TimePattern, Tolerance
-from driftline.thresholds import Threshold
 
 Mode = Literal["keyed", "positional"]
 HeaderMode = Literal["strict", "sorted", "common"]

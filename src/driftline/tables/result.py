@@ -10,7 +10,7 @@ from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 
-from driftline.files import StrPath, atomic_write
+from driftline.core._files import StrPath, atomic_write
 from driftline.sinks.formats import find_format, format_for, write_events
 from driftline.sinks.text import Heading, cell_text
 from driftline.sources.objects import is_object

@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from driftline.files import explain_io_errors
-from driftline.sources.spill import SpillStore
-from driftline.sources.workspace import Workspace
+from driftline.core._files import explain_io_errors
+from driftline.core._workspace import SpillStore, Workspace
 from driftline.tables.ordering import RowChunk
 from driftline.tables.row_hashes import ROW_HASH, RowHashes
 

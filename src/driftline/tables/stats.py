@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from driftline.core._thresholds import Threshold
 from driftline.errors import TableError
-from driftline.thresholds import Threshold
 
 _ALWAYS = ("added", "removed", "changed", "unchanged")
 

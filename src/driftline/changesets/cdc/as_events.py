@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from driftline.canonical import canonical_json
 from driftline.changesets.cdc.converting import CdcOptions, RowChange
 from driftline.changesets.cdc.events import CdcEvent, cdc_error
 from driftline.changesets.cdc.reading import events_of
 from driftline.changesets.format import Field
 from driftline.changesets.names import folded
 from driftline.changesets.table import Table
+from driftline.core._json import canonical_json
 from driftline.deltas.schema import ColumnType
 from driftline.errors import ChangesetError
 

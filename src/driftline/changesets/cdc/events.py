@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from driftline.canonical import canonical_json
 from driftline.changesets.format import MAX_INTEGER, MIN_INTEGER, Value
+from driftline.core._json import canonical_json
 from driftline.errors import ChangesetError
 
 CdcKind = Literal["insert", "update", "delete", "truncate", "begin", "commit"]

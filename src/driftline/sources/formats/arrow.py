@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from driftline.core._files import explain_io_errors
+from driftline.core._workspace import Workspace
 from driftline.errors import InputError
-from driftline.files import explain_io_errors
 from driftline.sources.addresses import Address
 from driftline.sources.formats.columnar import ColumnarFiles, ColumnarSplit
 from driftline.sources.input_file import InputFile, known_suffix
 from driftline.sources.port import Opening, SplitSide, part_mismatch
-from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

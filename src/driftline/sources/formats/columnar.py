@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from driftline.core._workspace import Workspace
 from driftline.sources.input_file import InputFile
 from driftline.sources.port import (
     Counted,
@@ -16,7 +17,6 @@ from driftline.sources.port import (
     SplitSide,
     fingerprint_of_files,
 )
-from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

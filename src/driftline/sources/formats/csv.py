@@ -13,7 +13,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driftline.files import explain_io_errors
+from driftline.core._files import explain_io_errors
+from driftline.core._workspace import Workspace
 from driftline.sources.addresses import Address
 from driftline.sources.csv_exact import empty_file, rewrite_soundly, stream_records
 from driftline.sources.csv_reading import UTF_8, CsvReading, TextTable, find_delimiter
@@ -25,7 +26,6 @@ from driftline.sources.port import (
     fingerprint_of_files,
     part_mismatch,
 )
-from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

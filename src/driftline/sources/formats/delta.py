@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from driftline.core._objects import delta_options
 from driftline.errors import InputError
 from driftline.sources.addresses import Address, is_delta_folder
 from driftline.sources.data_files import DataFile, DataFileSource
 from driftline.sources.input_file import InputFile
 from driftline.sources.port import Opening
 from driftline.sources.stores import StoredFile, is_url
-from driftline.storage.objects import delta_options
 
 if TYPE_CHECKING:
     import pyarrow as pa

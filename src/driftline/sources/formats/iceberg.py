@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from driftline.core._workspace import Workspace
 from driftline.errors import DriftlineError, InputError
 from driftline.sources.addresses import Address
 from driftline.sources.formats.columnar import TypedRows, TypedSource
 from driftline.sources.input_file import InputFile
 from driftline.sources.port import FileFingerprint, Opening, SplitSide
-from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

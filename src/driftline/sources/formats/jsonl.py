@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from driftline.core._workspace import Workspace
 from driftline.sources.addresses import Address
 from driftline.sources.input_file import InputFile, known_suffix
 from driftline.sources.json_rows import json_rows
 from driftline.sources.port import FileFingerprint, Opening, SplitSide, fingerprint_of_files
-from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

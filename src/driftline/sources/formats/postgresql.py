@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from driftline.core._workspace import Workspace
 from driftline.errors import InputError
 from driftline.sources.addresses import Address
 from driftline.sources.input_file import InputFile
@@ -25,7 +26,6 @@ from driftline.sources.port import (
     RecordNumbers,
     SplitSide,
 )
-from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from driftline.core._workspace import Workspace
 from driftline.errors import InputError
 from driftline.sources.addresses import Address
 from driftline.sources.input_file import InputFile
 from driftline.sources.port import FileFingerprint, Opening, SplitSide, fingerprint_of_files
-from driftline.sources.workspace import Workspace
 
 if TYPE_CHECKING:
     import sqlite3

@@ -13,9 +13,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from driftline.canonical import sha1_hex
+from driftline.core._json import sha1_hex
+from driftline.core._locks import exclusive_lock
 from driftline.errors import LockedError
-from driftline.locks import exclusive_lock
 from driftline.spark.runtime.java import Java
 
 SWITCH = "DRIFTLINE_CLASS_ARCHIVE"  # "off" keeps archives from being made or used

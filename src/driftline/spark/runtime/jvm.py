@@ -20,8 +20,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from driftline.core._locks import process_runs
 from driftline.errors import EngineError
-from driftline.locks import process_runs
 from driftline.spark.runtime.class_archive import ClassArchive, archive_for
 from driftline.spark.runtime.java import Java, find_java
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import driftline
-from driftline.engines import spark_settings
+from driftline.core._engines import spark_settings
 from driftline.errors import Cancelled, EngineError, OptionError
 from driftline.spark.runtime.jvm import Jvm, begin_jvm, end_running_jvm, spark_home
 from driftline.spark.runtime.masters import (

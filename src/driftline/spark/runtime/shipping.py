@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import driftline
-from driftline.canonical import sha256_hex
+from driftline.core._json import sha256_hex
 from driftline.spark.runtime.masters import is_local
 from driftline.spark.watching import is_connect_session
 

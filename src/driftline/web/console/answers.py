@@ -12,8 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from driftline.core._extras import explain
 from driftline.errors import DriftlineError
-from driftline.extras import explain
 from driftline.web.console.pages import render
 
 _STATUS = {"not_found": 404, "file_changed": 409}

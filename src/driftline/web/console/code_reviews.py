@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from driftline.core._files import write_atomically
 from driftline.errors import InputError
-from driftline.files import write_atomically
 from driftline.sinks.cell_view import Part, marked_parts
 from driftline.web.console.jobs import Job, Jobs
 from driftline.web.console.results import ID

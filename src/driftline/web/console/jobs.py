@@ -9,9 +9,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from driftline.core._extras import explain
+from driftline.core._progress import Progress, Tracker
 from driftline.errors import DriftlineError, InputError
-from driftline.extras import explain
-from driftline.progress import Progress, Tracker
 
 _MOST_RUNNING = 2
 _MOST_KEPT = 200

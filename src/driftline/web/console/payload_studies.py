@@ -16,8 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from driftline.core._files import write_atomically
 from driftline.errors import DriftlineError, InputError
-from driftline.files import write_atomically
 from driftline.web.console.jobs import Job, Jobs
 from driftline.web.console.workspace import HIDDEN_FOLDER, Workspace
 

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
+from driftline.core._progress import Tracker
 from driftline.errors import Cancelled, DriftlineError
-from driftline.progress import Tracker
 from driftline.web.console.option_form import RULES
 from driftline.web.console.results import Comparison
 from driftline.web.console.workspace import Workspace

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from driftline.core._files import atomic_write
 from driftline.errors import InputError
-from driftline.files import atomic_write
 from driftline.web.console.event_file import EventFile
 from driftline.web.console.jobs import Job, Jobs
 from driftline.web.console.workspace import Workspace

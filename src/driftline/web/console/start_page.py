@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from driftline.core._progress import Tracker
 from driftline.errors import DriftlineError
-from driftline.progress import Tracker
 from driftline.web.console.answers import Form, checked_form, handler, page
 from driftline.web.console.jobs import Job
 from driftline.web.console.option_form import form_groups, options_of

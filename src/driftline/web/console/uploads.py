@@ -6,8 +6,8 @@ import re
 
 from starlette.requests import Request
 
+from driftline.core._files import atomic_write
 from driftline.errors import InputError
-from driftline.files import atomic_write
 from driftline.web.console.workspace import HIDDEN_FOLDER, Workspace
 
 MOST_BYTES = 4 << 30

@@ -164,8 +164,8 @@ class Workspace:
 
 
 def _files_of_delta(address: str) -> list[str]:
+    from driftline.core._workspace import Workspace as Scratch
     from driftline.sources.inputs import open_source
-    from driftline.sources.workspace import Workspace as Scratch
 
     with Scratch() as scratch:
         source = open_source(address, scratch)

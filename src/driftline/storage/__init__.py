@@ -1,1 +1,0 @@
-"""Object stores through obstore: verbs with conditions, paths, leases. Local files live in `driftline.files`."""
