@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from driftline.errors import DriftlineError, LakeError
 from driftline.gateway.client import GatewayClient
 from driftline.gateway.sqlite_log import SqliteLog
-from driftline.serving.errors import public_error
+from driftline.http._requests import public_error
 from gateway.running import GATEWAY, SECRET, Server, delta, running, token
 from web.serving import serving
 

@@ -19,10 +19,8 @@ import httpx
 import pytest
 
 from driftline.errors import GatewayError, OptionError
-from driftline.serving.bodies import BodiesUnderWay, BodyLimits, read_limited
-from driftline.serving.connections import ConnectionLimits, limited_protocol
-from driftline.serving.rates import RateLimiter
-from driftline.serving.server import ServerOptions
+from driftline.http._requests import BodiesUnderWay, BodyLimits, RateLimiter, read_limited
+from driftline.http._server import ConnectionLimits, ServerOptions, limited_protocol
 from gateway.running import GATEWAY, Server, delta, running, token
 from web.serving import serving
 

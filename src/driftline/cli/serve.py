@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from driftline.gateway.compaction import CompactionSettings
     from driftline.gateway.settings import GatewaySettings
-    from driftline.serving.server import Service
+    from driftline.http._server import Service
     from driftline.web.compare_service import CompareLimits
 
 _EPILOG = """\b
@@ -78,9 +78,8 @@ The secret can also stand in DRIFTLINE_JWT_SECRET. Logs are JSON lines on stderr
 )
 def serve(payload_limit: float, max_in_flight: int, per_address: int, **options: Any) -> None:
     """Serve payload comparisons, and push and pull of row deltas, over HTTP."""
-    from driftline.serving.connections import ConnectionLimits
-    from driftline.serving.server import ServerOptions
-    from driftline.serving.server import serve as run
+    from driftline.http._server import ConnectionLimits, ServerOptions
+    from driftline.http._server import serve as run
     from driftline.web.compare_service import CompareLimits
 
     names = ("host", "port", "workers", "log_level", "tls_cert", "tls_key")
@@ -132,7 +131,7 @@ def _spark_folds(master: str) -> Iterator[Any]:
 @contextmanager
 def _metrics_directory(settings: GatewaySettings | None) -> Iterator[Path]:
     """Where the workers' counters meet; without a gateway they are nobody's after the end."""
-    from driftline.serving.metrics import clear
+    from driftline.http._metrics import clear
 
     if settings is not None:
         clear(settings.data / "metrics")
@@ -143,8 +142,8 @@ def _metrics_directory(settings: GatewaySettings | None) -> Iterator[Path]:
 
 
 def _make_service(limits: CompareLimits, settings: GatewaySettings | None, directory: Path) -> Service:
-    from driftline.serving.metrics import Metrics
-    from driftline.serving.server import Service
+    from driftline.http._metrics import Metrics
+    from driftline.http._server import Service
     from driftline.web.app import application
 
     metrics = Metrics(directory)

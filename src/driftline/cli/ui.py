@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from driftline.serving.server import Service
+    from driftline.http._server import Service
 
 _EPILOG = """\b
 Examples:
@@ -31,7 +31,7 @@ It listens on this machine only, unless --host names another address: then it as
 @click.option("--open/--no-open", "open_browser", default=False, help="Open the page in a browser.")
 def ui(folder: Path, host: str, port: int, open_browser: bool) -> None:
     """Look in a browser: diffs, payloads, pipelines, lakes, changesets, code."""
-    from driftline.serving.server import ServerOptions, listen, serve
+    from driftline.http._server import ServerOptions, listen, serve
 
     with listen(host, port) as free:  # which port 0 stands for, or that the port is taken
         port = free.getsockname()[1]
@@ -41,7 +41,7 @@ def ui(folder: Path, host: str, port: int, open_browser: bool) -> None:
 
 def _make_console(folder: Path, host: str, port: int, open_browser: bool) -> Service:
     """Called when the port is open already, so that whoever reads the address can follow it at once."""
-    from driftline.serving.server import Service
+    from driftline.http._server import Service
     from driftline.web.console.app import Console
     from driftline.web.console.guard import Guard
 

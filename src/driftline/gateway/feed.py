@@ -21,8 +21,7 @@ from driftline.gateway.auth import Caller
 from driftline.gateway.log import DeltaLog
 from driftline.gateway.pull import LogReader, Page
 from driftline.gateway.rules import SyncRules
-from driftline.serving.errors import error_body, public_error
-from driftline.serving.frame import refetch_members
+from driftline.http._requests import error_body, public_error, refetch_members
 
 MAX_WAIT_SECONDS = 30
 MAX_LISTENERS = 2000  # of one process

@@ -18,7 +18,7 @@ from driftline.gateway.auth import Caller
 from driftline.gateway.feed import wait_of
 from driftline.gateway.service import Gateway
 from driftline.gateway.snapshot import ARROW, NDJSON
-from driftline.serving.bodies import read_limited
+from driftline.http._requests import read_limited
 
 Handler = Callable[[Gateway, Request], Awaitable[Response]]
 

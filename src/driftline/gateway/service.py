@@ -31,8 +31,8 @@ from driftline.gateway.push import Push, check_authors, check_clocks, check_hori
 from driftline.gateway.row_index import RowIndex
 from driftline.gateway.rules import NO_RULES, SyncRules, parse_rules
 from driftline.gateway.settings import GatewaySettings, authenticator
-from driftline.serving.metrics import Metrics
-from driftline.serving.rates import RateLimiter
+from driftline.http._metrics import Metrics
+from driftline.http._requests import RateLimiter
 
 T = TypeVar("T")
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
+import math
 import re
 import secrets
 import time
-from contextlib import ExitStack
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -14,10 +21,212 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from driftline.errors import DriftlineError
-from driftline.serving.bodies import BodiesUnderWay, BodyLimits
-from driftline.serving.errors import STATUS_OF_CODE, code_of_status, error_body, error_headers, public_error
-from driftline.serving.metrics import Metrics
+from driftline.errors import DriftlineError, GatewayError, StorageError
+from driftline.http._metrics import Metrics
+
+# Reading request bodies: bounded in size and in time, and bounded together (gateway §12).
+
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """How long a body may take, and how much of all bodies together a process keeps in memory."""
+
+    gap_seconds: float = 10.0
+    whole_seconds: float = 30.0
+    under_way_bytes: int = 64 * MIB
+
+
+class BodiesUnderWay:
+    """The bytes of request bodies that this process holds at the moment."""
+
+    def __init__(self, limits: BodyLimits | None = None) -> None:
+        self.limits = limits or BodyLimits()
+        self.held = 0
+
+    @contextmanager
+    def reading(self) -> Iterator[BodyShare]:
+        """The share of one request; it is given back when the request is done with its body."""
+        share = BodyShare(self)
+        try:
+            yield share
+        finally:
+            self.held -= share.bytes
+
+
+class BodyShare:
+    """What one request holds of the bytes under way."""
+
+    def __init__(self, whole: BodiesUnderWay) -> None:
+        self._whole = whole
+        self.limits = whole.limits
+        self.bytes = 0
+
+    def add(self, size: int) -> None:
+        """Hold more bytes; refused while others hold so much that there is no room."""
+        others = self._whole.held - self.bytes
+        # A body that is alone may be as large as its own limit allows, or it could never be sent.
+        if others and self._whole.held + size > self._whole.limits.under_way_bytes:
+            raise GatewayError("too many large requests at once: try again", code="BACKPRESSURE_ERROR", retry_after=1)
+        self.bytes += size
+        self._whole.held += size
+
+
+async def timed_chunks(scope: Scope, receive: Receive, *, whole: bool = False) -> AsyncIterator[bytes]:
+    """The chunks of a body; one that stops coming, or takes too long as a `whole`, is a 408.
+
+    Streams that are answered while they come in have no limit as a whole.
+    """
+    times = share_of(scope).limits
+    deadline = time.monotonic() + times.whole_seconds
+    while True:
+        patience = min(times.gap_seconds, deadline - time.monotonic()) if whole else times.gap_seconds
+        try:
+            message = await asyncio.wait_for(receive(), max(patience, 0.001))
+        except TimeoutError as error:
+            raise GatewayError("the body took too long to arrive", code="REQUEST_TIMEOUT") from error
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        if message.get("body"):
+            yield message["body"]
+        if not message.get("more_body", False):
+            return
+
+
+async def read_limited(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body, unless it grows beyond the limit; what a header declares only helps to refuse early."""
+    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    if declared.isdigit() and int(declared[:20]) > limit:
+        raise too_large(limit)
+    share = share_of(scope)
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in timed_chunks(scope, receive, whole=True):
+        size += len(chunk)
+        if size > limit:
+            raise too_large(limit)
+        share.add(len(chunk))
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+def share_of(scope: Scope) -> BodyShare:
+    """The request's share of the bytes under way, which its frame has opened."""
+    share = scope["body_share"]
+    assert isinstance(share, BodyShare)
+    return share
+
+
+def too_large(limit: int) -> GatewayError:
+    """A body beyond the limit of its route."""
+    message = f"the body is larger than {limit} bytes: send less at once"
+    return GatewayError(message, code="PAYLOAD_TOO_LARGE", limit=limit)
+
+
+# The one shape of an error over HTTP: `{error, code, requestId}`, and the status of each code (gateway §3).
+
+
+STATUS_OF_CODE = {
+    "VALIDATION_ERROR": 400,
+    "AUTH_ERROR": 401,
+    "FORBIDDEN": 403,
+    "NOT_FOUND": 404,
+    "METHOD_NOT_ALLOWED": 405,
+    "REQUEST_TIMEOUT": 408,
+    "CLOCK_DRIFT": 409,
+    "TOO_OLD": 409,
+    "MUST_REFETCH": 410,
+    "PAYLOAD_TOO_LARGE": 413,
+    "UNSUPPORTED_MEDIA_TYPE": 415,
+    "SCHEMA_ERROR": 422,
+    "RATE_LIMITED": 429,
+    "INTERNAL_ERROR": 500,
+    "BACKPRESSURE_ERROR": 503,
+    "OVERLOADED": 503,
+}
+_CODE_OF_STATUS = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
+_RETRY_LATER_SECONDS = 5
+
+
+def code_of_status(status: int) -> str:
+    """The code of a refusal that a framework made."""
+    return _CODE_OF_STATUS.get(status, "VALIDATION_ERROR" if status < 500 else "INTERNAL_ERROR")
+
+
+def public_error(error: DriftlineError) -> DriftlineError:
+    """The error as a client may see it.
+
+    A store in trouble is worth another try; a code that the protocol does not know is a fault of the server, and its
+    text may hold paths, so both are told in general words and written to the log in full.
+    """
+    if error.code in STATUS_OF_CODE:
+        return error
+    if isinstance(error, StorageError):
+        message = "the store cannot be used just now"
+        return DriftlineError(message, code="BACKPRESSURE_ERROR", retry_after=_RETRY_LATER_SECONDS)
+    return DriftlineError(f"internal error ({error.code})", code="INTERNAL_ERROR")
+
+
+def error_headers(error: DriftlineError) -> dict[str, str]:
+    """What goes with an error beside its body."""
+    headers = {}
+    if "retry_after" in error.context:
+        headers["Retry-After"] = str(error.context["retry_after"])
+    if error.code == "AUTH_ERROR":
+        headers["WWW-Authenticate"] = "Bearer"
+    if error.code in ("REQUEST_TIMEOUT", "PAYLOAD_TOO_LARGE"):
+        headers["Connection"] = "close"  # the rest of the body is not waited for
+    return headers
+
+
+def error_body(code: str, message: str, request_id: str = "", **more: Any) -> bytes:
+    """The body every error has; some have members of their own."""
+    content = {"error": message, "code": code, "requestId": request_id, **more}
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def raw_refusal(code: str, message: str) -> bytes:
+    """A whole HTTP/1.1 answer, for connections that have no request yet; it closes them."""
+    status = HTTPStatus(STATUS_OF_CODE[code])
+    body = error_body(code, message)
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + body
+
+
+# Requests per second: a token bucket for each client or address.
+
+
+_MAX_CLIENTS = 10_000
+
+
+class RateLimiter:
+    """A token bucket for each name: `rate` requests a second, twice as many in a burst; 0 is no limit."""
+
+    def __init__(self, rate: float, *, burst: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._burst = max(rate * 2 if burst is None else burst, 1.0)
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, name: str, what: str = "too many requests") -> None:
+        """Count one request; one too many is refused and told when to come back."""
+        if self._rate <= 0:
+            return
+        now = self._clock()
+        tokens, before = self._buckets.pop(name, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - before) * self._rate)
+        self._buckets[name] = (tokens - 1 if tokens >= 1 else tokens, now)
+        if len(self._buckets) > _MAX_CLIENTS:
+            self._buckets.popitem(last=False)  # the one not seen for longest has a full bucket again
+        if tokens < 1:
+            wait = math.ceil((1 - tokens) / self._rate)
+            raise GatewayError(what, code="RATE_LIMITED", retry_after=max(wait, 1))
+
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _JSON = "application/json"

@@ -11,8 +11,8 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from driftline.errors import GatewayError
-from driftline.serving.frame import EXCEPTION_HANDLERS, RequestFrame
-from driftline.serving.metrics import Metrics
+from driftline.http._metrics import Metrics
+from driftline.http._requests import EXCEPTION_HANDLERS, RequestFrame
 from driftline.web.compare_service import Authorize, CompareLimits, CompareService
 from driftline.web.front import Front
 

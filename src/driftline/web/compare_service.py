@@ -15,11 +15,10 @@ from typing import TypeVar
 from starlette.types import Receive, Scope, Send
 
 from driftline.errors import DriftlineError, GatewayError, PayloadError
+from driftline.http._requests import STATUS_OF_CODE, error_headers, public_error, read_limited, timed_chunks
 from driftline.payloads import error_response
 from driftline.payloads.config import BYTES_PER_MB
 from driftline.payloads.report import encode
-from driftline.serving.bodies import read_limited, timed_chunks
-from driftline.serving.errors import STATUS_OF_CODE, error_headers, public_error
 from driftline.web.answers import JSON_TYPE, Headers, send_bytes, send_json
 from driftline.web.compare_openapi import compare_document
 from driftline.web.compare_requests import (

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from driftline.serving.metrics import Metrics, exposition
+from driftline.http._metrics import Metrics, exposition
 from driftline.version import __version__
 from driftline.web.compare_openapi import compare_document
 from driftline.web.openapi_page import openapi_page, server_page
