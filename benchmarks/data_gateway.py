@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from driftline.deltas import Clock, ColumnDelta, RowDelta
-from driftline.deltas.clock import physical_ms
+from driftline.deltas._deltas import physical_ms
 from driftline.gateway.log import Entry
 from driftline.gateway.sqlite_log import SqliteLog
 

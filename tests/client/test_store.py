@@ -13,7 +13,7 @@ import pytest
 
 from driftline.client import Change, Store
 from driftline.deltas import Clock, ColumnDelta, RowDelta
-from driftline.deltas.merging import RowFold, fold_from_plain, fold_to_plain
+from driftline.deltas._merge import RowFold, fold_from_plain, fold_to_plain
 from driftline.errors import DeltaError, GatewayError, InputError, OptionError
 from driftline.gateway.client import GatewayClient
 from gateway.running import GATEWAY, Server, running, token

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.deltas import Clock
-from driftline.deltas.clock import MAX_COUNTER, make_hlc, split_hlc
+from driftline.deltas._deltas import MAX_COUNTER, make_hlc, split_hlc
 from driftline.errors import ClockDriftError, DeltaError
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from driftline.deltas import Clock, RowDelta, delta_id, extract, merge
-from driftline.deltas.clock import split_hlc
-from driftline.deltas.wire import revive_hlcs
+from driftline.deltas._deltas import split_hlc
+from driftline.deltas._wire import revive_hlcs
 from driftline.errors import ClockDriftError
 
 VECTORS = Path(__file__).parent.parent / "vectors"

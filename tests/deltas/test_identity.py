@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from deltas.strategies import any_text, values
 from driftline.core._json import canonical_json, sha256_hex
 from driftline.deltas import ColumnDelta, delta_id
-from driftline.deltas.identity import columns_text
+from driftline.deltas._deltas import columns_text
 
 
 @settings(max_examples=400)

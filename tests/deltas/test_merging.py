@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deltas.strategies import deltas
 from driftline.deltas import ColumnDelta, RowDelta, RowState, merge
-from driftline.deltas.merging import fold_rows, join_folds
+from driftline.deltas._merge import fold_rows, join_folds
 
 
 def plain_replay(log: list[RowDelta]) -> dict[tuple[str, str], RowState]:

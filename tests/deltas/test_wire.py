@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deltas.strategies import clean_text, values
 from driftline.deltas import RowDelta, TableSchema, extract
-from driftline.deltas.wire import revive_hlcs
+from driftline.deltas._wire import revive_hlcs
 from driftline.errors import DeltaError
 
 GOOD = {

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from driftline.deltas import TableSchema
-from driftline.deltas.clock import make_hlc, physical_ms
+from driftline.deltas._deltas import make_hlc, physical_ms
 from driftline.lake import Lake, compact, register, set_horizon, verify
 from driftline.lake.gateways import claim_of
 from driftline.lake.state import all_deltas, state_rows

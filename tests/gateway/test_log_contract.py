@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from driftline.deltas.clock import make_hlc
+from driftline.deltas._deltas import make_hlc
 from driftline.errors import ClockDriftError, DriftlineError
 from driftline.gateway.log import Appended, DeltaLog, Entry, Projection, StoredRow, StoredVersion
 from driftline.gateway.sqlite_log import SqliteLog

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from driftline.deltas import ColumnDelta, RowDelta, merge
-from driftline.deltas.merging import RowFold, fold_from_plain, fold_rows, fold_to_plain, join_folds
+from driftline.deltas._merge import RowFold, fold_from_plain, fold_rows, fold_to_plain, join_folds
 from driftline.errors import GatewayError
 from driftline.gateway.auth import Caller
 from driftline.gateway.log import Appended

@@ -16,7 +16,7 @@ from codeindex.index_layouts import write_index
 from driftline import codeindex, payloads
 from driftline.changesets.event_changes import from_events as changeset_of
 from driftline.deltas import RowDelta, TableSchema
-from driftline.deltas.from_events import from_events
+from driftline.deltas._extract import from_events
 from driftline.errors import DriftlineError
 from driftline.lake import replay
 

@@ -21,9 +21,9 @@ from driftline.changesets.changeset import Patchset
 from driftline.changesets.format import Value
 from driftline.changesets.table import Table, plain_value
 from driftline.core._json import canonical_json
-from driftline.deltas.merging import RowState, merge, stamp_of
-from driftline.deltas.row_delta import RowDelta
-from driftline.deltas.schema import TableSchema
+from driftline.deltas._deltas import RowDelta
+from driftline.deltas._merge import RowState, merge, stamp_of
+from driftline.deltas._schema import TableSchema
 from driftline.errors import ChangesetError
 
 ROW_ID_COLUMN = "row_id"

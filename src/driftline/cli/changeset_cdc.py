@@ -69,7 +69,7 @@ def _write_deltas(
     start: int | None,
     options: dict[str, Any],
 ) -> None:
-    from driftline.deltas.clock import Clock
+    from driftline.deltas._deltas import Clock
 
     notes: list[CdcNote] = []
     first = Clock() if start is None else start

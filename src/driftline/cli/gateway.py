@@ -110,7 +110,7 @@ def _pages(
     cursor_file: Path | None, *, since: str, refetch: bool, snapshot: bool, limit: int, **options: Any
 ) -> Iterator[tuple[list[Any], str]]:
     """The lines of each page, and the cursor after it."""
-    from driftline.deltas.wire import hlc_from_wire
+    from driftline.deltas._wire import hlc_from_wire
 
     client = _client(**options)
     if snapshot:

@@ -61,7 +61,7 @@ def create(
 
     The secret comes from --secret-file or from DRIFTLINE_JWT_SECRET and is never printed.
     """
-    from driftline.deltas.names import check_gateway_id
+    from driftline.deltas._deltas import check_gateway_id
     from driftline.gateway.auth import sign
 
     check_gateway_id(gateway)

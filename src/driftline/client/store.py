@@ -18,8 +18,8 @@ from driftline.client.follower import Follower
 from driftline.client.syncing import Connection, SyncReport, sync
 from driftline.core._json import JsonObject
 from driftline.deltas import Clock, RowDelta, extract
-from driftline.deltas.merging import RowFold, RowKey, RowState, fold_from_plain, fold_to_plain
-from driftline.deltas.wire import check_value
+from driftline.deltas._merge import RowFold, RowKey, RowState, fold_from_plain, fold_to_plain
+from driftline.deltas._wire import check_value
 from driftline.errors import InputError
 
 FORMAT_VERSION = 1

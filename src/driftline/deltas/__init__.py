@@ -1,13 +1,9 @@
 """Row deltas: the clock, the records, their ids, extraction from row versions and the one rule of merging."""
 
-from driftline.deltas.clock import Clock
-from driftline.deltas.column_delta import ColumnDelta
-from driftline.deltas.extraction import extract
-from driftline.deltas.from_events import from_events
-from driftline.deltas.identity import delta_id
-from driftline.deltas.merging import RowState, merge
-from driftline.deltas.row_delta import RowDelta
-from driftline.deltas.schema import ColumnSchema, TableSchema
+from driftline.deltas._deltas import Clock, ColumnDelta, RowDelta, delta_id
+from driftline.deltas._extract import extract, from_events
+from driftline.deltas._merge import RowState, merge
+from driftline.deltas._schema import ColumnSchema, TableSchema
 
 __all__ = [
     "Clock",

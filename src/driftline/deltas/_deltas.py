@@ -3,15 +3,229 @@
 >>> clock = Clock(wall=lambda: 1_000_000)
 >>> [split_hlc(clock.now()) for _ in range(2)]
 [(1000000, 0), (1000000, 1)]
+
+The atomic unit of change: one mutation of one row.
+
+>>> delta = RowDelta.make(
+...     op="UPDATE", table="users", row_id="7", client_id="laptop", columns=[ColumnDelta("age", 31)], hlc=1000000
+... )
+>>> RowDelta.from_wire(delta.to_wire()) == delta
+True
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from json.encoder import encode_basestring
+from typing import Any, Literal
 
+import msgspec
+
+from driftline.core._json import Json, JsonObject, canonical_json
 from driftline.errors import ClockDriftError, DeltaError
+
+# A column of a delta.
+
+
+class ColumnDelta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A column and its new value, which is JSON data; null is a value."""
+
+    column: str
+    value: Json
+
+
+# Delta ids: SHA-256 over the canonical JSON of who, when, where and what.
+#
+# The text of ordinary content is put together from cached pieces; `canonical_json` decides wherever a piece is not
+# obviously the same. A property test holds the two together.
+
+
+_MAX_EXACT_INTEGER = 1 << 53
+
+
+ColumnEntry = ColumnDelta | Mapping[str, Any]
+
+
+def delta_id(*, client_id: str, hlc: int | str, table: str, row_id: str, columns: Iterable[ColumnEntry]) -> str:
+    """The id of a delta: equal content, equal id. It hashes what it is given and validates nothing.
+
+    >>> delta_id(client_id="c", hlc=1, table="t", row_id="r", columns=[])[:16]
+    '2dcebce880c5d195'
+    """
+    entries: Sequence[ColumnEntry] = columns if isinstance(columns, list | tuple) else list(columns)
+    return hashlib.sha256(hash_input(client_id, hlc, table, row_id, columns_text(entries))).hexdigest()
+
+
+def hash_input(client_id: str, hlc: int | str, table: str, row_id: str, columns_json: str) -> bytes:
+    """The bytes that a delta id hashes, given the canonical text of its columns."""
+    text = (
+        f'{{"clientId":{_repeated_text(client_id)},"columns":{columns_json},"hlc":"{hlc}",'
+        f'"rowId":{encode_basestring(row_id)},"table":{_repeated_text(table)}}}'
+    )
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # lone surrogates are escaped, pairs are joined
+        return canonical_json_of(client_id, hlc, table, row_id, columns_json)
+
+
+def canonical_json_of(client_id: str, hlc: int | str, table: str, row_id: str, columns_json: str) -> bytes:
+    """The hash input by the general rule alone."""
+    names = map(canonical_json, (client_id, str(hlc), row_id, table))
+    client, hlc, row, table = names
+    text = f'{{"clientId":{client},"columns":{columns_json},"hlc":{hlc},"rowId":{row},"table":{table}}}'
+    return text.encode()
+
+
+def columns_text(columns: Sequence[ColumnEntry]) -> str:
+    """The canonical JSON of a delta's columns, in their order, each entry whole."""
+    parts = []
+    for entry in columns:
+        if type(entry) is ColumnDelta:
+            value = entry.value
+            write = _WRITERS.get(type(value), canonical_json)
+            parts.append(f"{_entry_start(entry.column)}{write(value)}}}")
+        else:
+            parts.append(canonical_json(entry))
+    text = f"[{','.join(parts)}]"
+    return text if text.isascii() or _is_encodable(text) else _general_columns_text(columns)
+
+
+def _general_columns_text(columns: Sequence[ColumnEntry]) -> str:
+    entries = [
+        {"column": entry.column, "value": entry.value} if isinstance(entry, ColumnDelta) else entry for entry in columns
+    ]
+    return canonical_json(entries)
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=4096)
+def _entry_start(column: str) -> str:
+    return f'{{"column":{encode_basestring(column)},"value":'
+
+
+@lru_cache(maxsize=4096)
+def _repeated_text(text: str) -> str:
+    return encode_basestring(text)
+
+
+def _integer_text(value: int) -> str:
+    if -_MAX_EXACT_INTEGER <= value <= _MAX_EXACT_INTEGER:
+        return repr(value)
+    return canonical_json(value)
+
+
+def _float_text(value: float) -> str:
+    # Between 1e-4 and 1e16 Python and JavaScript print the same shortest digits, but for a trailing ".0".
+    text = repr(value)
+    if "e" in text or "n" in text or value == 0:
+        return canonical_json(value)
+    return text[:-2] if text.endswith(".0") else text
+
+
+_WRITERS: dict[type, Callable[[Any], str]] = {
+    str: encode_basestring,
+    int: _integer_text,
+    float: _float_text,
+    bool: lambda value: "true" if value else "false",
+    type(None): lambda value: "null",
+}
+
+
+# What tables, gateways and columns may be called.
+
+
+MAX_COLUMN_NAME = 255
+
+_TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_GATEWAY_ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_CONTROL_OR_SURROGATE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def check_table_name(name: str) -> str:
+    """The name, or an error that says what table names look like."""
+    if not isinstance(name, str) or not _is_table_name(name):
+        raise DeltaError(
+            f"table name {shorten(name)} is not valid: a letter, then up to 63 letters, digits or _", field="table"
+        )
+    return name
+
+
+@lru_cache(maxsize=4096)
+def _is_table_name(name: str) -> bool:
+    return _TABLE_NAME.fullmatch(name) is not None
+
+
+def check_gateway_id(name: str) -> str:
+    """The id, or an error that says what gateway ids look like."""
+    if not isinstance(name, str) or not _GATEWAY_ID.fullmatch(name):
+        raise DeltaError(
+            f"gateway id {shorten(name)} is not valid: a letter, then up to 63 letters, digits, _ or -", field="gateway"
+        )
+    return name
+
+
+def check_column_name(name: str) -> str:
+    """The name, or an error that says what is wrong with it."""
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_COLUMN_NAME:
+        raise DeltaError(
+            f"column name {shorten(name)} is not valid: 1 to {MAX_COLUMN_NAME} characters", field="columns"
+        )
+    if name.startswith("_"):
+        raise DeltaError(f"column name {shorten(name)} is not valid: it begins with _", field="columns")
+    if _CONTROL_OR_SURROGATE.search(name):
+        raise DeltaError(
+            f"column name {shorten(name)} is not valid: control characters and lone surrogates are not allowed",
+            field="columns",
+        )
+    return name
+
+
+# A stream of deltas repeats a few sets of columns, so each set is checked once.
+@lru_cache(maxsize=4096)
+def check_column_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names, each valid and unique ignoring case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        folded = check_column_name(name).casefold()
+        if folded in seen:
+            raise DeltaError(_twice_message(seen[folded], name), field="columns")
+        seen[folded] = name
+    return names
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """The first name that appears a second time."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def shorten(value: object, limit: int = 60) -> str:
+    """A value for an error message, cut to a bearable length."""
+    text = repr(value[: limit + 1] if isinstance(value, str) else value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _twice_message(first: str, second: str) -> str:
+    if first == second:
+        return f"column {shorten(first)} is named twice"
+    return f"columns {shorten(first)} and {shorten(second)} differ only in case"
+
 
 COUNTER_BITS = 16
 MAX_COUNTER = (1 << COUNTER_BITS) - 1
@@ -110,3 +324,64 @@ def _checked(hlc: int) -> int:
     if type(hlc) is not int or not 0 <= hlc <= MAX_HLC:
         raise DeltaError(f"timestamp {hlc!r} is not an integer from 0 to 2^63 - 1")
     return hlc
+
+
+Op = Literal["INSERT", "UPDATE", "DELETE"]
+OPS = ("INSERT", "UPDATE", "DELETE")
+
+
+class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """One INSERT, UPDATE or DELETE of one row by one client at one timestamp."""
+
+    op: Op
+    table: str
+    row_id: str
+    client_id: str
+    columns: tuple[ColumnDelta, ...]
+    hlc: int
+    delta_id: str
+
+    def __post_init__(self) -> None:
+        # The shape only: names and values are checked where deltas come in (from_wire, the gateway, the lake).
+        if self.op not in OPS:
+            raise DeltaError(f"op is INSERT, UPDATE or DELETE, not {shorten(self.op)}", field="op")
+        if type(self.hlc) is not int or not 0 <= self.hlc <= MAX_HLC:
+            raise DeltaError(f"hlc is an integer from 0 to 2^63 - 1, not {shorten(self.hlc)}", field="hlc")
+        if type(self.columns) is not tuple:
+            msgspec.structs.force_setattr(self, "columns", _column_tuple(self.columns))
+        if self.columns and self.op == "DELETE":
+            raise DeltaError("a DELETE has no columns", field="columns")
+
+    @classmethod
+    def make(
+        cls, *, op: Op, table: str, row_id: str, client_id: str, columns: Iterable[ColumnDelta], hlc: int
+    ) -> RowDelta:
+        """A delta with the id that its content has."""
+        entries = tuple(columns)
+        identity = delta_id(client_id=client_id, hlc=hlc, table=table, row_id=row_id, columns=entries)
+        return cls(op=op, table=table, row_id=row_id, client_id=client_id, columns=entries, hlc=hlc, delta_id=identity)
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any]) -> RowDelta:
+        """The delta of a JSON object, each field checked; whether the id fits the content is `has_own_id`."""
+        from driftline.deltas._wire import delta_from_wire
+
+        return delta_from_wire(data)
+
+    def to_wire(self) -> JsonObject:
+        """The delta as JSON data, its timestamp as a decimal string."""
+        from driftline.deltas._wire import delta_to_wire
+
+        return delta_to_wire(self)
+
+    def has_own_id(self) -> bool:
+        """Whether the id is the hash of the content."""
+        return self.delta_id == delta_id(
+            client_id=self.client_id, hlc=self.hlc, table=self.table, row_id=self.row_id, columns=self.columns
+        )
+
+
+def _column_tuple(columns: Any) -> tuple[ColumnDelta, ...]:
+    if not isinstance(columns, list) or not all(isinstance(entry, ColumnDelta) for entry in columns):
+        raise DeltaError(f"columns is a sequence of ColumnDelta, not {shorten(columns)}", field="columns")
+    return tuple(columns)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from driftline.core._json import JsonObject, utf16_sort_key, utf16_sorted
-from driftline.deltas.row_delta import RowDelta
+from driftline.deltas._deltas import RowDelta
 
 RowKey = tuple[str, str]
 # hlc, client id in UTF-16 order, delta id, whether it is a DELETE (which comes last): the order of replay

@@ -8,11 +8,17 @@ from collections.abc import Mapping
 from typing import cast
 
 from driftline.core._json import Json, JsonObject
-from driftline.deltas.clock import MAX_HLC
-from driftline.deltas.column_delta import ColumnDelta
-from driftline.deltas.extraction import as_json
-from driftline.deltas.names import check_column_names, check_table_name, shorten
-from driftline.deltas.row_delta import OPS, Op, RowDelta
+from driftline.deltas._deltas import (
+    MAX_HLC,
+    OPS,
+    ColumnDelta,
+    Op,
+    RowDelta,
+    check_column_names,
+    check_table_name,
+    shorten,
+)
+from driftline.deltas._extract import as_json
 from driftline.errors import DeltaError
 
 MAX_ID_LENGTH = 1024  # row ids, client ids: they become keys in files and databases

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from driftline.deltas.merging import RowKey
+from driftline.deltas._merge import RowKey
 from driftline.errors import GatewayError
 from driftline.gateway.log import Bounds, Entry, FlushProgress, Numbers, Projection, StoredRow
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from driftline.deltas.clock import MAX_HLC
+from driftline.deltas._deltas import MAX_HLC
 from driftline.errors import GatewayError
 
 NO_VIEW = "-"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driftline.deltas import TableSchema
-from driftline.deltas.clock import physical_ms
+from driftline.deltas._deltas import physical_ms
 from driftline.errors import GatewayError
 from driftline.gateway.claiming import LakeTie
 from driftline.gateway.compaction import CompactionSettings, due_tables

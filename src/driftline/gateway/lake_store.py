@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driftline.deltas import RowDelta, TableSchema
-from driftline.deltas.merging import RowFold
+from driftline.deltas._merge import RowFold
 from driftline.errors import DriftlineError, LakeError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from driftline.core._json import JsonObject
-from driftline.deltas.schema import COLUMN_TYPES
-from driftline.deltas.wire import MAX_ID_LENGTH
+from driftline.deltas._schema import COLUMN_TYPES
+from driftline.deltas._wire import MAX_ID_LENGTH
 from driftline.gateway.cursor import REASONS
 from driftline.gateway.pull import DEFAULT_LIMIT
 from driftline.gateway.push import MAX_DELTAS

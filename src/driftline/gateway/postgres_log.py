@@ -20,8 +20,8 @@ import psycopg
 from psycopg.rows import dict_row, tuple_row
 
 from driftline.core._json import JsonObject
-from driftline.deltas.clock import Clock, check_drift, physical_ms
-from driftline.deltas.merging import RowKey
+from driftline.deltas._deltas import Clock, check_drift, physical_ms
+from driftline.deltas._merge import RowKey
 from driftline.errors import DriftlineError, InputError
 from driftline.gateway import postgres_sql
 from driftline.gateway.base_log import BaseLog, check_horizon, fresh_positions, new_tables, unknown_entries

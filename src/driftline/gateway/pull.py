@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from driftline.deltas.wire import hlc_from_wire
+from driftline.deltas._wire import hlc_from_wire
 from driftline.errors import GatewayError
 from driftline.gateway.auth import Caller
 from driftline.gateway.cursor import NO_VIEW, Cursor, decode_cursor, must_refetch, naming_snapshot

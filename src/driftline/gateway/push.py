@@ -13,11 +13,16 @@ from dataclasses import dataclass
 import msgspec
 
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema
-from driftline.deltas.clock import check_drift
-from driftline.deltas.identity import columns_text, hash_input
-from driftline.deltas.names import check_column_names, check_table_name, shorten
-from driftline.deltas.row_delta import Op
-from driftline.deltas.wire import MAX_ID_LENGTH, check_value, delta_hlc_from_wire, hlc_from_wire
+from driftline.deltas._deltas import (
+    Op,
+    check_column_names,
+    check_drift,
+    check_table_name,
+    columns_text,
+    hash_input,
+    shorten,
+)
+from driftline.deltas._wire import MAX_ID_LENGTH, check_value, delta_hlc_from_wire, hlc_from_wire
 from driftline.errors import DeltaError, GatewayError
 from driftline.gateway.log import OP_CODES, Entry
 

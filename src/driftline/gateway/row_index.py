@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from driftline.deltas.merging import RowFold, RowKey
-from driftline.deltas.row_delta import RowDelta
+from driftline.deltas._deltas import RowDelta
+from driftline.deltas._merge import RowFold, RowKey
 from driftline.gateway.log import DeltaLog, Projection, StoredRow, StoredVersion, read_all
 from driftline.gateway.push import stored_delta
 from driftline.gateway.rules import SyncRules

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from driftline.deltas import TableSchema
-from driftline.deltas.clock import make_hlc, physical_ms
+from driftline.deltas._deltas import make_hlc, physical_ms
 from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError, StorageError
 from driftline.gateway import snapshot
 from driftline.gateway.auth import Caller

@@ -22,8 +22,8 @@ from typing import Any
 import msgspec
 
 from driftline.core._json import JsonObject
-from driftline.deltas.clock import make_hlc, physical_ms
-from driftline.deltas.merging import RowFold
+from driftline.deltas._deltas import make_hlc, physical_ms
+from driftline.deltas._merge import RowFold
 from driftline.errors import GatewayError, LakeError
 from driftline.gateway.cursor import NO_VIEW, Cursor, must_refetch
 from driftline.gateway.lake_store import LakeStore

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import apsw
 
-from driftline.deltas.clock import Clock, check_drift, physical_ms
-from driftline.deltas.merging import RowKey
+from driftline.deltas._deltas import Clock, check_drift, physical_ms
+from driftline.deltas._merge import RowKey
 from driftline.errors import DriftlineError, InputError
 from driftline.gateway.base_log import BaseLog, check_horizon, fresh_positions, new_tables, unknown_entries
 from driftline.gateway.log import (

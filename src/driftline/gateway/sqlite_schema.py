@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 
-from driftline.deltas.merging import RowKey
+from driftline.deltas._merge import RowKey
 from driftline.errors import InputError
 from driftline.gateway.log import StoredRow, StoredVersion
 

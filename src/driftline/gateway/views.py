@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from driftline.deltas import ColumnDelta, RowDelta
-from driftline.deltas.merging import RowFold, RowKey, stamp_of
-from driftline.deltas.row_delta import Op
+from driftline.deltas._deltas import Op
+from driftline.deltas._merge import RowFold, RowKey, stamp_of
 from driftline.gateway.log import Record
 from driftline.gateway.push import WireDelta, stored_delta, wire_delta
 from driftline.gateway.row_index import RowIndex, RowVersion, Story

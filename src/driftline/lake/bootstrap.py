@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from driftline.core._json import JsonObject, utf16_sort_key
 from driftline.deltas import ColumnSchema
-from driftline.deltas.merging import RowFold, Stamp, fold_to_plain
+from driftline.deltas._merge import RowFold, Stamp, fold_to_plain
 from driftline.errors import LakeError
 from driftline.lake.columns import ROW_ID, STAMPS, base_file_schema, escape_name
 from driftline.lake.delta_tables import load

@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from driftline.core._json import JsonObject
-from driftline.deltas.names import check_table_name
+from driftline.deltas._deltas import check_table_name
 from driftline.errors import LakeError
 from driftline.lake.columns import HLC, ROW_ID
 from driftline.lake.layout import Lake, Part, attempt_token, relative

@@ -23,7 +23,7 @@ import pyarrow.fs as pa_fs
 
 from driftline.core._files import explain_io_errors, sync_directory, write_atomically
 from driftline.deltas import RowDelta
-from driftline.deltas.wire import delta_from_wire
+from driftline.deltas._wire import delta_from_wire
 from driftline.errors import DriftlineError, LakeError
 from driftline.lake.layout import Lake, attempt_token, delta_file_name, relative
 

@@ -20,7 +20,7 @@ from driftline.core._files import StrPath
 from driftline.core._json import JsonObject
 from driftline.core._progress import Tracker, silent
 from driftline.deltas import Clock
-from driftline.deltas.names import check_table_name
+from driftline.deltas._deltas import check_table_name
 from driftline.errors import LakeError
 from driftline.lake.layout import Lake, relative
 from driftline.lake.ledger import Ledger, Window, greatest_hlc, read_ledger

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from driftline.core._json import JsonObject
 from driftline.deltas import ColumnSchema, RowDelta
-from driftline.deltas.names import check_column_names, check_gateway_id
+from driftline.deltas._deltas import check_column_names, check_gateway_id
 from driftline.errors import DeltaError, DriftlineError, LakeError
 from driftline.lake.delta_tables import Commit, append, files_of, load, loaded, retried, transaction_version
 from driftline.lake.envelopes import (

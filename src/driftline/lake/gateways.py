@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from driftline.core._json import JsonObject
-from driftline.deltas.names import check_gateway_id
+from driftline.deltas._deltas import check_gateway_id
 from driftline.lake.delta_tables import (
     Commit,
     append,

@@ -10,7 +10,7 @@ from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
 from driftline.core._progress import Tracker
-from driftline.deltas.clock import make_hlc, physical_ms
+from driftline.deltas._deltas import make_hlc, physical_ms
 from driftline.errors import LakeError, OptionError
 from driftline.lake.columns import base_file_schema
 from driftline.lake.compacting import Engine, WriteSnapshot, collect_changes, compact

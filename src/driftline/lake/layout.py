@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from driftline.core._objects import delta_options
-from driftline.deltas.names import check_gateway_id, check_table_name
+from driftline.deltas._deltas import check_gateway_id, check_table_name
 from driftline.errors import LakeError
 
 Part = Literal["deltas", "base", "deletes", "archive", "state"]

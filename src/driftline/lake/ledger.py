@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from driftline.core._json import JsonObject
-from driftline.deltas.clock import MAX_HLC
+from driftline.deltas._deltas import MAX_HLC
 from driftline.errors import LakeError
 from driftline.lake.delta_tables import commit_entries, files_of, load
 from driftline.lake.flushing import waiting_envelopes

@@ -18,7 +18,7 @@ from driftline.core._objects import Place
 from driftline.core._parts import LineRange, line_ranges
 from driftline.core._progress import Tracker, silent
 from driftline.deltas import Clock, ColumnSchema, TableSchema
-from driftline.deltas.typed_rows import Types, typed_event
+from driftline.deltas._schema import Types, typed_event
 from driftline.errors import DriftlineError, LakeError
 from driftline.lake.compacting import Engine
 from driftline.lake.comparing import CompareStaged

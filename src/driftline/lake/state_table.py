@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from driftline.deltas import ColumnSchema
-from driftline.deltas.schema import ColumnType
+from driftline.deltas._schema import ColumnType
 from driftline.lake.columns import (
     META_COLUMNS,
     ROW_ID,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from driftline.deltas.clock import MAX_COUNTER, MAX_HLC, make_hlc
+from driftline.deltas._deltas import MAX_COUNTER, MAX_HLC, make_hlc
 from driftline.errors import OptionError
 
 LAST_TIMESTAMP = MAX_HLC

@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from driftline.deltas import ColumnSchema, RowDelta
-from driftline.deltas.merging import RowFold
+from driftline.deltas._merge import RowFold
 from driftline.lake.delta_tables import load
 from driftline.lake.envelopes import SET_ASIDE, envelope_paths, maker_of, read_envelope
 from driftline.lake.flushing import columns_by_name, fits, waiting_envelopes

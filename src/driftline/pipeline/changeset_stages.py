@@ -13,7 +13,7 @@ from typing import BinaryIO, Literal
 from driftline.core._json import JsonObject
 from driftline.core._objects import Place
 from driftline.core._parts import read_pieces
-from driftline.deltas.typed_rows import typed_event, typed_events
+from driftline.deltas._schema import typed_event, typed_events
 from driftline.pipeline.declaration import TableFlow
 from driftline.pipeline.diff_stages import scratch_folder
 from driftline.pipeline.stages import Outcome, Stage, StageContext

@@ -10,7 +10,7 @@ from typing import Any
 from driftline.core._json import JsonObject
 from driftline.core._objects import ObjectPath, Place, is_url
 from driftline.core._thresholds import Threshold
-from driftline.deltas.schema import ColumnType
+from driftline.deltas._schema import ColumnType
 from driftline.pipeline.shapes import SchemaPolicy
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from driftline.core._json import JsonObject
 from driftline.core._objects import Place
 from driftline.core._parts import PartWriter
-from driftline.deltas.clock import COUNTER_BITS, physical_ms
+from driftline.deltas._deltas import COUNTER_BITS, physical_ms
 from driftline.errors import LakeError
 from driftline.lake.ledger import Ledger, Window, read_ledger
 from driftline.lake.loading import LoadJob, Schedulers, WantedSnapshot, load_snapshot, refresh, refuse_others, settle

@@ -11,8 +11,8 @@ from typing import TypeVar, cast, get_args
 from driftline.core._files import StrPath, explain_io_errors
 from driftline.core._objects import is_url
 from driftline.core._thresholds import AGE, INDEX_COUNTS, PAYLOAD_COUNTS, TABLE_COUNTS, Threshold, parse_threshold
-from driftline.deltas.names import check_gateway_id, check_table_name
-from driftline.deltas.schema import COLUMN_TYPES, ColumnType
+from driftline.deltas._deltas import check_gateway_id, check_table_name
+from driftline.deltas._schema import COLUMN_TYPES, ColumnType
 from driftline.errors import DriftlineError, PipelineError
 from driftline.lake.formats import STATE_FORMATS
 from driftline.pipeline.declaration import (

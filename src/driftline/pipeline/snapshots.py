@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from driftline.core._objects import ObjectPath, Place, entries_below, is_url, list_below, place_at
 from driftline.core._thresholds import AGE
-from driftline.deltas.clock import MAX_HLC, make_hlc
+from driftline.deltas._deltas import MAX_HLC, make_hlc
 from driftline.errors import PipelineError
 from driftline.pipeline.declaration import Pipeline, TableFlow
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from driftline.deltas.clock import MAX_HLC
+from driftline.deltas._deltas import MAX_HLC
 from driftline.errors import DriftlineError, OptionError, PayloadError
 from driftline.spark.runtime.shipping import ship_to_tasks
 from driftline.spark.runtime.workers import settle_worker
@@ -200,7 +200,7 @@ def _json(value: Any) -> str:
 
 def _delta_task(table: str, client_id: str, start: int) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
-        from driftline.deltas.from_events import from_events
+        from driftline.deltas._extract import from_events
 
         settle_worker()
         for batch in batches:

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema
-from driftline.deltas.wire import delta_from_wire
+from driftline.deltas._wire import delta_from_wire
 from driftline.lake.columns import ROW_ID, escaped, state_file_schema
 from driftline.lake.timestamps import LAST_TIMESTAMP, parse_timestamp
 from driftline.spark.runtime.shipping import ship_to_tasks

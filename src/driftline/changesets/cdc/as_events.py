@@ -20,7 +20,7 @@ from driftline.changesets.format import Field
 from driftline.changesets.names import folded
 from driftline.changesets.table import Table
 from driftline.core._json import canonical_json
-from driftline.deltas.schema import ColumnType
+from driftline.deltas._schema import ColumnType
 from driftline.errors import ChangesetError
 
 # How SQLite's affinities read values on their way to the type of a column.

@@ -21,10 +21,8 @@ from driftline.changesets.names import folded
 from driftline.changesets.operations import Operation
 from driftline.changesets.schema import tables_from_sql
 from driftline.changesets.table import Table
-from driftline.deltas.clock import Clock
-from driftline.deltas.column_delta import ColumnDelta
-from driftline.deltas.from_events import row_id_of_key
-from driftline.deltas.row_delta import Op, RowDelta
+from driftline.deltas._deltas import Clock, ColumnDelta, Op, RowDelta
+from driftline.deltas._extract import row_id_of_key
 
 Format = Literal["changeset", "patchset"]
 Lines = Iterable[str | bytes]
