@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from driftline.client import Change, Store
+from driftline.client._http import GatewayClient
 from driftline.deltas import Clock, ColumnDelta, RowDelta
 from driftline.deltas._merge import RowFold, fold_from_plain, fold_to_plain
 from driftline.errors import DeltaError, GatewayError, InputError, OptionError
-from driftline.gateway.client import GatewayClient
 from gateway.running import GATEWAY, Server, running, token
 
 TEAMS = {

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from driftline.client._http import GatewayClient
 from driftline.errors import DriftlineError, LakeError
-from driftline.gateway.client import GatewayClient
 from driftline.gateway.sqlite_log import SqliteLog
 from driftline.http._requests import public_error
 from gateway.running import GATEWAY, SECRET, Server, delta, running, token

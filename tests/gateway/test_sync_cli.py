@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from driftline.client._http import GatewayClient
 from driftline.deltas import RowDelta, extract
 from driftline.errors import GatewayError
-from driftline.gateway.client import GatewayClient
 from gateway.running import GATEWAY, SOURCE, Server, delta, running, token
 
 ROOT = Path(__file__).parents[2]

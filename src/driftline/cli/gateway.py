@@ -15,8 +15,8 @@ from driftline.cli.lake_views import counted, tell
 from driftline.errors import DeltaError, GatewayError, OptionError
 
 if TYPE_CHECKING:
+    from driftline.client._http import GatewayClient
     from driftline.deltas import RowDelta
-    from driftline.gateway.client import GatewayClient
 
 _TOKEN_VARIABLE = "DRIFTLINE_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -129,7 +129,7 @@ def _pages(
 
 
 def _client(url: str, gateway: str, client_id: str | None, token_file: Path | None, patience: float) -> GatewayClient:
-    from driftline.gateway.client import GatewayClient
+    from driftline.client._http import GatewayClient
 
     token = _token(token_file)
     name = client_id or _subject(token)

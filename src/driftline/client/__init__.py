@@ -7,8 +7,7 @@
 ({'done': True, 'title': 'buy milk'}, 2)
 """
 
-from driftline.client.follower import Follower
-from driftline.client.store import Change, Rejected, Store
-from driftline.client.syncing import SyncReport
+from driftline.client._store import Change, Rejected, Store
+from driftline.client._sync import Follower, SyncReport
 
 __all__ = ["Change", "Follower", "Rejected", "Store", "SyncReport"]

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from driftline.client.follower import Follower
-from driftline.client.syncing import Connection, SyncReport, sync
+from driftline.client._sync import Connection, Follower, SyncReport, sync
 from driftline.core._json import JsonObject
 from driftline.deltas import Clock, RowDelta, extract
 from driftline.deltas._merge import RowFold, RowKey, RowState, fold_from_plain, fold_to_plain
