@@ -18,9 +18,9 @@ from typing import Any
 import apsw
 
 from driftline.changesets import Changeset, apply, concat, diff, invert, iterate, parse, rebase
-from driftline.changesets.changegroup import inverted, merged
-from driftline.changesets.git_drivers import dump_lines, merge
-from driftline.changesets.showing import json_lines, statements, text_lines
+from driftline.changesets._format.changegroup import inverted, merged
+from driftline.changesets._format.show import json_lines, statements, text_lines
+from driftline.changesets._git import dump_lines, merge
 from driftline.errors import DriftlineError
 from faults.tools import Tally, mutate
 

@@ -63,8 +63,8 @@ _ROOMS = ("changesets", "codeindex", "deltas", "gateway", "lake", "payloads", "p
 
 # What rooms take from those above them.
 offer("table engine", "spark", "driftline.spark.table_diff_start:run")
-offer("event format", "changeset", "driftline.changesets.event_changes:write_changeset")
-offer("event format", "patchset", "driftline.changesets.event_changes:write_patchset")
+offer("event format", "changeset", "driftline.changesets._make.rows:write_changeset")
+offer("event format", "patchset", "driftline.changesets._make.rows:write_patchset")
 
 __all__ = ["__version__", *_LAZY]
 

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 
 from driftline.changesets import Changeset, Patchset, Table
-from driftline.changesets.schema import tables_from_database
+from driftline.changesets._format.database import tables_from_database
 
 Event = tuple[str, str, tuple[Any, ...] | None, tuple[Any, ...] | None, bool]
 

@@ -10,8 +10,8 @@ import apsw
 import pytest
 
 from driftline.changesets import apply, concat, diff, from_cdc
-from driftline.changesets.git_drivers import merge
-from driftline.changesets.schema import database_from_sql
+from driftline.changesets._format.database import database_from_sql
+from driftline.changesets._git import merge
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
 from driftline.errors import DriftlineError

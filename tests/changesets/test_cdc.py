@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from driftline.changesets import apply, from_cdc
-from driftline.changesets.cdc.converting import CdcOptions, deltas_from_cdc, transactions
+from driftline.changesets._cdc.convert import CdcOptions, deltas_from_cdc, transactions
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
 from driftline.deltas import merge

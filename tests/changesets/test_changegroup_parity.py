@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from changesets.random_work import SHAPES, work_of
 from changesets.sqlite_oracle import contents
 from driftline.changesets import apply, concat, diff, invert, parse, rebase
-from driftline.changesets.changegroup_on_disk import ChangegroupOnDisk
+from driftline.changesets._make.sections import ChangegroupOnDisk
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
 from driftline.core._workspace import Workspace
@@ -87,7 +87,7 @@ def test_concat_beyond_memory(tmp_path, monkeypatch, capfd):
     for name, data in zip(names, changesets, strict=True):
         with open(name, "wb") as file:
             file.write(data)
-    monkeypatch.setattr("driftline.changesets.streams._SMALL_BYTES", 0)
+    monkeypatch.setattr("driftline.changesets._format.streams._SMALL_BYTES", 0)
     monkeypatch.setattr("driftline.tables.memory.SMALLEST_LIMIT", 100)
     out = tmp_path / "out.bin"
     assert run(driftline, ["changeset", "concat", *names, "--memory", "3kB", "-o", str(out)]) == 0

@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from driftline.changesets import Changeset, Patchset, parse
-from driftline.changesets.schema import tables_from_database
+from driftline.changesets._format.database import tables_from_database
 
 CASES = sorted((Path(__file__).parents[1] / "conformance" / "changesets").iterdir())
 

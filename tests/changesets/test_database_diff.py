@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from driftline.changesets import apply, diff
-from driftline.changesets.schema import stored_tables
+from driftline.changesets._format.database import stored_tables
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
 from driftline.errors import ChangesetError, InputError

@@ -9,8 +9,7 @@ import apsw
 import pytest
 
 from driftline.changesets import Changeset, Patchset, Table, apply, parse
-from driftline.changesets.delta_changes import from_deltas, table_of
-from driftline.changesets.event_changes import from_events
+from driftline.changesets._make.rows import from_deltas, from_events, table_of
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema, merge

@@ -21,7 +21,7 @@ from driftline.changesets import (
     iterate,
     parse,
 )
-from driftline.changesets.changegroup import inverted, merged
+from driftline.changesets._format.changegroup import inverted, merged
 from driftline.errors import ChangesetError, InputError, OptionError
 
 USERS = Table("users", columns=[("id", "INTEGER"), ("name", "TEXT"), ("age", "INTEGER")], primary_key=["id"])
@@ -161,7 +161,7 @@ def test_streams_and_bytes_read_the_same(tmp_path, files):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
 def test_blocks_may_end_anywhere(size, monkeypatch):
-    monkeypatch.setattr("driftline.changesets.reading._BLOCK_BYTES", size)
+    monkeypatch.setattr("driftline.changesets._format.read._BLOCK_BYTES", size)
     table = Table("tä", columns=["k", "v", "w"], primary_key=["k"])
     changes = Changeset()
     for number in range(30):

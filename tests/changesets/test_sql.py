@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from changesets.random_work import SHAPES, random_value, work_of
 from changesets.sqlite_oracle import contents
 from driftline.changesets import Changeset, Patchset, Table, apply, parse
-from driftline.changesets.showing import literal
+from driftline.changesets._format.show import literal
 from driftline.errors import ChangesetError
 
 USERS = Table.from_sql("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT, age INTEGER DEFAULT 18)")

@@ -360,7 +360,7 @@ def main(folder: str, seed: str, count: str, master: str | None = None) -> None:
     import polars  # noqa: F401 - what the forks would import, each for itself
     import pyarrow as pa
 
-    import driftline.changesets.cdc.as_events
+    import driftline.changesets._cdc.convert
     import driftline.lake.compacting
     import driftline.lake.materializing
     import driftline.lake.state

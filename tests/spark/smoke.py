@@ -10,7 +10,7 @@ import pytest
 
 import driftline as dl
 import driftline.spark
-from driftline.changesets.event_changes import from_events
+from driftline.changesets._make.rows import from_events
 from driftline.tables.options import check_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]

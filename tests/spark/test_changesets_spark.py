@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 import pytest
 
-from driftline.changesets.event_changes import from_events
+from driftline.changesets._make.rows import from_events
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
 from driftline.core._workspace import Workspace

@@ -14,7 +14,7 @@ import driftline.spark
 from codeindex.caches import small_index
 from codeindex.index_layouts import write_index
 from driftline import codeindex, payloads
-from driftline.changesets.event_changes import from_events as changeset_of
+from driftline.changesets._make.rows import from_events as changeset_of
 from driftline.deltas import RowDelta, TableSchema
 from driftline.deltas._extract import from_events
 from driftline.errors import DriftlineError

@@ -10,47 +10,44 @@ from typing import TYPE_CHECKING, Any
 from driftline.core._extras import load
 
 if TYPE_CHECKING:
-    from driftline.changesets.applying import Applied, TableReport, apply
-    from driftline.changesets.cdc.converting import Captured, from_cdc
-    from driftline.changesets.changeset import ChangeFile, Changeset, Patchset, concat, invert, parse, rebase
-    from driftline.changesets.conflicts import Conflict
-    from driftline.changesets.database_diff import Diff, Note, Problem, diff
-    from driftline.changesets.delta_changes import from_deltas
-    from driftline.changesets.event_changes import from_events
-    from driftline.changesets.format import UNDEFINED
-    from driftline.changesets.operations import Operation
-    from driftline.changesets.recording import Session
-    from driftline.changesets.sections import write_columns
-    from driftline.changesets.summaries import iterate
-    from driftline.changesets.table import Column, Table
+    from driftline.changesets._apply import Applied, Conflict, TableReport, apply
+    from driftline.changesets._cdc.convert import Captured, from_cdc
+    from driftline.changesets._format.changeset import ChangeFile, Changeset, Patchset, concat, invert, parse, rebase
+    from driftline.changesets._format.encoding import UNDEFINED
+    from driftline.changesets._format.streams import iterate
+    from driftline.changesets._format.table import Column, Operation, Table
+    from driftline.changesets._make.databases import Diff, Note, Problem, diff
+    from driftline.changesets._make.record import Session
+    from driftline.changesets._make.rows import from_deltas, from_events
+    from driftline.changesets._make.sections import write_columns
 
 _LAZY: dict[str, str] = {
-    "UNDEFINED": "format",
-    "Applied": "applying",
-    "Captured": "cdc.converting",
-    "ChangeFile": "changeset",
-    "Changeset": "changeset",
-    "Column": "table",
-    "Conflict": "conflicts",
-    "Diff": "database_diff",
-    "Note": "database_diff",
-    "Operation": "operations",
-    "Patchset": "changeset",
-    "Problem": "database_diff",
-    "Session": "recording",
-    "Table": "table",
-    "TableReport": "applying",
-    "apply": "applying",
-    "concat": "changeset",
-    "diff": "database_diff",
-    "from_cdc": "cdc.converting",
-    "from_deltas": "delta_changes",
-    "from_events": "event_changes",
-    "invert": "changeset",
-    "iterate": "summaries",
-    "parse": "changeset",
-    "rebase": "changeset",
-    "write_columns": "sections",
+    "UNDEFINED": "_format.encoding",
+    "Applied": "_apply",
+    "Captured": "_cdc.convert",
+    "ChangeFile": "_format.changeset",
+    "Changeset": "_format.changeset",
+    "Column": "_format.table",
+    "Conflict": "_apply",
+    "Diff": "_make.databases",
+    "Note": "_make.databases",
+    "Operation": "_format.table",
+    "Patchset": "_format.changeset",
+    "Problem": "_make.databases",
+    "Session": "_make.record",
+    "Table": "_format.table",
+    "TableReport": "_apply",
+    "apply": "_apply",
+    "concat": "_format.changeset",
+    "diff": "_make.databases",
+    "from_cdc": "_cdc.convert",
+    "from_deltas": "_make.rows",
+    "from_events": "_make.rows",
+    "invert": "_format.changeset",
+    "iterate": "_format.streams",
+    "parse": "_format.changeset",
+    "rebase": "_format.changeset",
+    "write_columns": "_make.sections",
 }
 
 __all__ = [

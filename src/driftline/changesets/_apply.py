@@ -8,23 +8,217 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 
 import apsw
 
-from driftline.changesets.conflicts import ACTION_CODES, REASONS, Action, Conflict, Handler, Reason
-from driftline.changesets.fitting import Fit
-from driftline.changesets.format import DELETE, INSERT, UNDEFINED, Row, encode_value
-from driftline.changesets.names import folded
-from driftline.changesets.operations import Kind, Operation
-from driftline.changesets.reading import Header, RawRecord, Window, raw_records_in
-from driftline.changesets.streams import Open
-from driftline.changesets.summaries import iterate
+from driftline.changesets._format.database import PATIENCE, Database, StoredTable, explained, opened, stored_tables
+from driftline.changesets._format.encoding import DELETE, INSERT, PATCHSET_MARKER, UNDEFINED, Row, encode_value, folded
+from driftline.changesets._format.read import Header, RawRecord, Window, raw_records_in
+from driftline.changesets._format.streams import Open, Summary, iterate, reopenable, summary
+from driftline.changesets._format.table import Kind, Operation, Table, patchset_not_invertible
 from driftline.core._files import open_bytes
-from driftline.errors import ChangesetError, ConflictError
+from driftline.errors import ChangesetError, ConflictError, OptionError
+
+if TYPE_CHECKING:
+    from driftline.changesets._format.streams import Changes
+
+
+# Changes that a database does not take as they are, and the answers to them (changesets §6.3).
+
+
+Reason = Literal["DATA", "NOTFOUND", "CONFLICT", "CONSTRAINT", "FOREIGN_KEY"]
+Action = Literal["abort", "omit", "replace"]
+Handler = Callable[["Conflict"], Action]
+
+REASONS: dict[int, Reason] = {
+    apsw.SQLITE_CHANGESET_DATA: "DATA",
+    apsw.SQLITE_CHANGESET_NOTFOUND: "NOTFOUND",
+    apsw.SQLITE_CHANGESET_CONFLICT: "CONFLICT",
+    apsw.SQLITE_CHANGESET_CONSTRAINT: "CONSTRAINT",
+    apsw.SQLITE_CHANGESET_FOREIGN_KEY: "FOREIGN_KEY",
+}
+ACTION_CODES: dict[Action, int] = {
+    "abort": apsw.SQLITE_CHANGESET_ABORT,
+    "omit": apsw.SQLITE_CHANGESET_OMIT,
+    "replace": apsw.SQLITE_CHANGESET_REPLACE,
+}
+_REPLACEABLE = ("DATA", "CONFLICT")
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A change that could not be applied: why, which one, and the row that is in the way.
+
+    `operation` is None for foreign keys, and it and `current` are None where text is not UTF-8 and cannot be shown.
+    """
+
+    reason: Reason
+    operation: Operation | None
+    current: Row | None
+    foreign_key_violations: int | None = None
+
+    def describe(self) -> str:
+        """The conflict in one line."""
+        if self.reason == "FOREIGN_KEY":
+            return f"FOREIGN_KEY conflict, {self.foreign_key_violations} rows would lose what they refer to"
+        if self.operation is None:
+            return f"{self.reason} conflict at a row with text that is not UTF-8"
+        operation = self.operation
+        names = [operation.table.column_names[index] for index in operation.table.key_indexes]
+        key = ", ".join(f"{name}={value!r}" for name, value in zip(names, operation.key, strict=True))
+        return f"{self.reason} conflict at {operation.kind} of {operation.table.name} ({key})"
+
+
+def handler_of(on_conflict: Action | Handler) -> Handler:
+    """A function that answers conflicts, checked for answers that SQLite does not take."""
+    if not callable(on_conflict):
+        return _one_answer(_action(on_conflict))
+
+    def answer(conflict: Conflict) -> Action:
+        action = _action(on_conflict(conflict))
+        if action == "replace" and conflict.reason not in _REPLACEABLE:
+            raise OptionError(f"a {conflict.reason} conflict cannot be answered with replace: omit or abort")
+        return action
+
+    return answer
+
+
+def _one_answer(action: Action) -> Handler:
+    def answer(conflict: Conflict) -> Action:
+        return "omit" if action == "replace" and conflict.reason not in _REPLACEABLE else action
+
+    return answer
+
+
+def _action(answer: object) -> Action:
+    """An answer in words of either case, or as SQLite's constant."""
+    for name, code in ACTION_CODES.items():
+        if answer == code or (isinstance(answer, str) and answer.lower() == name):
+            return name
+    raise OptionError(f"a conflict is answered with abort, omit or replace, not {answer!r}")
+
+
+# Holding a file against a database before its first row is applied: tables, columns and keys (changesets §6.2).
+
+
+MAX_APPLIED_COLUMNS = 998  # SQLite's apply writes conditions that are too deep for its parser beyond this
+
+TableFilter = Collection[str] | Callable[[str], bool]
+
+
+@dataclass(slots=True)
+class Fit:
+    """Which tables of a file are to be changed: with the database's column names, filtered out, or missing."""
+
+    tables: dict[str, Table] = field(default_factory=dict)
+    filtered: set[str] = field(default_factory=set)
+    missing: dict[str, str] = field(default_factory=dict)  # folded name -> the file's spelling
+
+    def wants(self, name: str) -> bool:
+        """Whether changes of this table are applied."""
+        return folded(name) in self.tables
+
+
+@dataclass(frozen=True, slots=True)
+class _Misfit:
+    code: str
+    table: str
+    text: str
+
+
+def fit_file(
+    found: Summary,
+    connection: apsw.Connection,
+    wanted: Collection[str],
+    *,
+    allow_extra_columns: bool,
+    skip_missing_tables: bool,
+) -> Fit:
+    """What of a file is to be applied; everything that does not fit is told at once."""
+    names = {folded(section.table.name) for section in found.sections}
+    stored = {folded(table.name): table for table in stored_tables(connection, names=names)}
+    fit = Fit()
+    misfits: list[_Misfit] = []
+    for section in found.sections:
+        name = folded(section.table.name)
+        if name not in wanted:
+            fit.filtered.add(name)
+        elif name not in stored and skip_missing_tables:
+            fit.missing[name] = section.table.name
+        else:
+            misfit = _misfit(section.table, stored.get(name), allow_extra_columns)
+            if misfit is not None:
+                misfits.append(misfit)
+            else:
+                fit.tables[name] = _named(section.table, stored[name])
+    if misfits:
+        raise _refusal(misfits)
+    return fit
+
+
+def wanted_tables(found: Summary, tables: TableFilter | None) -> set[str]:
+    """The folded names of the file's tables that are to be changed: all, those named, or those a function wants."""
+    held = {folded(section.table.name): section.table.name for section in found.sections}
+    if tables is None:
+        return set(held)
+    if callable(tables):
+        return {name for name, spelling in held.items() if tables(spelling)}
+    names = [tables] if isinstance(tables, str) else list(tables)
+    unknown = [_Misfit("unknown_table", name, "the file has no changes of it") for name in names]
+    unknown = [misfit for misfit in unknown if folded(misfit.table) not in held]
+    if unknown:
+        raise _refusal(unknown)
+    return set(map(folded, names))
+
+
+def _misfit(table: Table, stored: StoredTable | None, allow_extra_columns: bool) -> _Misfit | None:
+    if stored is None:
+        return _Misfit("unknown_table", table.name, "the database has no such table")
+    if stored.kind == "virtual":
+        return _Misfit("schema_mismatch", table.name, "it is a virtual table in the database")
+    if stored.hides_rowid:
+        return _Misfit("schema_mismatch", table.name, "it has no key, and a column hides its rowid")
+    flags = stored.table.key_flags
+    width = table.width
+    columns = f"the file has {width} columns, the database {len(flags)}"
+    if len(flags) < width:
+        return _Misfit("schema_mismatch", table.name, columns)
+    if flags[:width] != table.key_flags or any(flags[width:]):
+        return _Misfit("schema_mismatch", table.name, _other_keys(table.key_flags, stored))
+    if len(flags) > width and not allow_extra_columns:
+        return _Misfit("schema_mismatch", table.name, f"{columns} (--allow-extra-columns lets defaults fill them)")
+    if len(flags) > MAX_APPLIED_COLUMNS:
+        return _Misfit(
+            "schema_mismatch", table.name, f"SQLite applies changes of at most {MAX_APPLIED_COLUMNS} columns"
+        )
+    return None
+
+
+def _other_keys(flags: tuple[int, ...], stored: StoredTable) -> str:
+    in_file = [str(index + 1) for _, index in sorted((flag, index) for index, flag in enumerate(flags) if flag)]
+    columns = "column" if len(in_file) == 1 else "columns"
+    return f"the file's key is {columns} {', '.join(in_file)}, the database's is {', '.join(stored.table.primary_key)}"
+
+
+def _named(table: Table, stored: StoredTable) -> Table:
+    """The database's description of the columns that the file has."""
+    known = stored.table
+    if known.width == table.width:
+        return known
+    return Table(known.name, known.columns[: table.width], known.primary_key)
+
+
+def _refusal(misfits: list[_Misfit]) -> ChangesetError:
+    text = "; ".join(f"table {misfit.table}: {misfit.text}" for misfit in misfits)
+    return ChangesetError(
+        f"nothing was applied: {text}", code=misfits[0].code, tables=[misfit.table for misfit in misfits]
+    )
+
 
 ChangeFilter = Callable[[Operation], bool]
 T = TypeVar("T")
@@ -261,3 +455,187 @@ def _write_record(out: IO[bytes], header: Header, record: RawRecord, is_new_sect
     if is_new_section:
         out.write(header.table.header(header.marker))
     out.write(record.encode())
+
+
+# Changesets against real databases: applied by SQLite itself through apsw, whole or not at all (changesets §6).
+#
+# The file is read to its end and held against the database's tables first. Then SQLite applies it inside a transaction
+# of our own, so that whatever goes wrong, also in a caller's function, leaves the database as it was.
+
+
+@dataclass(slots=True)
+class TableReport:
+    """What became of one table's changes: the file's records by kind, then how many were applied and how many not."""
+
+    insert: int = 0
+    update: int = 0
+    delete: int = 0
+    applied: int = 0  # with replaced ones, and with those that change nothing: SQLite does not tell them apart
+    omitted: int = 0
+    replaced: int = 0
+    filtered: int = 0
+    skipped: int = 0
+
+
+@dataclass(slots=True)
+class Applied:
+    """What applying a file did: counts by table, the conflicts met, the tables left out, and what rebasing needs."""
+
+    tables: dict[str, TableReport] = field(default_factory=dict)
+    conflicts: list[tuple[Conflict, Action]] = field(default_factory=list)
+    skipped_tables: list[str] = field(default_factory=list)
+    rebase_data: bytes = b""
+
+    def __bytes__(self) -> bytes:
+        return self.rebase_data
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data, as `--format json` prints it."""
+        from driftline.changesets._format.show import plain_operation
+
+        return {
+            "tables": {name: asdict(report) for name, report in self.tables.items()},
+            "conflicts": [
+                {"reason": conflict.reason, "action": action, "change": plain_operation(conflict.operation)}
+                for conflict, action in self.conflicts
+            ],
+            "skipped_tables": self.skipped_tables,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Switches:
+    """What of SQLite is switched while a file is applied (changesets §6.4)."""
+
+    foreign_keys: bool | None
+    foreign_key_actions: bool
+    triggers: bool
+    ignore_noop: bool
+    invert: bool
+
+    def flags(self) -> int:
+        return (
+            (0 if self.foreign_key_actions else apsw.SQLITE_CHANGESETAPPLY_FKNOACTION)
+            | (apsw.SQLITE_CHANGESETAPPLY_IGNORENOOP if self.ignore_noop else 0)
+            | (apsw.SQLITE_CHANGESETAPPLY_INVERT if self.invert else 0)
+        )
+
+
+def apply(
+    data: Changes,
+    database: Database,
+    on_conflict: Action | Handler = "abort",
+    *,
+    tables: TableFilter | None = None,
+    change_filter: ChangeFilter | None = None,
+    allow_extra_columns: bool = False,
+    skip_missing_tables: bool = False,
+    foreign_keys: bool | None = None,
+    foreign_key_actions: bool = True,
+    triggers: bool = True,
+    ignore_noop: bool = False,
+    invert: bool = False,
+    timeout: float = PATIENCE,
+) -> Applied:
+    """Apply a changeset or patchset to a database, whole or not at all.
+
+    `on_conflict` is one answer for all conflicts ("replace" where SQLite allows it, "omit" elsewhere) or a function
+    from a `Conflict` to an answer; an "abort" raises `ConflictError`. `tables` and `change_filter` limit what is
+    touched. Foreign keys are enforced where a file name is given; a connection keeps its own setting.
+    """
+    switches = _Switches(foreign_keys, foreign_key_actions, triggers, ignore_noop, invert)
+    handler = handler_of(on_conflict)
+    try:
+        with reopenable(data) as open_changes, opened(database, write=True, timeout=timeout) as connection:
+            with open_changes() as stream:
+                found = summary(stream)
+            _check_file(found, invert)
+            wanted = wanted_tables(found, tables)
+            with _transaction(database, connection, switches):
+                fit = fit_file(
+                    found,
+                    connection,
+                    wanted,
+                    allow_extra_columns=allow_extra_columns,
+                    skip_missing_tables=skip_missing_tables,
+                )
+                run = ApplyRun(
+                    connection,
+                    open_changes,
+                    fit,
+                    handler,
+                    change_filter,
+                    flags=switches.flags(),
+                    is_patchset=found.marker == PATCHSET_MARKER,
+                )
+                rebase_data = run.apply()
+    except CallbackFailed as failed:
+        raise failed.error from None
+    return Applied(_reports(found, fit, run, invert), run.conflicts, list(fit.missing.values()), rebase_data)
+
+
+def _check_file(found: Summary, invert: bool) -> None:
+    if invert and found.marker == PATCHSET_MARKER:
+        raise patchset_not_invertible()
+    for section in found.sections:
+        name = section.table.name.encode(errors="surrogateescape")
+        try:
+            name.decode()
+        except UnicodeDecodeError:
+            raise ChangesetError(f"the name of table {name!r} is not UTF-8", code="invalid_name") from None
+
+
+@contextmanager
+def _transaction(database: Database, connection: apsw.Connection, switches: _Switches) -> Iterator[None]:
+    """A transaction that writes from its first moment on, or a savepoint of a connection; whole or not at all."""
+    if connection is database:
+        with explained("the database"), _switched(connection, switches, switches.foreign_keys), connection:
+            yield
+        return
+    with explained(str(database)), _switched(connection, switches, switches.foreign_keys is not False):
+        # A transaction that begins by reading fails at once where another connection writes.
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+@contextmanager
+def _switched(connection: apsw.Connection, switches: _Switches, foreign_keys: bool | None) -> Iterator[None]:
+    """Foreign keys and triggers as wanted, and afterwards as they were."""
+    had_keys = bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, -1))
+    had_triggers = bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1))
+    keys = had_keys if foreign_keys is None else foreign_keys
+    if keys != had_keys and connection.in_transaction:
+        raise OptionError("foreign keys cannot be switched inside a transaction: end it, or leave them as they are")
+    try:
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, int(keys))
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(had_triggers and switches.triggers))
+        yield
+    finally:
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, int(had_keys))
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(had_triggers))
+
+
+def _reports(found: Summary, fit: Fit, run: ApplyRun, invert: bool) -> dict[str, TableReport]:
+    reports: dict[str, TableReport] = {}
+    spelling: dict[str, str] = {}
+    for section in found.sections:
+        name = folded(section.table.name)
+        report = reports.setdefault(spelling.setdefault(name, section.table.name), TableReport())
+        counts = section.statistics()
+        report.insert += counts["delete" if invert else "insert"]
+        report.update += counts["update"]
+        report.delete += counts["insert" if invert else "delete"]
+    for name, shown in spelling.items():
+        report = reports[shown]
+        records = report.insert + report.update + report.delete
+        report.omitted, report.replaced = run.decided[name, "omit"], run.decided[name, "replace"]
+        report.skipped = records if name in fit.missing else 0
+        report.filtered = records if name in fit.filtered else run.filtered[name]
+        report.applied = records - report.omitted - report.skipped - report.filtered
+    return reports

@@ -13,14 +13,11 @@ from typing import Any
 
 import apsw
 
-from driftline.changesets.applying import apply
-from driftline.changesets.conflicts import Conflict
-from driftline.changesets.database import explained, opened
-from driftline.changesets.database_diff import Diff, diff
-from driftline.changesets.format import decode_text
-from driftline.changesets.names import quoted
-from driftline.changesets.schema import ROWID, StoredTable, stored_tables
-from driftline.changesets.showing import literal, text_lines
+from driftline.changesets._apply import Conflict, apply
+from driftline.changesets._format.database import ROWID, StoredTable, explained, opened, stored_tables
+from driftline.changesets._format.encoding import decode_text, quoted
+from driftline.changesets._format.show import literal, text_lines
+from driftline.changesets._make.databases import Diff, diff
 from driftline.core._files import replace_file
 from driftline.errors import DriftlineError
 

@@ -16,7 +16,7 @@ from driftline.errors import OptionError
 
 if TYPE_CHECKING:
     from driftline.changesets import Note, Problem, Table
-    from driftline.changesets.database import Database
+    from driftline.changesets._format.database import Database
 
 _EPILOG = """\b
 Examples:
@@ -77,9 +77,8 @@ Examples:
 )
 def show(file: str, database: str | None, schema: str | None, form: str) -> None:
     """Print what a changeset or patchset says: + insert, ~ update, - delete; * marks the key."""
-    from driftline.changesets.showing import json_array_lines, json_lines, text_lines
-    from driftline.changesets.streams import reopenable
-    from driftline.changesets.summaries import operations_of, summary
+    from driftline.changesets._format.show import json_array_lines, json_lines, text_lines
+    from driftline.changesets._format.streams import operations_of, reopenable, summary
 
     tables = _tables(database, schema)
     with reopenable(_source(file)) as open_changes:
@@ -106,7 +105,7 @@ Examples:
 def sql(file: str, database: str | None, schema: str | None) -> None:
     """Print a changeset or patchset as SQL statements."""
     from driftline.changesets import iterate
-    from driftline.changesets.showing import statements
+    from driftline.changesets._format.show import statements
 
     for statement in statements(iterate(_source(file), _tables(database, schema))):
         print(statement)
@@ -142,7 +141,7 @@ Examples:
 @_output_option
 def invert(file: str, output: str | None) -> None:
     """Make the changeset that undoes another one."""
-    from driftline.changesets.streams import invert_to
+    from driftline.changesets._format.streams import invert_to
 
     _write(lambda out: invert_to(out, _source(file)), output, file)
 
@@ -162,7 +161,7 @@ def concat(
     files: tuple[str, ...], database: str | None, schema: str | None, output: str | None, memory: str | None
 ) -> None:
     """Make one file that does what several do one after the other; files beyond memory are merged on disk."""
-    from driftline.changesets.streams import concat_to
+    from driftline.changesets._format.streams import concat_to
     from driftline.tables.memory import default_limit, memory_limit
 
     limit = memory_limit(memory)
@@ -220,7 +219,7 @@ Exit codes: 0 applied (conflicts that were omitted or replaced are told), 2 noth
 )
 def apply(file: str, database: str, rebase_data: str | None, form: str, **options: Any) -> None:
     """Apply a changeset or patchset to a database, whole or not at all."""
-    from driftline.changesets.applying import apply as apply_changes
+    from driftline.changesets._apply import apply as apply_changes
     from driftline.core._files import write_atomically
 
     applied = apply_changes(_source(file), database, **_apply_options(**options))
@@ -291,7 +290,7 @@ written. Exit codes: 0 no difference, 1 differences, 2 error.
 @_output_option
 def diff(old: str, new: str, tables: tuple[str, ...], form: str, output: str | None, **options: Any) -> int:
     """Make the changes that turn database OLD into database NEW."""
-    from driftline.changesets.database_diff import DiffSettings, Findings, diff_to
+    from driftline.changesets._make.databases import DiffSettings, Findings, diff_to
 
     found = Findings()
     settings = DiffSettings(tables or None, patchset=form == "patchset", **options)
@@ -329,7 +328,7 @@ returned; 2 also when the change could not be written.
 @click.option("-o", "--output", metavar="FILE", required=True, help="Write to FILE (whole or not at all).")
 def record(database: str, command: tuple[str, ...], form: str, allow_incomplete: bool, output: str) -> int:
     """Run COMMAND and write what it changed in a database."""
-    from driftline.changesets.recording import record as record_command
+    from driftline.changesets._make.record import record as record_command
     from driftline.core._files import open_output
 
     with open_output(output, (database,)) as out, _problems_told():
@@ -418,7 +417,7 @@ def _source(file: str) -> Any:
 
 
 def _read_bytes(file: str) -> bytes:
-    from driftline.changesets.streams import content_of
+    from driftline.changesets._format.streams import content_of
 
     return content_of(_source(file))
 
@@ -440,7 +439,7 @@ def _write(write: Callable[[BinaryIO], object], output: str | None, *inputs: str
 
 
 def _database_from(schema: str) -> Database:
-    from driftline.changesets.schema import database_from_sql
+    from driftline.changesets._format.database import database_from_sql
 
     return database_from_sql(_read_text(schema))
 
@@ -451,7 +450,7 @@ def _check_one(database: str | None, schema: str | None) -> None:
 
 
 def _tables(database: str | None, schema: str | None) -> list[Table]:
-    from driftline.changesets.schema import tables_from_database, tables_from_sql
+    from driftline.changesets._format.database import tables_from_database, tables_from_sql
 
     _check_one(database, schema)
     if schema is not None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from driftline.changesets.cdc.converting import CdcNote, CdcOptions, deltas_from_cdc, from_cdc, transactions
-from driftline.changesets.table import Table
+from driftline.changesets._cdc.convert import CdcNote, CdcOptions, deltas_from_cdc, from_cdc, transactions
+from driftline.changesets._format.table import Table
 from driftline.core._files import atomic_write, explain_io_errors, open_bytes, open_output, write_all
 from driftline.errors import OptionError
 

@@ -123,7 +123,7 @@ def diff(rules: str | None, path: str, versions: tuple[str, ...]) -> int:
 
 
 def _show(old: str, new: str, rules: str | None) -> None:
-    from driftline.changesets.git_drivers import diff_lines, is_database, is_empty
+    from driftline.changesets._git import diff_lines, is_database, is_empty
 
     sides = [path for path in (old, new) if not is_empty(path)]
     if sides and all(map(is_database, sides)):
@@ -162,8 +162,8 @@ Git calls it with the common ancestor, our version (which is replaced), theirs, 
 @click.argument("path", required=False)
 def merge(rules: str | None, base: str, ours: str, theirs: str, path: str | None) -> int:
     """Merge three versions of a file, for Git: exit 0 when all is merged, 1 when something is left to decide."""
-    from driftline.changesets.git_drivers import is_database, is_empty
-    from driftline.changesets.git_drivers import merge as merge_databases
+    from driftline.changesets._git import is_database, is_empty
+    from driftline.changesets._git import merge as merge_databases
 
     sides = [side for side in (base, ours, theirs) if not is_empty(side)]
     shown = path or ours
@@ -193,7 +193,7 @@ Examples:
 @click.argument("file")
 def textconv(file: str) -> None:
     """Print a database as SQL text, for Git's own diff; other files as they are."""
-    from driftline.changesets.git_drivers import dump_lines, is_database, is_empty
+    from driftline.changesets._git import dump_lines, is_database, is_empty
     from driftline.core._files import explain_io_errors, standard_output, write_all
 
     if is_empty(file) or is_database(file):

@@ -33,7 +33,7 @@ from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import CHANGES, TablePlan
 
 if TYPE_CHECKING:
-    from driftline.changesets.cdc.as_events import CdcTable, PieceFacts
+    from driftline.changesets._cdc.convert import CdcTable, PieceFacts
 
 _COUNTS = ("added", "removed", "changed")
 
@@ -177,7 +177,7 @@ class _Reading:
 
     def _settle_columns(self) -> CdcTable:
         """The columns that the lake knows; those of the events where it knows none, or where new ones are added."""
-        from driftline.changesets.cdc.as_events import CdcTable
+        from driftline.changesets._cdc.convert import CdcTable
 
         plan, changes, policy = self._plan, self._plan.flow.changes, self._plan.flow.schema_policy
         assert changes is not None
@@ -264,7 +264,7 @@ def _cuts(pieces: Sequence[_Piece], facts: Sequence[PieceFacts], *, in_order: bo
 
 def _in_pieces(context: StageContext, kernel: Any, count: int) -> Iterable[PieceFacts]:
     """Run a kernel over every piece, here or in Spark's tasks."""
-    from driftline.changesets.cdc.as_events import PieceFacts
+    from driftline.changesets._cdc.convert import PieceFacts
 
     if context.engine.is_spark and isinstance(context.state, Path):  # tasks see no disk of ours beside a store
         from driftline.spark.lake_ingest import in_tasks
@@ -274,7 +274,7 @@ def _in_pieces(context: StageContext, kernel: Any, count: int) -> Iterable[Piece
 
 
 def _survey_piece(table: CdcTable, pieces: list[_Piece], number: int) -> JsonObject:
-    from driftline.changesets.cdc.as_events import survey
+    from driftline.changesets._cdc.convert import survey
 
     piece = pieces[number]
     with _Named(piece.name):
@@ -282,7 +282,7 @@ def _survey_piece(table: CdcTable, pieces: list[_Piece], number: int) -> JsonObj
 
 
 def _convert_piece(table: CdcTable, pieces: list[_Piece], targets: list[Path], number: int) -> JsonObject:
-    from driftline.changesets.cdc.as_events import convert
+    from driftline.changesets._cdc.convert import convert
 
     piece = pieces[number]
     with _Named(piece.name), open(targets[number], "wb") as out:

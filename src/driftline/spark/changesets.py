@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from driftline.changesets.changeset import Changeset, Patchset
-from driftline.changesets.event_changes import EventCollector, TypeVotes, describe_types
-from driftline.changesets.sections import SCHEMA as RECORDS
-from driftline.changesets.sections import SectionPlan, cut_by_range, encode_events, joined_range
+from driftline.changesets._format.changeset import Changeset, Patchset
+from driftline.changesets._make.rows import EventCollector, TypeVotes, describe_types
+from driftline.changesets._make.sections import SCHEMA as RECORDS
+from driftline.changesets._make.sections import SectionPlan, cut_by_range, encode_events, joined_range
 from driftline.core._files import AnyPath, open_to_read
 from driftline.core._objects import Place
 from driftline.core._parts import PartWriter, line_ranges, read_pieces

@@ -13,10 +13,10 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from driftline.changesets.changeset import Changeset, Patchset
-from driftline.changesets.event_changes import EventCollector, Format, TypeVotes
-from driftline.changesets.sections import SCHEMA as RECORDS
-from driftline.changesets.sections import SectionPlan, cut_by_range, encode_events, joined_range
+from driftline.changesets._format.changeset import Changeset, Patchset
+from driftline.changesets._make.rows import EventCollector, Format, TypeVotes
+from driftline.changesets._make.sections import SCHEMA as RECORDS
+from driftline.changesets._make.sections import SectionPlan, cut_by_range, encode_events, joined_range
 from driftline.errors import DriftlineError, OptionError
 from driftline.spark.dataframes import check_same_columns, events_of_batch
 from driftline.spark.runtime.shipping import ship_to_tasks

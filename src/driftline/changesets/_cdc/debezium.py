@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from driftline.changesets.cdc.events import (
+from driftline.changesets._cdc.events import (
     CdcEvent,
     CdcKind,
     CdcValue,

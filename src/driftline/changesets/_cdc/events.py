@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from driftline.changesets.format import MAX_INTEGER, MIN_INTEGER, Value
+from driftline.changesets._format.encoding import MAX_INTEGER, MIN_INTEGER, Value
 from driftline.core._json import canonical_json
 from driftline.errors import ChangesetError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from driftline.changesets.cdc.events import CdcEvent, CdcKind, Image, Message, cdc_error, member, plain_json_value
+from driftline.changesets._cdc.events import CdcEvent, CdcKind, Image, Message, cdc_error, member, plain_json_value
 
 _ROWS: dict[str, CdcKind] = {
     "insert": "insert",

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
-from driftline.changesets.cdc import debezium, maxwell, wal2json
-from driftline.changesets.cdc.events import CdcEvent, Message, NumberText, cdc_error
+from driftline.changesets._cdc import debezium, maxwell, wal2json
+from driftline.changesets._cdc.events import CdcEvent, Message, NumberText, cdc_error
 from driftline.errors import ChangesetError, OptionError
 
 SOURCES: dict[str, ModuleType] = {"wal2json": wal2json, "debezium": debezium, "maxwell": maxwell}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from driftline.changesets.cdc.events import (
+from driftline.changesets._cdc.events import (
     CdcEvent,
     CdcKind,
     CdcValue,

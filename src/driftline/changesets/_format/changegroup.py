@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from driftline.changesets.format import (
+from driftline.changesets._format.encoding import (
     CHANGESET_MARKER,
     DELETE,
     ENCODED_UNDEFINED,
@@ -23,11 +23,10 @@ from driftline.changesets.format import (
     TAG_TEXT,
     UPDATE,
     decode_varint,
+    folded,
 )
-from driftline.changesets.names import folded
-from driftline.changesets.operations import Operation, patchset_not_invertible
-from driftline.changesets.reading import Header, RawRecord, decoded, raw_records, read_raw_record
-from driftline.changesets.table import Table
+from driftline.changesets._format.read import Header, RawRecord, decoded, raw_records, read_raw_record
+from driftline.changesets._format.table import Operation, Table, patchset_not_invertible
 from driftline.errors import ChangesetError
 
 Fields = list[bytes]

@@ -18,24 +18,28 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NoReturn, Self, Suppo
 
 import apsw
 
-from driftline.changesets.changegroup import Group
-from driftline.changesets.events import ColumnEvents, EventLog, image_columns
-from driftline.changesets.format import CHANGESET_MARKER, PATCHSET_MARKER, TAG_UNDEFINED, UNDEFINED, Row
-from driftline.changesets.names import folded
-from driftline.changesets.operations import Operation, patchset_not_invertible
-from driftline.changesets.reading import Header, raw_records, read_raw_record
-from driftline.changesets.schema import tables_from_database
-from driftline.changesets.streams import concat_to, content_of, invert_to
-from driftline.changesets.summaries import Summary, iterate, summary
-from driftline.changesets.table import AnyRow, Table
+from driftline.changesets._format.changegroup import Group
+from driftline.changesets._format.database import tables_from_database
+from driftline.changesets._format.encoding import (
+    CHANGESET_MARKER,
+    PATCHSET_MARKER,
+    TAG_UNDEFINED,
+    UNDEFINED,
+    Row,
+    folded,
+)
+from driftline.changesets._format.read import Header, raw_records, read_raw_record
+from driftline.changesets._format.session import ColumnEvents, EventLog, image_columns
+from driftline.changesets._format.streams import Summary, concat_to, content_of, invert_to, iterate, summary
+from driftline.changesets._format.table import AnyRow, Operation, Table, patchset_not_invertible
 from driftline.core._files import write_all
 from driftline.errors import ChangesetError
 
 if TYPE_CHECKING:
-    from driftline.changesets.database import Database
-    from driftline.changesets.sql_digest import Tables
-    from driftline.changesets.streams import Changes
-    from driftline.changesets.vectors import Vector
+    from driftline.changesets._format.database import Database
+    from driftline.changesets._format.streams import Changes
+    from driftline.changesets._format.vectors import Vector
+    from driftline.changesets._make.sql import Tables
 
 
 class class_or_instance:  # noqa: N801 - reads as a decorator
@@ -200,13 +204,13 @@ class ChangeFile:
 
     def to_sql(self, tables: Iterable[Table] = ()) -> str:
         """The operations as SQL statements, a line each; `tables` name the columns of a parsed file."""
-        from driftline.changesets.showing import statements
+        from driftline.changesets._format.show import statements
 
         operations = iterate(bytes(self), tables) if tables else self
         return "".join(f"{statement}\n" for statement in statements(operations))
 
     def _session_pieces(self) -> Iterator[bytes | memoryview]:
-        from driftline.changesets.session import consolidated, section_pieces
+        from driftline.changesets._format.session import consolidated, section_pieces
 
         for log in self._logs.values():
             entries = consolidated(log.table, log.collected(), partial=log.partial)
@@ -327,7 +331,7 @@ class Patchset(ChangeFile):
         >>> bytes(Patchset.digest_sql("DELETE FROM users WHERE id = '7'", users)).hex()
         '500201007573657273000900010000000000000007'
         """
-        from driftline.changesets.sql_digest import digest
+        from driftline.changesets._make.sql import digest
 
         target = cls_or_self() if isinstance(cls_or_self, type) else cls_or_self
         digest(text, tables, target)

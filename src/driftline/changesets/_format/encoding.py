@@ -4,6 +4,11 @@ A file is a row of sections; a section is a table header followed by change reco
 
 >>> encode_value("hi").hex(), encode_value(None).hex(), encode_varint(300).hex()
 ('03026869', '05', '822c')
+
+Names as SQLite compares and writes them.
+
+>>> folded("Users") == folded("USERS"), folded("Ä") == folded("ä"), quoted("my table")
+(True, False, '"my table"')
 """
 
 from __future__ import annotations
@@ -13,6 +18,19 @@ import struct
 from typing import Final
 
 from driftline.errors import ChangesetError, CorruptChangesetError
+
+_LOWER_ASCII = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+
+
+def folded(name: str) -> str:
+    """The form in which two names are the same: SQLite folds ASCII letters only (changesets §1.4)."""
+    return name.translate(_LOWER_ASCII)
+
+
+def quoted(name: str) -> str:
+    """An SQL identifier in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
 
 CHANGESET_MARKER: Final = 0x54  # "T"
 PATCHSET_MARKER: Final = 0x50  # "P"

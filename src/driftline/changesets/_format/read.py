@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, TypeVar
 
-from driftline.changesets.format import (
+from driftline.changesets._format.encoding import (
     CHANGESET_MARKER,
     DELETE,
     INSERT,
@@ -32,10 +32,9 @@ from driftline.changesets.format import (
     TruncatedChangesetError,
     decode_text,
     decode_varint,
+    folded,
 )
-from driftline.changesets.names import folded
-from driftline.changesets.operations import Operation
-from driftline.changesets.table import Table
+from driftline.changesets._format.table import Operation, Table
 from driftline.errors import ChangesetError, CorruptChangesetError
 
 MARKERS = (CHANGESET_MARKER, PATCHSET_MARKER)

@@ -8,10 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, groupby, islice
 from typing import Any
 
-from driftline.changesets.format import UNDEFINED, Field, Row, Value
-from driftline.changesets.names import quoted
-from driftline.changesets.operations import Operation
-from driftline.changesets.table import Table
+from driftline.changesets._format.encoding import UNDEFINED, Field, Row, Value, quoted
+from driftline.changesets._format.table import Operation, Table
 from driftline.errors import ChangesetError
 
 _SIGNS = {"insert": "+", "update": "~", "delete": "-"}

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import io
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import IO, TYPE_CHECKING, BinaryIO, SupportsBytes, TypeAlias
 
 import apsw
 
+from driftline.changesets._format.encoding import DELETE, INSERT, UPDATE
+from driftline.changesets._format.read import Counts, Window, count_carefully, count_quickly, operations_in, walk
+from driftline.changesets._format.table import Operation
+from driftline.changesets._format.table import Table as SummariesTable
 from driftline.core._files import explain_io_errors, open_bytes, write_all
 from driftline.errors import ChangesetError, OptionError
 
 if TYPE_CHECKING:
-    from driftline.changesets.database import Database
-    from driftline.changesets.table import Table
+    from driftline.changesets._format.database import Database
+    from driftline.changesets._format.table import Table
 
     Changes: TypeAlias = SupportsBytes | str | os.PathLike[str] | BinaryIO
 
@@ -77,9 +84,8 @@ def invert_to(out: IO[bytes], data: Changes) -> None:
             with open_changes() as stream:
                 apsw.Changeset.invert_stream(stream.read, lambda block: _pass_on(out, block))
         except apsw.Error as error:
-            from driftline.changesets.format import PATCHSET_MARKER
-            from driftline.changesets.operations import patchset_not_invertible
-            from driftline.changesets.summaries import summary
+            from driftline.changesets._format.encoding import PATCHSET_MARKER
+            from driftline.changesets._format.table import patchset_not_invertible
 
             with open_changes() as stream:
                 if summary(stream).marker == PATCHSET_MARKER:
@@ -108,7 +114,7 @@ def concat_to(
         builder = stack.enter_context(closing(apsw.ChangesetBuilder()))  # type: ignore[no-untyped-call]
         try:
             if schema is not None:
-                from driftline.changesets.database import opened
+                from driftline.changesets._format.database import opened
 
                 builder.schema(stack.enter_context(opened(schema)), "main")
             for open_changes in opens:
@@ -120,7 +126,7 @@ def concat_to(
 
 
 def _concat_on_disk(out: IO[bytes], opens: Iterable[Open], size: int, memory_bytes: int) -> None:
-    from driftline.changesets.changegroup_on_disk import ChangegroupOnDisk
+    from driftline.changesets._make.sections import ChangegroupOnDisk
     from driftline.core._workspace import Workspace
 
     with Workspace() as workspace:
@@ -144,9 +150,8 @@ def _pass_on(out: IO[bytes], block: bytes | memoryview) -> None:
 
 def _why_not_together(opens: Iterable[Open], error: apsw.Error) -> ChangesetError:
     """What driftline's reader finds in files that SQLite refused to merge; damage is raised with its offset."""
-    from driftline.changesets.changegroup import mixed_formats, other_shape
-    from driftline.changesets.names import folded
-    from driftline.changesets.summaries import summary
+    from driftline.changesets._format.changegroup import mixed_formats, other_shape
+    from driftline.changesets._format.encoding import folded
 
     markers: set[int] = set()
     known: dict[str, Table] = {}
@@ -164,3 +169,74 @@ def _why_not_together(opens: Iterable[Open], error: apsw.Error) -> ChangesetErro
     if isinstance(error, apsw.SchemaChangeError):
         return ChangesetError("the files do not fit the tables that were given", code="schema_mismatch")
     return ChangesetError(f"the files cannot be combined: {error}", code="concat_failed")
+
+
+# What a file of changes holds, read a block at a time: its operations, or its sections and their counts.
+
+
+def iterate(data: Changes, tables: Iterable[SummariesTable] = ()) -> Iterator[Operation]:
+    """The operations of a file in their order, read a block at a time; `tables` give names to columns.
+
+    >>> [operation.kind for operation in iterate(bytes.fromhex("5401017400 120005 090005"))]
+    ['insert', 'delete']
+    """
+    with reopenable(data) as open_changes, open_changes() as stream:
+        yield from operations_of(stream, tables)
+
+
+def operations_of(stream: IO[bytes], tables: Iterable[SummariesTable] = ()) -> Iterator[Operation]:
+    """The operations of an open file from where it stands."""
+    for _, operations in operations_in(Window(b"", stream.read, tables)):
+        yield from operations
+
+
+@dataclass(slots=True)
+class Section:
+    """The records of one table: how many of each kind, and how many of them are indirect."""
+
+    table: SummariesTable
+    kinds: Counter[int] = field(default_factory=Counter)
+    indirect: int = 0
+
+    def statistics(self) -> dict[str, int]:
+        """The counts by name."""
+        kinds = self.kinds
+        return {
+            "insert": kinds[INSERT],
+            "update": kinds[UPDATE],
+            "delete": kinds[DELETE],
+            "indirect": self.indirect,
+        }
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a file holds, without its rows: its format and its sections, in file order."""
+
+    marker: int | None = None
+    sections: list[Section] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return sum(section.kinds.total() for section in self.sections)
+
+    def run_lengths(self) -> Iterator[int]:
+        """How many records follow each other under one table's name."""
+        for _, sections in groupby(self.sections, key=lambda section: section.table.name):
+            yield sum(section.kinds.total() for section in sections)
+
+    def add(self, table: SummariesTable, counts: Counts) -> None:
+        """Count records of a table; sections of one table that follow each other are one."""
+        if not self.sections or self.sections[-1].table is not table:
+            self.sections.append(Section(table))
+        self.sections[-1].kinds += counts.kinds
+        self.sections[-1].indirect += counts.indirect
+
+
+def summary(stream: IO[bytes], tables: Iterable[SummariesTable] = ()) -> Summary:
+    """Read a file to its end and count; damage is an error with its offset."""
+    found = Summary()
+    for header, counts in walk(Window(b"", stream.read, tables), count_quickly, count_carefully):
+        found.marker = header.marker
+        if counts.kinds:
+            found.add(header.table, counts)
+    return found

@@ -5,22 +5,166 @@
 ((1, 0), ('id', 'name'))
 >>> Table.from_sql("CREATE TABLE t (a TEXT, b INT, PRIMARY KEY (b, a))").key_flags
 (2, 1)
+
+Column affinity: what SQLite makes of a value before it stores it (sqlite.org/datatype3.html, section 3).
+
+>>> [affinity_of(name).value for name in ("BIGINT", "varchar(10)", "", "double", "decimal(9, 2)")]
+['INTEGER', 'TEXT', 'BLOB', 'REAL', 'NUMERIC']
+>>> apply_affinity("12", Affinity.INTEGER), apply_affinity(3, Affinity.REAL), apply_affinity(12, Affinity.TEXT)
+(12, 3.0, '12')
+
+Typed operations: what a record of a changeset or patchset says.
+
+>>> from driftline.changesets import Table
+>>> users = Table("users", columns=[("id", "INTEGER"), ("name", "TEXT")], primary_key=["id"])
+>>> born = Operation(users, "insert", None, (1, "Alice"))
+>>> renamed = Operation(users, "update", (1, "Alice"), (UNDEFINED, "Alicia"))
+>>> renamed.old_values, renamed.new_values
+({'id': 1, 'name': 'Alice'}, {'name': 'Alicia'})
+>>> renamed.reverse()
+<update of users: {'id': 1, 'name': 'Alicia'} -> {'name': 'Alice'}>
+>>> born + renamed
+<insert of users: {'id': 1, 'name': 'Alicia'}>
+>>> print(born + born.reverse())
+None
 """
 
 from __future__ import annotations
 
+import enum
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
-from driftline.changesets.affinity import Affinity, affinity_of
-from driftline.changesets.format import MAX_COLUMNS, UNDEFINED, Field, Row, Undefined, Value, encode_varint
-from driftline.changesets.names import folded
+import msgspec
+
+from driftline.changesets._format.encoding import (
+    DELETE,
+    INSERT,
+    MAX_COLUMNS,
+    MAX_INTEGER,
+    MIN_INTEGER,
+    UNDEFINED,
+    UPDATE,
+    Field,
+    Row,
+    Undefined,
+    Value,
+    encode_value,
+    encode_varint,
+    folded,
+    integer_too_large,
+)
 from driftline.errors import ChangesetError
 
 if TYPE_CHECKING:
-    from driftline.changesets.database import Database
+    import apsw
+
+    from driftline.changesets._format.database import Database
+
+
+_BLANKS = " \t\n\v\f\r"
+_NUMBER = re.compile(rf"[{_BLANKS}]*[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[{_BLANKS}]*")
+_MOST_INTEGER_DIGITS = 19
+_MOST_EXACT_CHARACTERS = 15
+_TWO_TO_63 = float(1 << 63)
+
+
+class Affinity(enum.Enum):
+    """What a column would like its values to be."""
+
+    BLOB = "BLOB"
+    TEXT = "TEXT"
+    NUMERIC = "NUMERIC"
+    INTEGER = "INTEGER"
+    REAL = "REAL"
+
+
+# The first matching word decides (datatype3.html, section 3.1).
+_RULES = (
+    (("int",), Affinity.INTEGER),
+    (("char", "clob", "text"), Affinity.TEXT),
+    (("blob",), Affinity.BLOB),
+    (("real", "floa", "doub"), Affinity.REAL),
+)
+
+
+def affinity_of(declared_type: str | None, *, strict: bool = False) -> Affinity:
+    """The affinity of a declared type; `strict` is for columns of STRICT tables, where ANY means none."""
+    name = folded(declared_type or "")
+    if not name or (strict and name == "any"):
+        return Affinity.BLOB
+    for words, affinity in _RULES:
+        if any(word in name for word in words):
+            return affinity
+    return Affinity.NUMERIC
+
+
+def apply_affinity(value: Field, affinity: Affinity) -> Field:
+    """The value as a column of this affinity stores it."""
+    if isinstance(value, float) and value != value:
+        return None
+    if affinity is Affinity.BLOB or not isinstance(value, int | float | str):
+        return value
+    if affinity is Affinity.TEXT:
+        return value if isinstance(value, str) else number_as_text(value)
+    number = text_as_number(value) if isinstance(value, str) else value
+    if isinstance(number, str):
+        return number
+    return _as_real(number) if affinity is Affinity.REAL else _as_integer_if_whole(number)
+
+
+def text_as_number(text: str) -> int | float | str:
+    """The number a text looks like, or the text itself; only what stands before a NUL is looked at."""
+    visible, nul, _ = text.partition("\0")
+    if not _NUMBER.fullmatch(visible):
+        return text
+    digits = visible.strip(_BLANKS)
+    # Python refuses to read integers of thousands of digits; those are reals for SQLite anyway, as are texts with NUL.
+    unsigned = digits.lstrip("+-")
+    if not nul and unsigned.isdigit() and len(unsigned.lstrip("0")) <= _MOST_INTEGER_DIGITS:
+        number = int(unsigned.lstrip("0") or 0) * (-1 if digits.startswith("-") else 1)
+        if MIN_INTEGER <= number <= MAX_INTEGER:
+            return number
+    return text_as_real(digits)
+
+
+def text_as_real(digits: str) -> float:
+    """A number's text as a real; SQLite rounds long ones in its own way, so it is asked itself."""
+    if len(digits) <= _MOST_EXACT_CHARACTERS:
+        return float(digits)
+    (number,) = next(_sqlite().execute("SELECT CAST(? AS REAL)", (digits,)))
+    return float(number)
+
+
+def number_as_text(number: int | float) -> str:
+    """A number as SQLite prints it into a TEXT column; it is asked itself, its rounding of reals is its own."""
+    if isinstance(number, int):
+        return str(int(number))
+    (text,) = next(_sqlite().execute("SELECT CAST(? AS TEXT)", (number,)))
+    return str(text)
+
+
+def _as_real(number: int | float) -> float:
+    if isinstance(number, int) and not MIN_INTEGER <= number <= MAX_INTEGER:
+        raise integer_too_large(number)
+    return float(number) + 0.0  # -0.0 is stored as integer 0 and read back as 0.0
+
+
+def _as_integer_if_whole(number: int | float) -> int | float:
+    if isinstance(number, float) and -_TWO_TO_63 < number < _TWO_TO_63 and number.is_integer():
+        return int(number)
+    return number
+
+
+@cache
+def _sqlite() -> apsw.Connection:
+    import apsw
+
+    return apsw.Connection(":memory:")
+
 
 AnyRow = Mapping[str, Any] | Sequence[Any]
 
@@ -85,14 +229,14 @@ class Table:
     @classmethod
     def from_sql(cls, text: str) -> Table:
         """The table that a `CREATE TABLE` statement makes."""
-        from driftline.changesets.schema import table_from_sql
+        from driftline.changesets._format.database import table_from_sql
 
         return table_from_sql(text)
 
     @classmethod
     def from_database(cls, database: Database, name: str) -> Table:
         """A table of a database file or of an open apsw connection."""
-        from driftline.changesets.schema import table_from_database
+        from driftline.changesets._format.database import table_from_database
 
         return table_from_database(database, name)
 
@@ -252,3 +396,106 @@ def _as_column(column: str | tuple[str, str | None] | Column) -> Column:
         return column
     name, declared = (column, "") if isinstance(column, str) else column
     return Column(name, declared or "", affinity_of(declared))
+
+
+Kind = Literal["insert", "update", "delete"]
+
+KIND_CODES: dict[str, int] = {"insert": INSERT, "update": UPDATE, "delete": DELETE}
+
+
+class Operation(msgspec.Struct, frozen=True, gc=False):
+    """One change: `old` and `new` are rows in column order, with `UNDEFINED` for fields the record leaves out.
+
+    An insert has no `old`, a delete no `new`. In patchsets `old` holds the key only.
+    """
+
+    table: Table
+    kind: Kind
+    old: Row | None
+    new: Row | None
+    indirect: int = 0
+    patchset: bool = False
+
+    @property
+    def key(self) -> Row:
+        """The key values in column order."""
+        row = self.new if self.old is None else self.old
+        assert row is not None
+        return tuple(row[index] for index in self.table.key_indexes)
+
+    @property
+    def old_values(self) -> dict[str, Value]:
+        """The values before, by column name; columns that the record leaves out are absent."""
+        return _by_name(self.table, self.old)
+
+    @property
+    def new_values(self) -> dict[str, Value]:
+        """The values after, by column name; columns that the record leaves out are absent."""
+        return _by_name(self.table, self.new)
+
+    def reverse(self) -> Operation:
+        """The operation that undoes this one; a patchset's cannot be undone (changesets §3.3)."""
+        if self.patchset:
+            raise patchset_not_invertible()
+        if self.kind != "update":
+            kind: Kind = "delete" if self.kind == "insert" else "insert"
+            return Operation(self.table, kind, self.new, self.old, self.indirect)
+        old, new = self.old or (), self.new or ()
+        flags = self.table.key_flags
+        before = tuple(o if flag else n for o, n, flag in zip(old, new, flags, strict=True))
+        after = tuple(UNDEFINED if flag else o for o, flag in zip(old, flags, strict=True))
+        return Operation(self.table, "update", before, after, self.indirect)
+
+    def __add__(self, other: Operation) -> Operation | None:
+        """What both do one after the other, by the rules of a changegroup (changesets §3.1); None for nothing."""
+        if not isinstance(other, Operation):
+            return NotImplemented
+        from driftline.changesets._format.changegroup import summed
+
+        self._check_same_row(other)
+        return summed(self, other)
+
+    def _check_same_row(self, other: Operation) -> None:
+        same_table = folded(self.table.name) == folded(other.table.name)
+        if not same_table or self.table.key_flags != other.table.key_flags or self.patchset != other.patchset:
+            raise ChangesetError(
+                f"operations on {self.table.name} and {other.table.name}: only changes of one format and one table "
+                "have a sum",
+                code="schema_mismatch",
+            )
+        if list(map(encode_value, self.key)) != list(map(encode_value, other.key)):
+            raise ChangesetError(
+                f"table {self.table.name}: operations on the rows {self.key} and {other.key} have no sum",
+                code="different_rows",
+            )
+
+    def encode(self, *, patchset: bool | None = None) -> bytes:
+        """The record of this operation, in its own format unless told otherwise."""
+        head = bytes([KIND_CODES[self.kind], self.indirect])
+        return head + b"".join(map(encode_value, self._fields(self.patchset if patchset is None else patchset)))
+
+    def _fields(self, patchset: bool) -> Row:
+        if self.old is None:
+            return self.new or ()
+        if self.new is None:
+            return self.key if patchset else self.old
+        if not patchset:
+            return self.old + self.new
+        flags = self.table.key_flags
+        return tuple(old if flag else new for old, new, flag in zip(self.old, self.new, flags, strict=True))
+
+    def __repr__(self) -> str:
+        sides = [str(side) for side in (self.old_values, self.new_values) if side]
+        return f"<{self.kind} of {self.table.name}: {' -> '.join(sides)}{', indirect' if self.indirect else ''}>"
+
+
+def patchset_not_invertible() -> ChangesetError:
+    """The error for undoing what does not hold the old values."""
+    return ChangesetError(
+        "a patchset cannot be inverted: it does not hold the old values", code="patchset_not_invertible"
+    )
+
+
+def _by_name(table: Table, row: Row | None) -> dict[str, Value]:
+    pairs = zip(table.column_names, row or (), strict=row is not None)
+    return {name: value for name, value in pairs if value is not UNDEFINED}

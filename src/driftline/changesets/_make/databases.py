@@ -19,21 +19,17 @@ from typing import IO, TYPE_CHECKING
 
 import apsw
 
-from driftline.changesets.database import explained, file_uri, opened
-from driftline.changesets.fitting import MAX_APPLIED_COLUMNS
-from driftline.changesets.format import CHANGESET_MARKER, PATCHSET_MARKER, Row
-from driftline.changesets.names import folded
-from driftline.changesets.operations import Operation
-from driftline.changesets.recoding import recoded
-from driftline.changesets.schema import STAT1, StoredTable, stored_tables
-from driftline.changesets.table import Column, Table
-from driftline.changesets.table_comparison import NEW, OLD, TablePair
+from driftline.changesets._apply import MAX_APPLIED_COLUMNS
+from driftline.changesets._format.database import STAT1, StoredTable, explained, file_uri, opened, stored_tables
+from driftline.changesets._format.encoding import CHANGESET_MARKER, PATCHSET_MARKER, Row, folded
+from driftline.changesets._format.table import Column, Operation, Table
+from driftline.changesets._make.table_diff import NEW, OLD, TablePair, recoded
 from driftline.core._files import StrPath, write_all
 from driftline.errors import ChangesetError
 
 if TYPE_CHECKING:
-    from driftline.changesets.changeset import Changeset, Patchset
-    from driftline.changesets.sections import Spool
+    from driftline.changesets._format.changeset import Changeset, Patchset
+    from driftline.changesets._make.sections import Spool
 
 _CHUNK_ROWS = 1 << 14
 _COPY_BYTES = 1 << 20
@@ -112,7 +108,7 @@ def diff(
 
     Differences that a changeset cannot say raise `incomplete_diff`, unless `allow_incomplete` is set.
     """
-    from driftline.changesets.changeset import Changeset, Patchset
+    from driftline.changesets._format.changeset import Changeset, Patchset
 
     settings = DiffSettings(tables, skip, shadow, stat, allow_incomplete, patchset)
     with tempfile.TemporaryFile() as out:
@@ -198,7 +194,7 @@ class _Comparison:
         wanted = None if self._settings.tables is None else _names(self._settings.tables)
         skip = _names(self._settings.skip)
         # Records are encoded in columns; NumPy and Arrow are imported while SQLite looks for the first rows.
-        Thread(target=import_module, args=("driftline.changesets.sections",)).start()
+        Thread(target=import_module, args=("driftline.changesets._make.sections",)).start()
         known = [*self._sides.new, *(name for name in self._sides.old if name not in self._sides.new)]
         for asked in (*(wanted or ()), *skip):
             if folded(asked) not in known:
@@ -332,8 +328,8 @@ class _Feed:
             self._spool.write_to(out, event_after_last_key=self._ends_with_null_key)
 
     def _encode(self, chunk: list[tuple[Row | None, Row | None]]) -> None:
-        from driftline.changesets.events import EventLog
-        from driftline.changesets.sections import Spool
+        from driftline.changesets._format.session import EventLog
+        from driftline.changesets._make.sections import Spool
 
         if self._spool is None:
             self._spool = self._stack.enter_context(Spool.opened(self._table, self._marker))

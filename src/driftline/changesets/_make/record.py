@@ -10,11 +10,10 @@ from typing import IO, Any, Self
 
 import apsw
 
-from driftline.changesets.changeset import Changeset, Patchset
-from driftline.changesets.database import explained, file_name, opened
-from driftline.changesets.database_diff import DiffSettings, Findings, diff_to
-from driftline.changesets.names import folded
-from driftline.changesets.schema import tables_from_database
+from driftline.changesets._format.changeset import Changeset, Patchset
+from driftline.changesets._format.database import explained, file_name, opened, tables_from_database
+from driftline.changesets._format.encoding import folded
+from driftline.changesets._make.databases import DiffSettings, Findings, diff_to
 from driftline.core._files import StrPath, explain_os_error
 from driftline.errors import ChangesetError, OptionError
 

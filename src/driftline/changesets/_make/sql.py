@@ -13,10 +13,8 @@ from typing import Protocol
 from sqlglot import Token, TokenType, tokenize
 from sqlglot.errors import TokenError
 
-from driftline.changesets.affinity import apply_affinity
-from driftline.changesets.format import MAX_INTEGER, UNDEFINED, Field, Value
-from driftline.changesets.names import folded
-from driftline.changesets.table import Table
+from driftline.changesets._format.encoding import MAX_INTEGER, UNDEFINED, Field, Value, folded
+from driftline.changesets._format.table import Table, apply_affinity
 from driftline.errors import ChangesetError
 
 Tables = Table | Iterable[Table] | Mapping[str, Table]

@@ -1,0 +1,1 @@
+"""Format: a shelf of `changesets`."""

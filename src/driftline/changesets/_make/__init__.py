@@ -1,0 +1,1 @@
+"""Make: a shelf of `changesets`."""
