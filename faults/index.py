@@ -15,7 +15,7 @@ from typing import Any
 
 from driftline import codeindex
 from driftline.codeindex import DiffOptions, Registry
-from driftline.codeindex.storage import CacheRoot
+from driftline.codeindex._storage import CacheRoot
 from driftline.core._locks import process_runs
 from driftline.errors import DriftlineError
 from faults.tools import Tally, attempt, driftline, mutate
@@ -166,8 +166,8 @@ class A(B):
 
 def _sources(tally: Tally, folder: Path, dice: random.Random, rounds: int) -> None:
     """Damaged source in every language: rows of what is left, the same each time."""
-    from driftline.codeindex.extraction import extract
-    from driftline.codeindex.languages import LANGUAGES
+    from driftline.codeindex._build.extract import extract
+    from driftline.codeindex._build.languages import LANGUAGES
 
     for number in range(rounds):
         source = mutate(_SOURCE * dice.randint(1, 3), dice)

@@ -13,7 +13,7 @@ from backports import zstd
 from codeindex.caches import put, small_index
 from codeindex.index_layouts import chunk_row, file_row, manifest_of, write_index
 from driftline import codeindex
-from driftline.codeindex.chunk_rows import RecordCodec
+from driftline.codeindex._diff.chunks import RecordCodec
 from driftline.core._progress import Tracker
 from driftline.core._workspace import SpillStore
 from driftline.errors import DriftlineError
@@ -279,8 +279,8 @@ def test_many_files_go_over_the_disk_with_the_same_result(
     expected = diff(sides)
     assert expected.summary["modesSummary"]["code"]["files"]["renamed"] == count
     assert expected.summary["totalEvents"] == count + 26 + 2 * count
-    monkeypatch.setattr("driftline.codeindex.mode_diff.FILES_PER_BUCKET", 3)
-    monkeypatch.setattr("driftline.codeindex.mode_diff.SPILL_BYTES", 20_000)
+    monkeypatch.setattr("driftline.codeindex._diff.modes.FILES_PER_BUCKET", 3)
+    monkeypatch.setattr("driftline.codeindex._diff.modes.SPILL_BYTES", 20_000)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     buckets: set[int] = set()
     files: set[str] = set()

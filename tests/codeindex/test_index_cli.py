@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from codeindex.caches import make_cache, put
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
-from driftline.codeindex.contracts import schema
+from driftline.codeindex._registry.contracts import schema
 
 
 @pytest.fixture

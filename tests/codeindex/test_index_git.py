@@ -17,8 +17,8 @@ from codeindex.repositories import ENVIRONMENT, git, make_repository
 from driftline import codeindex
 from driftline.cli.main import driftline as cli
 from driftline.cli.outcome import run
-from driftline.codeindex import building
-from driftline.codeindex.git_objects import TreeEntry
+from driftline.codeindex._build import build as building
+from driftline.codeindex._storage import TreeEntry
 from driftline.errors import DriftlineError
 
 pytest.importorskip("tree_sitter")
@@ -309,7 +309,7 @@ def test_results_as_frames(repo: Path) -> None:
 UNGUARDED = """
 import sys
 from driftline import codeindex
-from driftline.codeindex import building
+from driftline.codeindex._build import build as building
 building._SPAWN_FROM_BYTES = 1
 print(codeindex.build(sys.argv[1]).files, __file__ == sys.argv[0], __spec__)
 """

@@ -16,10 +16,10 @@ from codeindex.caches import make_cache, persisted_bytes, put, small_index
 from codeindex.index_layouts import LAYOUTS, write_index
 from driftline import codeindex
 from driftline.codeindex import DiffOptions, Keeping, KeptDiff, Registry
-from driftline.codeindex.contracts import CONTRACTS, check, complaint_about, schema
-from driftline.codeindex.diffing import timestamp
-from driftline.codeindex.leaks import LeakCheck
-from driftline.codeindex.storage import CacheRoot
+from driftline.codeindex._diff.diff import timestamp
+from driftline.codeindex._registry.contracts import CONTRACTS, check, complaint_about, schema
+from driftline.codeindex._registry.registry import LeakCheck
+from driftline.codeindex._storage import CacheRoot
 from driftline.errors import DriftlineError
 
 ROOT = Path(__file__).parents[2]
@@ -76,8 +76,8 @@ def test_what_is_on_disk(cache: Path) -> None:
 
 
 def test_identical_input_gives_identical_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("driftline.codeindex.diffing.timestamp", lambda: "2026-01-24T00:00:00.000Z")
-    monkeypatch.setattr("driftline.codeindex.registry.timestamp", lambda: "2026-01-24T00:00:00.000Z")
+    monkeypatch.setattr("driftline.codeindex._diff.diff.timestamp", lambda: "2026-01-24T00:00:00.000Z")
+    monkeypatch.setattr("driftline.codeindex._registry.registry.timestamp", lambda: "2026-01-24T00:00:00.000Z")
     one, two = make_cache(tmp_path / "one"), make_cache(tmp_path / "elsewhere" / "two")
     keep(one), keep(two)
     assert persisted_bytes(one) == persisted_bytes(two)
@@ -313,7 +313,7 @@ def test_a_living_lock_is_respected_and_a_dead_one_taken_over(cache: Path) -> No
 
 def run_python(cache: Path, code: str) -> subprocess.Popen[bytes]:
     prelude = (
-        "import sys, os, signal; from driftline.codeindex.jobs import DiffJob, run_job\n"
+        "import sys, os, signal; from driftline.codeindex._registry.keep import DiffJob, run_job\n"
         "job = DiffJob.of('build:b1', 'latest', sys.argv[1], wait_ms=20000)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

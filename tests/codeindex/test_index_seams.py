@@ -17,7 +17,7 @@ from codeindex.index_layouts import chunk_row, file_row, manifest_of, write_inde
 from driftline import codeindex
 from driftline.cli.main import driftline as cli
 from driftline.cli.outcome import run
-from driftline.codeindex.jobs import DiffJob, name_repositories, run_job
+from driftline.codeindex._registry.keep import DiffJob, name_repositories, run_job
 from driftline.errors import DriftlineError
 
 INDEX = {

@@ -12,12 +12,13 @@ from codeindex.caches import make_cache
 from codeindex.index_layouts import LAYOUTS, chunk_row, file_row, write_index
 from codeindex.test_index_cases import CASES, OPTION_NAMES, VECTORS
 from driftline import codeindex
-from driftline.codeindex import DiffOptions, IndexDiff, kernels
-from driftline.codeindex.diffing import run
-from driftline.codeindex.jobs import DiffJob, run_job
-from driftline.codeindex.json_values import event_line
-from driftline.codeindex.kernels import Split
-from driftline.codeindex.rows import EveryRow, rows_between
+from driftline.codeindex import DiffOptions, IndexDiff
+from driftline.codeindex._diff import modes as kernels
+from driftline.codeindex._diff.diff import run
+from driftline.codeindex._diff.modes import Split
+from driftline.codeindex._read.rows import EveryRow, rows_between
+from driftline.codeindex._registry.keep import DiffJob, run_job
+from driftline.codeindex._storage import event_line
 from driftline.errors import DriftlineError
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def test_many_repositories_on_spark(tmp_path: Path, spark: SparkSession) -> None
 @pytest.mark.parametrize("split_bytes", [1, 2, 3, 7, 10, 64, 10_000])
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\n\n"])
 def test_every_line_is_in_exactly_one_split(tmp_path: Path, split_bytes: int, ending: bytes) -> None:
-    from driftline.codeindex.artifacts import Artifact, Part
+    from driftline.codeindex._read.artifacts import Artifact, Part
 
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"\n".join(json.dumps({"n": n, "pad": "x" * (n % 5)}).encode() for n in range(40)) + ending)

@@ -11,7 +11,7 @@ import pytest
 
 from codeindex.repositories import make_repository
 from driftline import codeindex
-from driftline.codeindex.languages import LANGUAGES, language_of
+from driftline.codeindex._build.languages import LANGUAGES, language_of
 
 pytest.importorskip("tree_sitter")
 CASES = json.loads(Path(__file__).with_name("language_cases.json").read_text())["cases"]

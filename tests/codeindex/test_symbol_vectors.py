@@ -10,7 +10,7 @@ import pytest
 
 from codeindex.repositories import make_repository
 from driftline import codeindex
-from driftline.codeindex.contracts import complaint_about
+from driftline.codeindex._registry.contracts import complaint_about
 
 pytest.importorskip("tree_sitter")
 CASES = json.loads((Path(__file__).parents[1] / "vectors/index-v2.json").read_text())["cases"]

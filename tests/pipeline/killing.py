@@ -16,7 +16,7 @@ from pathlib import Path
 import polars  # noqa: F401
 import pyarrow as pa
 
-import driftline.codeindex.jobs
+import driftline.codeindex._registry.keep
 import driftline.lake.materializing
 import driftline.lake.state
 import driftline.tables.local_run  # noqa: F401

@@ -27,7 +27,7 @@ from driftline.cli.terminal import progress_bar
 from driftline.errors import IndexRefError
 
 if TYPE_CHECKING:
-    from driftline.codeindex.building import Built
+    from driftline.codeindex._build.build import Built
 
 _BUILD_EPILOG = """\b
 Examples:
@@ -80,9 +80,9 @@ def build_index(
     *, repository: str, force: bool, wait_ms: str, cache_root: str | None, format_name: str, compact: bool
 ) -> int:
     """Index a git revision: its files, definitions, and what they call and import."""
-    from driftline.codeindex.building import build, default_cache_root, open_cache
-    from driftline.codeindex.git_objects import GitRepository
-    from driftline.codeindex.options import whole_number
+    from driftline.codeindex._build.build import build, default_cache_root, open_cache
+    from driftline.codeindex._options import whole_number
+    from driftline.codeindex._storage import GitRepository
 
     directory, revision = _split(repository)
     source = GitRepository(directory)
@@ -137,7 +137,7 @@ def api(
 ) -> int:
     """Say what changed in the public surface, and what breaks callers."""
     from driftline.codeindex import api as compare
-    from driftline.codeindex import api_text
+    from driftline.codeindex._diff import api as api_text
 
     if not from_ref or not to_ref:
         raise IndexRefError("--from and --to are both needed")
@@ -197,8 +197,8 @@ def list_diffs(
     *, modes: tuple[str, ...], cache_root: str | None, repo: str | None, format_name: str, compact: bool
 ) -> int:
     """List persisted diffs, newest first."""
-    from driftline.codeindex import render
-    from driftline.codeindex.options import parse_modes
+    from driftline.codeindex import _view as render
+    from driftline.codeindex._options import parse_modes
 
     entries = open_registry(cache_root, repo).entries(parse_modes(modes) if modes else ())
     if format_name == "text" and is_watched():
@@ -238,8 +238,9 @@ def prune_diffs(
     compact: bool,
 ) -> int:
     """Remove old diffs and orphan directories; a diff stays if it is among the newest or young enough."""
-    from driftline.codeindex import prune, render
-    from driftline.codeindex.options import whole_number
+    from driftline.codeindex import _view as render
+    from driftline.codeindex import prune
+    from driftline.codeindex._options import whole_number
 
     wait = whole_number(wait_ms, "wait-ms", minimum=0)
     registry = open_registry(cache_root, repo)

@@ -152,7 +152,7 @@ def without_paths() -> Iterator[None]:
 def open_registry(cache_root: str | None, repo: str | None = None) -> Registry:
     """The registry of a cache root, or of a repository's default one."""
     from driftline.codeindex import Registry
-    from driftline.codeindex.storage import CacheRoot
+    from driftline.codeindex._storage import CacheRoot
 
     if not cache_root and not repo:
         raise IndexRefError("--cache-root or --repo is needed")
@@ -160,8 +160,8 @@ def open_registry(cache_root: str | None, repo: str | None = None) -> Registry:
 
 
 def _root_of(repo: str) -> Path:
-    from driftline.codeindex.building import default_cache_root
-    from driftline.codeindex.git_objects import GitRepository
+    from driftline.codeindex._build.build import default_cache_root
+    from driftline.codeindex._storage import GitRepository
 
     return default_cache_root(GitRepository(repo))
 
@@ -201,7 +201,7 @@ def print_diff(
     repo: str | None = None,
 ) -> None:
     """One diff in the format asked for; with a repository, reviews show its source."""
-    from driftline.codeindex import render
+    from driftline.codeindex import _view as render
 
     if format_name == "text" and is_watched():
         from driftline.cli.index_terminal import show_diff
@@ -221,11 +221,10 @@ def print_diff(
 
 
 def _page(result: IndexDiff, format_name: str, repo: str | None) -> str:
-    from driftline.codeindex import render
-    from driftline.codeindex.git_objects import GitRepository
-    from driftline.codeindex.options import V2
-    from driftline.codeindex.review import review_html, review_markdown
-    from driftline.codeindex.review_source import ReviewSource
+    from driftline.codeindex import _view as render
+    from driftline.codeindex._options import V2
+    from driftline.codeindex._storage import GitRepository
+    from driftline.codeindex._view import ReviewSource, review_html, review_markdown
 
     if result.inputs["kind"] != V2:
         if format_name == "html":
@@ -253,7 +252,7 @@ def print_outcomes(outcomes: list[dict[str, Any]], format_name: str, compact: bo
 
 
 def _print_events(outcome: dict[str, Any], compact: bool) -> None:
-    from driftline.codeindex import render
+    from driftline.codeindex import _view as render
 
     with binary_stdout() as write:
         for event in outcome["events"]:
@@ -261,7 +260,8 @@ def _print_events(outcome: dict[str, Any], compact: bool) -> None:
 
 
 def _markdown(outcome: dict[str, Any]) -> str:
-    from driftline.codeindex import IndexDiff, render
+    from driftline.codeindex import IndexDiff
+    from driftline.codeindex import _view as render
 
     head = f"# {outcome['repository']}\n\n"
     if not outcome["ok"]:

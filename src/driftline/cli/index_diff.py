@@ -26,8 +26,8 @@ from driftline.errors import IndexRefError
 
 if TYPE_CHECKING:
     from driftline.codeindex import KeptDiff
-    from driftline.codeindex.diffing import ModeScheduler
-    from driftline.codeindex.jobs import DiffJob
+    from driftline.codeindex._diff.diff import ModeScheduler
+    from driftline.codeindex._registry.keep import DiffJob
 
 _DIFF_EPILOG = """\b
 Examples:
@@ -130,7 +130,7 @@ def compute(
     **options: Any,
 ) -> int:
     """Compare two versions of a code base."""
-    from driftline.codeindex.jobs import DiffJob, name_repositories
+    from driftline.codeindex._registry.keep import DiffJob, name_repositories
 
     if not from_ref or not to_ref:
         raise IndexRefError("--from and --to are both needed")
@@ -155,7 +155,7 @@ def compute(
 
 def _compute_one(job: DiffJob, engine: str, master: str | None) -> KeptDiff:
     from driftline.codeindex import compute as compute_diff
-    from driftline.codeindex.jobs import choose_engine
+    from driftline.codeindex._registry.keep import choose_engine
 
     with progress_bar() as tracker:
         request, cache = job.prepare(tracker)
@@ -169,7 +169,7 @@ def _scheduler(engine: str, master: str | None) -> AbstractContextManager[ModeSc
         from driftline.spark.index_diff import mode_scheduler
 
         return mode_scheduler(master)
-    from driftline.codeindex.mode_diff import diff_mode
+    from driftline.codeindex._diff.modes import diff_mode
 
     return nullcontext(diff_mode)
 
@@ -182,7 +182,7 @@ def _compute_many(jobs: list[DiffJob], engine: str, master: str | None, with_eve
         from driftline.spark.index_diff import run_jobs
 
         return run_jobs(jobs, master, with_events=with_events)
-    from driftline.codeindex.jobs import run_many
+    from driftline.codeindex._registry.keep import run_many
 
     with progress_bar() as tracker:
         return run_many(jobs, tracker, with_events=with_events)

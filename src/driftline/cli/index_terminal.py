@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from driftline.codeindex import ApiReport, IndexDiff
-    from driftline.codeindex.events import Event
+    from driftline.codeindex._diff.files import Event
 
 _MOST_ROWS = 40
 _SIGNS = {
@@ -26,7 +26,7 @@ _SIGNS = {
 
 def show_diff(result: IndexDiff) -> None:
     """The summary, and what happened to which definition."""
-    from driftline.codeindex import render
+    from driftline.codeindex import _view as render
 
     console = stderr_console()
     for line in render.summary_lines(result):

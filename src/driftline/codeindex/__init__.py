@@ -3,16 +3,13 @@
 `build` indexes a git revision, `diff` compares two, and `api` says what happened to the public surface.
 """
 
-from driftline.codeindex.api_report import ApiReport
-from driftline.codeindex.building import Built
-from driftline.codeindex.diffing import DiffRequest, IndexDiff, diff, prepare
-from driftline.codeindex.front import api, build
-from driftline.codeindex.identity import diff_id
-from driftline.codeindex.keeping import Keeping, KeptDiff, compute
-from driftline.codeindex.options import DiffOptions
-from driftline.codeindex.pruning import prune
-from driftline.codeindex.refs import IndexRef, parse_ref
-from driftline.codeindex.registry import Registry
+from driftline.codeindex._build.build import Built
+from driftline.codeindex._diff.api import ApiReport, api, build
+from driftline.codeindex._diff.diff import DiffRequest, IndexDiff, diff, prepare
+from driftline.codeindex._options import DiffOptions, diff_id
+from driftline.codeindex._read.resolve import IndexRef, parse_ref
+from driftline.codeindex._registry.keep import Keeping, KeptDiff, compute, prune
+from driftline.codeindex._registry.registry import Registry
 
 __all__ = [
     "ApiReport",

@@ -9,12 +9,11 @@ from functools import partial
 from typing import Any
 
 from driftline.codeindex import Registry
-from driftline.codeindex.diffing import ModeScheduler
-from driftline.codeindex.fingerprint import fingerprints
-from driftline.codeindex.jobs import DiffJob, choose_engine
-from driftline.codeindex.keeping import compute
-from driftline.codeindex.mode_diff import diff_mode
-from driftline.codeindex.storage import CacheRoot
+from driftline.codeindex._diff.diff import ModeScheduler
+from driftline.codeindex._diff.modes import diff_mode
+from driftline.codeindex._read.artifacts import fingerprints
+from driftline.codeindex._registry.keep import DiffJob, choose_engine, compute
+from driftline.codeindex._storage import CacheRoot
 from driftline.core._json import JsonObject
 from driftline.errors import DriftlineError
 from driftline.pipeline.declaration import IndexFlow, Pipeline

@@ -107,7 +107,7 @@ def index_diffs(
     Added are `diff_id`, `changed`, `summary` (JSON), `events` (JSON texts in order), and `error` where there is no
     diff.
     """
-    from driftline.codeindex.options import DiffOptions
+    from driftline.codeindex._options import DiffOptions
 
     limits = {"max_events": max_events, "include_relations": include_relations, "detect_renames": detect_renames}
     DiffOptions.of(modes, **limits)  # type: ignore[arg-type]  # a mistake in them is raised now
@@ -177,7 +177,7 @@ def _index_task(
 def _index_diff(
     before: str, after: str, cache_root: str | None, modes: tuple[str, ...], limits: dict[str, Any]
 ) -> dict[str, Any]:
-    from driftline.codeindex.jobs import DiffJob, run_job
+    from driftline.codeindex._registry.keep import DiffJob, run_job
 
     try:
         job = DiffJob.of(before, after, cache_root, modes=modes, persist=False, **limits)

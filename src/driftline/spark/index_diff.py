@@ -14,14 +14,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from driftline.codeindex.artifacts import read_pieces
-from driftline.codeindex.diffing import ModeScheduler
-from driftline.codeindex.fingerprint import same_artifacts
-from driftline.codeindex.jobs import DiffJob
-from driftline.codeindex.kernels import AFTER, BEFORE, SelectedRows, Split, path_of, plan_splits
-from driftline.codeindex.mode_diff import IndexSide, ModeDiff, diff_mode, note_file_counts, open_side
-from driftline.codeindex.options import V2, DiffOptions
-from driftline.codeindex.resolve import IndexDir
+from driftline.codeindex._diff.diff import ModeScheduler
+from driftline.codeindex._diff.modes import (
+    AFTER,
+    BEFORE,
+    IndexSide,
+    ModeDiff,
+    SelectedRows,
+    Split,
+    diff_mode,
+    note_file_counts,
+    open_side,
+    path_of,
+    plan_splits,
+)
+from driftline.codeindex._options import V2, DiffOptions
+from driftline.codeindex._read.artifacts import read_pieces, same_artifacts
+from driftline.codeindex._read.resolve import IndexDir
+from driftline.codeindex._registry.keep import DiffJob
 from driftline.core._progress import Tracker
 from driftline.spark import index_tasks as tasks
 from driftline.spark.column_types import frame_schema

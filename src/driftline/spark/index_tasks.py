@@ -13,12 +13,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from driftline.codeindex import kernels
-from driftline.codeindex.events import Event, file_event
-from driftline.codeindex.files_changed import FileChange
-from driftline.codeindex.json_values import compact_json
-from driftline.codeindex.kernels import Record, SelectedRows, Split, change_from_payload, change_payload, path_key
-from driftline.codeindex.options import DiffOptions
+from driftline.codeindex._diff import modes as kernels
+from driftline.codeindex._diff.files import Event, FileChange, file_event
+from driftline.codeindex._diff.modes import Record, SelectedRows, Split, change_from_payload, change_payload, path_key
+from driftline.codeindex._options import DiffOptions
+from driftline.codeindex._storage import compact_json
 from driftline.errors import DriftlineError, EngineError, IndexRefError
 from driftline.spark.runtime.workers import settle_worker
 
@@ -157,7 +156,7 @@ def job_task(with_events: bool) -> Task:
     """Whole diffs, a repository each."""
 
     def run(batches: Batches) -> Batches:
-        from driftline.codeindex.jobs import DiffJob, run_job
+        from driftline.codeindex._registry.keep import DiffJob, run_job
 
         settle_worker()
         for batch in batches:

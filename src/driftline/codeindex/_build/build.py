@@ -22,12 +22,17 @@ from zlib import crc32
 
 import msgspec
 
-from driftline.codeindex.build_files import IndexWriter
-from driftline.codeindex.built_index import PastBuild, newest_build
-from driftline.codeindex.git_objects import GitRepository, TreeEntry
-from driftline.codeindex.index_rows import FileRow, FileRows
-from driftline.codeindex.languages import LANGUAGES, Language, language_of
-from driftline.codeindex.storage import CacheRoot, exists, index_lock, is_directory, read_object
+from driftline.codeindex._build.index_files import FileRow, FileRows, IndexWriter, PastBuild, newest_build
+from driftline.codeindex._build.languages import LANGUAGES, Language, language_of
+from driftline.codeindex._storage import (
+    CacheRoot,
+    GitRepository,
+    TreeEntry,
+    exists,
+    index_lock,
+    is_directory,
+    read_object,
+)
 from driftline.core._files import write_atomically
 from driftline.core._json import JsonObject, canonical_json, sha1_hex
 from driftline.core._progress import Tracker, silent
@@ -187,7 +192,7 @@ def _build_anew(
 
 def _load_extraction() -> None:
     with suppress(ImportError):  # told where it is needed
-        import_module("driftline.codeindex.extraction")
+        import_module("driftline.codeindex._build.extract")
 
 
 def _write_build(
@@ -350,7 +355,7 @@ def parse_batch(batch: _Batch) -> list[FileRows]:
     rows = [FileRows.without_chunks(entry, language, _unreadable(blob)) for entry, language, blob in batch]
     readable = [(row, part) for row, part in zip(rows, batch, strict=True) if row.skipped is None]
     if readable:
-        from driftline.codeindex.extraction import extract_all  # NumPy and the parsers, which only new blobs need
+        from driftline.codeindex._build.extract import extract_all  # NumPy and the parsers, which only new blobs need
 
         found = extract_all((language, blob) for _, (_, language, blob) in readable)
         for (row, _), extracted in zip(readable, found, strict=True):

@@ -2,22 +2,174 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from operator import attrgetter
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import xxhash
 from backports import zstd
 
-from driftline.codeindex.artifacts import inside
-from driftline.codeindex.index_rows import ChunkRow, FileRow, Imports, ImportsRow, chunk_rows
-from driftline.codeindex.resolve import IndexDir
-from driftline.codeindex.storage import exists, read_bytes, read_object
+from driftline.codeindex._build.definitions import path_is_public
+from driftline.codeindex._read.artifacts import inside
+from driftline.codeindex._read.resolve import IndexDir
+from driftline.codeindex._storage import TreeEntry, exists, read_bytes, read_object
+from driftline.core._json import sha1_hex
 from driftline.errors import IndexRefError
+
+# Rows of a build as its files hold them, made from what was extracted and the path of the file (index diffs §6.6).
+
+
+_LEVEL = 3
+
+
+class FileRow(msgspec.Struct, omit_defaults=True, gc=False):
+    """A row of `file_meta`; members are named as in the artifact."""
+
+    id: int
+    file: str
+    ext: str
+    size: int | None
+    hash: str
+    hashAlgo: str  # noqa: N815
+    language: str | None
+    skipped: str | None = None
+    parseError: bool = False  # noqa: N815
+
+
+class Imports(msgspec.Struct, gc=False):
+    """What a file imports."""
+
+    imports: list[str]
+
+
+class ImportsRow(msgspec.Struct, gc=False):
+    """A row of `file_relations`; what it imports stays as it is written until somebody asks."""
+
+    file: str
+    relations: msgspec.Raw
+
+
+class Calls(msgspec.Struct, gc=False):
+    """Pairs of the calling and the called name."""
+
+    calls: list[tuple[str, str]]
+
+
+class ChunkMeta(msgspec.Struct, gc=False):
+    """What semantic-v2 compares of a definition."""
+
+    signature: str
+    params: list[str] | None
+    sigHash: str  # noqa: N815
+    bodyHash: str  # noqa: N815
+    docHash: str  # noqa: N815
+    sketch: str
+    shingles: int
+    tokens: int
+    ownTokens: int  # noqa: N815
+    sigTokens: int  # noqa: N815
+    parent: str
+    exported: bool
+    ordinal: int
+    chunkId: str = ""  # noqa: N815
+    public: bool = False
+
+
+class ChunkRow(msgspec.Struct, gc=False):
+    """A row of `chunk_meta`; extraction knows no path and leaves file, ids and publicity to `placed`."""
+
+    file: str
+    chunkId: str  # noqa: N815
+    start: int
+    end: int
+    startLine: int  # noqa: N815
+    endLine: int  # noqa: N815
+    kind: str
+    name: str
+    codeRelations: Calls  # noqa: N815
+    metaV2: ChunkMeta  # noqa: N815
+
+
+_encoder = msgspec.json.Encoder()
+_chunk_rows = msgspec.json.Decoder(ChunkRow).decode_lines
+
+
+@dataclass(slots=True)
+class FileRows:
+    """Everything an index holds about one file: imports as JSON, the lines of its chunks as one compressed frame."""
+
+    path: str
+    object_id: str
+    size: int | None
+    language: str | None
+    skipped: str | None = None
+    parse_error: bool = False
+    imports: bytes = b""
+    frame: bytes = b""
+    chunks: int = 0
+
+    @classmethod
+    def without_chunks(cls, entry: TreeEntry, language: str | None, skipped: str | None) -> FileRows:
+        """What is known before a file is looked into."""
+        return cls(entry.path, entry.object_id, entry.size, language, skipped)
+
+    def put_imports(self, names: list[str]) -> None:
+        """Take the imports in."""
+        self.imports = _encoder.encode(Imports(names)) if names else b""
+
+    def put(self, rows: list[ChunkRow]) -> None:
+        """Take the chunks in."""
+        visible = path_is_public(self.language, self.path)
+        placed(rows, self.path, visible)
+        self.frame, self.chunks = (compressed(rows), len(rows)) if rows else (b"", 0)
+
+    def file_meta(self, number: int) -> FileRow:
+        """The row of `file_meta`."""
+        name = self.path.rpartition("/")[2]
+        dot = name.rfind(".")
+        return FileRow(
+            number,
+            self.path,
+            name[dot:] if dot > 0 else "",
+            self.size,
+            self.object_id,
+            "git-sha1" if len(self.object_id) == 40 else "git-sha256",
+            self.language,
+            self.skipped,
+            self.parse_error,
+        )
+
+
+def placed(rows: Iterable[ChunkRow], path: str, visible: bool) -> None:
+    """Say of chunks in which file they are."""
+    for row in rows:
+        row.file = path
+        row.chunkId = row.metaV2.chunkId = chunk_id_of(path, row.name, row.metaV2.ordinal)
+        row.metaV2.public = row.metaV2.exported and visible
+
+
+def chunk_id_of(path: str, name: str, ordinal: int) -> str:
+    """The id of a chunk: where it is and what it is called, whatever is in it."""
+    return f"chunk_{sha1_hex(f'{path}|{name}|{ordinal}'.encode('utf-8', 'surrogatepass'))}"
+
+
+def compressed(rows: Iterable[msgspec.Struct]) -> bytes:
+    """Rows as lines, in one frame."""
+    return zstd.compress(_encoder.encode_lines(rows), _LEVEL)
+
+
+def chunk_rows(frame: bytes) -> list[ChunkRow]:
+    """The chunks in a frame."""
+    return _chunk_rows(zstd.decompress(frame)) if frame else []
+
 
 META_FILE = "chunk_meta.meta.json"
 
@@ -198,3 +350,109 @@ def newest_build(builds: Path, configuration: str, modes: tuple[str, ...]) -> Pa
         if state.get("configHash") == configuration and len(known) == len(modes):
             return PastBuild(known)
     return None
+
+
+# The files of a build as they are written: in groups that do not change from build to build (index diffs §6.6).
+
+
+_SURFACE_VERSION = "1.0.0"
+
+
+class _Piece(NamedTuple):
+    """A file of the index in its manifest."""
+
+    name: str
+    path: str
+    size: int
+    checksum: str
+    rows: int | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        kind = "jsonl" if ".jsonl" in self.path else "json"
+        members: dict[str, object] = {"type": "chunks", "name": self.name, "format": kind, "path": self.path}
+        members |= {"bytes": self.size, "checksum": self.checksum}
+        return members if self.rows is None else {**members, "count": self.rows}
+
+
+class IndexWriter:
+    """Writes `index-<mode>`: one shard of chunks for each group of files, and the lists of files and imports."""
+
+    def __init__(self, root: Path, mode: str, build_id: str, configuration: str) -> None:
+        self.folder = root / f"index-{mode}"
+        (self.folder / "chunk_meta.parts").mkdir(parents=True)
+        (self.folder / "pieces").mkdir()
+        self.mode = mode
+        self.build_id = build_id
+        self.configuration = configuration
+        self.files: list[FileRow] = []
+        self.imports: list[ImportsRow] = []
+        self.shards: list[Shard] = []
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks were written."""
+        return sum(shard.records for shard in self.shards)
+
+    @property
+    def parse_errors(self) -> int:
+        """How many files the parser had to guess at."""
+        return sum(row.parseError for row in self.files)
+
+    @property
+    def skipped(self) -> list[str]:
+        """Why files were not read, one reason each."""
+        return [row.skipped for row in self.files if row.skipped]
+
+    def add(self, key: str, rows: Sequence[FileRows]) -> None:
+        """Add a group of files."""
+        for row in rows:
+            self._add_file(row.file_meta(len(self.files)), row.imports)
+        data = b"".join(row.frame for row in rows) or compressed(())
+        path, records = self._next_shard(), sum(row.chunks for row in rows)
+        (self.folder / path).write_bytes(data)
+        frames = [Frame(len(row.frame), row.chunks) for row in rows]
+        self.shards.append(Shard(path, records, key, len(data), checksum_of(data), rows[0].path, rows[-1].path, frames))
+
+    def take_over(self, past: BuiltIndex, shard: Shard) -> None:
+        """Add a group that an earlier build has as it is."""
+        source, path = past.shard_path(shard), self._next_shard()
+        try:
+            os.link(source, self.folder / path)
+        except OSError:
+            shutil.copyfile(source, self.folder / path)
+        self.shards.append(msgspec.structs.replace(shard, path=path))
+        for row in past.files_of(shard):
+            row.id = len(self.files)
+            self._add_file(row, past.imports.get(row.file, b""))
+
+    def _add_file(self, row: FileRow, imports: bytes | msgspec.Raw) -> None:
+        self.files.append(row)
+        if imports:
+            self.imports.append(ImportsRow(row.file, msgspec.Raw(imports)))
+
+    def _next_shard(self) -> str:
+        return f"chunk_meta.parts/chunk_meta.part-{len(self.shards):05d}.jsonl.zst"
+
+    def close(self) -> None:
+        """Write the lists, and the manifest with a checksum for every piece."""
+        shards = ShardList("jsonl-sharded", "zstd", self.chunks, self.shards)
+        pieces = [
+            self._file("file_meta", "file_meta.jsonl.zst", compressed(self.files), len(self.files)),
+            self._file("file_relations", "file_relations.jsonl.zst", compressed(self.imports), len(self.imports)),
+            self._file("chunk_meta", META_FILE, msgspec.json.encode(shards)),
+            *(_Piece("chunk_meta", part.path, part.bytes, part.checksum, part.records) for part in self.shards),
+        ]
+        manifest = {
+            "version": 2,
+            "artifactSurfaceVersion": _SURFACE_VERSION,
+            "compatibilityKey": self.configuration,
+            "mode": self.mode,
+            "stage": "build",
+            "buildId": self.build_id,
+            "pieces": [piece.to_dict() for piece in sorted(pieces, key=lambda piece: piece.path)],
+        }
+        (self.folder / "pieces/manifest.json").write_bytes(msgspec.json.encode(manifest) + b"\n")
+
+    def _file(self, name: str, path: str, data: bytes, count: int | None = None) -> _Piece:
+        (self.folder / path).write_bytes(data)
+        return _Piece(name, path, len(data), checksum_of(data), count)

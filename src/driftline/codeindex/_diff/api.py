@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections import defaultdict
@@ -10,16 +11,123 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from driftline.codeindex.artifacts import CHUNK_META, FILE_META, FILE_RELATIONS, read_pieces, require_artifact
-from driftline.codeindex.diffing import DiffRequest
-from driftline.codeindex.json_values import member
-from driftline.codeindex.parameters import broken_parameters
-from driftline.codeindex.publicity import path_is_public
-from driftline.codeindex.relations import file_imports
-from driftline.codeindex.resolve import IndexDir
-from driftline.codeindex.rows import all_rows
-from driftline.codeindex.symbols import Symbol, symbol_from_row
+from driftline.codeindex._build import build as building
+from driftline.codeindex._build.build import Built, default_cache_root, open_cache
+from driftline.codeindex._build.definitions import path_is_public
+from driftline.codeindex._diff.chunks import file_imports
+from driftline.codeindex._diff.diff import DiffRequest, prepare
+from driftline.codeindex._diff.symbols import Symbol, symbol_from_row
+from driftline.codeindex._options import DiffOptions, kind_of
+from driftline.codeindex._read.artifacts import CHUNK_META, FILE_META, FILE_RELATIONS, read_pieces, require_artifact
+from driftline.codeindex._read.resolve import IndexDir
+from driftline.codeindex._read.rows import all_rows
+from driftline.codeindex._storage import GitRepository, member
+from driftline.codeindex._view import code
 from driftline.core._json import JsonObject, utf16_sort_key
+from driftline.core._progress import Tracker
+
+# Whether a call that was good is still good: parameters of loosely typed languages compared (index diffs §8.2).
+
+
+_PARAMETER = re.compile(r"(\*{0,2}|\.\.\.|&)\s*([\w$]+)(:)?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter: how it is given (`both`, `positional`, `keyword`, `rest`, `keywords`) and whether it must be."""
+
+    name: str
+    how: str
+    required: bool
+
+
+def broken_parameters(language: str | None, before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The reasons why a caller of the old parameters may fail with the new ones.
+
+    >>> broken_parameters("python", ["a", "b=1"], ["a", "c=2", "*", "b=1"])
+    ['b is keyword-only']
+    >>> broken_parameters("python", ["self", "a"], ["self", "a: int", "b=None"])
+    []
+    """
+    old, new = _parse(language, before), _parse(language, after)
+    found = {parameter.name: parameter for parameter in new if parameter.how not in ("rest", "keywords")}
+    kinds = {parameter.how for parameter in new}
+    reasons: list[str] = []
+    for parameter in old:
+        reasons += _lost(parameter, old, new, found, kinds)
+    known = {parameter.name for parameter in old}
+    if not any("removed" in reason for reason in reasons):
+        fresh = [parameter for parameter in found.values() if parameter.name not in known and parameter.required]
+        reasons += [f"{parameter.name} is new and required" for parameter in fresh if language != "javascript"]
+    return reasons
+
+
+def _lost(
+    parameter: Parameter,
+    old: Sequence[Parameter],
+    new: Sequence[Parameter],
+    found: dict[str, Parameter],
+    kinds: set[str],
+) -> list[str]:
+    name, how = parameter.name, parameter.how
+    if how in ("rest", "keywords"):
+        return [] if how in kinds else [f"{'*' if how == 'rest' else '**'}{name} removed"]
+    if name not in found:
+        swallowed = {"keyword": "keywords" in kinds, "positional": "rest" in kinds or _has_place(name, old, new)}
+        return [] if swallowed.get(how, {"rest", "keywords"} <= kinds) else [f"{name} removed"]
+    match = found[name]
+    if match.required and not parameter.required:
+        return [f"{name} is now required"]
+    if how != "keyword" and match.how == "keyword":
+        return [f"{name} is keyword-only"]
+    if how == "both" and match.how == "positional":
+        return [f"{name} is positional-only"]
+    places = _places(old), _places(new)
+    moved = how != "keyword" and places[0].index(name) != places[1].index(name)
+    return [f"{name} moved"] if moved else []
+
+
+def _places(parameters: Sequence[Parameter]) -> list[str]:
+    return [parameter.name for parameter in parameters if parameter.how in ("both", "positional")]
+
+
+def _has_place(name: str, old: Sequence[Parameter], new: Sequence[Parameter]) -> bool:
+    """A positional-only parameter may change its name as long as its place is there."""
+    return _places(old).index(name) < len(_places(new))
+
+
+def _parse(language: str | None, texts: Sequence[str]) -> list[Parameter]:
+    parameters: list[Parameter] = []
+    how = "both"
+    slash = texts.index("/") if language == "python" and "/" in texts else -1
+    for place, text in enumerate(texts):
+        if text == "/":
+            continue
+        if text == "*":
+            how = "keyword"
+            continue
+        found = _PARAMETER.match(text)
+        stars, name = (found[1], found[2]) if found else ("", text)
+        if stars in ("*", "..."):
+            parameters.append(Parameter(name, "rest", False))
+            how = "keyword"
+        elif stars == "**":
+            parameters.append(Parameter(name, "keywords", False))
+        else:
+            given = "positional" if place < slash else _ruby_how(language, text) or how
+            parameters.append(Parameter(name, given, _is_required(language, text)))
+    return parameters
+
+
+def _ruby_how(language: str | None, text: str) -> str | None:
+    return "keyword" if language == "ruby" and re.match(r"\w+:", text) else None
+
+
+def _is_required(language: str | None, text: str) -> bool:
+    if text.startswith("&"):
+        return False
+    return text.endswith(":") if language == "ruby" and re.match(r"\w+:", text) else "=" not in text
+
 
 BREAKING, COMPATIBLE = "breaking", "compatible"
 _LOOSELY_TYPED = frozenset(("python", "javascript", "ruby", "bash"))
@@ -304,3 +412,65 @@ def _reasons(old: Surface, new: Surface, before: Symbol, after: Symbol) -> list[
         return []
     language = old.languages.get(before.file)
     return broken_parameters(language, old.params.get(id(before)) or [], new.params.get(id(after)) or [])
+
+
+# An API report for people: lines of text, and Markdown for a pull request.
+
+
+def report_lines(report: ApiReport) -> Iterator[str]:
+    """One line for each change, the breaking ones first."""
+    compatible = len(report.changes) - len(report.breaking)
+    yield f"{report.labels[0]} -> {report.labels[1]}: {len(report.breaking)} breaking, {compatible} compatible"
+    for change in report.changes:
+        reasons = f" ({'; '.join(change.reasons)})" if change.reasons else ""
+        yield f"{change.verdict} {change.change}: {change.file}: {change.name}{reasons}"
+
+
+def report_markdown(report: ApiReport) -> str:
+    """The report as a page."""
+    compatible = [change for change in report.changes if change not in report.breaking]
+    lines = [f"## API {code(report.labels[0])} → {code(report.labels[1])}", ""]
+    lines.append(f"**{len(report.breaking)} breaking**, {len(compatible)} compatible changes.")
+    for title, changes in (("Breaking", report.breaking), ("Compatible", compatible)):
+        if changes:
+            lines += ["", f"### {title}", "", *_items(changes)]
+    return "\n".join(lines)
+
+
+def _items(changes: Sequence[ApiChange]) -> Iterator[str]:
+    for change in changes:
+        reasons = f": {'; '.join(change.reasons)}" if change.reasons else ""
+        yield f"- {change.change} {code(change.name)} in {code(change.file)}{reasons}"
+        if change.before and change.after and change.before != change.after:
+            yield f"  - {code(change.before)}"
+            yield f"  - {code(change.after)}"
+
+
+# Building and judging a code base from Python, in one call each.
+
+
+def build(
+    repo: str | os.PathLike[str] = ".",
+    revision: str = "HEAD",
+    cache_root: str | os.PathLike[str] | None = None,
+    *,
+    force: bool = False,
+    tracker: Tracker | None = None,
+) -> Built:
+    """Index a git revision and make it the latest build; only blobs that no earlier build knows are parsed."""
+    source = GitRepository(repo)
+    cache = open_cache(cache_root or default_cache_root(source))
+    return building.build(source, revision, cache, current=True, force=force, tracker=tracker)
+
+
+def api(
+    from_ref: str,
+    to_ref: str,
+    cache_root: str | os.PathLike[str] | None = None,
+    *,
+    repo: str | os.PathLike[str] | None = None,
+    tracker: Tracker | None = None,
+) -> ApiReport:
+    """What happened to the public surface between two versions."""
+    options = DiffOptions.of(kind=kind_of(None, (from_ref, to_ref)))
+    return report(prepare(from_ref, to_ref, cache_root, options, repo=repo, tracker=tracker))

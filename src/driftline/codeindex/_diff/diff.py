@@ -10,16 +10,20 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from driftline.codeindex.building import build, default_cache_root, open_cache
-from driftline.codeindex.events import Event
-from driftline.codeindex.git_objects import GitRepository
-from driftline.codeindex.identity import canonical_inputs, diff_id
-from driftline.codeindex.json_values import compact_json
-from driftline.codeindex.mode_diff import ModeDiff, diff_mode
-from driftline.codeindex.options import DiffOptions, kind_of
-from driftline.codeindex.refs import IndexRef, parse_ref
-from driftline.codeindex.resolve import IndexDir, ResolvedRef, check_compatible, resolve, resolve_tree
-from driftline.codeindex.storage import CacheRoot
+from driftline.codeindex._build.build import build, default_cache_root, open_cache
+from driftline.codeindex._diff.files import Event
+from driftline.codeindex._diff.modes import ModeDiff, diff_mode
+from driftline.codeindex._options import DiffOptions, canonical_inputs, diff_id, kind_of
+from driftline.codeindex._read.resolve import (
+    IndexDir,
+    IndexRef,
+    ResolvedRef,
+    check_compatible,
+    parse_ref,
+    resolve,
+    resolve_tree,
+)
+from driftline.codeindex._storage import CacheRoot, GitRepository, compact_json
 from driftline.core._json import JsonObject
 from driftline.core._progress import Tracker, silent
 

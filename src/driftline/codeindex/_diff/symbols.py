@@ -1,25 +1,351 @@
-"""semantic-v2: definitions added, removed, renamed and moved, and what changed in the others (index diffs §7)."""
+"""Definitions as semantic-v2 compares them, read from the rows of an index that driftline built (index diffs §7)."""
 
 from __future__ import annotations
 
+import binascii
+import struct
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from driftline.codeindex.artifacts import CHUNK_META, FILE_META, FILE_RELATIONS, Artifact, read_pieces, require_artifact
-from driftline.codeindex.built_index import built_index
-from driftline.codeindex.chunk_rows import FileSelector
-from driftline.codeindex.events import Event, file_event, file_limit_event, mode_limit_event, relation_event
-from driftline.codeindex.files_changed import FileChange, FileEntry, FileTable, changed_files, file_table
-from driftline.codeindex.fingerprint import same_artifacts
-from driftline.codeindex.options import DiffOptions
-from driftline.codeindex.relations import changed_file_imports, file_imports
-from driftline.codeindex.resolve import IndexDir
-from driftline.codeindex.rows import all_rows, selected_rows
-from driftline.codeindex.symbol_matching import COMMON, MAX_LEFT, MIN_TOKENS, Matching, Move, find_moves, match_in_file
-from driftline.codeindex.symbols import Symbol, changes, symbol_from_chunk, symbol_from_row
+import msgspec
+
+from driftline.codeindex._build.index_files import ChunkRow, built_index
+from driftline.codeindex._diff.chunks import FileSelector, changed_file_imports, file_imports
+from driftline.codeindex._diff.files import (
+    Event,
+    FileChange,
+    FileEntry,
+    FileTable,
+    changed_files,
+    file_event,
+    file_limit_event,
+    file_table,
+    mode_limit_event,
+    relation_event,
+)
+from driftline.codeindex._options import DiffOptions
+from driftline.codeindex._read.artifacts import (
+    CHUNK_META,
+    FILE_META,
+    FILE_RELATIONS,
+    Artifact,
+    read_pieces,
+    require_artifact,
+    same_artifacts,
+)
+from driftline.codeindex._read.resolve import IndexDir
+from driftline.codeindex._read.rows import Row, all_rows, selected_rows
+from driftline.codeindex._storage import member
 from driftline.core._json import utf16_sort_key
 from driftline.core._progress import Tracker
+from driftline.errors import IndexRefError
+
+Sketch = tuple[int, ...]
+
+SKETCH_VALUES = 64
+_VALUE_BYTES = 4
+
+
+@dataclass(slots=True, eq=False)
+class Symbol:
+    """One definition on one side."""
+
+    file: str
+    name: str
+    ordinal: int
+    kind: str
+    parent: str
+    signature: str
+    signature_hash: str
+    body_hash: str
+    doc_hash: str
+    own_tokens: int
+    signature_tokens: int
+    tokens: int
+    shingles: int
+    public: bool
+    calls: tuple[str, ...]
+    range: dict[str, int]
+    encoded_sketch: str
+    _sketch: Sketch | None = field(default=None, repr=False)
+
+    @property
+    def leaf(self) -> str:
+        """The last name, inside of the container."""
+        return self.name[len(self.parent) + 1 :] if self.parent else self.name
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What tells definitions of one side apart, and orders them."""
+        return self.file, self.name, self.ordinal
+
+    @property
+    def sketch(self) -> Sketch:
+        """The smallest hashes of its shingles, sorted."""
+        if self._sketch is None:
+            self._sketch = _sketch_of(self.encoded_sketch)
+        return self._sketch
+
+    def side(self) -> dict[str, object]:
+        """One side of an event."""
+        return {"file": self.file, "name": self.name, "signature": self.signature, "range": self.range}
+
+
+def _sketch_of(encoded: str) -> Sketch:
+    try:
+        raw = binascii.a2b_base64(encoded)
+        return struct.unpack(f"<{len(raw) // _VALUE_BYTES}I", raw)
+    except (struct.error, ValueError):
+        raise _damaged() from None
+
+
+def _damaged() -> IndexRefError:
+    return IndexRefError("a chunk row is damaged: build the index again (index build --force)")
+
+
+def symbol_from_row(row: Row, file: str) -> Symbol:
+    """A definition from its row; rows of other tools do not say enough."""
+    if not isinstance(member(row.get("metaV2"), "bodyHash"), str):
+        raise IndexRefError(
+            "semantic-v2 compares indexes that driftline built from git; this one has no body hashes "
+            "(--kind semantic-v1 compares it)"
+        )
+    try:
+        return symbol_from_chunk(msgspec.convert({**row, "file": file}, ChunkRow))
+    except msgspec.ValidationError:
+        raise _damaged() from None
+
+
+def symbol_from_chunk(row: ChunkRow) -> Symbol:
+    """A definition from a row that driftline wrote."""
+    meta = row.metaV2
+    return Symbol(
+        file=row.file,
+        name=row.name,
+        ordinal=meta.ordinal,
+        kind=row.kind,
+        parent=meta.parent,
+        signature=meta.signature,
+        signature_hash=meta.sigHash,
+        body_hash=meta.bodyHash,
+        doc_hash=meta.docHash,
+        own_tokens=meta.ownTokens,
+        signature_tokens=meta.sigTokens,
+        tokens=meta.tokens,
+        shingles=meta.shingles,
+        public=meta.public,
+        calls=tuple(callee for _, callee in row.codeRelations.calls),
+        range={"start": row.start, "end": row.end, "startLine": row.startLine, "endLine": row.endLine},
+        encoded_sketch=meta.sketch,
+    )
+
+
+def similarity(left: Symbol, right: Symbol) -> float:
+    """The Jaccard index of the shingles of two definitions, estimated where they have many."""
+    one, other = set(left.sketch), set(right.sketch)
+    if not one or not other:
+        return 0.0
+    shared = one & other
+    if left.shingles <= SKETCH_VALUES and right.shingles <= SKETCH_VALUES:
+        return len(shared) / (len(one) + len(other) - len(shared))
+    union = sorted(one | other)[:SKETCH_VALUES]
+    return len(shared.intersection(union)) / len(union)
+
+
+def changes(before: Symbol, after: Symbol, *, with_relations: bool = True) -> list[str]:
+    """What differs between the two sides of a definition, in this order."""
+    found = []
+    if (before.signature_hash, before.kind) != (after.signature_hash, after.kind):
+        found.append("signature")
+    if before.body_hash != after.body_hash:
+        found.append("body")
+    if before.doc_hash != after.doc_hash:
+        found.append("doc")
+    if with_relations and before.calls != after.calls:
+        found.append("relations")
+    return found
+
+
+# Which definition of one side is which of the other: by name in a file, then by content (index diffs §7.2).
+
+
+MIN_TOKENS = 12
+SIMILAR = 0.6
+SIMILAR_WITH_NAME = 0.4
+COMMON = 50
+BEST = 20
+MAX_LEFT = 50_000
+
+Pair = tuple[Symbol, Symbol]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A definition found under another name or in another place; a quiet one only went along with its container."""
+
+    before: Symbol
+    after: Symbol
+    score: float
+    quiet: bool = False
+
+
+@dataclass(slots=True)
+class Matching:
+    """Everything that was matched, and the rest."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    removed: list[Symbol] = field(default_factory=list)
+    added: list[Symbol] = field(default_factory=list)
+    search_skipped: bool = False
+
+
+def match_in_file(before: Iterable[Symbol], after: Iterable[Symbol], matching: Matching) -> None:
+    """Pair definitions of one file by their qualified names."""
+    old, new = _by_name(before), _by_name(after)
+    for name, candidates in old.items():
+        pairs, removed, added = _pair_same_name(candidates, new.pop(name, []))
+        matching.pairs += pairs
+        matching.removed += removed
+        matching.added += added
+    for candidates in new.values():
+        matching.added += candidates
+
+
+def _by_name(symbols: Iterable[Symbol]) -> dict[str, list[Symbol]]:
+    groups: dict[str, list[Symbol]] = defaultdict(list)
+    for symbol in sorted(symbols, key=lambda symbol: symbol.ordinal):
+        groups[symbol.name].append(symbol)
+    return groups
+
+
+# Several definitions of one name (overloads): what is most alike first, each in order.
+_LIKENESSES: tuple[Callable[[Symbol], Hashable], ...] = (
+    lambda symbol: (symbol.kind, symbol.signature_hash, symbol.body_hash),
+    lambda symbol: (symbol.kind, symbol.signature_hash),
+    lambda symbol: (symbol.kind, symbol.body_hash),
+    lambda symbol: symbol.kind,
+    lambda symbol: None,
+)
+
+
+def _pair_same_name(before: list[Symbol], after: list[Symbol]) -> tuple[list[Pair], list[Symbol], list[Symbol]]:
+    if len(before) == len(after) == 1:
+        return [(before[0], after[0])], [], []
+    pairs: list[Pair] = []
+    for likeness in _LIKENESSES:
+        if not before or not after:
+            break
+        waiting: dict[Hashable, list[Symbol]] = defaultdict(list)
+        for symbol in after:
+            waiting[likeness(symbol)].append(symbol)
+        rest = []
+        for symbol in before:
+            candidates = waiting[likeness(symbol)]
+            if candidates:
+                pairs.append((symbol, candidates.pop(0)))
+            else:
+                rest.append(symbol)
+        taken = {id(right) for _, right in pairs}
+        before, after = rest, [symbol for symbol in after if id(symbol) not in taken]
+    return pairs, before, after
+
+
+def find_moves(matching: Matching, renamed_files: Mapping[str, str]) -> None:
+    """Look for the rest of one side in the rest of the other: classes, their members by name, then all others."""
+    if len(matching.removed) > MAX_LEFT or len(matching.added) > MAX_LEFT:
+        matching.search_skipped = True
+        return
+    search = _Search(matching.removed, matching.added, renamed_files)
+    search.run(("class",))
+    search.take_members_along()
+    search.run(("function", "value", "entry"))
+    matching.moves = search.moves
+    matching.removed = [symbol for symbol in matching.removed if id(symbol) not in search.taken]
+    matching.added = [symbol for symbol in matching.added if id(symbol) not in search.taken]
+
+
+class _Search:
+    def __init__(self, removed: Sequence[Symbol], added: Sequence[Symbol], renamed_files: Mapping[str, str]) -> None:
+        self.removed = sorted(removed, key=lambda symbol: symbol.key)
+        self.added = sorted(added, key=lambda symbol: symbol.key)
+        self.renamed_files = renamed_files
+        self.moves: list[Move] = []
+        self.taken: set[int] = set()
+        self.moved_to: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def run(self, kinds: Sequence[str]) -> None:
+        """One round: all candidates, the best first."""
+        old = [symbol for symbol in self.removed if symbol.kind in kinds and id(symbol) not in self.taken]
+        new = [symbol for symbol in self.added if symbol.kind in kinds and id(symbol) not in self.taken]
+        candidates = [*_exact(old, new), *_similar(old, new)]
+        for _, _, _, score, left, right in sorted(map(self._ranked, candidates), key=lambda item: item[:3]):
+            if id(left) not in self.taken and id(right) not in self.taken:
+                self._take(Move(left, right, score))
+
+    def _ranked(self, candidate: tuple[float, Symbol, Symbol]) -> tuple[float, object, object, float, Symbol, Symbol]:
+        score, left, right = candidate
+        same_file = left.file == self.renamed_files.get(right.file, right.file)
+        extra = 0.1 * (left.leaf == right.leaf) + 0.05 * same_file + 0.05 * (left.parent == right.parent)
+        return -(score + extra), left.key, right.key, score, left, right
+
+    def _take(self, move: Move) -> None:
+        self.moves.append(move)
+        self.taken |= {id(move.before), id(move.after)}
+        self.moved_to[move.before.file, move.before.name] = (move.after.file, move.after.name)
+
+    def take_members_along(self) -> None:
+        """Members of a moved container, by their names inside of it."""
+        waiting: dict[tuple[str, str, str], list[Symbol]] = defaultdict(list)
+        for symbol in self.added:
+            waiting[symbol.file, symbol.parent, symbol.leaf].append(symbol)
+        for symbol in self.removed:
+            target = self.moved_to.get((symbol.file, symbol.parent)) if symbol.parent else None
+            if target is None or id(symbol) in self.taken:
+                continue
+            found = next((item for item in waiting[(*target, symbol.leaf)] if id(item) not in self.taken), None)
+            if found is not None:
+                self._take(Move(symbol, found, 1.0, quiet=True))
+
+
+def _exact(old: Sequence[Symbol], new: Sequence[Symbol]) -> Iterable[tuple[float, Symbol, Symbol]]:
+    """The same signature and body; small ones only where the name is the same too."""
+    groups: dict[Hashable, list[Symbol]] = defaultdict(list)
+    for symbol in new:
+        groups[symbol.kind, symbol.signature_hash, symbol.body_hash].append(symbol)
+    for left in old:
+        for right in groups.get((left.kind, left.signature_hash, left.body_hash), ())[:COMMON]:
+            named = left.leaf == right.leaf and left.own_tokens + left.signature_tokens >= MIN_TOKENS
+            if left.own_tokens >= MIN_TOKENS or named:
+                yield 1.0, left, right
+
+
+def _similar(old: Sequence[Symbol], new: Sequence[Symbol]) -> Iterable[tuple[float, Symbol, Symbol]]:
+    """Shared values of the sketches; values that many share tell nothing."""
+    places: dict[int, list[int]] = defaultdict(list)
+    for number, symbol in enumerate(new):
+        if symbol.tokens >= MIN_TOKENS:
+            for value in symbol.sketch:
+                places[value].append(number)
+    for left in old:
+        if left.tokens < MIN_TOKENS:
+            continue
+        hits: Counter[int] = Counter()
+        for value in left.sketch:
+            found = places.get(value, ())
+            if len(found) <= COMMON:
+                hits.update(found)
+        for number, _ in sorted(hits.items(), key=lambda item: (-item[1], item[0]))[:BEST]:
+            right = new[number]
+            score = similarity(left, right) if left.kind == right.kind else 0.0
+            if score >= (SIMILAR_WITH_NAME if left.leaf == right.leaf else SIMILAR):
+                yield score, left, right
+
+
+# semantic-v2: definitions added, removed, renamed and moved, and what changed in the others (index diffs §7).
+
 
 RENAME_LIMIT_KIND = "limits.renameSearchSkipped"
 _MAX_CALLS = 20

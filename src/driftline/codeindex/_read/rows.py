@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import msgspec
 
-from driftline.codeindex.artifacts import Artifact, Part, is_compressed
-from driftline.codeindex.storage import explain, parse_json
+from driftline.codeindex._read.artifacts import Artifact, Part, is_compressed
+from driftline.codeindex._storage import explain, parse_json
 from driftline.core._files import compression_of_bytes, decompressed
 from driftline.core._json import JsonObject
 from driftline.core._progress import Tracker, silent

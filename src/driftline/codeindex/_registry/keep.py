@@ -3,24 +3,193 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from driftline.codeindex.artifacts import CHUNK_META, read_pieces, stored_bytes
-from driftline.codeindex.diffing import DiffRequest, prepare
-from driftline.codeindex.keeping import Keeping, KeptDiff, compute
-from driftline.codeindex.options import DiffOptions, kind_of, whole_number
-from driftline.codeindex.resolve import IndexDir
-from driftline.codeindex.storage import CacheRoot
+from driftline.codeindex._diff.diff import DiffRequest, IndexDiff, ModeScheduler, cut, prepare, run
+from driftline.codeindex._diff.modes import diff_mode
+from driftline.codeindex._options import DiffOptions, diff_id, kind_of, whole_number
+from driftline.codeindex._read.artifacts import CHUNK_META, fingerprints, read_pieces, stored_bytes
+from driftline.codeindex._read.resolve import IndexDir
+from driftline.codeindex._registry.registry import DIFF_ID, LeakCheck, Registry
+from driftline.codeindex._storage import CacheRoot, explain, names_in
 from driftline.core import _engines as engines
 from driftline.core._json import JsonObject
 from driftline.core._progress import Tracker, silent
 from driftline.core._workers import WorkerContext
-from driftline.errors import DriftlineError
+from driftline.errors import DriftlineError, IndexRefError
+
+# Computing a diff and keeping it: reuse, the policy for paths, and persistence under the lock.
+
+
+PATHS_ARE_NOT_PERSISTED = "path references are not persisted (--persist-unsafe persists them, redacted)"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDiff:
+    """A diff and what became of it."""
+
+    result: IndexDiff
+    persisted: bool = False
+    reused: bool = False
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Whether and how a diff is persisted."""
+
+    persist: bool = True
+    persist_unsafe: bool = False
+    wait_ms: int = 0
+
+    def allows(self, request: DiffRequest) -> bool:
+        """For path references only `persist_unsafe` is enough."""
+        return self.persist_unsafe or (self.persist and not request.has_path_refs)
+
+
+def compute(
+    request: DiffRequest,
+    cache: CacheRoot | None,
+    keeping: Keeping | None = None,
+    *,
+    scheduler: ModeScheduler = diff_mode,
+    tracker: Tracker | None = None,
+) -> KeptDiff:
+    """The diff of a request: from the registry where it is still right, else computed and kept."""
+    policy = keeping or Keeping()
+    if not policy.allows(request):
+        note = PATHS_ARE_NOT_PERSISTED if policy.persist and request.has_path_refs else None
+        return KeptDiff(run(request, scheduler=scheduler, tracker=tracker), note=note)
+    if cache is None:
+        raise IndexRefError("a cache root is needed to persist a diff (--cache-root, or --no-persist)")
+    registry = Registry(cache)
+    marks = {"from": fingerprints(request.before), "to": fingerprints(request.after)}
+    stored = reusable(registry, request, marks)
+    if stored is not None:
+        return KeptDiff(stored, persisted=True, reused=True)
+    result = run(request, scheduler=scheduler, tracker=tracker)
+    with registry.locked(policy.wait_ms):
+        # Another process may have computed the same diff meanwhile: the first one stays.
+        stored = reusable(registry, request, marks)
+        if stored is not None:
+            return KeptDiff(stored, persisted=True, reused=True)
+        registry.save(result, marks, _leak_check(request, cache))
+    return KeptDiff(result, persisted=True)
+
+
+def reusable(registry: Registry, request: DiffRequest, marks: dict[str, dict[str, str]]) -> IndexDiff | None:
+    """The stored diff, unless it was truncated or the artifacts have changed since."""
+    inputs = request.inputs
+    stored = registry.find(diff_id(inputs), inputs)
+    if stored is None or stored.summary["truncated"] or stored.inputs.get("fingerprints") != marks:
+        return None
+    return cut(_labelled(stored, request), request.options.max_events)
+
+
+def _labelled(stored: IndexDiff, request: DiffRequest) -> IndexDiff:
+    """A stored diff under the names that were used this time: two tags may be one tree."""
+    labels = {"from": request.before.label, "to": request.after.label}
+    sides = {side: {**stored.summary[side], "label": label} for side, label in labels.items() if label is not None}
+    return replace(stored, summary=stored.summary | sides)
+
+
+def _leak_check(request: DiffRequest, cache: CacheRoot) -> LeakCheck:
+    sides = (request.before, request.after)
+    indexes = [index.path for side in sides for index in side.indexes.values()]
+    return LeakCheck([cache.path, *indexes, *([request.repository] if request.repository else [])])
+
+
+# Throwing away old diffs and what killed processes left behind.
+
+
+@dataclass(slots=True)
+class Pruned:
+    """What a prune removed, or would remove."""
+
+    removed: list[str] = field(default_factory=list)
+    orphans: list[str] = field(default_factory=list)
+    kept: int = 0
+    dry_run: bool = False
+
+    def to_dict(self) -> JsonObject:
+        """The answer as plain data."""
+        return {"removed": self.removed, "orphans": self.orphans, "kept": self.kept, "dryRun": self.dry_run}
+
+
+def prune(
+    registry: Registry,
+    *,
+    max_diffs: object = 50,
+    retain_days: object = 30,
+    dry_run: bool = False,
+    wait_ms: int = 0,
+    now: datetime | None = None,
+) -> Pruned:
+    """Remove diffs that are neither among the newest `max_diffs` nor younger than `retain_days`, and all orphans."""
+    newest = whole_number(max_diffs, "max-diffs", minimum=0)
+    oldest = (now or datetime.now(UTC)) - _days(whole_number(retain_days, "retain-days", minimum=0))
+    if dry_run:
+        return _plan(registry, newest, oldest, dry_run=True)
+    with registry.locked(wait_ms):
+        plan = _plan(registry, newest, oldest, dry_run=False)
+        manifest = registry.manifest()
+        for diff_id in plan.removed:
+            del manifest["diffs"][diff_id]
+        if plan.removed:
+            # First out of the manifest: a prune that is killed here leaves orphans for the next one.
+            registry.write_manifest(manifest)
+        for name in (*plan.removed, *plan.orphans):
+            _remove(registry, name)
+        return plan
+
+
+def _plan(registry: Registry, newest: int, oldest: datetime, *, dry_run: bool) -> Pruned:
+    listed = registry.entries()
+    entries = [entry for entry in listed if not entry.get("foreign")]
+    present = set(_leftovers(registry))
+    stays = [
+        entry["diffId"] in present and (rank < newest or _moment(entry["createdAt"]) > oldest)
+        for rank, entry in enumerate(entries)
+    ]
+    removed = [entry["diffId"] for entry, stay in zip(entries, stays, strict=True) if not stay]
+    known = {entry["diffId"] for entry in listed}
+    return Pruned(removed, sorted(present - known), sum(stays), dry_run)
+
+
+def _leftovers(registry: Registry) -> list[str]:
+    """Directories of diffs, listed or not, and temporary files; anything else in there is not ours."""
+    names = names_in(registry.cache.inside("diffs", "diffs"), "diffs")
+    return [name for name in names if DIFF_ID.fullmatch(name) or (name.startswith(".") and name.endswith(".tmp"))]
+
+
+def _remove(registry: Registry, name: str) -> None:
+    path = Path(registry.cache.inside("diffs", "diffs")) / name
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise explain(error, f"diffs/{name}") from None
+
+
+def _days(days: int) -> timedelta:
+    return timedelta(days=min(days, 365_000))
+
+
+def _moment(created_at: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(created_at.replace("Z", "+00:00"))
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from driftline.web.console.results import ID
 from driftline.web.console.workspace import Workspace
 
 if TYPE_CHECKING:
-    from driftline.codeindex.review import Section
+    from driftline.codeindex._view import Section
 
 _CONTEXT = 3
 _MOST_REVISIONS = 300
@@ -89,7 +89,7 @@ class Reviews:
 
     def _run(self, job: Job, review: Review, directory: Path) -> str:
         from driftline.codeindex import compute
-        from driftline.codeindex.jobs import DiffJob
+        from driftline.codeindex._registry.keep import DiffJob
 
         sides = (f"git:{review.before}", f"git:{review.after}")
         wanted = DiffJob.of(*sides, None, repo=str(directory), persist=False)
@@ -126,15 +126,15 @@ class Reviews:
 
     def sections(self, review: Review) -> list[Section]:
         """What happened, file by file."""
-        from driftline.codeindex.review import sections
+        from driftline.codeindex._view import sections
 
         with (self.folder / review.id / "events.jsonl").open(encoding="utf-8", errors="surrogatepass") as lines:
             return sections([json.loads(line) for line in lines if line.strip()])
 
     def bodies(self, review: Review, section: Section) -> list[tuple[dict[str, Any], list[BodyLine]]]:
         """The definitions of a file, each with its lines side by side; none where nothing of the body changed."""
-        from driftline.codeindex.git_objects import GitRepository
-        from driftline.codeindex.review_source import ReviewSource
+        from driftline.codeindex._storage import GitRepository
+        from driftline.codeindex._view import ReviewSource
 
         events = [event for event in (section.file_event, *section.symbols) if event is not None]
         source = ReviewSource(events, GitRepository(self._repository(review.repository)))

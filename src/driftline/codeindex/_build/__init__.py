@@ -1,0 +1,1 @@
+"""Build: a shelf of `codeindex`."""

@@ -1,0 +1,1 @@
+"""Diff: a shelf of `codeindex`."""

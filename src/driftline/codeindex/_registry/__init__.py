@@ -1,0 +1,1 @@
+"""Registry: a shelf of `codeindex`."""
