@@ -26,7 +26,7 @@ OPENED = {
     "lake": "import driftline.lake",
     "serve": "import driftline.web.app, driftline.web.compare_service; driftline.web.app.application",
     "index": "import tree_sitter, driftline.codeindex",
-    "cloud,postgresql": "import obstore, psycopg, adbc_driver_postgresql, driftline.sources.stores",
+    "cloud,postgresql": "import obstore, psycopg, adbc_driver_postgresql, driftline.sources._addresses",
 }
 
 

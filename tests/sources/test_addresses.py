@@ -13,8 +13,8 @@ import pytest
 import driftline as dl
 from driftline.core._workspace import Workspace
 from driftline.errors import DriftlineError, InputError
-from driftline.sources.addresses import parse_address
-from driftline.sources.inputs import open_source
+from driftline.sources._addresses import parse_address
+from driftline.sources._open import open_source
 
 deltalake = pytest.importorskip("deltalake", reason="needs deltalake, the extra lake")
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from driftline.core._workspace import Workspace
 from driftline.errors import TableError
-from driftline.sources import csv_splits
-from driftline.sources.csv_exact import read_records, rewrite_soundly
-from driftline.sources.csv_quotes import blank_records, count_quotes, quoting_is_sound, record_ends
-from driftline.sources.formats.csv import CsvSource
-from driftline.sources.input_file import InputFile
+from driftline.sources._addresses import InputFile
+from driftline.sources._csv import splits as csv_splits
+from driftline.sources._csv.parse import blank_records, count_quotes, quoting_is_sound, record_ends
+from driftline.sources._csv.strict import read_records, rewrite_soundly
+from driftline.sources._formats.csv import CsvSource
 
 TOKENS = [b'"', b'""', b",", b"\n", b"\r", b"\r\n", b"a", b"bc", b" ", b"\x00", b"\xef\xbb\xbf", "é".encode()]
 REMEDY = "save the file as UTF-8, or name its encoding with --encoding"

@@ -59,7 +59,7 @@ def test_snapshots_are_tables(shop: Any) -> None:
     assert [event["type"] for event in events] == ["schema", "changed", "stats"], "columns by their ids, not names"
 
     from driftline.core._workspace import Workspace
-    from driftline.sources.inputs import open_source
+    from driftline.sources._open import open_source
 
     with Workspace() as workspace:
         source = open_source(name, workspace)

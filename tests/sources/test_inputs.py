@@ -24,7 +24,7 @@ from backports import zstd
 
 import driftline as dl
 from driftline.errors import DriftlineError
-from driftline.sources import json_rows
+from driftline.sources._formats import jsonl as json_rows
 
 A = "id,v\n1,a\n2,b\n"
 B = "id,v\n1,a\n2,c\n"

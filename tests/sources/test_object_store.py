@@ -72,7 +72,7 @@ def test_a_delta_table_in_a_store(store: Any) -> None:
 
 
 def test_an_object_that_is_replaced_while_it_is_read_is_told(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from driftline.sources.stores import StoredFile
+    from driftline.sources._addresses import StoredFile
 
     a = put(store, "moving.csv", A)
     original = StoredFile.at.__func__

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from driftline.core._workspace import Workspace
-from driftline.sources.formats import FORMATS
-from driftline.sources.inputs import open_source
+from driftline.sources._formats import FORMATS
+from driftline.sources._open import open_source
 
 NAMES = ("id", "größe", "a,b")
 ROWS = [(1, "x", None), (2, 'q"', "ü"), (3, "", "line\nbreak")]

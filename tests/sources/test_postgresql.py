@@ -13,7 +13,7 @@ import pytest
 import driftline as dl
 from driftline.core._workspace import Workspace
 from driftline.errors import InputError
-from driftline.sources.inputs import open_source
+from driftline.sources._open import open_source
 from postgres_server import postgres_server
 
 dbapi = pytest.importorskip("adbc_driver_postgresql.dbapi", reason="needs adbc-driver-postgresql, the extra postgresql")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from driftline.core._workspace import Workspace
 from driftline.errors import DriftlineError
-from driftline.sources.csv_exact import read_records
-from driftline.sources.inputs import open_source
+from driftline.sources._csv.strict import read_records
+from driftline.sources._open import open_source
 from driftline.spark import table_diff_tasks
 from driftline.spark.ordered_files import OrderedPart, join_parts, write_part
 from driftline.spark.shuffle_blocks import ShuffleBlock, pack, unpack

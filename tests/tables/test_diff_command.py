@@ -16,7 +16,7 @@ from driftline.cli.outcome import run
 from driftline.core import _workspace as spill
 from driftline.core._progress import Tracker
 from driftline.errors import Cancelled, DriftlineError
-from driftline.sources.csv_splits import ByteRange
+from driftline.sources._csv.splits import ByteRange
 from driftline.tables import local
 from driftline.tables.engines import DiffJob
 from driftline.tables.local import LocalPlan, run_vectorized

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftline.errors import DriftlineError
-from driftline.sources.csv_exact import read_records
-from driftline.sources.csv_parse import record_texts
+from driftline.sources._csv.parse import record_texts
+from driftline.sources._csv.strict import read_records
 from driftline.tables import stages
 from driftline.tables.engines import DiffJob
 from driftline.tables.events import event_line

@@ -26,9 +26,8 @@ from driftline.lake.layout import Lake, relative
 from driftline.lake.ledger import Ledger, Window, greatest_hlc, read_ledger
 from driftline.lake.loading import LoadJob, Schedulers, WantedSnapshot, count_differences, load_snapshot
 from driftline.lake.registry import registered
-from driftline.sources.fingerprint import fingerprint
+from driftline.sources._open import fingerprint, header_of, is_text, write_nothing
 from driftline.tables.engines import DiffJob, find_engine
-from driftline.tables.nothing import header_of, is_text, write_nothing
 from driftline.tables.options import DiffOptions, check_options
 
 DEFAULT_GATEWAY = "extract"

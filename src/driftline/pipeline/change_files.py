@@ -21,8 +21,7 @@ from driftline.core._parts import LineRange
 from driftline.core._thresholds import AGE
 from driftline.errors import PipelineError
 from driftline.lake.ledger import Positions, ReadFile
-from driftline.sources.input_file import InputFile
-from driftline.sources.stores import StoredFile, is_url, list_urls
+from driftline.sources._addresses import InputFile, StoredFile, is_url, list_urls
 
 _CHUNK = 4 << 20
 _PIECE_BYTES = 32 << 20

@@ -19,7 +19,7 @@ from driftline.pipeline.shapes import Shape, reshaped
 from driftline.pipeline.snapshots import Snapshot, start_of_day
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
-from driftline.tables.nothing import is_text, write_nothing
+from driftline.sources._open import is_text, write_nothing
 
 
 def load_stages(plan: TablePlan) -> Iterator[Stage]:

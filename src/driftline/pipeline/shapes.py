@@ -17,8 +17,8 @@ from driftline.core._files import text_into
 from driftline.core._objects import Place
 from driftline.core._workspace import Workspace
 from driftline.errors import PipelineError
-from driftline.sources.inputs import open_source
-from driftline.sources.port import ReadOptions, Source
+from driftline.sources._open import open_source
+from driftline.sources._source import ReadOptions, Source
 
 NEW_COLUMN = ("fail", "ignore", "add")
 MISSING_COLUMN = ("fail", "null")

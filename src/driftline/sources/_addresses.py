@@ -8,13 +8,146 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
-from dataclasses import dataclass
+import secrets
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, BinaryIO
 
+from driftline.core._files import StrPath, atomic_write, explain_io_errors
+from driftline.core._objects import SCHEMES as SCHEMES
+from driftline.core._objects import ObjectVersion, Place, changed, list_below, located, look_at
+from driftline.core._objects import is_url as is_url
 from driftline.errors import InputError
-from driftline.sources.stores import SCHEMES, is_url
+
+# A plain file of one side, and what it was when the work began.
+
+
+_COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A plain file of one side, how it is called towards the user, and its state when it was opened."""
+
+    path: str
+    name: str
+    size: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, path: StrPath, name: str) -> InputFile:
+        """Take note of a file as it is now."""
+        with explain_io_errors(name):
+            status = os.stat(path)
+        return cls(os.fspath(path), name, status.st_size, status.st_mtime_ns)
+
+    def open(self, *, buffered: bool = True) -> BinaryIO:
+        """A seekable stream of its bytes."""
+        return open(self.path, "rb", buffering=-1 if buffered else 0)
+
+    def for_arrow(self) -> Any:
+        """What Arrow's readers take; a path lets them read without Python."""
+        return self.path
+
+    def check_unchanged(self) -> None:
+        """Raise if the file is not what it was when the work began."""
+        now = InputFile.of(self.path, self.name)
+        if (now.size, now.modified_ns) != (self.size, self.modified_ns):
+            raise InputError(
+                f"{self.name} changed while it was being read: run again when nobody writes to it",
+                code="file_changed",
+                path=self.name,
+            )
+
+    def with_absolute_path(self) -> InputFile:
+        """The same file for a process in another folder."""
+        return replace(self, path=os.path.abspath(self.path))
+
+
+def known_suffix(name: str) -> str:
+    """The ending of a name, without that of a compression."""
+    path = Path(name.lower())
+    return path.with_suffix("").suffix if path.suffix in _COMPRESSED_SUFFIXES else path.suffix
+
+
+# Files behind URLs as one side of a comparison: known by ETag, read in pinned ranges (sources §4).
+
+
+_MAGIC = "*?["
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile(InputFile):
+    """An object as it was when it was found; every read asks for that very version of it."""
+
+    etag: str = ""
+
+    @classmethod
+    def at(cls, url: str) -> StoredFile:
+        """Take note of an object as it is now."""
+        found = look_at(url)
+        return cls(url, url, found.size, 0, found.etag)
+
+    @property
+    def version(self) -> ObjectVersion:
+        """The version that was found."""
+        return ObjectVersion(self.path, self.size, self.etag)
+
+    def open(self, *, buffered: bool = True) -> BinaryIO:
+        """A seekable stream of pinned ranges."""
+        return self.version.open(buffered=buffered)
+
+    def for_arrow(self) -> Any:
+        """A stream: Arrow's own file systems decode the names of objects."""
+        return self.open()
+
+    def check_unchanged(self) -> None:
+        """Raise if the object was replaced."""
+        if look_at(self.path).etag != self.etag:
+            raise changed(self.path)
+
+    def with_absolute_path(self) -> StoredFile:
+        """A URL is the same everywhere."""
+        return self
+
+    def read_range(self, start: int, end: int) -> bytes:
+        """One request, which fails if the object was replaced."""
+        return self.version.read_range(start, end)
+
+
+def list_urls(url: str) -> list[str]:
+    """The objects of a folder (`/` at the end), of a glob, or the one object, in the order of their names."""
+    if url.endswith("/"):
+        return list_below(url)
+    pattern = located(url)[1]
+    if not any(letter in pattern for letter in _MAGIC):
+        return [url]
+    fixed = pattern[: min(pattern.find(letter) for letter in _MAGIC if letter in pattern)].rpartition("/")[0]
+    root = url[: len(url) - len(pattern)]
+    depth = pattern.count("/")
+    keys = [found[len(root) :] for found in list_below(f"{root}{fixed}/" if fixed else root)]
+    if pattern in keys:  # the letters of a glob are letters of names too, as in local paths
+        return [url]
+    return sorted(root + key for key in keys if key.count("/") == depth and fnmatch.fnmatchcase(key, pattern))
+
+
+def stored_copy(rewritten: Any, source: Any, place: Place) -> Any:
+    """A source whose rewritten files lie in a store, so that every machine can read them."""
+    files = []
+    for before, after in zip(source.files, rewritten.files, strict=True):
+        if after == before:
+            files.append(after)
+            continue
+        target = place / f"{secrets.token_hex(8)}-rewritten.csv"
+        with open(after.path, "rb") as stream, atomic_write(target) as out:
+            shutil.copyfileobj(stream, out, 4 << 20)
+        files.append(replace(StoredFile.at(str(target)), name=after.name))
+    return replace(rewritten, files=tuple(files))
+
 
 _TABLE_MARK = "::"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")

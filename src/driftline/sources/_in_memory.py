@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.core._workspace import Workspace
 from driftline.errors import InputError
-from driftline.sources.input_file import InputFile
-from driftline.sources.port import Counted, FileFingerprint, KnownRecords, ParsedRange, RecordNumbers, SplitSide
+from driftline.sources._addresses import InputFile
+from driftline.sources._source import Counted, FileFingerprint, KnownRecords, ParsedRange, RecordNumbers, SplitSide
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -33,8 +33,7 @@ def is_object(given: object) -> bool:
 
 def open_object(given: Any, workspace: Workspace) -> ObjectSource:
     """Copy an object's rows; its cells are typed."""
-    from driftline.sources.json_cells import column_kinds, json_columns
-    from driftline.sources.row_spool import spool_rows, spool_tables
+    from driftline.sources._cells import column_kinds, json_columns, spool_rows, spool_tables
 
     if _is_sqlite(given):
         given = _only_table(given)
@@ -72,7 +71,7 @@ def _held_frame(given: object) -> pl.DataFrame | None:
 
 
 def _side_of_frame(frame: pl.DataFrame) -> SplitSide:
-    from driftline.sources.json_cells import column_kinds
+    from driftline.sources._cells import column_kinds
 
     schema = frame.clear().to_arrow().schema
     splits = [FrameSlice(frame.slice(start, _BATCH_ROWS)) for start in range(0, frame.height, _BATCH_ROWS)]
@@ -118,7 +117,7 @@ class FrameSlice:
 
 
 def _json_table(frame: pl.DataFrame) -> pa.Table:
-    from driftline.sources.json_cells import json_columns
+    from driftline.sources._cells import json_columns
 
     return json_columns(frame.to_arrow())
 
@@ -131,7 +130,7 @@ def _is_sqlite(given: object) -> bool:
 
 def _only_table(connection: Any) -> Any:
     """All rows of the one table that a database has."""
-    from driftline.sources.formats.sqlite import quoted
+    from driftline.sources._formats.sqlite import quoted
 
     query = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
     names = [row[0] for row in connection.execute(query)]

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import csv
 import glob
 import os
 import re
 import stat
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from driftline.core._files import StrPath, compression_of_bytes, decompressed, explain_io_errors
-from driftline.core._objects import place_at
+import xxhash
+
+from driftline.core._files import (
+    StrPath,
+    atomic_write,
+    compression_of_bytes,
+    decompressed,
+    explain_io_errors,
+    text_into,
+)
+from driftline.core._objects import Place, place_at
 from driftline.core._parts import MANIFEST, read_manifest
 from driftline.core._workspace import Workspace
 from driftline.errors import InputError
-from driftline.sources.addresses import Address, parse_address
-from driftline.sources.formats import FORMATS
-from driftline.sources.input_file import InputFile, known_suffix
-from driftline.sources.objects import is_object, open_object
-from driftline.sources.port import Format, Opening, ReadOptions, Source
-from driftline.sources.stores import StoredFile, is_url, list_urls
+from driftline.sources._addresses import Address, InputFile, StoredFile, is_url, known_suffix, list_urls, parse_address
+from driftline.sources._formats import FORMATS
+from driftline.sources._in_memory import is_object, open_object
+from driftline.sources._source import Format, Opening, ReadOptions, Source
 
 STANDARD_INPUT = "-"
 _BLOCK_BYTES = 1 << 20
@@ -175,3 +184,71 @@ def _spool(stream: BinaryIO, name: str, workspace: Workspace) -> InputFile:
             with explain_io_errors(workspace.folder):
                 out.write(block)
     return InputFile.of(target, name)
+
+
+# The bytes behind what a user named, as one text: equal bytes, equal fingerprint, whatever the file is called.
+
+
+_CHUNK = 4 << 20
+
+
+def fingerprint(given: str, options: ReadOptions | None = None) -> str:
+    """What names the present content of a side."""
+    with Workspace() as workspace:
+        source = open_source(given, workspace, options)
+        return f"{source.format} {source.fingerprint(_hash)}"
+
+
+def _hash(file: InputFile) -> str:
+    digest = xxhash.xxh3_128()
+    with explain_io_errors(file.name), open(file.path, "rb", buffering=0) as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    file.check_unchanged()
+    return f"xxh128:{digest.hexdigest()}"
+
+
+# An empty table with the columns of another one, so that a whole snapshot is the difference from nothing.
+#
+# The header is what the source itself says: there is no second opinion about what the columns are.
+
+
+def is_text(given: str, options: ReadOptions | None = None) -> bool:
+    """Whether the cells are text (CSV, TSV) and not typed values."""
+    with Workspace() as workspace:
+        return not open_source(given, workspace, options).typed
+
+
+def header_of(given: str, options: ReadOptions | None = None) -> tuple[str, ...]:
+    """The columns in order."""
+    with Workspace() as workspace:
+        return open_source(given, workspace, options).header("B")
+
+
+def write_nothing(given: str, options: ReadOptions, folder: Place) -> Place:
+    """A file in `folder` with the columns of `given` and no rows, to be read under the same options."""
+    with Workspace() as workspace:
+        source = open_source(given, workspace, options)
+        header, typed = source.header("B"), source.typed
+    return _empty_parquet(header, folder) if typed else _empty_csv(header, options, given, folder)
+
+
+def _empty_csv(header: Sequence[str], options: ReadOptions, given: str, folder: Place) -> Place:
+    # The ending says the delimiter where no option does, so the empty file has the same one.
+    is_tabbed = options.delimiter is None and {".tsv", ".tab"} & set(Path(given).suffixes)
+    delimiter = "\t" if is_tabbed else "," if options.delimiter in (None, "auto") else options.delimiter
+    target = folder / ("nothing.tsv" if is_tabbed else "nothing.csv")
+    with text_into(target, options.encoding) as out:
+        writer = csv.writer(out, delimiter=delimiter or ",", lineterminator="\n", quoting=csv.QUOTE_ALL)
+        writer.writerow(header)
+    return target
+
+
+def _empty_parquet(header: Sequence[str], folder: Place) -> Place:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    target = folder / "nothing.parquet"
+    with atomic_write(target) as out:
+        pq.write_table(pa.table({name: pa.array([], pa.string()) for name in header}), out)
+    return target

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from driftline.core._workspace import Workspace
 from driftline.errors import TableError
-from driftline.sources.addresses import Address
-from driftline.sources.input_file import InputFile
+from driftline.sources._addresses import Address, InputFile
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from driftline.sources.csv_reading import TextTable
+    from driftline.sources._csv.strict import TextTable
 
 FileFingerprint = Callable[[InputFile], str]
 RecordNumbers: TypeAlias = "npt.NDArray[np.int64]"  # counted from 0
@@ -53,7 +52,7 @@ class Opening:
 
 
 class Format(Protocol):
-    """One kind of data. A new one is a file in `sources/formats/` and an entry in its list."""
+    """One kind of data. A new one is a file in `sources/_formats/` and an entry in its list."""
 
     @property
     def name(self) -> str:
@@ -226,7 +225,7 @@ class ParsedRange:
 
     def take(self, records: npt.NDArray[np.int64]) -> pa.Table:
         """The rows of some records."""
-        from driftline.sources.csv_parse import take_records
+        from driftline.sources._csv.parse import take_records
 
         assert self.table is not None, "only sound splits are picked from"
         return take_records(self.table, records if self.numbers is None else self.numbers.searchsorted(records))

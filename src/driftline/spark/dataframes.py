@@ -228,7 +228,7 @@ def events_of_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def _json_rows(column: pa.StructArray) -> list[dict[str, Any] | None]:
-    from driftline.sources.json_cells import json_columns
+    from driftline.sources._cells import json_columns
 
     names = [field.name for field in column.type]
     cells = json_columns(pa.Table.from_arrays(column.flatten(), [str(at) for at in range(len(names))]))

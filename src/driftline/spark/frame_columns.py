@@ -192,7 +192,7 @@ def _forms(cells: pa.Array, rule: CellRule, *, is_json: bool) -> pa.Array:
     """The forms of a batch of cells, as `tables.cells` decides them; a null has one too."""
     import polars as pl
 
-    from driftline.sources.json_cells import json_columns
+    from driftline.sources._cells import json_columns
     from driftline.tables.cell_columns import form_column
 
     settle_worker()

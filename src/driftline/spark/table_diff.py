@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, cast
 from driftline.core._objects import ObjectPath, Place
 from driftline.core._workspace import Workspace
 from driftline.errors import OptionError, TableError
-from driftline.sources.port import Counted, Source, Split, SplitSide
-from driftline.sources.row_spool import SpooledBatch
-from driftline.sources.stores import stored_copy
+from driftline.sources._addresses import stored_copy
+from driftline.sources._cells import SpooledBatch
+from driftline.sources._source import Counted, Source, Split, SplitSide
 from driftline.spark.column_types import frame_schema
 from driftline.spark.ordered_files import Write, in_order, is_in, join_parts
 from driftline.spark.runtime.session import open_session

@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 import pyarrow as pa
 
-from driftline.sources.port import SplitSide
+from driftline.sources._source import SplitSide
 from driftline.tables.ordering import choose_bounds, order_values
 from driftline.tables.row_hashes import as_frame
 from driftline.tables.stages import TablePlan

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from driftline.core._files import explain_io_errors
 from driftline.errors import DriftlineError
-from driftline.sources.port import SplitSide
+from driftline.sources._source import SplitSide
 from driftline.spark.ordered_files import OrderedPart
 from driftline.spark.table_diff_tasks import FACT, PART, BucketFact, ChangesFact
 from driftline.tables.columns import Comparison

@@ -25,8 +25,8 @@ from driftline.core._files import explain_io_errors, write_all
 from driftline.core._objects import Place
 from driftline.core._workspace import Workspace
 from driftline.errors import DriftlineError, InputError, StorageError
-from driftline.sources.input_file import InputFile
-from driftline.sources.port import Split
+from driftline.sources._addresses import InputFile
+from driftline.sources._source import Split
 from driftline.spark.ordered_files import write_part
 from driftline.spark.shuffle_blocks import BLOCK_BYTES, ShuffleBlock, pack, unpack
 from driftline.tables.hashed_sides import row_blocks

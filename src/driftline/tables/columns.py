@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from driftline.errors import OptionError, TableError
-from driftline.sources.port import RowPart, SplitSide
+from driftline.sources._source import RowPart, SplitSide
 from driftline.tables.cells import CellRule, Kind, Step, TimePattern, Tolerance
 from driftline.tables.options import DiffOptions
 

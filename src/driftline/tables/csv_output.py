@@ -10,9 +10,9 @@ from typing import BinaryIO
 from driftline.core._files import StrPath
 from driftline.core._workspace import Workspace
 from driftline.errors import InputError, TableError
-from driftline.sources.csv_reading import CsvReading, TextTable, decoded, exact_encoding
-from driftline.sources.formats.csv import CsvSource
-from driftline.sources.inputs import open_source
+from driftline.sources._csv.strict import CsvReading, TextTable, decoded, exact_encoding
+from driftline.sources._formats.csv import CsvSource
+from driftline.sources._open import open_source
 from driftline.tables.options import DiffOptions
 
 _BLOCK_ROWS = 1000

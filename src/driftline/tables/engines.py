@@ -12,7 +12,7 @@ from driftline.core._extras import load_function, offered
 from driftline.core._files import StrPath
 from driftline.core._parts import PartWriter
 from driftline.core._progress import Tracker, silent
-from driftline.sources.objects import is_object
+from driftline.sources._in_memory import is_object
 from driftline.tables.options import DiffOptions
 from driftline.tables.stats import Stats
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from driftline.core._workspace import Workspace
 from driftline.errors import DriftlineError, InputError, StorageError
-from driftline.sources.formats.csv import CsvSource
-from driftline.sources.inputs import is_stream, open_source
-from driftline.sources.port import Source
+from driftline.sources._formats.csv import CsvSource
+from driftline.sources._open import is_stream, open_source
+from driftline.sources._source import Source
 from driftline.tables.columns import Column, Comparison, settle_columns
 from driftline.tables.engines import DiffJob
 from driftline.tables.heading import rules_in_words

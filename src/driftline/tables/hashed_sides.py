@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from driftline.sources.json_cells import value_kind
-from driftline.sources.port import KnownRecords, Split, SplitSide
+from driftline.sources._cells import value_kind
+from driftline.sources._source import KnownRecords, Split, SplitSide
 from driftline.tables.columns import Comparison, Sides
 from driftline.tables.matching import Duplicate
 from driftline.tables.problems import Problem, Side, duplicate_key_problem

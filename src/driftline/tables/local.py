@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from driftline.core._workspace import Workspace
 from driftline.errors import OptionError, TableError
-from driftline.sources.inputs import check_two_sides, open_source
-from driftline.sources.port import Source
+from driftline.sources._open import check_two_sides, open_source
+from driftline.sources._source import Source
 from driftline.tables.columns import HashedText, Sides, hashed_text, settle_columns
 from driftline.tables.engines import DiffJob, Write
 from driftline.tables.events import changes_by_column, column_stats_event, event_line, schema_event, stats_line
@@ -25,7 +25,7 @@ from driftline.tables.stats import Stats
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    from driftline.sources.port import SplitSide
+    from driftline.sources._source import SplitSide
     from driftline.tables.local_run import LocalRun
 
     Layouts = tuple[SplitSide, SplitSide]

@@ -11,7 +11,7 @@ import numpy as np
 
 from driftline.core._workspace import Workspace
 from driftline.errors import OptionError, TableError
-from driftline.sources.port import KnownRecords, Source, Split, SplitSide
+from driftline.sources._source import KnownRecords, Source, Split, SplitSide
 from driftline.tables.columns import hashed_text, settle_columns
 from driftline.tables.encoding import Encoded
 from driftline.tables.engines import DiffJob

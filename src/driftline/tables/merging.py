@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from driftline.errors import OptionError, TableError
-from driftline.sources.csv_reading import TextTable
+from driftline.sources._csv.strict import TextTable
 from driftline.tables.cells import CellRule
 from driftline.tables.columns import column_rules
 from driftline.tables.options import DiffOptions

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from driftline.core._thresholds import Threshold
 from driftline.errors import OptionError, TableError
-from driftline.sources.port import ReadOptions
+from driftline.sources._source import ReadOptions
 from driftline.tables import option_values as values
 from driftline.tables.cells import Kind, Step, TimePattern, Tolerance
 

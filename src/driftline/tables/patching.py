@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from driftline.errors import InputError, PatchConflict, TableError
-from driftline.sources.csv_reading import TextTable
+from driftline.sources._csv.strict import TextTable
 
 Event = dict[str, Any]
 Row = list[str]

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from driftline.sources.csv_reading import TextTable
+from driftline.sources._csv.strict import TextTable
 from driftline.tables.columns import Column, Comparison, settle_columns
 from driftline.tables.events import (
     Event,

@@ -17,9 +17,9 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from driftline.sources.csv_parse import RecordTexts, record_texts
-from driftline.sources.json_cells import json_cells, plain_values
-from driftline.sources.port import KnownRecords, ParsedRange, Split, TextSplit, TypedSplit, WidthMismatch
+from driftline.sources._cells import json_cells, plain_values
+from driftline.sources._csv.parse import RecordTexts, record_texts
+from driftline.sources._source import KnownRecords, ParsedRange, Split, TextSplit, TypedSplit, WidthMismatch
 from driftline.tables.cell_columns import form_column, measure_count, tolerant_column
 from driftline.tables.columns import Column, Comparison, HashedText
 from driftline.tables.encoding import Encoded, EventShape, encode_events

@@ -13,18 +13,17 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from driftline.core._files import explain_io_errors
-from driftline.sources.csv_exact import BOM
-from driftline.sources.csv_parse import parse_range, pick_records
-from driftline.sources.csv_quotes import (
+from driftline.sources._addresses import InputFile
+from driftline.sources._csv.parse import (
     count_quotes,
+    parse_range,
+    pick_records,
     quoting_is_sound,
     record_ends,
     spelling_of,
 )
-from driftline.sources.csv_reading import UTF_8, CsvReading
-from driftline.sources.input_file import InputFile
-from driftline.sources.port import Counted, KnownRecords, ParsedRange, RecordNumbers, RowPart, Spelling
-from driftline.sources.strict_csv import parse_records
+from driftline.sources._csv.strict import BOM, UTF_8, CsvReading, parse_records
+from driftline.sources._source import Counted, KnownRecords, ParsedRange, RecordNumbers, RowPart, Spelling
 
 _COUNT_CHUNK = 1 << 20
 _WINDOW = 1 << 16

@@ -5,16 +5,16 @@ Their files are imported by every command, so what is heavy is imported inside t
 
 from __future__ import annotations
 
-from driftline.sources.formats.arrow import ArrowFormat
-from driftline.sources.formats.csv import CsvFormat
-from driftline.sources.formats.delta import DeltaFormat
-from driftline.sources.formats.hive import HiveFormat
-from driftline.sources.formats.iceberg import IcebergFormat
-from driftline.sources.formats.jsonl import JsonLinesFormat
-from driftline.sources.formats.parquet import ParquetFormat
-from driftline.sources.formats.postgresql import PostgresFormat
-from driftline.sources.formats.sqlite import SqliteFormat
-from driftline.sources.port import Format
+from driftline.sources._formats.arrow import ArrowFormat
+from driftline.sources._formats.csv import CsvFormat
+from driftline.sources._formats.delta import DeltaFormat
+from driftline.sources._formats.hive import HiveFormat
+from driftline.sources._formats.iceberg import IcebergFormat
+from driftline.sources._formats.jsonl import JsonLinesFormat
+from driftline.sources._formats.parquet import ParquetFormat
+from driftline.sources._formats.postgresql import PostgresFormat
+from driftline.sources._formats.sqlite import SqliteFormat
+from driftline.sources._source import Format
 
 # CSV is last, because it takes what nobody else knows.
 FORMATS: tuple[Format, ...] = (

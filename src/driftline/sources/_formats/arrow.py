@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from driftline.core._files import explain_io_errors
 from driftline.core._workspace import Workspace
 from driftline.errors import InputError
-from driftline.sources.addresses import Address
-from driftline.sources.formats.columnar import ColumnarFiles, ColumnarSplit
-from driftline.sources.input_file import InputFile, known_suffix
-from driftline.sources.port import Opening, SplitSide, part_mismatch
+from driftline.sources._addresses import Address, InputFile, known_suffix
+from driftline.sources._formats.columnar import ColumnarFiles, ColumnarSplit
+from driftline.sources._source import Opening, SplitSide, part_mismatch
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -57,7 +56,7 @@ class ArrowSource(ColumnarFiles):
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
         """The record batches of all files; how many rows each has is known when it is read."""
-        from driftline.sources.json_cells import column_kinds
+        from driftline.sources._cells import column_kinds
 
         schema = self.types()
         splits: list[RecordBatch] = []

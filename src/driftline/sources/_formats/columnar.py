@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from driftline.core._workspace import Workspace
-from driftline.sources.input_file import InputFile
-from driftline.sources.port import (
+from driftline.sources._addresses import InputFile
+from driftline.sources._source import (
     Counted,
     FileFingerprint,
     KnownRecords,
@@ -76,15 +76,15 @@ class TypedRows(ABC):
 
     def read(self) -> ParsedRange:
         """All rows."""
-        from driftline.sources.json_cells import json_columns
+        from driftline.sources._cells import json_columns
 
         table = json_columns(self.typed_rows())
         return ParsedRange(table.num_rows, table)
 
     def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
         """Some rows."""
-        from driftline.sources.csv_parse import take_records
-        from driftline.sources.json_cells import json_columns
+        from driftline.sources._cells import json_columns
+        from driftline.sources._csv.parse import take_records
 
         return json_columns(take_records(self.typed_rows(), records))
 
@@ -95,7 +95,7 @@ class TypedRows(ABC):
 
     def head(self) -> pa.Table | None:
         """The first rows; the whole split is read for them."""
-        from driftline.sources.json_cells import json_columns
+        from driftline.sources._cells import json_columns
 
         return json_columns(self.typed_rows().slice(0, _HEAD_ROWS))
 
@@ -125,7 +125,7 @@ class ColumnarFiles(TypedSource):
 
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
         """The first rows of the first file."""
-        from driftline.sources.json_cells import json_columns
+        from driftline.sources._cells import json_columns
 
         table = json_columns(self.first_rows(rows))
         return {name: table.column(at).to_pylist() for at, name in enumerate(table.column_names)}

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING
 
 from driftline.core._files import explain_io_errors
 from driftline.core._workspace import Workspace
-from driftline.sources.addresses import Address
-from driftline.sources.csv_exact import empty_file, rewrite_soundly, stream_records
-from driftline.sources.csv_reading import UTF_8, CsvReading, TextTable, find_delimiter
-from driftline.sources.input_file import InputFile, known_suffix
-from driftline.sources.port import (
-    FileFingerprint,
-    Opening,
-    SplitSide,
-    fingerprint_of_files,
-    part_mismatch,
+from driftline.sources._addresses import Address, InputFile, known_suffix
+from driftline.sources._csv.strict import (
+    UTF_8,
+    CsvReading,
+    TextTable,
+    empty_file,
+    find_delimiter,
+    rewrite_soundly,
+    stream_records,
 )
+from driftline.sources._source import FileFingerprint, Opening, SplitSide, fingerprint_of_files, part_mismatch
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from driftline.sources.csv_splits import ByteRange
+    from driftline.sources._csv.splits import ByteRange
 
 _TAB_SUFFIXES = (".tsv", ".tab")
 _AUTO = "auto"
@@ -160,7 +160,7 @@ class CsvSource:
         self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None
     ) -> SplitSide | None:
         """Byte ranges, or None where a header cannot be read the quick way."""
-        from driftline.sources.csv_splits import CsvSplit, look_at_start, plan_file
+        from driftline.sources._csv.splits import CsvSplit, look_at_start, plan_file
 
         guess = not self.counted
         layouts = [plan_file(file, self.reading, split_bytes, pool, guess=guess) for file in self.files]
@@ -193,7 +193,7 @@ class CsvSource:
         return replace(self, files=files, reading=replace(self.reading, encoding=UTF_8), counted=True)
 
     def _normalized_file(self, file: InputFile, side: str, workspace: Workspace, pool: Executor | None) -> InputFile:
-        from driftline.sources.csv_splits import plan_file
+        from driftline.sources._csv.splits import plan_file
 
         layout = plan_file(file, self.reading, _CHECKED_BYTES, pool)
         check = partial(_is_sound, delimiter=self.reading.delimiter)
@@ -220,7 +220,7 @@ class CsvSource:
 
 def _is_sound(part: ByteRange, delimiter: str) -> bool:
     """Whether a range is soundly quoted UTF-8."""
-    from driftline.sources.csv_quotes import quoting_is_sound
+    from driftline.sources._csv.parse import quoting_is_sound
 
     data = part.read()
     try:

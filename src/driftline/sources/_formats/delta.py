@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.core._objects import delta_options
 from driftline.errors import InputError
-from driftline.sources.addresses import Address, is_delta_folder
-from driftline.sources.data_files import DataFile, DataFileSource
-from driftline.sources.input_file import InputFile
-from driftline.sources.port import Opening
-from driftline.sources.stores import StoredFile, is_url
+from driftline.sources._addresses import Address, InputFile, StoredFile, is_delta_folder, is_url
+from driftline.sources._formats.parquet import DataFile, DataFileSource
+from driftline.sources._source import Opening
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,11 +9,9 @@ import os
 from pathlib import Path
 
 from driftline.errors import InputError
-from driftline.sources.addresses import Address
-from driftline.sources.data_files import DataFile, DataFileSource
-from driftline.sources.input_file import InputFile
-from driftline.sources.port import Opening
-from driftline.sources.stores import StoredFile, is_url, list_urls
+from driftline.sources._addresses import Address, InputFile, StoredFile, is_url, list_urls
+from driftline.sources._formats.parquet import DataFile, DataFileSource
+from driftline.sources._source import Opening
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -32,7 +30,7 @@ class HiveFormat:
         """All files below; every one must have the same columns of partitions."""
         import pyarrow as pa
 
-        from driftline.sources.formats.parquet import ParquetSource
+        from driftline.sources._formats.parquet import ParquetSource
 
         found = [(path, _values(path, address.path)) for path in _paths(address.path)]
         names = [name for name, _ in found[0][1]]

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from driftline.core._workspace import Workspace
 from driftline.errors import DriftlineError, InputError
-from driftline.sources.addresses import Address
-from driftline.sources.formats.columnar import TypedRows, TypedSource
-from driftline.sources.input_file import InputFile
-from driftline.sources.port import FileFingerprint, Opening, SplitSide
+from driftline.sources._addresses import Address, InputFile
+from driftline.sources._formats.columnar import TypedRows, TypedSource
+from driftline.sources._source import FileFingerprint, Opening, SplitSide
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -95,7 +94,7 @@ class IcebergSource(TypedSource):
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
         """A split for each planned file."""
-        from driftline.sources.json_cells import column_kinds
+        from driftline.sources._cells import column_kinds
 
         splits = [IcebergSplit(self.metadata, self.io, self.projection, task) for task in self.tasks]
         rows = sum(task.file.record_count for task in self.tasks)

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.core._workspace import Workspace
 from driftline.errors import InputError
-from driftline.sources.addresses import Address
-from driftline.sources.input_file import InputFile
-from driftline.sources.port import (
+from driftline.sources._addresses import Address, InputFile
+from driftline.sources._source import (
     Counted,
     FileFingerprint,
     KnownRecords,
@@ -146,7 +145,7 @@ class PostgresSource:
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
         """Ranges of the key, or batches of a copy."""
         if self.key is None:
-            from driftline.sources.row_spool import spool_tables
+            from driftline.sources._cells import spool_tables
 
             with _reading(self.uri, self.snapshot) as connection:
                 copied = spool_tables(self._tables(connection), self.names, workspace)
@@ -173,7 +172,7 @@ class PostgresSource:
         return pa.Table.from_arrays([self._cells(table, name) for name in self.names], list(self.names))
 
     def _cells(self, table: pa.Table, name: str) -> pa.Array:
-        from driftline.sources.json_cells import compact_json, json_columns
+        from driftline.sources._cells import compact_json, json_columns
 
         if name in self.as_number:
             return table.column(name).fill_null("null").cast("large_string")
@@ -224,7 +223,7 @@ class KeyRange:
 
     def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
         """Some rows."""
-        from driftline.sources.csv_parse import take_records
+        from driftline.sources._csv.parse import take_records
 
         return take_records(self._read(), records)
 

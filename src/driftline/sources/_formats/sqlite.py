@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.core._workspace import Workspace
 from driftline.errors import InputError
-from driftline.sources.addresses import Address
-from driftline.sources.input_file import InputFile
-from driftline.sources.port import FileFingerprint, Opening, SplitSide, fingerprint_of_files
+from driftline.sources._addresses import Address, InputFile
+from driftline.sources._source import FileFingerprint, Opening, SplitSide, fingerprint_of_files
 
 if TYPE_CHECKING:
     import sqlite3
@@ -74,7 +73,7 @@ class SqliteSource:
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
         """Batches in the workspace."""
-        from driftline.sources.row_spool import spool_rows
+        from driftline.sources._cells import spool_rows
 
         connection, cursor, columns = _selected(self.files[0], self.table)
         rows = _rows(connection, cursor, columns, self.files[0])
@@ -89,7 +88,7 @@ class SqliteSource:
 
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
         """The first rows."""
-        from driftline.sources.json_cells import cells_by_column
+        from driftline.sources._cells import cells_by_column
 
         connection, cursor, columns = _selected(self.files[0], self.table)
         with closing(_rows(connection, cursor, columns, self.files[0])) as found:

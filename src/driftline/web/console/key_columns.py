@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from driftline.core._workspace import Workspace
-from driftline.sources.inputs import open_source
+from driftline.sources._open import open_source
 from driftline.tables.cells import EXACT
 
 _ROWS = 20_000

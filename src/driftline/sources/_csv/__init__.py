@@ -1,0 +1,1 @@
+"""Csv: a shelf of `sources`."""
