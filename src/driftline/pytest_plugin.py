@@ -52,7 +52,7 @@ def _is_ours(result: object) -> bool:
 
 
 def _as_text(result: TableDiff) -> str:
-    from driftline.sinks.terminal import write
+    from driftline.sinks._formats.terminal import write
 
     out = io.BytesIO()
     write(result.lines(), out, heading=result.heading(), hints=False)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.sinks.cell_view import difference_in_words, marked_parts, missing_word
-from driftline.sinks.text import cell_text
+from driftline.sinks._formats import cell_text
+from driftline.sinks._pages import difference_in_words, marked_parts, missing_word
 
 CELLS = st.one_of(st.text(max_size=30), st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False))
 

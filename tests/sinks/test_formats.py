@@ -11,8 +11,7 @@ import pytest
 
 import driftline as dl
 from driftline.errors import DriftlineError
-from driftline.sinks.formats import FORMATS, write_events
-from driftline.sinks.limits import limit_events
+from driftline.sinks._formats import FORMATS, limit_events, write_events
 
 
 @pytest.fixture

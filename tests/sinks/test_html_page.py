@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from browser import needs_browser, shown_page
-from driftline.sinks import html
-from driftline.sinks.formats import write_events
-from driftline.sinks.text import Heading
+from driftline.sinks._formats import Heading, html, write_events
 
 EVENTS = [
     {"type": "schema", "columns_a": ["id", "n"], "columns_b": ["id", "n"]},

@@ -17,13 +17,13 @@ from driftline.cli.outcome import DIFFERENT, SAME
 from driftline.cli.table_options import given_options, naming_remedies, table_options
 from driftline.cli.terminal import progress_bar, say, size_text
 from driftline.errors import OptionError
-from driftline.sinks.formats import FORMATS, find_format, format_for, write_events
+from driftline.sinks._formats import FORMATS, find_format, format_for, write_events
 from driftline.tables.engines import DiffJob, choose_engine, find_engine
 from driftline.tables.options import DiffOptions, check_options
 from driftline.tables.stats import Stats
 
 if TYPE_CHECKING:
-    from driftline.sinks.text import Heading
+    from driftline.sinks._formats import Heading
 
 _SHORT_SWITCH = 0.001  # seconds: threads that parse need the interpreter often, and only for moments
 _EPILOG = """\b

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from driftline.payloads.batch_view import BatchView, PlaceRow, batch_view
 from driftline.payloads.report import encode
 from driftline.payloads.values import Json, JsonRow
-from driftline.sinks.pages import page_bytes
+from driftline.sinks._pages import page_bytes
 
 MOST_LISTED = 1000  # places; aggregate.json has all of them
 MOST_REPORTS = 200  # single reports in the page; reports.jsonl has all of them

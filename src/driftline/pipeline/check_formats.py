@@ -7,7 +7,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from driftline.pipeline.checking import CheckReport, PairResult
-from driftline.sinks.pages import page_bytes
+from driftline.sinks._pages import page_bytes
 
 _CONTROLS = {code: None for code in range(32) if chr(code) not in "\t\n\r"}
 

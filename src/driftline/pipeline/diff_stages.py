@@ -76,7 +76,7 @@ def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, context: StageCont
         parts = context.outputs.parts("events") if context.outputs.is_folder("events") else None
         stats = compare(plan, *_sides(plan, before, after, folder), context, out.write, parts)
     if "formatted" in context.stage.outputs:
-        from driftline.sinks.formats import write_events
+        from driftline.sinks._formats import write_events
 
         lines = (line for piece in context.outputs.written("events") for line in read_pieces(piece))
         with context.outputs.writing("formatted") as out:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from driftline.pipeline.declaration import Pipeline
 from driftline.pipeline.report import PastRun, ReportStage, RunReport
-from driftline.sinks.pages import page_bytes
+from driftline.sinks._pages import page_bytes
 
 BOX_HEIGHT, _LEAST_WIDTH, _INSET = 58, 150, 13
 _GAP_X, _GAP_Y, _MARGIN = 42, 16, 12

@@ -1,4 +1,8 @@
-"""How two values of one cell are shown to people: which characters changed, by how much, and what is missing.
+"""HTML pages from templates, with the one way to show a cell; reports and the console share the look.
+
+Reports are self-contained: no network and no other file, so that they can be mailed or kept with a build.
+
+How two values of one cell are shown to people: which characters changed, by how much, and what is missing.
 
 Reports, the terminal and the console all ask here, so that a change reads the same everywhere.
 
@@ -15,9 +19,17 @@ from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from difflib import SequenceMatcher
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from driftline.sinks.text import cell_text
+from driftline.sinks._formats import cell_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from jinja2 import Environment
+    from markupsafe import Markup
+
 
 Part = tuple[str, bool]  # a piece of text, and whether it is marked as changed
 
@@ -114,3 +126,72 @@ def _aligned(left: Sequence[str], right: Sequence[str]) -> tuple[list[Part], lis
 def _append(parts: list[Part], text: str, marked: bool) -> None:
     if text:
         parts.append((text, marked))
+
+
+_LONGEST_CELL = 2000  # characters shown of a cell
+_NARROW_SPACE = "\u2009"
+
+
+def page_bytes(template: str, **shown: object) -> Iterator[bytes]:
+    """A page made of one of the templates beside this file, piece by piece."""
+    for piece in environment("driftline.sinks").get_template(template).generate(**shown):
+        yield piece.encode(errors="backslashreplace")  # a lone surrogate has no UTF-8
+
+
+@cache
+def environment(package: str) -> Environment:
+    """The templates of a package, with what all pages show alike."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    templates = Environment(
+        loader=PackageLoader(package, "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.globals.update(cell=cell, changed_cell=changed_cell, difference=difference_in_words)
+    templates.filters["number"] = number
+    return templates
+
+
+def cell(value: object) -> Markup:
+    """A value as people read it: what would be invisible has a word, what is long is cut."""
+    from markupsafe import Markup
+
+    word = missing_word(value)
+    if word is not None:
+        return Markup('<i class="none">{}</i>').format(word)
+    return _marked([(cell_text(value), False)])
+
+
+def changed_cell(old: object, new: object) -> tuple[Markup, Markup]:
+    """Both values of a changed cell, with what differs marked."""
+    before, after = marked_parts(old, new)
+    return (
+        cell(old) if missing_word(old) is not None else _marked(before),
+        cell(new) if missing_word(new) is not None else _marked(after),
+    )
+
+
+def number(value: int) -> str:
+    """Digits in groups of three."""
+    return f"{value:,}".replace(",", _NARROW_SPACE)
+
+
+def _marked(parts: Iterable[Part]) -> Markup:
+    from markupsafe import Markup
+
+    shown = (
+        Markup("<mark>{}</mark>").format(text) if mark else Markup("{}").format(text) for text, mark in _cut(parts)
+    )
+    return Markup("").join(shown)
+
+
+def _cut(parts: Iterable[Part]) -> Iterator[Part]:
+    left = _LONGEST_CELL
+    for text, marked in parts:
+        if left <= 0:
+            return
+        yield text[:left] + ("…" if len(text) > left else ""), marked
+        left -= len(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 from driftline.core._files import output_place
 from driftline.core._objects import ObjectPath
 from driftline.core._parts import PartWriter
-from driftline.sinks.event_table import known_version, write_table
+from driftline.sinks._formats.table import known_version, write_table
 from driftline.spark.runtime.session import open_session
 from driftline.spark.scratch import scratch_place
 from driftline.spark.task_pool import TaskPool

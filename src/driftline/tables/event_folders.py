@@ -49,7 +49,7 @@ def writing_parts(output: str) -> Iterator[PartWriter]:
 
 def diff_to_table(run: Engine, job: DiffJob, output: str, format_name: str) -> Stats:
     """Write the events as a table: a folder of Parquet parts, or a Delta table."""
-    from driftline.sinks.event_table import known_version, write_table
+    from driftline.sinks._formats.table import known_version, write_table
 
     target = output_place(output)
     known = known_version(target, format_name)

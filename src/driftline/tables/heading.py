@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from driftline.sinks.text import Heading
+from driftline.sinks._formats import Heading
 from driftline.tables.cells import Kind, Step, TimePattern, Tolerance
 from driftline.tables.engines import DiffJob, TableInput
 from driftline.tables.options import DEFAULTS, DiffOptions

@@ -11,8 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 
 from driftline.core._files import StrPath, atomic_write
-from driftline.sinks.formats import find_format, format_for, write_events
-from driftline.sinks.text import Heading, cell_text
+from driftline.sinks._formats import Heading, cell_text, find_format, format_for, write_events
 from driftline.sources._in_memory import is_object
 from driftline.tables.engines import DiffJob
 from driftline.tables.events import ChangedEvent, JsonValue, RowEvent, TableEvent

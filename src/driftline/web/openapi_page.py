@@ -14,7 +14,7 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from driftline.sinks.pages import environment
+from driftline.sinks._pages import environment
 from driftline.version import __version__
 
 _OLD = '{"id": 7, "total": 10.0, "status": "OPEN"}'

@@ -10,7 +10,7 @@ from driftline.payloads.schema_text import is_json_text, load_schema, yaml_text
 from driftline.payloads.suggesting.applying import apply_rules, nested
 from driftline.payloads.suggesting.evidence import EXAMPLES, Pair, Suggestion, shown
 from driftline.payloads.values import spelled
-from driftline.sinks.pages import page_bytes
+from driftline.sinks._pages import page_bytes
 
 _HEAD = """\
 # Rules suggested from observed pairs. A loosening rule hides differences: look before you accept one,

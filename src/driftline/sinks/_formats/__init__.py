@@ -8,24 +8,121 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from typing import Any, BinaryIO, Protocol
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from driftline.core._extras import load_function, offered
 from driftline.core._files import StrPath
 from driftline.errors import OptionError
-from driftline.sinks.limits import limit_events
+
+# JSON: the events as one array, an event a line.
+
+
+def write(lines: Iterable[bytes], out: BinaryIO, **settings: object) -> None:
+    """An array of all events; line breaks never occur inside an event."""
+    opening = b"[\n"
+    for line in lines:
+        out.write(opening + line.rstrip(b"\n"))
+        opening = b",\n"
+    out.write(b"[]\n" if opening == b"[\n" else b"\n]\n")
+
+
+# JSONL: the stream as it is.
+
+
+def write_jsonl(lines: Iterable[bytes], out: BinaryIO, **settings: object) -> None:
+    """One event a line."""
+    out.writelines(lines)
+
+
+# At most so many events of each kind; order and counts stay those of the whole diff.
+
+
+_ALWAYS = ("schema", "stats")
+
+
+def limit_events(lines: Iterable[bytes], limit: int) -> Iterator[bytes]:
+    """Pass on the first `limit` events of each kind; if any was held back, the stats say `truncated`.
+
+    >>> events = [b'{"type":"added","row":{}}\\n', b'{"type":"added","row":{}}\\n', b'{"type":"stats"}\\n']
+    >>> list(limit_events(events, 1))
+    [b'{"type":"added","row":{}}\\n', b'{"type":"stats","truncated":true}\\n']
+    """
+    seen: Counter[str] = Counter()
+    for line in lines:
+        kind = kind_of(line)
+        seen[kind] += 1
+        if kind in _ALWAYS:
+            truncated = any(count > limit for name, count in seen.items() if name not in _ALWAYS)
+            yield _marked(line) if kind == "stats" and truncated else line
+        elif seen[kind] <= limit:
+            yield line
+
+
+def kind_of(line: bytes) -> str:
+    """The type of an event, which is always its first member."""
+    return line.split(b'"', 4)[3].decode()
+
+
+def _marked(line: bytes) -> bytes:
+    event = json.loads(line)
+    event["truncated"] = True
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+# Text to a binary stream that belongs to somebody else, and cells as text.
+
+
+_BLOCK_CHARACTERS = 1 << 16
+
+
+class Heading(NamedTuple):
+    """What stands above a view for people: what was compared, by what rows meet, which rules held, and when."""
+
+    compared: str = ""
+    how: str = ""
+    rules: str = ""
+    when: str = ""
+
+
+class TextWriter:
+    """Writes UTF-8 in blocks. Unlike `io.TextIOWrapper` it never closes the stream, nor tries again what failed."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._parts: list[str] = []
+        self._held = 0
+
+    def write(self, text: str) -> int:
+        """Take some text."""
+        self._parts.append(text)
+        self._held += len(text)
+        if self._held > _BLOCK_CHARACTERS:
+            self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        """Pass on what was taken; half a character has no UTF-8 and is written as an escape."""
+        text, self._parts, self._held = "".join(self._parts), [], 0
+        self._out.write(text.encode("utf-8", "backslashreplace"))
+
+
+def cell_text(value: object) -> str:
+    """Text as it is, other values as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
 
 FORMATS: dict[str, str] = {
-    "jsonl": "driftline.sinks.jsonl:write",
-    "json": "driftline.sinks.json_array:write",
-    "csv": "driftline.sinks.csv_rows:write",
-    "markdown": "driftline.sinks.markdown:write",
-    "summary": "driftline.sinks.summary:write",
-    "terminal": "driftline.sinks.terminal:write",
-    "html": "driftline.sinks.html:write",
-    "parquet": "driftline.sinks.event_table:write",
-    "delta": "driftline.sinks.event_table:write",
+    "jsonl": "driftline.sinks._formats:write_jsonl",
+    "json": "driftline.sinks._formats:write",
+    "csv": "driftline.sinks._formats.csv:write",
+    "markdown": "driftline.sinks._formats.markdown:write",
+    "summary": "driftline.sinks._formats.summary:write",
+    "terminal": "driftline.sinks._formats.terminal:write",
+    "html": "driftline.sinks._formats.html:write",
+    "parquet": "driftline.sinks._formats.table:write",
+    "delta": "driftline.sinks._formats.table:write",
     **offered("event format"),
 }
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, BinaryIO
 
-from driftline.sinks.text import TextWriter, cell_text
+from driftline.sinks._formats import TextWriter, cell_text
 
 _SIDE_B = ("after", "added")
 

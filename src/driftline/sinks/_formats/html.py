@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from driftline.sinks.pages import page_bytes
-from driftline.sinks.text import Heading
+from driftline.sinks._formats import Heading
+from driftline.sinks._pages import page_bytes
 
 MOST_LISTED = 2000  # of each kind; a browser stays quick with that
 MOST_COLUMNS = 50  # beside the key; columns that changed come first

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
-from driftline.sinks.text import cell_text
+from driftline.sinks._formats import cell_text
 
 _COUNTS = ("rows_total_compared", "rows_added", "rows_removed", "rows_changed", "rows_unchanged")
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from driftline.sinks.text import Heading, TextWriter, cell_text
+from driftline.sinks._formats import Heading, TextWriter, cell_text
 
 _EXAMPLES = 3
 _LONGEST_CELL = 40

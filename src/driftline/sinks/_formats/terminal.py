@@ -12,8 +12,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from driftline.sinks.cell_view import difference_in_words, missing_word
-from driftline.sinks.text import Heading, TextWriter, cell_text
+from driftline.sinks._formats import Heading, TextWriter, cell_text
+from driftline.sinks._pages import difference_in_words, missing_word
 
 _CHANGED_ROWS = 6
 _WHOLE_ROWS = 3  # of the added and of the removed

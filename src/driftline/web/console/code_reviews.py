@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from driftline.core._files import write_atomically
 from driftline.errors import InputError
-from driftline.sinks.cell_view import Part, marked_parts
+from driftline.sinks._pages import Part, marked_parts
 from driftline.web.console.jobs import Job, Jobs
 from driftline.web.console.results import ID
 from driftline.web.console.workspace import Workspace

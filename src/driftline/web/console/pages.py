@@ -7,7 +7,7 @@ from functools import cache
 
 from jinja2 import Environment
 
-from driftline.sinks.pages import environment
+from driftline.sinks._pages import environment
 
 _SHORT = 24  # characters
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from driftline.errors import Cancelled, DriftlineError, InputError
-from driftline.sinks.pages import number
+from driftline.sinks._pages import number
 from driftline.web.console.jobs import Job, Jobs
 from driftline.web.console.workspace import HIDDEN_FOLDER, Workspace
 
