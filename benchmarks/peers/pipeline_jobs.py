@@ -23,8 +23,8 @@ from driftline.spark.changesets import write_changeset
 from driftline.spark.lake_folds import fold_engine
 from driftline.spark.lake_ingest import ingest_on_spark, survey_on_spark
 from driftline.spark.runtime.session import open_session
-from driftline.tables.engines import DiffJob, find_engine
-from driftline.tables.options import check_options
+from driftline.tables._engines import DiffJob, find_engine
+from driftline.tables._options import check_options
 
 MASTER = "local[2]"
 WARM_ROWS = 20_000

@@ -43,19 +43,19 @@ if TYPE_CHECKING:
     from driftline.lake import Lake as Lake
     from driftline.payloads import assert_equivalent as assert_equivalent
     from driftline.payloads import compare as compare
-    from driftline.tables.api import TableDiff as TableDiff
-    from driftline.tables.api import TablesDifferError as TablesDifferError
-    from driftline.tables.api import assert_equal as assert_equal
-    from driftline.tables.api import diff as diff
+    from driftline.tables._api import TableDiff as TableDiff
+    from driftline.tables._api import TablesDifferError as TablesDifferError
+    from driftline.tables._api import assert_equal as assert_equal
+    from driftline.tables._api import diff as diff
 
 # Names that are loaded when they are first used, so that `import driftline` stays quick.
 _LAZY: dict[str, str] = {
     "assert_equivalent": "driftline.payloads",
     "compare": "driftline.payloads",
-    "diff": "driftline.tables.api",
-    "assert_equal": "driftline.tables.api",
-    "TableDiff": "driftline.tables.api",
-    "TablesDifferError": "driftline.tables.api",
+    "diff": "driftline.tables._api",
+    "assert_equal": "driftline.tables._api",
+    "TableDiff": "driftline.tables._api",
+    "TablesDifferError": "driftline.tables._api",
     "Lake": "driftline.lake",
     **dict.fromkeys(("DriftlineError", "InputError", "OptionError", "TableError"), "driftline.errors"),
 }

@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from driftline.tables.result import TableDiff
+    from driftline.tables._api import TableDiff
 
 _SECTION = "tables that differ"
 
@@ -46,7 +46,7 @@ def pytest_runtest_makereport(
 
 def _is_ours(result: object) -> bool:
     # Not imported before something failed: a test run without tables stays as quick as it was.
-    from driftline.tables.result import TableDiff
+    from driftline.tables._api import TableDiff
 
     return isinstance(result, TableDiff)
 

@@ -88,7 +88,7 @@ def test_concat_beyond_memory(tmp_path, monkeypatch, capfd):
         with open(name, "wb") as file:
             file.write(data)
     monkeypatch.setattr("driftline.changesets._format.streams._SMALL_BYTES", 0)
-    monkeypatch.setattr("driftline.tables.memory.SMALLEST_LIMIT", 100)
+    monkeypatch.setattr("driftline.tables._engines.SMALLEST_LIMIT", 100)
     out = tmp_path / "out.bin"
     assert run(driftline, ["changeset", "concat", *names, "--memory", "3kB", "-o", str(out)]) == 0
     assert out.read_bytes() == merged_by_sqlite(changesets)

@@ -365,7 +365,7 @@ def main(folder: str, seed: str, count: str, master: str | None = None) -> None:
     import driftline.lake.materializing
     import driftline.lake.state
     import driftline.pipeline.graph
-    import driftline.tables.local_run  # noqa: F401
+    import driftline.tables._vectorized  # noqa: F401
 
     pa.array(np.zeros(1))  # looks for pandas once, and not once in every fork
     runs = Runs(master)

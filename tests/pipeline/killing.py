@@ -19,7 +19,7 @@ import pyarrow as pa
 import driftline.codeindex._registry.keep
 import driftline.lake.materializing
 import driftline.lake.state
-import driftline.tables.local_run  # noqa: F401
+import driftline.tables._vectorized  # noqa: F401
 from driftline.lake import loading
 from driftline.pipeline import load, outputs, records, run_pipeline
 

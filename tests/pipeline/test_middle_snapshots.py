@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import driftline
-from driftline.tables import local
+from driftline.tables import _engines as local
 from pipeline.shop import DAYS, assert_lake_is_the_snapshots, make_shop, run
 
 

@@ -11,7 +11,7 @@ import pytest
 import driftline as dl
 import driftline.spark
 from driftline.changesets._make.rows import from_events
-from driftline.tables.options import check_options
+from driftline.tables._options import check_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 

@@ -16,7 +16,7 @@ from hypothesis import Phase, assume, given, settings
 import driftline as dl
 import driftline.spark
 from driftline.errors import DriftlineError
-from driftline.tables.options import READING_OPTIONS, check_options
+from driftline.tables._options import READING_OPTIONS, check_options
 from tables import rules_oracle
 from tables.rules_strategies import cases
 

@@ -20,9 +20,9 @@ from driftline.spark import table_diff
 from driftline.spark.shuffle_blocks import pack, unpack
 from driftline.spark.table_diff import SparkPlan
 from driftline.spark.table_diff_tasks import FACT, hashes_of
+from driftline.tables._engines import DiffJob, find_engine
+from driftline.tables._options import check_options
 from driftline.tables.conformance import _job_of, find_fixtures, run_fixture
-from driftline.tables.engines import DiffJob, find_engine
-from driftline.tables.options import check_options
 
 pytestmark = pytest.mark.spark
 

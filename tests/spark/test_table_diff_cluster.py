@@ -15,8 +15,8 @@ import pytest
 from codeindex.caches import small_index
 from codeindex.index_layouts import write_index
 from driftline.spark.runtime.standalone import StandaloneCluster
-from driftline.tables.engines import DiffJob, find_engine
-from driftline.tables.options import check_options
+from driftline.tables._engines import DiffJob, find_engine
+from driftline.tables._options import check_options
 from spark import frame_story
 from spark_support import SOURCE, connect_server
 

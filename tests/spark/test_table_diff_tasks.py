@@ -23,13 +23,12 @@ from driftline.spark.table_diff import _numbered, _sided
 from driftline.spark.table_diff_bounds import row_bounds, sampled_bounds
 from driftline.spark.table_diff_facts import gather
 from driftline.spark.table_diff_tasks import TaskPlan, encode_task, hash_task, match_task, pick_task
-from driftline.tables.columns import settle_columns
-from driftline.tables.events import column_stats_event, event_line
-from driftline.tables.options import DiffOptions, check_options
-from driftline.tables.problems import raise_first
-from driftline.tables.reference import diff_records
-from driftline.tables.row_hashes import new_seeds
-from driftline.tables.stages import TablePlan
+from driftline.tables._columns import raise_first, settle_columns
+from driftline.tables._events import column_stats_event, event_line
+from driftline.tables._kernels.hashes import new_seeds
+from driftline.tables._kernels.stages import TablePlan
+from driftline.tables._options import DiffOptions, check_options
+from driftline.tables._reference import diff_records
 from tables import rules_oracle
 from tables.rules_strategies import cases
 

@@ -11,8 +11,8 @@ import polars as pl
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from driftline.tables.cell_columns import differing, form_column, tolerant_column
-from driftline.tables.cells import NUMBER, CellRule, Tolerance, number_of, seconds_of
+from driftline.tables._rules.cells import NUMBER, CellRule, Tolerance, number_of, seconds_of
+from driftline.tables._rules.vectors import differing, form_column, tolerant_column
 
 number_like = st.text("0123456789+-.eE_ xinfa", max_size=12) | st.floats().map(repr) | st.integers().map(str)
 padded = st.builds(

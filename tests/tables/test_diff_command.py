@@ -17,10 +17,9 @@ from driftline.core import _workspace as spill
 from driftline.core._progress import Tracker
 from driftline.errors import Cancelled, DriftlineError
 from driftline.sources._csv.splits import ByteRange
-from driftline.tables import local
-from driftline.tables.engines import DiffJob
-from driftline.tables.local import LocalPlan, run_vectorized
-from driftline.tables.options import check_options
+from driftline.tables import _engines as local
+from driftline.tables._engines import DiffJob, LocalPlan, run_vectorized
+from driftline.tables._options import check_options
 
 FIXTURES = Path(__file__).parents[1] / "conformance" / "tables"
 

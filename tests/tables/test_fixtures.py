@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from driftline.errors import DriftlineError
+from driftline.tables._engines import find_engine
 from driftline.tables.conformance import Outcome, _job_of, find_fixtures, run_fixture, run_fixtures
-from driftline.tables.engines import find_engine
 
 FIXTURES = Path(__file__).parents[1] / "conformance" / "tables"
 

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from driftline.errors import DriftlineError
 from driftline.sources._csv.parse import record_texts
 from driftline.sources._csv.strict import read_records
-from driftline.tables import stages
-from driftline.tables.engines import DiffJob
-from driftline.tables.events import event_line
-from driftline.tables.local import LocalPlan, run_vectorized
-from driftline.tables.options import DiffOptions, check_options
-from driftline.tables.reference import diff_records
+from driftline.tables._engines import DiffJob, LocalPlan, run_vectorized
+from driftline.tables._events import event_line
+from driftline.tables._kernels import stages
+from driftline.tables._options import DiffOptions, check_options
+from driftline.tables._reference import diff_records
 
 CELLS = ["", "a", "b", "é", '"', 'x"y', "a,b", "l\nm", "c\r\nd", "\x00", "\x01", "\\", "\U0001f600", " "]
 NAMES = ["id", "v", "", "^x$", "*", "kinds", "from", 'q"', "é\n"]

@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftline.tables import local_run
-from driftline.tables.engines import DiffJob
-from driftline.tables.key_pairs import key_pairs
-from driftline.tables.local import LocalPlan, run_vectorized
-from driftline.tables.matching import Duplicate, HashCollision, match_keyed
-from driftline.tables.options import check_options
-from driftline.tables.row_hashes import ROW_HASH
+from driftline.tables import _vectorized as local_run
+from driftline.tables._engines import DiffJob, LocalPlan, run_vectorized
+from driftline.tables._kernels.hashes import ROW_HASH
+from driftline.tables._kernels.match import Duplicate, HashCollision, key_pairs, match_keyed
+from driftline.tables._options import check_options
 
 
 def hashes(*rows: tuple[int, int, int, int, int]) -> np.ndarray:

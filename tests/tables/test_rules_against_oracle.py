@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftline.errors import DriftlineError
-from driftline.tables.engines import DiffJob
-from driftline.tables.local import LocalPlan, run, run_vectorized
-from driftline.tables.options import check_options
+from driftline.tables._engines import DiffJob, LocalPlan, run, run_vectorized
+from driftline.tables._options import check_options
 from tables import rules_oracle
 from tables.rules_strategies import cases
 

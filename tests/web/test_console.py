@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import pytest
 
 from driftline.errors import InputError, OptionError
-from driftline.tables.options import OPTIONS
+from driftline.tables._options import OPTIONS
 from driftline.web.console.event_file import EventFile, Selection
 from driftline.web.console.jobs import Job, Jobs
 from driftline.web.console.option_form import GROUPS, NOT_OFFERED, options_of

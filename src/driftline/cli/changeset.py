@@ -162,7 +162,7 @@ def concat(
 ) -> None:
     """Make one file that does what several do one after the other; files beyond memory are merged on disk."""
     from driftline.changesets._format.streams import concat_to
-    from driftline.tables.memory import default_limit, memory_limit
+    from driftline.tables._engines import default_limit, memory_limit
 
     limit = memory_limit(memory)
     _check_one(database, schema)

@@ -18,9 +18,9 @@ from driftline.cli.table_options import given_options, naming_remedies, table_op
 from driftline.cli.terminal import progress_bar, say, size_text
 from driftline.errors import OptionError
 from driftline.sinks._formats import FORMATS, find_format, format_for, write_events
-from driftline.tables.engines import DiffJob, choose_engine, find_engine
-from driftline.tables.options import DiffOptions, check_options
-from driftline.tables.stats import Stats
+from driftline.tables._engines import DiffJob, choose_engine, find_engine
+from driftline.tables._events import Stats
+from driftline.tables._options import DiffOptions, check_options
 
 if TYPE_CHECKING:
     from driftline.sinks._formats import Heading
@@ -95,7 +95,7 @@ def diff(
     **rules: Any,
 ) -> int:
     """Find what changed between the tables A and B."""
-    from driftline.tables.memory import memory_limit
+    from driftline.tables._engines import memory_limit
 
     sys.setswitchinterval(_SHORT_SWITCH)
     options = check_options(**given_options(**rules))
@@ -125,7 +125,7 @@ def diff(
 
 
 def _explain(job: DiffJob, engine: str) -> int:
-    from driftline.tables.explaining import explain
+    from driftline.tables._explain import explain
 
     name, reason = choose_engine(engine, job)
     for line in explain(job, f"{name} ({reason})"):
@@ -162,14 +162,14 @@ def _is_folder(output: str | None, format_name: str, limit: int | None) -> bool:
         raise OptionError("a Delta table needs a place: name it with -o")
     if output is None or not (output.endswith("/") or format_name == "delta"):
         return False
-    from driftline.tables.event_folders import check_folder
+    from driftline.tables._engines import check_folder
 
     check_folder(output, format_name, limit)
     return True
 
 
 def _write_folder(engine: str, job: DiffJob, output: str, format_name: str) -> Stats:
-    from driftline.tables.event_folders import diff_to_folder, diff_to_table
+    from driftline.tables._engines import diff_to_folder, diff_to_table
 
     run = find_engine(engine)
     if format_name == "jsonl":
@@ -228,7 +228,7 @@ def _run_and_format(
 
 
 def _heading(job: DiffJob, engine: str, began: float) -> Heading:
-    from driftline.tables.heading import heading_of
+    from driftline.tables._explain import heading_of
 
     return heading_of(job, engine, time.monotonic() - began)
 
@@ -244,7 +244,7 @@ def _hint_at_keys(job: DiffJob, stats: Stats) -> None:
     """A positional diff that finds most rows changed was perhaps meant to be keyed."""
     if job.options.mode == "keyed" or stats.changed * 2 <= stats.compared:
         return
-    from driftline.tables.explaining import key_candidates
+    from driftline.tables._explain import key_candidates
 
     names = key_candidates(job)
     which = f" (candidates: {', '.join(names)})" if names else ""

@@ -8,7 +8,7 @@ import click
 
 from driftline.cli.outcome import DIFFERENT, SAME
 from driftline.cli.table_options import given_options, table_options
-from driftline.tables.options import check_options
+from driftline.tables._options import check_options
 
 _EPILOG = """\b
 Examples:
@@ -31,9 +31,8 @@ def merge(base: str, ours: str, theirs: str, *, prefer: Any, output: str, **rule
     """Merge the changes that OURS and THEIRS made to the CSV table BASE."""
     from driftline.core._files import atomic_write, open_output
     from driftline.core._workspace import Workspace
-    from driftline.tables.csv_output import CsvStyle, header_row, open_text
-    from driftline.tables.events import event_line
-    from driftline.tables.merging import merge_tables
+    from driftline.tables._events import event_line
+    from driftline.tables._patch import CsvStyle, header_row, merge_tables, open_text
 
     options = check_options(**given_options(**rules))
     with Workspace() as workspace:

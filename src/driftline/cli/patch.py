@@ -10,7 +10,7 @@ import click
 
 from driftline.cli.outcome import SAME
 from driftline.cli.table_options import given_options, reading_options
-from driftline.tables.options import check_options
+from driftline.tables._options import check_options
 
 _EPILOG = """\b
 Examples:
@@ -30,8 +30,7 @@ def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
     """Apply EVENTS, the JSONL output of a diff, to the CSV table A."""
     from driftline.core._files import open_output
     from driftline.core._workspace import Workspace
-    from driftline.tables.csv_output import CsvStyle, open_text
-    from driftline.tables.patching import patch_table
+    from driftline.tables._patch import CsvStyle, open_text, patch_table
 
     options = check_options(**given_options(**rules))
     with Workspace() as workspace:

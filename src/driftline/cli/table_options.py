@@ -13,7 +13,7 @@ from driftline.cli.commands import Function
 from driftline.cli.completion import Words
 from driftline.core._files import explain_io_errors
 from driftline.errors import DriftlineError, OptionError
-from driftline.tables.options import OPTIONS, DiffOptions, Option, option_names
+from driftline.tables._options import OPTIONS, DiffOptions, Option, option_names
 
 _SIDES = ("a", "b")
 
@@ -69,7 +69,7 @@ def naming_remedies(options: DiffOptions) -> Iterator[None]:
     try:
         yield
     except DriftlineError as error:
-        from driftline.tables.explaining import remedy
+        from driftline.tables._explain import remedy
 
         words = remedy(error, options)
         if words is not None:

@@ -27,8 +27,8 @@ from driftline.lake.ledger import Ledger, Window, greatest_hlc, read_ledger
 from driftline.lake.loading import LoadJob, Schedulers, WantedSnapshot, count_differences, load_snapshot
 from driftline.lake.registry import registered
 from driftline.sources._open import fingerprint, header_of, is_text, write_nothing
-from driftline.tables.engines import DiffJob, find_engine
-from driftline.tables.options import DiffOptions, check_options
+from driftline.tables._engines import DiffJob, find_engine
+from driftline.tables._options import DiffOptions, check_options
 
 DEFAULT_GATEWAY = "extract"
 

@@ -22,8 +22,8 @@ from driftline.core._progress import Tracker, silent
 from driftline.errors import Cancelled, DriftlineError, OptionError
 from driftline.pipeline.engine import RunEngine
 from driftline.pipeline.pairs import Pair, PairsFile
-from driftline.tables.engines import DiffJob, find_engine
-from driftline.tables.stats import Stats
+from driftline.tables._engines import DiffJob, find_engine
+from driftline.tables._events import Stats
 
 Verdict = Literal["passed", "warned", "failed", "error"]
 MOST_SAMPLES = 10

@@ -17,9 +17,9 @@ from driftline.pipeline.shapes import header_of, reshaped, shapes_of
 from driftline.pipeline.snapshots import Snapshot, age_of
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 from driftline.pipeline.table_plan import TablePlan
-from driftline.tables.engines import DiffJob, Write, find_engine
-from driftline.tables.options import DiffOptions
-from driftline.tables.stats import Stats
+from driftline.tables._engines import DiffJob, Write, find_engine
+from driftline.tables._events import Stats
+from driftline.tables._options import DiffOptions
 
 
 def diff_stages(plan: TablePlan) -> Iterator[Stage]:

@@ -8,9 +8,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from driftline.core._engines import check_engine, choose_engine
-from driftline.tables.engines import DiffJob
-from driftline.tables.engines import choose_engine as choose_table_engine
-from driftline.tables.memory import default_limit
+from driftline.tables._engines import DiffJob, default_limit
+from driftline.tables._engines import choose_engine as choose_table_engine
 
 _SPARK = "spark"
 

@@ -14,8 +14,8 @@ from driftline.core._thresholds import TABLE_COUNTS, Threshold, parse_threshold
 from driftline.errors import DriftlineError
 from driftline.pipeline.reading import ENGINES, read_document
 from driftline.pipeline.sections import Section
-from driftline.tables.memory import memory_limit
-from driftline.tables.options import DiffOptions, check_options, option_names
+from driftline.tables._engines import memory_limit
+from driftline.tables._options import DiffOptions, check_options, option_names
 
 _LOCATED = ("delta:", "file://")
 _LIMITS = ("fail_if", "warn_if")

@@ -32,8 +32,8 @@ from driftline.pipeline.sections import Document, Section
 from driftline.pipeline.shapes import MISSING_COLUMN, NEW_COLUMN, TYPE_CHANGE, SchemaPolicy
 from driftline.pipeline.snapshots import LABEL_MARKS, PLACEHOLDERS, VERSIONS
 from driftline.pipeline.toml_lines import key_lines, parse_toml
-from driftline.tables.memory import memory_limit
-from driftline.tables.options import HeaderMode, check_options, option_names
+from driftline.tables._engines import memory_limit
+from driftline.tables._options import HeaderMode, check_options, option_names
 
 Checked = TypeVar("Checked")
 

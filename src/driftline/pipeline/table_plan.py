@@ -11,7 +11,7 @@ from driftline.lake.ledger import Ledger, read_ledger
 from driftline.pipeline.declaration import Pipeline, TableFlow
 from driftline.pipeline.shapes import Shape, header_of, shapes_of
 from driftline.pipeline.snapshots import Snapshot, fill
-from driftline.tables.options import DiffOptions, check_options
+from driftline.tables._options import DiffOptions, check_options
 
 CHANGES = "changes"  # the label of stages that follow change events
 

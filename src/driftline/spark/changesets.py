@@ -38,8 +38,8 @@ from driftline.spark.watching import watched
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from driftline.tables.engines import DiffJob
-    from driftline.tables.stats import Stats
+    from driftline.tables._engines import DiffJob
+    from driftline.tables._events import Stats
 
 SPLIT_BYTES = 8 << 20
 RANGE_BYTES = 48 << 20

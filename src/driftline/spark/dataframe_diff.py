@@ -31,8 +31,8 @@ from driftline.spark.frame_columns import (
 from driftline.spark.frame_events import events_of, stats_of, with_types
 from driftline.spark.frame_pairs import pair_by_key, pair_by_position, pair_equal_rows
 from driftline.spark.runtime.shipping import ship_to_tasks
-from driftline.tables.columns import Sides, settle_columns
-from driftline.tables.options import READING_OPTIONS, FrameRules, check_options
+from driftline.tables._columns import Sides, settle_columns
+from driftline.tables._options import READING_OPTIONS, FrameRules, check_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -12,9 +12,8 @@ from driftline.sinks._formats.table import known_version, write_table
 from driftline.spark.runtime.session import open_session
 from driftline.spark.scratch import scratch_place
 from driftline.spark.task_pool import TaskPool
-from driftline.tables.engines import DiffJob, Engine
-from driftline.tables.event_folders import diff_to_table
-from driftline.tables.stats import Stats
+from driftline.tables._engines import DiffJob, Engine, diff_to_table
+from driftline.tables._events import Stats
 
 
 def diff_to_table_on_spark(run: Engine, job: DiffJob, output: str, format_name: str) -> Stats:

@@ -20,9 +20,9 @@ from driftline.errors import TableError
 from driftline.spark.arrow_functions import arrow_function
 from driftline.spark.comparable import comparable, is_comparable
 from driftline.spark.runtime.workers import settle_worker
-from driftline.tables.cells import CellRule
-from driftline.tables.columns import Comparison
-from driftline.tables.options import DiffOptions
+from driftline.tables._columns import Comparison
+from driftline.tables._options import DiffOptions
+from driftline.tables._rules.cells import CellRule
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -193,7 +193,7 @@ def _forms(cells: pa.Array, rule: CellRule, *, is_json: bool) -> pa.Array:
     import polars as pl
 
     from driftline.sources._cells import json_columns
-    from driftline.tables.cell_columns import form_column
+    from driftline.tables._rules.vectors import form_column
 
     settle_worker()
     is_text = not is_json and (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type))
@@ -229,7 +229,7 @@ def _verdict_function(rule: CellRule) -> Callable[[Column, Column], Column]:
 def _verdicts(a: pa.Array, b: pa.Array, rule: CellRule) -> pa.Array:
     import polars as pl
 
-    from driftline.tables.cell_columns import forms_differ
+    from driftline.tables._rules.vectors import forms_differ
 
     settle_worker()
     # A pair without one of its rows is no change: what is said about its cells is not asked for.

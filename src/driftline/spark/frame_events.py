@@ -11,7 +11,7 @@ from pyspark.sql import types as t
 
 from driftline.spark.arrow_functions import arrow_function
 from driftline.spark.frame_columns import FrameColumn, FrameColumns, same_type, struct
-from driftline.tables.options import DiffOptions
+from driftline.tables._options import DiffOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -172,7 +172,7 @@ def _exceeded(options: DiffOptions, names: Sequence[str]) -> Callable[..., Colum
     def exceeded(
         added: pa.Array, removed: pa.Array, changed: pa.Array, unchanged: pa.Array, changes: pa.Array
     ) -> pa.Array:
-        from driftline.tables.stats import Stats
+        from driftline.tables._events import Stats
 
         counts = zip(*(one.to_pylist() for one in (added, removed, changed, unchanged)), strict=True)
         stats = [

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from driftline.spark.arrow_functions import arrow_function
 from driftline.spark.frame_columns import FrameColumns, place_of, struct
 from driftline.spark.runtime.workers import settle_worker
-from driftline.tables.cells import CellRule
+from driftline.tables._rules.cells import CellRule
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -137,7 +137,7 @@ class _KeyedRow:
 
 
 def _pairs_of_key(a: list[dict[str, Any]], b: list[dict[str, Any]], tolerant: list[CellRule]) -> list[dict[str, Any]]:
-    from driftline.tables.matching_rows import match_alike
+    from driftline.tables._reference import match_alike
 
     def equal(one: _KeyedRow, other: _KeyedRow) -> bool:
         forms = zip(tolerant, one.soft, other.soft, strict=True)

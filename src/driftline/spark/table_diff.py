@@ -40,15 +40,11 @@ from driftline.spark.table_diff_tasks import (
 )
 from driftline.spark.task_pool import TaskPool
 from driftline.spark.watching import watched
-from driftline.tables.columns import settle_columns
-from driftline.tables.engines import DiffJob
-from driftline.tables.events import changes_by_column, column_stats_event, event_line, schema_event, stats_line
-from driftline.tables.hashed_sides import check_unchanged, sides_of
-from driftline.tables.local import open_sides
-from driftline.tables.problems import Side, raise_first
-from driftline.tables.row_hashes import new_seeds
-from driftline.tables.stages import TablePlan
-from driftline.tables.stats import Stats
+from driftline.tables._columns import Side, raise_first, settle_columns
+from driftline.tables._engines import DiffJob, open_sides
+from driftline.tables._events import Stats, changes_by_column, column_stats_event, event_line, schema_event, stats_line
+from driftline.tables._kernels.hashes import new_seeds
+from driftline.tables._kernels.stages import TablePlan, check_unchanged, sides_of
 
 if TYPE_CHECKING:
     import polars as pl

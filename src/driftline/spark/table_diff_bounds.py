@@ -9,9 +9,9 @@ import polars as pl
 import pyarrow as pa
 
 from driftline.sources._source import SplitSide
-from driftline.tables.ordering import choose_bounds, order_values
-from driftline.tables.row_hashes import as_frame
-from driftline.tables.stages import TablePlan
+from driftline.tables._kernels.hashes import as_frame
+from driftline.tables._kernels.output import choose_bounds, order_values
+from driftline.tables._kernels.stages import TablePlan
 
 _LOOKED_AT = 24  # splits of a side
 _TYPED_LOOKED_AT = 3  # these are read as a whole

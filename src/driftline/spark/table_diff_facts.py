@@ -13,11 +13,9 @@ from driftline.errors import DriftlineError
 from driftline.sources._source import SplitSide
 from driftline.spark.ordered_files import OrderedPart
 from driftline.spark.table_diff_tasks import FACT, PART, BucketFact, ChangesFact
-from driftline.tables.columns import Comparison
-from driftline.tables.hashed_sides import HashedSide, total_stats
-from driftline.tables.problems import Side
-from driftline.tables.stages import HashedSplit, TablePlan
-from driftline.tables.stats import Stats
+from driftline.tables._columns import Comparison, Side
+from driftline.tables._events import Stats
+from driftline.tables._kernels.stages import HashedSide, HashedSplit, TablePlan, total_stats
 
 
 @dataclass

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from driftline.spark.runtime.session import begin_session
-from driftline.tables.engines import DiffJob, Write
-from driftline.tables.stats import Stats
+from driftline.tables._engines import DiffJob, Write
+from driftline.tables._events import Stats
 
 
 def run(job: DiffJob, write: Write) -> Stats:

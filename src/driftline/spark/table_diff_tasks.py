@@ -29,13 +29,12 @@ from driftline.sources._addresses import InputFile
 from driftline.sources._source import Split
 from driftline.spark.ordered_files import write_part
 from driftline.spark.shuffle_blocks import BLOCK_BYTES, ShuffleBlock, pack, unpack
-from driftline.tables.hashed_sides import row_blocks
-from driftline.tables.matching import SELECTED_ROW, Duplicate, HashCollision, SelectedRows
-from driftline.tables.ordering import RowChunk, cut_points, join_chunks
-from driftline.tables.problems import Side
-from driftline.tables.row_hashes import ROW_HASH, RowHashes, join_hashes, split_of
-from driftline.tables.spill import ChunkStore
-from driftline.tables.stages import (
+from driftline.tables._columns import Side
+from driftline.tables._events import Stats
+from driftline.tables._kernels.hashes import ROW_HASH, RowHashes, join_hashes, split_of
+from driftline.tables._kernels.match import SELECTED_ROW, Duplicate, HashCollision, SelectedRows
+from driftline.tables._kernels.output import ChunkStore, RowChunk, cut_points, join_chunks
+from driftline.tables._kernels.stages import (
     HashedSplit,
     TablePlan,
     cut_chunks,
@@ -44,8 +43,8 @@ from driftline.tables.stages import (
     match_bucket,
     pick_rows,
     range_bounds,
+    row_blocks,
 )
-from driftline.tables.stats import Stats
 
 FACT, PART, LINES = "fact", "part", "lines"
 _HASHES, _HASHES_IN_FILE, _WANTED, _ROWS = "hashes", "hashes in a file", "wanted", "rows"

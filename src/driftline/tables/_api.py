@@ -1,26 +1,32 @@
-"""The result of a diff for Python: events, counts, frames, files."""
+"""`driftline.diff`: two tables in, the ordered stream of events out."""
 
 from __future__ import annotations
 
 import html
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, Unpack, cast
 
 from driftline.core._files import StrPath, atomic_write
+from driftline.core._progress import Tracker, silent
 from driftline.sinks._formats import Heading, cell_text, find_format, format_for, write_events
 from driftline.sources._in_memory import is_object
-from driftline.tables.engines import DiffJob
-from driftline.tables.events import ChangedEvent, JsonValue, RowEvent, TableEvent
-from driftline.tables.heading import heading_of, identity
-from driftline.tables.stats import Stats
+from driftline.tables._engines import DiffJob, TableInput, choose_engine, find_engine
+from driftline.tables._events import ChangedEvent, JsonValue, RowEvent, Stats, TableEvent
+from driftline.tables._explain import heading_of, identity
+from driftline.tables._options import DiffRules, check_options
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
+
+
+# The result of a diff for Python: events, counts, frames, files.
+
 
 _BLOCK_BYTES = 1 << 18
 _SHOWN = 10  # changes that a notebook or an assertion shows
@@ -221,3 +227,64 @@ def _frame(rows: list[dict[str, JsonValue]], names: Iterable[str]) -> pl.DataFra
     if not rows:
         return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
     return pl.DataFrame(rows, infer_schema_length=None, strict=False)
+
+
+_IN_MEMORY_BYTES = 16 << 20  # longer streams of events wait on disk
+
+
+def diff(
+    a: TableInput,
+    b: TableInput,
+    *,
+    engine: str = "auto",
+    memory: int | None = None,
+    master: str | None = None,
+    tracker: Tracker | None = None,
+    **rules: Unpack[DiffRules],
+) -> TableDiff:
+    """Compare two tables and return what was added, removed and changed; the rules are those of `driftline diff`.
+
+    A side is a path or address, or a table: an object of pandas, Polars, Arrow or DuckDB, a list of dicts, a cursor.
+
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.csv").write_text("id,name\\n1,Ann\\n")
+    >>> _ = (folder / "b.csv").write_text("id,name\\n1,Anna\\n")
+    >>> [event["type"] for event in diff(folder / "a.csv", folder / "b.csv", key=["id"])]
+    ['schema', 'changed', 'stats']
+    """
+    options = check_options(**rules)
+    job = DiffJob(a, b, options, memory=memory, master=master, tracker=tracker or silent())
+    chosen, _ = choose_engine(engine, job)
+    stream = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - lives as long as the result
+    stats = find_engine(chosen)(job, stream.write)
+    return TableDiff(cast(BinaryIO, stream), stats, job)
+
+
+def assert_equal(a: TableInput, b: TableInput, **options: Any) -> None:
+    """Raise an `AssertionError` that says what differs; takes what `diff` takes.
+
+    >>> assert_equal([{"id": 1, "v": "x"}], [{"id": 1, "v": "x"}], key="id")
+    >>> try:
+    ...     assert_equal([{"id": 1, "v": "x"}], [{"id": 1, "v": "y"}], key="id")
+    ... except AssertionError as error:
+    ...     print(error)
+    tables differ: 0 added, 0 removed, 1 changed, 0 unchanged (key id)
+      changed id=1: v: 'x' → 'y'
+    """
+    __tracebackhide__ = True  # a test's output ends at the line of the test
+    result = diff(a, b, **options)
+    if result.failed:
+        raise TablesDifferError(result)
+    result.close()
+
+
+class TablesDifferError(AssertionError):
+    """Two tables are not equal; `diff` is their difference."""
+
+    def __init__(self, result: TableDiff) -> None:
+        super().__init__(f"tables differ: {result.describe()}")
+        self.diff = result
+
+
+TablesDifferError.__module__ = "driftline"  # where people know it from

@@ -1,32 +1,198 @@
-"""The local scheduler: the steps of a diff on the cores of this machine, within a memory limit."""
+"""Engines run a diff; they are found by name, so that meaning never imports them, and Spark's is offered from above."""
 
 from __future__ import annotations
 
 import gc
 import os
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from driftline.core import _engines as engines
+from driftline.core._extras import load_function, offered
+from driftline.core._files import StrPath
+from driftline.core._parts import PartWriter
+from driftline.core._progress import Tracker, silent
 from driftline.core._workspace import Workspace
 from driftline.errors import OptionError, TableError
+from driftline.sources._in_memory import is_object
 from driftline.sources._open import check_two_sides, open_source
 from driftline.sources._source import Source
-from driftline.tables.columns import HashedText, Sides, hashed_text, settle_columns
-from driftline.tables.engines import DiffJob, Write
-from driftline.tables.events import changes_by_column, column_stats_event, event_line, schema_event, stats_line
-from driftline.tables.memory import default_limit
-from driftline.tables.options import DiffOptions
-from driftline.tables.reference import diff_tables
-from driftline.tables.stats import Stats
+from driftline.tables._columns import HashedText, Sides, hashed_text, settle_columns
+from driftline.tables._events import Stats, changes_by_column, column_stats_event, event_line, schema_event, stats_line
+from driftline.tables._options import DiffOptions
+from driftline.tables._reference import diff_tables
+
+Write = Callable[[bytes | memoryview], object]
+TableInput = StrPath | Any  # a name, or a table itself: see `sources.objects`
+
+ENGINES: dict[str, str] = {
+    "local": "driftline.tables._engines:run",
+    "vectorized": "driftline.tables._engines:run_vectorized",  # local without the shortcut for small files
+    **offered("table engine"),
+}
+
+
+@dataclass(frozen=True)
+class DiffJob:
+    """One diff to run: what the user named on both sides, checked options, and the means to do it with."""
+
+    a: TableInput
+    b: TableInput
+    options: DiffOptions
+    memory: int | None = None
+    master: str | None = None
+    tracker: Tracker = field(default_factory=silent)
+    parts: PartWriter | None = None  # where `write` goes, if that is a folder: tasks may write into it themselves
+
+
+class Engine(Protocol):
+    """Writes the whole JSONL stream, schema first and stats last, and returns the counts.
+
+    Nothing is written before every error that the inputs can cause has been ruled out.
+    """
+
+    def __call__(self, job: DiffJob, write: Write) -> Stats:
+        """Run the job."""
+
+
+def find_engine(name: str) -> Engine:
+    """The engine of that name."""
+    if name not in ENGINES:
+        engines.check_engine(name, None)
+    engine: Engine = load_function(ENGINES[name])
+    return engine
+
+
+def choose_engine(wanted: str, job: DiffJob) -> engines.EngineChoice:
+    """The engine to use and the reason in words."""
+
+    def size() -> int:
+        return _size_of(job.a) + _size_of(job.b)
+
+    if wanted == "vectorized":  # for tests
+        return engines.EngineChoice(wanted, "as asked")
+    return engines.choose_engine("tables", wanted, size=size, master=job.master)
+
+
+def _size_of(given: TableInput) -> int:
+    if is_object(given):
+        return 0  # it fitted into memory once
+    path = os.fspath(given)
+    if os.path.isdir(path):
+        return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
+    return os.path.getsize(path) if os.path.isfile(path) else 0
+
+
+# A diff whose events go into a folder of ordered parts, or into a table (storage §4, §6).
+
+
+def check_folder(output: str, format_name: str, limit: int | None) -> None:
+    """Raise for what a folder or a table cannot hold."""
+    from driftline.core._files import output_place
+
+    if format_name not in ("jsonl", "parquet", "delta"):
+        raise OptionError(
+            f"a folder of parts holds jsonl or parquet, not {format_name}: name a file, without / at the end",
+            code="invalid_option_combination",
+        )
+    if limit is not None:
+        raise OptionError(
+            "--limit makes a list for people: write it to a file or a pipe", code="invalid_option_combination"
+        )
+    output_place(output)
+
+
+def diff_to_folder(run: Engine, job: DiffJob, output: str) -> Stats:
+    """Write the events as parts; the folder changes when all of them are there."""
+    with writing_parts(output) as parts:
+        return run(replace(job, parts=parts), parts.write)
+
+
+@contextmanager
+def writing_parts(output: str) -> Iterator[PartWriter]:
+    """A writer whose parts become the folder's content at the end of the block, and are removed after an error."""
+    from driftline.core._files import output_place
+
+    parts = PartWriter(output_place(output))
+    try:
+        yield parts
+        parts.commit()
+    except BaseException:
+        parts.discard()
+        raise
+
+
+def diff_to_table(run: Engine, job: DiffJob, output: str, format_name: str) -> Stats:
+    """Write the events as a table: a folder of Parquet parts, or a Delta table."""
+    import tempfile
+    from pathlib import Path
+
+    from driftline.core._files import output_place
+    from driftline.sinks._formats.table import known_version, write_table
+
+    target = output_place(output)
+    known = known_version(target, format_name)
+    if isinstance(target, Path):
+        target.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(prefix="driftline-events-", suffix=".jsonl") as spool:
+        stats = run(job, spool.write)
+        spool.flush()
+        write_table(spool.name, target, format_name, known)
+    return stats
+
+
+# How much memory a diff may use.
+
+
+_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
+_BINARY_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\Z", re.IGNORECASE)
+SMALLEST_LIMIT = 64 << 20
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size in words.
+
+    >>> parse_size("500MB"), parse_size("2GiB"), parse_size("1.5g")
+    (500000000, 2147483648, 1500000000)
+    """
+    match = _SIZE.match(text.strip())
+    if match is None:
+        raise OptionError(f'"{text}" is not a size: write it like 500MB or 2GB', code="invalid_size")
+    number, unit, binary = match.groups()
+    factor = _BINARY_UNITS[unit.lower()] if binary and unit else _UNITS[unit.lower()]
+    return int(float(number) * factor)
+
+
+def memory_limit(text: str | None) -> int | None:
+    """The limit a user asked for, or None for the default."""
+    if text is None:
+        return None
+    size = parse_size(text)
+    if size < SMALLEST_LIMIT:
+        raise OptionError(f"--memory {text} is too little: {SMALLEST_LIMIT >> 20}MiB is the least", code="invalid_size")
+    return size
+
+
+def default_limit() -> int:
+    """Half of the memory that is free now."""
+    import psutil
+
+    return max(int(psutil.virtual_memory().available) // 2, SMALLEST_LIMIT)
+
+
+# The local scheduler: the steps of a diff on the cores of this machine, within a memory limit.
+
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from driftline.sources._source import SplitSide
-    from driftline.tables.local_run import LocalRun
+    from driftline.tables._vectorized import LocalRun
 
     Layouts = tuple[SplitSide, SplitSide]
 
@@ -171,7 +337,7 @@ def _without_collection() -> Iterator[None]:
 
 def _import_run() -> type[LocalRun]:
     """Import Polars while other threads parse; it takes as long as parsing 100 MB."""
-    from driftline.tables.local_run import LocalRun
+    from driftline.tables._vectorized import LocalRun
 
     return LocalRun
 

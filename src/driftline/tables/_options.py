@@ -4,18 +4,180 @@ The command line, `driftline.diff`, the DataFrame diff, fixtures, rules files an
 from it. A new option is one entry here, and its meaning where it is asked for.
 """
 
-# ruff: noqa: RUF009 - the functions that are called make fields
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, cast, get_args
 
-from driftline.core._thresholds import Threshold
+from driftline.core._thresholds import TABLE_COUNTS, Threshold, parse_threshold
 from driftline.errors import OptionError, TableError
 from driftline.sources._source import ReadOptions
-from driftline.tables import option_values as values
-from driftline.tables.cells import Kind, Step, TimePattern, Tolerance
+from driftline.tables._rules.cells import STEPS, Kind, Step, TimePattern, Tolerance
+
+# Values of options as people write them, on the command line, in Python or in TOML, to checked values.
+#
+# Every function takes all three shapes and raises `ValueError` with the words of what is wrong.
+
+
+_NOT_DELIMITERS = '"\r\n'
+_TABS = ("tab", "\\t")
+AUTO_DELIMITER = "auto"
+_NO_TEXT_ENCODINGS = ("utf-7", "idna", "punycode", "undefined")
+_AMOUNT = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_NUMBERS = re.compile(rf"({_AMOUNT})(?:,({_AMOUNT})%)?|({_AMOUNT})%")
+_DURATION = re.compile(r"((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(ns|us|ms|s|m|h|d)")
+_NANOSECONDS = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 86400 * 10**9,
+}
+
+
+Settings = Mapping[str, Any] | Iterable[Any]  # settings of columns as they are given: COL=VALUE, pairs, a mapping
+
+
+def as_it_is(value: object) -> bool:
+    """A flag."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value
+
+
+def one_of(known: tuple[str, ...]) -> Callable[[object], str]:
+    """A check for one of some words."""
+
+    def check(value: object) -> str:
+        if value not in known:
+            raise ValueError(f"{value!r} is none of {', '.join(known)}")
+        return value
+
+    return check
+
+
+def words(value: str | Iterable[str]) -> tuple[str, ...]:
+    """One text or several."""
+    found = (value,) if isinstance(value, str) else tuple(value)
+    for word in found:
+        if not isinstance(word, str):
+            raise ValueError(f"{word!r} is not a text")
+    return found
+
+
+def names(value: str | Iterable[str]) -> tuple[str, ...]:
+    """Names of columns, each once."""
+    return tuple(dict.fromkeys(words(value)))
+
+
+def pairs(value: Settings) -> list[tuple[str, Any]]:
+    """`COL=VALUE` texts, or the members of a mapping; a later setting of a column comes behind an earlier one."""
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, Mapping):
+        return list(value.items())
+    found = []
+    for one in value:
+        name, mark, rest = one.partition("=") if isinstance(one, str) else (*one[:1], "=", *one[1:])
+        if not mark:
+            raise ValueError(f"{one!r} has no =: write it like COL=VALUE")
+        found.append((name, rest))
+    return found
+
+
+def renames(value: Settings) -> tuple[tuple[str, str], ...]:
+    """Old and new names."""
+    found = pairs(value)
+    for old, new in found:
+        if not isinstance(new, str):
+            raise ValueError(f"the new name of {old!r} is not a text")
+    return tuple(found)
+
+
+def encoding_option_values(value: str) -> str:
+    """The name of a text encoding that this Python knows, in Python's own spelling."""
+    try:
+        found = codecs.lookup(value)
+    except (LookupError, TypeError, ValueError):
+        raise ValueError(f"{value!r} is no text encoding") from None
+    is_text = getattr(found, "_is_text_encoding", True)
+    if not is_text or found.name in _NO_TEXT_ENCODINGS or found.name.replace("-", "_").endswith("unicode_escape"):
+        raise ValueError(f"{value!r} is no text encoding")
+    return found.name
+
+
+def delimiter_option_values(value: object) -> str:
+    """One character, `tab` or `auto`."""
+    if value in _TABS:
+        return "\t"
+    if value == AUTO_DELIMITER:
+        return AUTO_DELIMITER
+    if not isinstance(value, str) or len(value) != 1 or not value.isascii() or value in _NOT_DELIMITERS:
+        raise ValueError("one ASCII character that is not a quote or a line end")
+    return value
+
+
+def normalizations(value: Settings) -> tuple[tuple[str, tuple[Step, ...]], ...]:
+    """Steps for each column, in their fixed order."""
+    return tuple((name, _steps(name, given)) for name, given in pairs(value))
+
+
+def _steps(name: str, given: str | Iterable[str]) -> tuple[Step, ...]:
+    wanted = [step.strip() for step in given.split(",")] if isinstance(given, str) else list(given)
+    for step in wanted:
+        if step not in STEPS:
+            raise ValueError(f"{step!r} for {name!r} is none of {', '.join(STEPS)}")
+    return tuple(step for step in STEPS if step in wanted)
+
+
+def declared_types(value: Settings) -> tuple[tuple[str, tuple[Kind, TimePattern | None]], ...]:
+    """A kind for each column, with a pattern where dates and times are written in another way than ISO 8601."""
+    return tuple((name, _declared_type(name, given)) for name, given in pairs(value))
+
+
+def _declared_type(name: str, given: str) -> tuple[Kind, TimePattern | None]:
+    word, mark, pattern = given.partition(":") if isinstance(given, str) else (given, "", "")
+    if word not in get_args(Kind) or (mark and word not in ("date", "datetime")):
+        known = ", ".join([*get_args(Kind), "date:PATTERN", "datetime:PATTERN"])
+        raise ValueError(f"{given!r} for {name!r} is none of {known}")
+    return cast(Kind, word), TimePattern.of(pattern, of_dates=word == "date") if mark else None
+
+
+def tolerances(value: Settings) -> tuple[tuple[str, Tolerance], ...]:
+    """A tolerance for each column."""
+    return tuple((name, _tolerance(name, str(given))) for name, given in pairs(value))
+
+
+def _tolerance(name: str, text: str) -> Tolerance:
+    found = _DURATION.fullmatch(text)
+    if found is not None:
+        from fractions import Fraction
+
+        amount = found[1] if found[1][-1] != "." else found[1][:-1]
+        return Tolerance(nanoseconds=int(Fraction(amount) * _NANOSECONDS[found[2]]))
+    numbers = _NUMBERS.fullmatch(text)
+    if numbers is None:
+        raise ValueError(f"{text!r} for {name!r} is no tolerance: write it like 0.01, 1%, 0.01,1% or 2s")
+    absolute, relative = numbers[1], numbers[2] or numbers[3]
+    return Tolerance(None if absolute is None else float(absolute), None if relative is None else float(relative) / 100)
+
+
+def thresholds(value: str | Iterable[str]) -> tuple[Threshold, ...]:
+    """Conditions on the counts of a diff."""
+    found = tuple(parse_threshold(text) for text in words(value))
+    for one in found:
+        if one.count not in TABLE_COUNTS or one.sign == "==":
+            raise ValueError(f"{one.text!r}: count one of {', '.join(TABLE_COUNTS)}, by >, >=, < or <=")
+    return found
+
+
+# ruff: noqa: RUF009 - the functions that are called make fields
+
 
 Mode = Literal["keyed", "positional"]
 HeaderMode = Literal["strict", "sorted", "common"]
@@ -34,7 +196,7 @@ class Option:
     given: Given
     help: str
     metavar: str = "NAME"
-    check: Callable[[Any], Any] = values.as_it_is
+    check: Callable[[Any], Any] = as_it_is
     code: str = "invalid_option"
     flag: str | None = None  # on the command line, where that is not the name
     short: str | None = None
@@ -48,7 +210,7 @@ def _option(default: Any, given: Given, help: str, **about: Any) -> Any:  # noqa
 
 def _choice(words: Any, help: str, code: str = "invalid_option") -> Any:  # noqa: A002
     known = get_args(words)
-    check = values.one_of(known)
+    check = one_of(known)
     return _option(known[0], "text", help, metavar="|".join(known), check=check, words=known, code=code)
 
 
@@ -57,14 +219,14 @@ class DiffOptions:
     """Checked options of one diff; made by `check_options`."""
 
     key_columns: tuple[str, ...] = _option(
-        (), "texts", "A key column; may be repeated.", metavar="COL", check=values.names, flag="--key", short="-k"
+        (), "texts", "A key column; may be repeated.", metavar="COL", check=names, flag="--key", short="-k"
     )
     mode: Mode = _option(
         None,
         "text",
         "Default: keyed when --key is given, else positional.",
         metavar="keyed|positional",
-        check=values.one_of(get_args(Mode)),
+        check=one_of(get_args(Mode)),
         words=get_args(Mode),
         code="invalid_mode",
     )
@@ -77,14 +239,14 @@ class DiffOptions:
     ignore_row_order: bool = _option(False, "flag", "Positional mode: compare rows as a multiset.")
 
     encoding: tuple[str, str] = _option(
-        ("utf-8", "utf-8"), "text", "Text encoding of CSV files.", check=values.encoding, each_side=True
+        ("utf-8", "utf-8"), "text", "Text encoding of CSV files.", check=encoding_option_values, each_side=True
     )
     delimiter: tuple[str | None, str | None] = _option(
         (None, None),
         "text",
         'Field delimiter of CSV files; "tab" or "\\t" for a tab, "auto" to look at the first line.',
         metavar="CHAR|tab|auto",
-        check=values.delimiter,
+        check=delimiter_option_values,
         code="invalid_delimiter",
         each_side=True,
     )
@@ -96,13 +258,13 @@ class DiffOptions:
     skip_blank_lines: bool = _option(False, "flag", "Leave blank lines of CSV files out.")
 
     rename: tuple[tuple[str, str], ...] = _option(
-        (), "pairs", "A's column OLD is called NEW in B; may be repeated.", metavar="OLD=NEW", check=values.renames
+        (), "pairs", "A's column OLD is called NEW in B; may be repeated.", metavar="OLD=NEW", check=renames
     )
     ignore: tuple[str, ...] = _option(
-        (), "texts", "Do not compare a column; * and ? match. May be repeated.", metavar="COL", check=values.names
+        (), "texts", "Do not compare a column; * and ? match. May be repeated.", metavar="COL", check=names
     )
     only: tuple[str, ...] = _option(
-        (), "texts", "Compare these columns only; * and ? match. May be repeated.", metavar="COL", check=values.names
+        (), "texts", "Compare these columns only; * and ? match. May be repeated.", metavar="COL", check=names
     )
 
     normalize: tuple[tuple[str, tuple[Step, ...]], ...] = _option(
@@ -110,21 +272,21 @@ class DiffOptions:
         "pairs",
         "Compare text in a plainer form: nfc, blanks, trim, case. May be repeated.",
         metavar="COL=LIST",
-        check=values.normalizations,
+        check=normalizations,
     )
     null: tuple[str, ...] = _option(
         (),
         "texts",
         'A word that means null, such as NULL or ""; may be repeated.',
         metavar="WORD",
-        check=values.words,
+        check=words,
     )
     types: tuple[tuple[str, tuple[Kind, TimePattern | None]], ...] = _option(
         (),
         "pairs",
         "Compare a column as text, number, date, datetime or boolean, or as date:PATTERN. May be repeated.",
         metavar="COL=TYPE",
-        check=values.declared_types,
+        check=declared_types,
         flag="--as",
     )
     tolerance: tuple[tuple[str, Tolerance], ...] = _option(
@@ -132,7 +294,7 @@ class DiffOptions:
         "pairs",
         "Numbers that near are equal (0.01, 1%, 0.01,1%), or times (2s, 1.5h). May be repeated.",
         metavar="COL=LIMIT",
-        check=values.tolerances,
+        check=tolerances,
     )
 
     empty_key: EmptyKey = _choice(EmptyKey, "What to do about a row without a key.")
@@ -146,7 +308,7 @@ class DiffOptions:
         "texts",
         'Exit 1 only if this holds, such as "changed > 1%"; may be repeated.',
         metavar="CONDITION",
-        check=values.thresholds,
+        check=thresholds,
     )
     changed_columns_only: bool = _option(
         False, "flag", "csv, markdown, html: show the key and the columns that differ somewhere."

@@ -2,16 +2,238 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
-from driftline.errors import OptionError, TableError
-from driftline.sources._csv.strict import TextTable
-from driftline.tables.cells import CellRule
-from driftline.tables.columns import column_rules
-from driftline.tables.options import DiffOptions
-from driftline.tables.problems import duplicate_key_problem, missing_key_problem, width_problem
+from driftline.core._files import StrPath
+from driftline.core._workspace import Workspace
+from driftline.errors import InputError, OptionError, PatchConflict, TableError
+from driftline.sources._csv.strict import CsvReading, TextTable, decoded, exact_encoding
+from driftline.sources._formats.csv import CsvSource
+from driftline.sources._open import open_source
+from driftline.tables._columns import column_rules, duplicate_key_problem, missing_key_problem, width_problem
+from driftline.tables._options import DiffOptions
+from driftline.tables._rules.cells import CellRule
+
+# CSV tables that are read as a whole and written again in the style of the file that was read (tables §7.1).
+
+
+_BLOCK_ROWS = 1000
+_FIRST_LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class CsvStyle:
+    """How rows are written: minimal quotes, a line end behind every row, no mark at the start."""
+
+    delimiter: str
+    encoding: str
+    line_end: str
+
+    @classmethod
+    def of(cls, source: CsvSource) -> CsvStyle:
+        """The style of a side's first file."""
+        file, reading = source.files[0], source.reading
+        with file.open() as stream:
+            start = stream.read(4)
+            line_end = _line_end(decoded(stream, reading.encoding))
+        return cls(reading.delimiter, exact_encoding(reading.encoding, start), line_end)
+
+    def write(self, rows: Iterable[Sequence[str]], out: BinaryIO) -> None:
+        """Write rows."""
+        block: list[str] = []
+        for row in rows:
+            block.append(self._line(row))
+            if len(block) >= _BLOCK_ROWS:
+                out.write(self._encoded("".join(block)))
+                block = []
+        out.write(self._encoded("".join(block)))
+
+    def _line(self, row: Sequence[str]) -> str:
+        if len(row) == 1 and not row[0]:
+            return '""' + self.line_end  # nothing at all would be a blank line
+        return self.delimiter.join(map(self._field, row)) + self.line_end
+
+    def _field(self, cell: str) -> str:
+        if any(letter in cell for letter in (self.delimiter, '"', "\r", "\n")) or cell.startswith("\ufeff"):
+            return f'"{cell.replace(chr(34), chr(34) * 2)}"'
+        return cell
+
+    def _encoded(self, text: str) -> bytes:
+        try:
+            return text.encode(self.encoding)
+        except UnicodeEncodeError as error:
+            raise TableError(
+                f"{text[error.start : error.end]!r} cannot be written in {self.encoding}: name another --encoding",
+                code="invalid_encoding",
+            ) from None
+
+
+def _line_end(pieces: Iterable[str]) -> str:
+    """The first line end outside quotes."""
+    inside, text = False, ""
+    for piece in pieces:
+        text += piece
+        if text.endswith("\r"):
+            continue  # a line feed may follow
+        for part in re.split('(")', text):
+            inside ^= part == '"'
+            found = None if inside else _FIRST_LINE_END.search(part)
+            if found:
+                return found[0]
+        text = ""
+    found = _FIRST_LINE_END.search(text)
+    return found[0] if found and not inside else "\n"
+
+
+def header_row(reading: CsvReading, header: Sequence[str]) -> list[Sequence[str]]:
+    """The line of names, where the file has one."""
+    return [] if reading.no_header else [header]
+
+
+def open_text(
+    given: StrPath, side: str, options: DiffOptions, workspace: Workspace
+) -> tuple[CsvSource, TextTable, list[list[str]]]:
+    """A CSV source, its table, and the record that stands above its rows, as it is in the file."""
+    source = open_source(given, workspace, options.reading(side))
+    if not isinstance(source, CsvSource):
+        raise InputError(f"{given} is {source.format}: only CSV tables can be written again", code="unsupported_format")
+    table = source.text_table(side)
+    return source, table, [] if source.reading.no_header else [source.first_record(side)]
+
+
+# `driftline patch`: a table with the changes of a diff applied (tables §7.2).
+
+
+Event = dict[str, Any]
+PatchingRow = list[str]
+
+_KINDS = ("added", "removed", "changed")
+
+
+@dataclass
+class _Patch:
+    """What the events of a diff ask for, checked to be whole."""
+
+    schema: Event
+    changes: list[Event] = field(default_factory=list)
+
+
+def patch_table(table: TextTable, lines: Iterable[bytes], name: str = "the events") -> Iterator[PatchingRow]:
+    """The rows of A in A's order with the changes applied, added rows behind in the order of events.
+
+    Raises before the first row if anything does not fit.
+    """
+    patch = _read(lines, name)
+    if patch.schema["columns_a"] != table.header:
+        made_of, has = (json.dumps(names, ensure_ascii=False) for names in (patch.schema["columns_a"], table.header))
+        raise TableError(f"{name} were made of the columns {made_of}, the table has {has}", code="header_mismatch")
+    _check_columns(patch, table.header)
+    replaced, added = _applied(table, patch)
+    kept = (replaced.get(at, row) for at, (_, row) in enumerate(table.rows))
+    return iter([row for row in kept if row is not None] + added)
+
+
+def _read(lines: Iterable[bytes], name: str) -> _Patch:
+    patch: _Patch | None = None
+    stats: Event | None = None
+    for number, line in enumerate(lines, 1):
+        event = _event(line, number, name)
+        if event["type"] == "schema":
+            patch = _Patch(event)
+        elif event["type"] == "stats":
+            stats = event
+        elif patch is not None and event["type"] in _KINDS:
+            patch.changes.append(event)
+    if patch is None or stats is None:
+        raise _incomplete(f"{name} have no {'schema' if patch is None else 'stats'} event")
+    counts = Counter(event["type"] for event in patch.changes)
+    for kind in _KINDS:
+        told = stats.get(f"rows_{kind}")
+        if counts[kind] != told:
+            raise _incomplete(f"{name} hold {counts[kind]} {kind} events, their stats count {told}")
+    return patch
+
+
+def _event(line: bytes, number: int, name: str) -> Event:
+    try:
+        event = json.loads(line)
+        if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+            raise ValueError("no event")
+    except ValueError as error:
+        raise InputError(f"{name}, line {number}: {error}", code="invalid_jsonl", line=number) from None
+    return event
+
+
+def _check_columns(patch: _Patch, header: Sequence[str]) -> None:
+    renamed = {new: old for old, new in patch.schema.get("renamed", {}).items()}
+    unknown = [column for column in patch.schema["columns_b"] if renamed.get(column, column) not in header]
+    if unknown:
+        raise _incomplete(f"column {json.dumps(unknown[0], ensure_ascii=False)} is not in the table")
+    for event in patch.changes:
+        for row in (event.get(part) for part in ("before", "after", "row")):
+            if row is not None and not all(isinstance(cell, str) for cell in row.values()):
+                raise _incomplete("the events hold typed values, the table text")
+
+
+def _applied(table: TextTable, patch: _Patch) -> tuple[dict[int, PatchingRow | None], list[PatchingRow]]:
+    """New rows by their places in the table, None for those that go, and the rows that are new."""
+    places = _Places(table)
+    renamed = {new: old for old, new in patch.schema.get("renamed", {}).items()}
+    replaced: dict[int, PatchingRow | None] = {}
+    added: list[PatchingRow] = []
+    for event in patch.changes:
+        if event["type"] == "added":
+            own = {renamed.get(name, name): cell for name, cell in event["row"].items()}
+            added.append([own.get(name, "") for name in table.header])
+            continue
+        old = event["before"] if event["type"] == "changed" else event["row"]
+        at = places.take([old.get(name, "") for name in table.header], event)
+        if event["type"] == "removed":
+            replaced[at] = None
+        else:
+            new = {renamed.get(name, name): cell for name, cell in event["after"].items()}
+            replaced[at] = [new.get(name, old.get(name, "")) for name in table.header]
+    return replaced, added
+
+
+class _Places:
+    """Where rows stand: each is used once, the first of equal ones first; rows without a name from behind."""
+
+    def __init__(self, table: TextTable) -> None:
+        self._by_number = {number: at for at, (number, _) in enumerate(table.rows)}
+        self._rows = [row for _, row in table.rows]
+        self._by_cells: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+        for at, row in enumerate(self._rows):
+            self._by_cells[tuple(row)].append(at)
+        self._used: set[int] = set()
+
+    def take(self, row: PatchingRow, event: Event) -> int:
+        if "row_index" in event:
+            at = self._by_number.get(event["row_index"])
+            if at is None or self._rows[at] != row or at in self._used:
+                raise _conflict(event)
+            self._used.add(at)
+            return at
+        free = self._by_cells[tuple(row)]
+        if not free:
+            raise _conflict(event)
+        return free.pop(0) if "key" in event else free.pop()
+
+
+def _conflict(event: Event) -> PatchConflict:
+    place = event.get("key", {"row_index": event["row_index"]} if "row_index" in event else event.get("row"))
+    shown = json.dumps(place, ensure_ascii=False, separators=(",", ":"))
+    return PatchConflict(f"the table does not hold the row that was {event['type']}: {shown}", key=place)
+
+
+def _incomplete(words: str) -> TableError:
+    return TableError(f"{words}: patch with all events of a diff of this table", code="patch_incomplete")
+
 
 Row = dict[str, str]
 Key = tuple[str, ...]

@@ -12,25 +12,18 @@ import numpy as np
 from driftline.core._workspace import Workspace
 from driftline.errors import OptionError, TableError
 from driftline.sources._source import KnownRecords, Source, Split, SplitSide
-from driftline.tables.columns import hashed_text, settle_columns
-from driftline.tables.encoding import Encoded
-from driftline.tables.engines import DiffJob
-from driftline.tables.hashed_sides import (
+from driftline.tables._columns import Side, hashed_text, raise_first, settle_columns
+from driftline.tables._engines import DiffJob, LocalPlan, ordered_map
+from driftline.tables._events import Stats
+from driftline.tables._kernels.hashes import RowHashes, new_seeds, split_of
+from driftline.tables._kernels.match import HashCollision, Matches, RowKind, SelectedRows
+from driftline.tables._kernels.output import ChunkStore, Encoded, HashCodec, HashStore
+from driftline.tables._kernels.stages import (
     HashedSide,
-    check_unchanged,
-    columns_by_value,
-    row_blocks,
-    sides_of,
-    total_stats,
-)
-from driftline.tables.local import LocalPlan, ordered_map
-from driftline.tables.matching import HashCollision, Matches, RowKind, SelectedRows
-from driftline.tables.problems import Side, raise_first
-from driftline.tables.row_hashes import RowHashes, new_seeds, split_of
-from driftline.tables.spill import ChunkStore, HashCodec, HashStore
-from driftline.tables.stages import (
     HashedSplit,
     TablePlan,
+    check_unchanged,
+    columns_by_value,
     cut_chunks,
     encode_cut,
     encode_range,
@@ -38,8 +31,10 @@ from driftline.tables.stages import (
     match_bucket,
     pick_rows,
     range_bounds,
+    row_blocks,
+    sides_of,
+    total_stats,
 )
-from driftline.tables.stats import Stats
 
 _MOST_BUCKETS = 4096
 _PROBED_PAIRS = 1000

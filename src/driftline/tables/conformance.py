@@ -10,8 +10,8 @@ from typing import Any
 
 from driftline.core._files import StrPath, explain_io_errors
 from driftline.errors import DriftlineError, InputError
-from driftline.tables.engines import DiffJob, find_engine
-from driftline.tables.options import check_options, option_names
+from driftline.tables._engines import DiffJob, find_engine
+from driftline.tables._options import check_options, option_names
 
 _CONFIG = "config.json"
 _EVENTS = "expected.jsonl"

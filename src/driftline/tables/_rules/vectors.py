@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftline.tables.cells import (
+from driftline.tables._rules.cells import (
     DATE,
     EXPONENT_DIGITS,
     EXPONENT_SHIFT,

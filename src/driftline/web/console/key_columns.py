@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from driftline.core._workspace import Workspace
 from driftline.sources._open import open_source
-from driftline.tables.cells import EXACT
+from driftline.tables._rules.cells import EXACT
 
 _ROWS = 20_000
 

@@ -1,4 +1,4 @@
-"""The form of a diff's options, made from the one table of them (`tables/options.py`)."""
+"""The form of a diff's options, made from the one table of them (`tables/_options.py`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from driftline.tables.options import OPTIONS, Option, check_options
+from driftline.tables._options import OPTIONS, Option, check_options
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Values": ("normalize", "tolerance", "types", "null"),

@@ -82,7 +82,7 @@ class Previews:
 def _count(sides: list[str], options: dict[str, Any], tracker: Tracker) -> Counts:
     import json
 
-    from driftline.tables.api import diff
+    from driftline.tables._api import diff
 
     try:
         with diff(sides[0], sides[1], engine="local", tracker=tracker, column_stats=True, **options) as result:

@@ -73,7 +73,7 @@ class Results:
         return self._jobs.start(comparison.title, lambda job: self._compare(job, comparison))
 
     def _compare(self, job: Job, wanted: Comparison) -> str:
-        from driftline.tables.api import diff
+        from driftline.tables._api import diff
 
         began = time.monotonic()
         sides = [self.workspace.table_address(name) for name in (wanted.a, wanted.b)]

@@ -1,0 +1,1 @@
+"""Kernels: a shelf of `tables`."""
