@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from driftline.deltas import TableSchema
 from driftline.lake import Lake, register
-from driftline.lake.columns import delta_file_schema
-from driftline.lake.delta_tables import Commit, append, load
-from driftline.lake.identities import delta_ids
-from driftline.lake.layout import attempt_token, delta_file_name, relative
-from driftline.lake.parquet_files import write_file
+from driftline.lake._fold.local import delta_ids
+from driftline.lake._store.delta import Commit, append, load
+from driftline.lake._store.lake import attempt_token, delta_file_name, relative
+from driftline.lake._store.parquet import write_file
+from driftline.lake._store.rows import delta_file_schema
 
 TABLE = "orders"
 COLUMNS = {

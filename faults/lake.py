@@ -22,7 +22,7 @@ from pathlib import Path
 
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema
 from driftline.lake import Lake, compact, flush, register, verify
-from driftline.lake.state import all_deltas
+from driftline.lake._read.state import all_deltas
 from faults.tools import Tally, driftline, mutate
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from driftline.lake import Lake, compact, materialize
-from driftline.lake.local_engine import run_locally
+from driftline.lake._fold.local import run_locally
 
 TABLE = "orders"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import driftline
 from driftline.lake import Lake
-from driftline.lake.extracting import extract_snapshots
+from driftline.lake._load.load import extract_snapshots
 from driftline.spark.lake_ingest import load_schedulers
 from driftline.spark.runtime.session import open_session
 

@@ -18,7 +18,7 @@ from typing import Any
 from driftline.core._parts import line_ranges
 from driftline.core._workspace import Workspace
 from driftline.lake import Lake, compact, registered
-from driftline.lake.ingesting import Extraction, commit_ingested, plan_ingest
+from driftline.lake._load.ingest import Extraction, commit_ingested, plan_ingest
 from driftline.spark.changesets import write_changeset
 from driftline.spark.lake_folds import fold_engine
 from driftline.spark.lake_ingest import ingest_on_spark, survey_on_spark

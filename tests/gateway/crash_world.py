@@ -24,7 +24,7 @@ from driftline.client import Follower, Store
 from driftline.deltas import TableSchema
 from driftline.errors import GatewayError
 from driftline.lake import Lake, compact, register, verify
-from driftline.lake.state import all_deltas, state_rows
+from driftline.lake._read.state import all_deltas, state_rows
 from gateway.running import GATEWAY, Client, Server, delta, token
 
 TABLES = ("todos", "free")

@@ -14,18 +14,18 @@ from unittest import mock
 
 from deltalake.table import TableAlterer
 
-import driftline.lake.envelopes as envelopes
-import driftline.lake.flushing as flushing
-import driftline.lake.gateways as gateways
-import driftline.lake.registry as registry
+import driftline.lake._store.envelopes as envelopes
+import driftline.lake._store.flush as flushing
+import driftline.lake._store.logs as gateways
+import driftline.lake._store.schemas as registry
 from driftline.deltas import TableSchema
 from driftline.gateway.claiming import LakeTie
 from driftline.gateway.flush import Flusher
-from driftline.gateway.lake_store import LakeStore
 from driftline.gateway.push import parse_push
 from driftline.gateway.sqlite_log import SqliteLog
 from driftline.lake import Lake
-from driftline.lake.state import all_deltas
+from driftline.lake._flush_target import LakeStore
+from driftline.lake._read.state import all_deltas
 from gateway.running import GATEWAY, delta
 
 # Everything that leaves something behind for the next process: (where it is called from, its name).
@@ -65,7 +65,7 @@ class Steps:
 @contextmanager
 def counted(steps: Steps) -> Iterator[None]:
     """Every durable step is counted, and followed by a kill where one is wanted."""
-    with mock.patch.multiple("driftline.lake.delta_tables", MAX_TRIES=3):
+    with mock.patch.multiple("driftline.lake._store.delta", MAX_TRIES=3):
         patches = [
             mock.patch.object(owner, name, _counting(getattr(owner, name), name, steps)) for owner, name in DURABLE
         ]

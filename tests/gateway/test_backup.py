@@ -16,7 +16,7 @@ import pytest
 from driftline.client import Store
 from driftline.deltas import TableSchema
 from driftline.lake import Lake, compact, register, verify
-from driftline.lake.state import all_deltas
+from driftline.lake._read.state import all_deltas
 from gateway.crash_world import replayed
 from gateway.running import GATEWAY, Server, delta, running, token
 from postgres_server import running_postgres

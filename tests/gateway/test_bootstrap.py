@@ -26,7 +26,6 @@ from driftline.gateway.claiming import LakeTie
 from driftline.gateway.configuration import copy_facts, load_configuration
 from driftline.gateway.flush import Flusher
 from driftline.gateway.importing import import_foreign
-from driftline.gateway.lake_store import LakeStore
 from driftline.gateway.log import Appended, DeltaLog
 from driftline.gateway.pull import LogReader
 from driftline.gateway.push import check_horizons, parse_push
@@ -35,7 +34,8 @@ from driftline.gateway.rules import NO_RULES, SyncRules
 from driftline.gateway.snapshot import Request, Snapshots
 from driftline.gateway.sqlite_log import SqliteLog
 from driftline.lake import compact, register, set_horizon
-from driftline.lake.flushing import flush_content
+from driftline.lake._flush_target import LakeStore
+from driftline.lake._store.flush import flush_content
 from gateway.crash_world import replayed
 from postgres_server import postgres_server
 

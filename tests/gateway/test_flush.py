@@ -12,17 +12,17 @@ from typing import Any
 import polars
 import pytest
 
-import driftline.lake.flushing as lake_flushing
+import driftline.lake._store.flush as lake_flushing
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import LakeError
 from driftline.gateway.claiming import LakeTie
 from driftline.gateway.flush import Flusher
-from driftline.gateway.lake_store import LakeStore
 from driftline.gateway.push import parse_push, stored_delta
 from driftline.gateway.sqlite_log import SqliteLog
 from driftline.lake import Lake
-from driftline.lake.delta_tables import load
-from driftline.lake.envelopes import envelope_paths, read_envelope
+from driftline.lake._flush_target import LakeStore
+from driftline.lake._store.delta import load
+from driftline.lake._store.envelopes import envelope_paths, read_envelope
 from gateway.running import GATEWAY, delta, running
 
 SCHEMA = TableSchema(table="todos", columns=[{"name": "n", "type": "number"}])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from driftline.lake.state import state_rows
-from driftline.lake.waiting import count_waiting
+from driftline.lake._read.state import state_rows
+from driftline.lake._store.flush import count_waiting
 from gateway.kills import SCHEMAS, Killed, Steps, World, counted, misfitting, until_done
 
 

@@ -17,9 +17,9 @@ import pytest
 from driftline.deltas import TableSchema
 from driftline.deltas._deltas import make_hlc, physical_ms
 from driftline.lake import Lake, compact, register, set_horizon, verify
-from driftline.lake.gateways import claim_of
-from driftline.lake.state import all_deltas, state_rows
-from driftline.lake.waiting import count_set_aside, count_waiting
+from driftline.lake._read.state import all_deltas, state_rows
+from driftline.lake._store.flush import count_set_aside, count_waiting
+from driftline.lake._store.logs import claim_of
 from gateway.running import GATEWAY, SECRET, SOURCE, Server, delta, running
 
 SCHEMA = {"table": "todos", "columns": [{"name": "n", "type": "number"}]}

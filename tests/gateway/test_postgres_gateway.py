@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from driftline.lake import Lake
-from driftline.lake.state import all_deltas
+from driftline.lake._read.state import all_deltas
 from gateway.running import Server, delta, running
 from postgres_server import PostgresServer, postgres_server, running_postgres
 

@@ -21,9 +21,9 @@ from driftline.lake import (
     vacuum,
     verify,
 )
-from driftline.lake.delta_tables import files_of, load
-from driftline.lake.envelopes import parse_envelope, read_envelope
-from driftline.lake.state import all_deltas, state_rows
+from driftline.lake._read.state import all_deltas, state_rows
+from driftline.lake._store.delta import files_of, load
+from driftline.lake._store.envelopes import parse_envelope, read_envelope
 from lake_damage import DAMAGES, delta_files, forge
 from lake_support import SCHEMA, delta, load_lake
 

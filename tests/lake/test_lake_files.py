@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from driftline.lake import Lake, compact, flush, set_horizon, verify
-from driftline.lake.delta_tables import files_of, load
-from driftline.lake.state import state_rows
+from driftline.lake._read.state import state_rows
+from driftline.lake._store.delta import files_of, load
 from lake_support import delta, load_lake
 
 TARGET = 40_000

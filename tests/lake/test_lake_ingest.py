@@ -17,13 +17,11 @@ from driftline.core._parts import line_ranges
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema, from_events
 from driftline.errors import DriftlineError
 from driftline.lake import Lake, flush, register, registered
-from driftline.lake.extracting import extract_snapshots
-from driftline.lake.identities import check_delta_ids, delta_ids
-from driftline.lake.ingesting import commit_ingested, ingest_locally, plan_ingest
-from driftline.lake.loading import Schedulers
-from driftline.lake.rendering import json_texts
-from driftline.lake.rows import decode_deltas, encode_deltas
-from driftline.lake.state import all_deltas, state_rows
+from driftline.lake._fold.local import check_delta_ids, delta_ids
+from driftline.lake._load.ingest import commit_ingested, ingest_locally, plan_ingest
+from driftline.lake._load.load import Schedulers, extract_snapshots
+from driftline.lake._read.state import all_deltas, state_rows
+from driftline.lake._store.rows import decode_deltas, encode_deltas, json_texts
 from lake_support import BATCHES, SCHEMA, delta, row_deltas
 
 

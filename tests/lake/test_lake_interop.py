@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from driftline.lake import Lake, compact, flush, flush_envelopes, materialize, register, vacuum, verify
-from driftline.lake.columns import escape_name, unescape_name
-from driftline.lake.state import all_deltas
+from driftline.lake._read.state import all_deltas
+from driftline.lake._store.rows import escape_name, unescape_name
 from lake_support import SCHEMA, delta, load_lake
 
 BATCHES = [

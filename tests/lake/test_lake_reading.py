@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import DriftlineError
 from driftline.lake import Lake, changes, compact, flush, lake_log, materialize, register, replay, row_history
-from driftline.lake.delta_tables import load
-from driftline.lake.state import all_deltas, state_rows
+from driftline.lake._read.state import all_deltas, state_rows
+from driftline.lake._store.delta import load
 from lake_support import BATCHES, SCHEMA, delta, load_lake
 
 TIMELINE = [
@@ -176,7 +176,7 @@ def test_a_table_without_a_schema_lives_in_envelopes(tmp_path: Path) -> None:
 def test_changes_as_a_changeset_lead_a_database_along(lake: Lake, tmp_path: Path) -> None:
     import apsw
 
-    from driftline.lake.changing import write_changes
+    from driftline.lake._read.changes import write_changes
 
     for moment in (20, 45):
         materialize(lake, "todos", tmp_path / f"{moment}.db", format="sqlite", as_of=moment)

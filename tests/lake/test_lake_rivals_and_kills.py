@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from driftline.lake import Lake, compact, flush, register, replay, verify
-from driftline.lake.delta_tables import load, transaction_version
-from driftline.lake.local_engine import run_locally
-from driftline.lake.parquet_files import DataFile
-from driftline.lake.planning import bounded_rows
-from driftline.lake.rows import decode_state
-from driftline.lake.state import snapshot_table, state_rows
+from driftline.lake._fold.local import run_locally
+from driftline.lake._fold.plan import bounded_rows
+from driftline.lake._read.state import snapshot_table, state_rows
+from driftline.lake._store.delta import load, transaction_version
+from driftline.lake._store.parquet import DataFile
+from driftline.lake._store.rows import decode_state
 from lake_support import SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once
 
 STAGES = ["planned", "folded", "deletes committed", "base committed"]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from driftline.deltas import TableSchema
 from driftline.errors import DriftlineError
 from driftline.lake import Lake, compact, flush, register, registered, replay, verify
-from driftline.lake.columns import escape_name, unescape_name
-from driftline.lake.state import all_deltas, state_rows
+from driftline.lake._read.state import all_deltas, state_rows
+from driftline.lake._store.rows import escape_name, unescape_name
 from lake_support import delta
 
 

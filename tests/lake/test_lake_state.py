@@ -15,9 +15,9 @@ from deltalake import DeltaTable
 from driftline.cli.lake_read import tables
 from driftline.deltas import TableSchema
 from driftline.lake import Lake, compact, flush, register, set_horizon, status_of, vacuum
-from driftline.lake.backlog import CompactionPolicy, backlog_of, compact_due
-from driftline.lake.delta_tables import files_of, load
-from driftline.lake.state import state_rows
+from driftline.lake._fold.maintain import CompactionPolicy, backlog_of, compact_due
+from driftline.lake._read.state import state_rows
+from driftline.lake._store.delta import files_of, load
 from lake_support import SCHEMA, delta, load_lake
 
 BATCHES = [

@@ -278,7 +278,10 @@ def _run(file: Path, master: str | None, refresh: bool, die_at: int | None, patt
 
 def _die_at_step(number: int) -> None:
     """Die before or after the given durable step, whatever it is."""
-    from driftline.lake import delta_tables, generations, loading, registry
+    from driftline.lake._load import load as loading
+    from driftline.lake._store import delta as delta_tables
+    from driftline.lake._store import schemas as generations
+    from driftline.lake._store import schemas as registry
     from driftline.pipeline import outputs, records
 
     left = [number]
@@ -313,8 +316,8 @@ def _die_at_step(number: int) -> None:
 
 def _check(world: World) -> int:
     from driftline.lake import Lake, verify
-    from driftline.lake.snapshots import newest_snapshot
-    from driftline.lake.state import state_rows
+    from driftline.lake._read.state import state_rows
+    from driftline.lake._store.snapshots import newest_snapshot
     from driftline.pipeline.snapshots import end_of_day, parse_day
 
     lake = Lake(world.folder / "lake")
@@ -361,9 +364,8 @@ def main(folder: str, seed: str, count: str, master: str | None = None) -> None:
     import pyarrow as pa
 
     import driftline.changesets._cdc.convert
-    import driftline.lake.compacting
-    import driftline.lake.materializing
-    import driftline.lake.state
+    import driftline.lake._fold.compact
+    import driftline.lake._read.state
     import driftline.pipeline.graph
     import driftline.tables._vectorized  # noqa: F401
 

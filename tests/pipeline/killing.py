@@ -17,10 +17,9 @@ import polars  # noqa: F401
 import pyarrow as pa
 
 import driftline.codeindex._registry.keep
-import driftline.lake.materializing
-import driftline.lake.state
+import driftline.lake._read.state
 import driftline.tables._vectorized  # noqa: F401
-from driftline.lake import loading
+from driftline.lake._load import load as loading
 from driftline.pipeline import load, outputs, records, run_pipeline
 
 

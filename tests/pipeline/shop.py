@@ -114,7 +114,7 @@ def output_bytes(directory: Path) -> dict[str, str]:
 def lake_rows(directory: Path, table: str, day: str | None = None) -> dict[str, dict]:
     """The rows that the lake has for a table, now or at the end of a day."""
     from driftline.lake import Lake
-    from driftline.lake.state import state_rows
+    from driftline.lake._read.state import state_rows
     from driftline.pipeline.snapshots import end_of_day, parse_day
 
     as_of = end_of_day(parse_day(day)) if day else None

@@ -13,7 +13,7 @@ from driftline.cli.main import driftline
 from driftline.cli.outcome import run as run_command
 from driftline.errors import PipelineError
 from driftline.lake import Lake
-from driftline.lake.ledger import read_ledger
+from driftline.lake._store.snapshots import read_ledger
 from driftline.pipeline import RunRecord, load
 from pipeline.shop import lake_rows, results, run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from driftline.lake import Lake, materialize, vacuum, verify
-from driftline.lake.generations import last_versions
+from driftline.lake._store.schemas import last_versions
 from pipeline.shop import SOURCE, lake_rows, results, run
 
 HERE = Path(__file__).parent
@@ -110,7 +110,7 @@ def test_a_changed_type_stops_until_a_full_refresh(tmp_path: Path) -> None:
 
 
 def test_a_table_that_somebody_else_fills_is_left_alone(tmp_path: Path) -> None:
-    from driftline.lake.extracting import extract_snapshots
+    from driftline.lake._load.load import extract_snapshots
 
     (tmp_path / "a.csv").write_text("id,name\n1,mine\n")
     (tmp_path / "empty.csv").write_text("id,name\n")
@@ -139,8 +139,8 @@ def test_the_state_directory_may_be_lost_and_the_lake_restored(tmp_path: Path) -
 
 
 def test_midnight_still_belongs_to_the_day_before(tmp_path: Path) -> None:
-    from driftline.lake.state import state_rows
-    from driftline.lake.timestamps import parse_timestamp
+    from driftline.lake._read.state import state_rows
+    from driftline.lake._store.lake import parse_timestamp
 
     run(write(tmp_path, d1="id,name 1,a", d2="id,name 1,b"))
     rows = dict(state_rows(Lake(tmp_path / "lake"), "t", as_of=parse_timestamp("2026-03-02T00:00:00Z")))

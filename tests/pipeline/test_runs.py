@@ -113,7 +113,7 @@ def test_a_snapshot_that_changed_after_it_was_loaded_is_corrected(day: str, tmp_
 def test_a_correction_that_was_cut_off_before_its_commit_leaves_nothing_and_is_done_again(
     tmp_path: Path, monkeypatch
 ) -> None:
-    from driftline.lake import loading
+    from driftline.lake._load import load as loading
 
     file = make_shop(tmp_path)
     run(file)

@@ -12,7 +12,7 @@ import pytest
 from driftline import changesets
 from driftline.errors import PipelineError
 from driftline.lake import Lake, verify
-from driftline.lake.registry import registered
+from driftline.lake._store.schemas import registered
 from pipeline.shop import lake_rows, run
 
 DAYS = {

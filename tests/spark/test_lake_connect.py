@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from driftline.lake import replay
-from driftline.lake.rows import decode_state
-from driftline.lake.state import all_deltas, snapshot_table
+from driftline.lake._read.state import all_deltas, snapshot_table
+from driftline.lake._store.rows import decode_state
 from lake_damage import delta_files, truncate
 from lake_support import SCHEMA, delta, load_lake
 from spark_support import SOURCE, connect_server

@@ -14,11 +14,11 @@ from driftline.core._parts import line_ranges
 from driftline.deltas import ColumnDelta, RowDelta
 from driftline.errors import DriftlineError, LakeError
 from driftline.lake import Lake, changes, compact, flush, materialize, register, replay, verify
-from driftline.lake.delta_tables import files_of, load
-from driftline.lake.extracting import extract_snapshots
-from driftline.lake.ingesting import commit_ingested, plan_ingest
-from driftline.lake.rows import decode_state
-from driftline.lake.state import all_deltas, snapshot_table
+from driftline.lake._load.ingest import commit_ingested, plan_ingest
+from driftline.lake._load.load import extract_snapshots
+from driftline.lake._read.state import all_deltas, snapshot_table
+from driftline.lake._store.delta import files_of, load
+from driftline.lake._store.rows import decode_state
 from driftline.spark.lake_folds import fold_engine
 from driftline.spark.lake_ingest import ingest_on_spark, load_schedulers
 from lake_support import SCHEMA, VALUES, delta, load_lake

@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 from driftline.deltas import RowDelta, TableSchema, merge
 from driftline.errors import LakeError
 from driftline.lake import Lake, compact, flush, register, replay, verify
-from driftline.lake.columns import escape_name
-from driftline.lake.delta_tables import load
-from driftline.lake.rows import decode_state
-from driftline.lake.state import all_deltas, snapshot_table, state_rows
+from driftline.lake._read.state import all_deltas, snapshot_table, state_rows
+from driftline.lake._store.delta import load
+from driftline.lake._store.rows import decode_state, escape_name
 from driftline.spark.lake_folds import fold_engine
 from lake_damage import DAMAGES, delta_files, forge
 from lake_support import BATCHES, SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once

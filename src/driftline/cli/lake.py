@@ -16,7 +16,7 @@ from driftline.cli.terminal import progress_bar
 
 if TYPE_CHECKING:
     from driftline.lake import Lake
-    from driftline.lake.compacting import Engine
+    from driftline.lake._fold.compact import Engine
 
 
 _COMMANDS: dict[str, tuple[str, str]] = {
@@ -148,7 +148,7 @@ def open_lake(location: str) -> Lake:
 
 def table_bytes(lake: Lake, table: str) -> int:
     """How many bytes of delta files a table has."""
-    from driftline.lake.delta_tables import files_of, load
+    from driftline.lake._store.delta import files_of, load
 
     deltas_table = load(lake, table, "deltas")
     return 0 if deltas_table is None else sum(file.size for file in files_of(deltas_table))
@@ -157,7 +157,7 @@ def table_bytes(lake: Lake, table: str) -> int:
 def _fold_engine(name: str, session: Any) -> Engine:
     """The scheduler of folds: threads of this machine, or a Spark session."""
     if name == "local":
-        from driftline.lake.local_engine import run_locally
+        from driftline.lake._fold.local import run_locally
 
         return run_locally
     from driftline.spark.lake_folds import fold_engine

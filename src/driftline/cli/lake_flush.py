@@ -18,7 +18,7 @@ from driftline.core._files import explain_io_errors
 if TYPE_CHECKING:
     from driftline.deltas import RowDelta
     from driftline.lake import FlushResult, Lake
-    from driftline.lake.ingesting import Scheduler
+    from driftline.lake._load.ingest import Scheduler
 
 
 def flush_files(
@@ -34,7 +34,7 @@ def flush_files(
 
 
 def _flush_file(lake: Lake, path: Path, gateway: str, scheduler: Scheduler) -> Iterator[FlushResult]:
-    from driftline.lake.envelopes import parse_envelope
+    from driftline.lake._store.envelopes import parse_envelope
 
     with explain_io_errors(path), open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -49,8 +49,8 @@ def _flush_file(lake: Lake, path: Path, gateway: str, scheduler: Scheduler) -> I
 
 def _flush_lines(lake: Lake, path: Path, gateway: str, digest: str, scheduler: Scheduler) -> Iterator[FlushResult]:
     from driftline.core._parts import line_ranges
-    from driftline.lake.ingesting import commit_ingested, parse_delta, plan_ingest
-    from driftline.lake.registry import registered
+    from driftline.lake._load.ingest import commit_ingested, parse_delta, plan_ingest
+    from driftline.lake._store.schemas import registered
 
     ranges = line_ranges(path)
     known = [table for table in lake.tables() if registered(lake, table) is not None]
@@ -66,7 +66,7 @@ def _flush_lines(lake: Lake, path: Path, gateway: str, digest: str, scheduler: S
 def _flush_deltas(lake: Lake, deltas: Iterable[RowDelta], gateway: str, digest: str) -> Iterator[FlushResult]:
     from collections import defaultdict
 
-    from driftline.lake.flushing import flush_content
+    from driftline.lake._store.flush import flush_content
 
     by_table: dict[str, list[RowDelta]] = defaultdict(list)
     for delta in deltas:
@@ -87,7 +87,7 @@ def _as_file(name: str, stack: ExitStack) -> Path:
 
 
 def _scheduler(name: str, master: str | None, stack: ExitStack) -> Scheduler:
-    from driftline.lake.ingesting import ingest_locally
+    from driftline.lake._load.ingest import ingest_locally
 
     if name == "local":
         return ingest_locally

@@ -11,7 +11,7 @@ from driftline.cli.lake import Folds, fold_options, lake_option, open_lake, outp
 from driftline.cli.lake_views import on_terminal, proof_words, show_history, show_log, show_tables, tell
 from driftline.cli.outcome import DIFFERENT, SAME
 from driftline.core._files import open_output, standard_output
-from driftline.lake.formats import STATE_FORMATS
+from driftline.lake import STATE_FORMATS
 
 if TYPE_CHECKING:
     from driftline.lake import TableStatus
@@ -37,7 +37,7 @@ def materialize(
 ) -> int:
     """Write the rows of a table as they are now, or were at a timestamp within retention."""
     from driftline.lake import materialize as write_state
-    from driftline.lake.timestamps import parse_timestamp
+    from driftline.lake._store.lake import parse_timestamp
 
     timestamp = None if as_of is None else parse_timestamp(as_of)
     target = standard_output() if output is None else output
@@ -64,8 +64,8 @@ The window is everything after --from up to and including --to. Exit codes: 0 no
 @fold_options
 def changes(table: str, since: str, until: str | None, format_name: str, output: str | None, folds: Folds) -> int:
     """Write the net change of a table between two timestamps."""
-    from driftline.lake.changing import write_changes
-    from driftline.lake.timestamps import LAST_TIMESTAMP, parse_timestamp
+    from driftline.lake._read.changes import write_changes
+    from driftline.lake._store.lake import LAST_TIMESTAMP, parse_timestamp
 
     begin, end = parse_timestamp(since), LAST_TIMESTAMP if until is None else parse_timestamp(until)
     with folds.of(folds.lake.table_name(table)) as way, open_output(output) as out:
@@ -121,7 +121,7 @@ Examples:
 def log(table: str, format_name: str, location: str) -> int:
     """List the commits of a table: flushes, compactions, schema changes, retention."""
     from driftline.lake import lake_log
-    from driftline.lake.timestamps import timestamp_text
+    from driftline.lake._store.lake import timestamp_text
 
     entries = lake_log(open_lake(location), table)
     if on_terminal() and format_name == "text":
@@ -158,7 +158,7 @@ Examples:
 def history(table: str, row_id: str, format_name: str, location: str) -> int:
     """List every delta of a row in the order of replay, and the columns that each one won."""
     from driftline.lake import row_history
-    from driftline.lake.timestamps import timestamp_text
+    from driftline.lake._store.lake import timestamp_text
 
     entries = row_history(open_lake(location), table, row_id)
     if on_terminal() and format_name == "text":
@@ -216,8 +216,8 @@ def _status_line(status: TableStatus) -> str:
 
 def _tell_waiting(folds: Folds, table: str) -> None:
     """Say what is not in the result: deltas that no schema takes."""
-    from driftline.lake.registry import registered
-    from driftline.lake.waiting import count_waiting
+    from driftline.lake._store.flush import count_waiting
+    from driftline.lake._store.schemas import registered
 
     waiting = count_waiting(folds.lake, table) if registered(folds.lake, table) is not None else 0
     if waiting:

@@ -80,7 +80,7 @@ def show_tables(found: Iterable[TableStatus]) -> None:
 
 def show_log(entries: Iterable[LogEntry]) -> None:
     """The commits of a table."""
-    from driftline.lake.timestamps import timestamp_text
+    from driftline.lake._store.lake import timestamp_text
 
     table = _table(["commit", "operation", "deltas", "gateway", "files", "timestamps"], right=["deltas"])
     for entry in entries:
@@ -97,7 +97,7 @@ def show_history(entries: Iterable[HistoryEntry]) -> None:
     """The deltas of a row; what a delta won and still holds is bold."""
     from rich.text import Text
 
-    from driftline.lake.timestamps import timestamp_text
+    from driftline.lake._store.lake import timestamp_text
 
     table = _table(["timestamp", "client", "operation", "columns"])
     for entry in entries:

@@ -36,7 +36,7 @@ def schema(table: str, file: Path | None, location: str) -> int:
     from driftline.deltas import TableSchema
     from driftline.errors import DeltaError
     from driftline.lake import register
-    from driftline.lake.registry import required
+    from driftline.lake._store.schemas import required
 
     lake = open_lake(location)
     if file is None:
@@ -92,8 +92,8 @@ def extract(
     """Append the deltas that lead from snapshot A of a table to snapshot B."""
     from contextlib import ExitStack
 
-    from driftline.lake.extracting import extract_snapshots
-    from driftline.lake.timestamps import parse_timestamp
+    from driftline.lake._load.load import extract_snapshots
+    from driftline.lake._store.lake import parse_timestamp
 
     lake = open_lake(location)
     name = chosen_engine("lake", engine, master, lambda: _size(a) + _size(b))
@@ -143,7 +143,7 @@ def flush(
     """
     from driftline.cli.lake_flush import flush_files
     from driftline.lake import flush_envelopes
-    from driftline.lake.registry import registered
+    from driftline.lake._store.schemas import registered
 
     lake = open_lake(location)
     if files:
@@ -173,7 +173,7 @@ Examples:
 def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) -> int:
     """Fold new deltas into a new snapshot; only touched ranges of row ids are rewritten."""
     from driftline.lake import compact as compact_table
-    from driftline.lake.registry import registered
+    from driftline.lake._store.schemas import registered
 
     lake = folds.lake
     names = [table] if table else [name for name in lake.tables() if registered(lake, name) is not None]
@@ -212,7 +212,7 @@ def vacuum(table: str, hours: int, horizon: str | None, dry_run: bool, folds: Fo
     from driftline.errors import OptionError
     from driftline.lake import set_horizon
     from driftline.lake import vacuum as vacuum_table
-    from driftline.lake.timestamps import parse_timestamp
+    from driftline.lake._store.lake import parse_timestamp
 
     if horizon is not None:
         if dry_run:

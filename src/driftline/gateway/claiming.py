@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from driftline.errors import InputError, LakeError
-from driftline.gateway.lake_store import LakeStore
 from driftline.gateway.log import DeltaLog, Identity
+from driftline.lake._flush_target import LakeStore
 
 if TYPE_CHECKING:
-    from driftline.lake.gateways import Claim
+    from driftline.lake._store.logs import Claim
 
 UNNAMED = "unnamed_in_lake"  # document of a log of format 1 until its first claim
 LOOKED = "looked"  # the run of the server that looked last
@@ -65,7 +65,7 @@ class LakeTie:
 
     def _look(self, *, starting: bool) -> Standing | None:
         """One look; None if a rival's claim came in between."""
-        from driftline.lake.gateways import Claim
+        from driftline.lake._store.logs import Claim
 
         claim, identity = self.store.claim(self.gateway), self.log.identity()
         if claim is None:
@@ -87,7 +87,7 @@ class LakeTie:
         return Standing() if taken else None
 
     def _first_claim(self, identity: Identity) -> Standing | None:
-        from driftline.lake.gateways import Claim
+        from driftline.lake._store.logs import Claim
 
         flushed_before = self.store.unnamed_sequence(self.gateway)
         if self.log.document(UNNAMED) is None and flushed_before is not None and not self.adopt:
@@ -124,7 +124,7 @@ class LakeTie:
         return self._claimed_again(self.log.renew_identity(), claim, problem)
 
     def _claimed_again(self, identity: Identity, claim: Claim | None, problem: str) -> Standing | None:
-        from driftline.lake.gateways import Claim
+        from driftline.lake._store.logs import Claim
 
         before = claim.ids if claim else ()
         was = tuple(dict.fromkeys(log_id for log_id in (*identity.was, *before) if log_id != identity.log_id))

@@ -76,7 +76,7 @@ class Compactor:
 
 def due_tables(lake: Any, settings: CompactionSettings | None) -> list[str]:
     """The tables in which enough waits to be folded."""
-    from driftline.lake.backlog import CompactionPolicy, backlog_of
+    from driftline.lake._fold.maintain import CompactionPolicy, backlog_of
 
     if settings is None:
         return []
@@ -94,7 +94,7 @@ class _CompactionDesk:
     """Compacts one table at a time; an engine is opened with the first of them and kept."""
 
     def __init__(self, lake: str, open_engine: OpenEngine | None) -> None:
-        from driftline.lake.layout import Lake
+        from driftline.lake._store.lake import Lake
 
         self._lake = Lake(lake)
         self._open_engine = open_engine
@@ -102,7 +102,7 @@ class _CompactionDesk:
         self._way: dict[str, Any] | None = None
 
     def compact(self, table: str) -> None:
-        from driftline.lake.compacting import compact
+        from driftline.lake._fold.compact import compact
 
         if self._way is None:
             opened = None if self._open_engine is None else self._open.enter_context(self._open_engine())

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftline.deltas import TableSchema
-from driftline.gateway.lake_store import TableFacts
 from driftline.gateway.log import DeltaLog
 from driftline.gateway.rules import SyncRules, read_stored_rules
+from driftline.lake._flush_target import TableFacts
 
 
 @dataclass(frozen=True, slots=True)

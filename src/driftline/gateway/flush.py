@@ -21,7 +21,7 @@ from driftline.gateway.log import DeltaLog, read_all
 from driftline.gateway.push import stored_delta
 
 if TYPE_CHECKING:
-    from driftline.lake.flushing import FlushResult
+    from driftline.lake._store.flush import FlushResult
 
 MAX_RANGE = 20_000  # deltas of one round, which is what is held in memory
 
@@ -104,7 +104,7 @@ class Flusher:
         raise LakeError("copies of this log keep flushing into the lake", code="commit_conflict")
 
     def _try_range(self, report: FlushReport) -> None:
-        from driftline.lake.flushing import LogRange
+        from driftline.lake._store.flush import LogRange
 
         progress, identity = self._log.flush_progress(), self._log.identity()
         done, target = progress.flushed, progress.flushing

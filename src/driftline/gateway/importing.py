@@ -11,9 +11,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from driftline.gateway.lake_store import LakeStore
 from driftline.gateway.log import DeltaLog
 from driftline.gateway.push import entry_of
+from driftline.lake._flush_target import LakeStore
 
 IMPORTED = "imported"  # document: by table, what was looked at and what is still to be read
 

@@ -18,11 +18,11 @@ from driftline.gateway.compaction import CompactionSettings, due_tables
 from driftline.gateway.configuration import copy_facts, note_registered
 from driftline.gateway.flush import Flusher, FlushReport
 from driftline.gateway.importing import import_foreign
-from driftline.gateway.lake_store import LakeStore
 from driftline.gateway.log import DeltaLog
 from driftline.gateway.piped import PipedProcess
 from driftline.gateway.snapshot import Request, Snapshots
 from driftline.gateway.sqlite_log import SqliteLog
+from driftline.lake._flush_target import LakeStore
 
 LOG_FILE = "log.sqlite"
 REFRESHED = "refreshed"  # document: when the copy of the lake's facts was renewed, in milliseconds

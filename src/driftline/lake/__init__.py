@@ -10,47 +10,60 @@ from typing import TYPE_CHECKING, Any
 from driftline.core._extras import load
 
 if TYPE_CHECKING:
-    from driftline.lake.backlog import Backlog, CompactionPolicy, TableStatus, backlog_of, compact_due, status_of
-    from driftline.lake.changing import ChangeCounts, changes
-    from driftline.lake.compacting import CompactionResult, compact, merge_small_files
-    from driftline.lake.flushing import FlushResult, flush, flush_envelopes
-    from driftline.lake.history import HistoryEntry, LogEntry, lake_log, row_history
-    from driftline.lake.horizons import set_horizon
-    from driftline.lake.layout import Lake
-    from driftline.lake.materializing import materialize
-    from driftline.lake.oracle import replay
-    from driftline.lake.registry import register, registered
-    from driftline.lake.vacuuming import vacuum
-    from driftline.lake.verifying import Verification, verify
+    from driftline.lake._fold.compact import CompactionResult, compact, merge_small_files
+    from driftline.lake._fold.fold import replay
+    from driftline.lake._fold.maintain import (
+        Backlog,
+        CompactionPolicy,
+        TableStatus,
+        backlog_of,
+        compact_due,
+        set_horizon,
+        status_of,
+        vacuum,
+    )
+    from driftline.lake._read.changes import ChangeCounts, changes
+    from driftline.lake._read.history import HistoryEntry, LogEntry, Verification, lake_log, row_history, verify
+    from driftline.lake._read.state import materialize
+    from driftline.lake._store.flush import FlushResult, flush, flush_envelopes
+    from driftline.lake._store.lake import Lake
+    from driftline.lake._store.schemas import register, registered
+
+
+# The formats that a table's state is written in, for whoever offers them without writing any.
+
+
+STATE_FORMATS = ("jsonl", "csv", "parquet", "sqlite")
+
 
 _LAZY: dict[str, str] = {
-    "Backlog": "backlog",
-    "ChangeCounts": "changing",
-    "CompactionPolicy": "backlog",
-    "CompactionResult": "compacting",
-    "FlushResult": "flushing",
-    "HistoryEntry": "history",
-    "Lake": "layout",
-    "LogEntry": "history",
-    "TableStatus": "backlog",
-    "Verification": "verifying",
-    "backlog_of": "backlog",
-    "changes": "changing",
-    "compact": "compacting",
-    "compact_due": "backlog",
-    "flush": "flushing",
-    "flush_envelopes": "flushing",
-    "lake_log": "history",
-    "materialize": "materializing",
-    "merge_small_files": "compacting",
-    "register": "registry",
-    "registered": "registry",
-    "replay": "oracle",
-    "row_history": "history",
-    "set_horizon": "horizons",
-    "status_of": "backlog",
-    "vacuum": "vacuuming",
-    "verify": "verifying",
+    "Backlog": "_fold.maintain",
+    "ChangeCounts": "_read.changes",
+    "CompactionPolicy": "_fold.maintain",
+    "CompactionResult": "_fold.compact",
+    "FlushResult": "_store.flush",
+    "HistoryEntry": "_read.history",
+    "Lake": "_store.lake",
+    "LogEntry": "_read.history",
+    "TableStatus": "_fold.maintain",
+    "Verification": "_read.history",
+    "backlog_of": "_fold.maintain",
+    "changes": "_read.changes",
+    "compact": "_fold.compact",
+    "compact_due": "_fold.maintain",
+    "flush": "_store.flush",
+    "flush_envelopes": "_store.flush",
+    "lake_log": "_read.history",
+    "materialize": "_read.state",
+    "merge_small_files": "_fold.compact",
+    "register": "_store.schemas",
+    "registered": "_store.schemas",
+    "replay": "_fold.fold",
+    "row_history": "_read.history",
+    "set_horizon": "_fold.maintain",
+    "status_of": "_fold.maintain",
+    "vacuum": "_fold.maintain",
+    "verify": "_read.history",
 }
 
 __all__ = [

@@ -14,10 +14,9 @@ from driftline.deltas._merge import RowFold
 from driftline.errors import DriftlineError, LakeError
 
 if TYPE_CHECKING:
-    from driftline.lake.arrivals import ForeignFiles
-    from driftline.lake.flushing import FlushResult, LogRange
-    from driftline.lake.gateways import Claim, LogPosition
-    from driftline.lake.layout import Lake
+    from driftline.lake._store.flush import FlushResult, LogRange
+    from driftline.lake._store.lake import Lake
+    from driftline.lake._store.logs import Claim, ForeignFiles, LogPosition
 
 # The lake's libraries are large: a gateway that has not flushed yet does without them.
 
@@ -40,41 +39,41 @@ class LakeStore:
     @cached_property
     def lake(self) -> Lake:
         """The lake itself."""
-        from driftline.lake.layout import Lake
+        from driftline.lake._store.lake import Lake
 
         return Lake(self._location)
 
     def claim(self, gateway: str) -> Claim | None:
         """Which log speaks for a gateway."""
-        from driftline.lake.gateways import claim_of
+        from driftline.lake._store.logs import claim_of
 
         with _lake_errors():
             return claim_of(self.lake, gateway)
 
     def take_claim(self, gateway: str, claim: Claim, before: Claim | None) -> bool:
         """Replace a claim by another one; False if that one is not there any more."""
-        from driftline.lake.gateways import take_claim
+        from driftline.lake._store.logs import take_claim
 
         with _lake_errors():
             return take_claim(self.lake, gateway, claim, before)
 
     def position(self, log_id: str) -> LogPosition | None:
         """How far a log has come in the lake."""
-        from driftline.lake.gateways import log_position
+        from driftline.lake._store.logs import log_position
 
         with _lake_errors():
             return log_position(self.lake, log_id)
 
     def unnamed_sequence(self, gateway: str) -> int | None:
         """How far a log of the first version has come, which the lake knew by the gateway's name."""
-        from driftline.lake.gateways import unnamed_sequence
+        from driftline.lake._store.logs import unnamed_sequence
 
         with _lake_errors():
             return unnamed_sequence(self.lake, gateway)
 
     def enveloped(self, log_id: str, sequence: int) -> list[RowDelta]:
         """The deltas in a log's envelopes that end at a sequence."""
-        from driftline.lake.envelopes import find_envelope, log_suffix, read_envelope
+        from driftline.lake._store.envelopes import find_envelope, log_suffix, read_envelope
 
         found: list[RowDelta] = []
         with _lake_errors():
@@ -85,21 +84,21 @@ class LakeStore:
 
     def append(self, table: str, deltas: Sequence[RowDelta], log_range: LogRange) -> FlushResult:
         """Add one table's deltas of a range once, however often it is called for it."""
-        from driftline.lake.flushing import flush_range
+        from driftline.lake._store.flush import flush_range
 
         with _lake_errors():
             return flush_range(self.lake, table, deltas, log_range)
 
     def register(self, schema: TableSchema) -> None:
         """Make the schema the table's current one, or refuse what would retype a column."""
-        from driftline.lake.registry import register
+        from driftline.lake._store.schemas import register
 
         with _lake_errors():
             register(self.lake, schema)
 
     def versions(self) -> dict[str, int]:
         """The present version of every table's deltas, -1 where there are only envelopes."""
-        from driftline.lake.delta_tables import load
+        from driftline.lake._store.delta import load
 
         with _lake_errors():
             tables = {table: load(self.lake, table, "deltas") for table in self.lake.tables()}
@@ -107,14 +106,14 @@ class LakeStore:
 
     def enveloped_rows(self, table: str, version: int, log_id: str, flushed: int, made_ms: int) -> dict[str, RowFold]:
         """The rows of the envelopes that waited at a version: this log's up to a sequence, others' by time."""
-        from driftline.lake.waiting import enveloped_rows
+        from driftline.lake._store.flush import enveloped_rows
 
         with _lake_errors():
             return enveloped_rows(self.lake, table, version, (log_id, flushed), made_ms)
 
     def write_rows(self, table: str, version: int, more: Mapping[str, RowFold], target: Path) -> None:
         """Write a table's rows at a version, joined with further folds, for pages of a snapshot."""
-        from driftline.lake.bootstrap import write_rows
+        from driftline.lake._read.bootstrap import write_rows
 
         with _lake_errors():
             write_rows(self.lake, table, version, more, target)
@@ -126,23 +125,22 @@ class LakeStore:
 
     def foreign_files(self, table: str, version: int, envelopes: set[str], log_id: str) -> ForeignFiles:
         """Files with deltas that came to a table after a version and not from this log."""
-        from driftline.lake.arrivals import foreign_files
+        from driftline.lake._store.logs import foreign_files
 
         with _lake_errors():
             return foreign_files(self.lake, table, version, envelopes, log_id)
 
     def deltas_in(self, table: str, path: str) -> Iterator[RowDelta]:
         """The deltas of a delta file or an envelope; of none where the file has been merged into others since."""
-        from driftline.lake.arrivals import deltas_in
+        from driftline.lake._store.logs import deltas_in
 
         with _lake_errors():
             yield from deltas_in(self.lake, table, path)
 
     def facts(self) -> Mapping[str, TableFacts]:
         """Schemas and horizons of every table."""
-        from driftline.lake.delta_tables import load
-        from driftline.lake.registry import schema_of, schema_version
-        from driftline.lake.retention import refused_before
+        from driftline.lake._store.delta import load
+        from driftline.lake._store.schemas import refused_before, schema_of, schema_version
 
         with _lake_errors():
             tables = {table: load(self.lake, table, "deltas") for table in self.lake.tables()}

@@ -20,7 +20,7 @@ from driftline.core._objects import entries_below
 from driftline.core._parts import LineRange
 from driftline.core._thresholds import AGE
 from driftline.errors import PipelineError
-from driftline.lake.ledger import Positions, ReadFile
+from driftline.lake._store.snapshots import Positions, ReadFile
 from driftline.sources._addresses import InputFile, StoredFile, is_url, list_urls
 
 _CHUNK = 4 << 20

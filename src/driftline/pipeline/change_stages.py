@@ -16,8 +16,8 @@ from driftline.core._objects import Place
 from driftline.core._parts import LineRange
 from driftline.errors import ChangesetError, PipelineError
 from driftline.lake import registered
-from driftline.lake.ledger import Positions, ReadFile
-from driftline.lake.loading import load_changes, positions_digest, refresh
+from driftline.lake._load.load import load_changes, positions_digest, refresh
+from driftline.lake._store.snapshots import Positions, ReadFile
 from driftline.pipeline.change_files import (
     Unread,
     age_of_changes,

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from driftline.lake.ledger import Ledger
-from driftline.lake.timestamps import parse_timestamp
+from driftline.lake._store.lake import parse_timestamp
+from driftline.lake._store.snapshots import Ledger
 from driftline.pipeline.declaration import StateTarget
 from driftline.pipeline.snapshots import end_of_day, parse_day
 from driftline.pipeline.stages import Outcome, Stage, StageContext
@@ -47,7 +47,7 @@ def _compact(plan: TablePlan, context: StageContext) -> Outcome:
 
 
 def _is_compacted(plan: TablePlan, context: StageContext, facts: Mapping[str, Any]) -> bool:
-    from driftline.lake.snapshots import newest_snapshot
+    from driftline.lake._store.snapshots import newest_snapshot
 
     snapshot = newest_snapshot(plan.lake(), plan.flow.name)
     return snapshot is not None and snapshot.deltas_version >= facts["deltas_version"]

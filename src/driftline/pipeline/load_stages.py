@@ -12,8 +12,8 @@ from driftline.core._objects import Place
 from driftline.core._parts import PartWriter
 from driftline.deltas._deltas import COUNTER_BITS, physical_ms
 from driftline.errors import LakeError
-from driftline.lake.ledger import Ledger, Window, read_ledger
-from driftline.lake.loading import LoadJob, Schedulers, WantedSnapshot, load_snapshot, refresh, refuse_others, settle
+from driftline.lake._load.load import LoadJob, Schedulers, WantedSnapshot, load_snapshot, refresh, refuse_others, settle
+from driftline.lake._store.snapshots import Ledger, Window, read_ledger
 from driftline.pipeline.diff_stages import compare, scratch_folder
 from driftline.pipeline.shapes import Shape, reshaped
 from driftline.pipeline.snapshots import Snapshot, start_of_day

@@ -14,7 +14,7 @@ from driftline.core._thresholds import AGE, INDEX_COUNTS, PAYLOAD_COUNTS, TABLE_
 from driftline.deltas._deltas import check_gateway_id, check_table_name
 from driftline.deltas._schema import COLUMN_TYPES, ColumnType
 from driftline.errors import DriftlineError, PipelineError
-from driftline.lake.formats import STATE_FORMATS
+from driftline.lake import STATE_FORMATS
 from driftline.pipeline.declaration import (
     ChangeSource,
     FinishHook,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from driftline.core._json import JsonObject
 from driftline.core._objects import Place
 from driftline.lake import Lake, registered
-from driftline.lake.ledger import Ledger, read_ledger
+from driftline.lake._store.snapshots import Ledger, read_ledger
 from driftline.pipeline.declaration import Pipeline, TableFlow
 from driftline.pipeline.shapes import Shape, header_of, shapes_of
 from driftline.pipeline.snapshots import Snapshot, fill

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema
 from driftline.deltas._wire import delta_from_wire
-from driftline.lake.columns import ROW_ID, escaped, state_file_schema
-from driftline.lake.timestamps import LAST_TIMESTAMP, parse_timestamp
+from driftline.lake._store.lake import LAST_TIMESTAMP, parse_timestamp
+from driftline.lake._store.rows import ROW_ID, escaped, state_file_schema
 from driftline.spark.runtime.shipping import ship_to_tasks
 from driftline.spark.runtime.workers import settle_worker
 from driftline.spark.shuffle_blocks import SCHEMA, ShuffleBlock, pack, unpack
@@ -27,7 +27,7 @@ from driftline.spark.shuffle_blocks import SCHEMA, ShuffleBlock, pack, unpack
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from driftline.lake.fold import Folded
+    from driftline.lake._fold.fold import Folded
 
 Batches = Iterator[pa.RecordBatch]
 Moment = int | str | datetime
@@ -85,9 +85,9 @@ class _Reading:
     def _sent(self, deltas: Sequence[RowDelta]) -> Iterator[ShuffleBlock]:
         import polars as pl
 
-        from driftline.lake.fold import useful
-        from driftline.lake.rows import encode_deltas
-        from driftline.lake.stamps import stamp_deltas
+        from driftline.lake._fold.fold import useful
+        from driftline.lake._store.rows import encode_deltas
+        from driftline.lake._store.stamps import stamp_deltas
 
         columns = self._table.columns
         stamped = useful(columns, stamp_deltas(encode_deltas(deltas, columns), columns))
@@ -118,7 +118,7 @@ class _Folding:
             yield from folded.base.select(names).cast(self._shown(names)).to_batches()
 
     def _folded(self, held: list[Any], before: Folded | None) -> Folded:
-        from driftline.lake.fold import fold as fold_deltas
+        from driftline.lake._fold.fold import fold as fold_deltas
 
         base, deletes = (None, None) if before is None else (before.base, before.deletes)
         return fold_deltas(self._columns, pa.concat_tables(held), base, deletes)

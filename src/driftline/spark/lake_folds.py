@@ -1,6 +1,6 @@
 """The Spark scheduler of the lake's folds: read and split deltas in tasks, shuffle by range, do the job per range.
 
-The kernels are the same functions that run locally (`driftline.lake.kernels`). Deltas travel as Arrow IPC blobs;
+The kernels are the same functions that run locally (`driftline.lake._fold.local`). Deltas travel as Arrow IPC blobs;
 all of a range of row ids meet in one partition of the second stage. Tasks give back small records, never data.
 """
 
@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from driftline.core._progress import Tracker, silent
 from driftline.errors import DriftlineError
-from driftline.lake.kernels import RangeJob, Result, load_range, split_work
-from driftline.lake.planning import DeltaWork, FoldPlan, bounded_rows, delta_work
-from driftline.lake.ranges import lower_bounds
+from driftline.lake._fold.local import RangeJob, Result, load_range, split_work
+from driftline.lake._fold.plan import DeltaWork, FoldPlan, bounded_rows, delta_work, lower_bounds
 from driftline.spark.column_types import frame_schema
 from driftline.spark.runtime.workers import settle_worker
 from driftline.spark.shuffle_blocks import BLOCK_BYTES, ShuffleBlock, pack, unpack

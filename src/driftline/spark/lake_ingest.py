@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from driftline.core._parts import LineRange
 from driftline.errors import DriftlineError
-from driftline.lake.ingesting import IngestedFile, IngestPlan, Survey, survey, write_range
-from driftline.lake.loading import Schedulers
-from driftline.lake.parquet_files import DataFile
+from driftline.lake._load.ingest import IngestedFile, IngestPlan, Survey, survey, write_range
+from driftline.lake._load.load import Schedulers
+from driftline.lake._store.parquet import DataFile
 from driftline.spark.column_types import frame_schema
 from driftline.spark.lake_folds import fold_engine
 from driftline.spark.task_errors import error_text, raise_task_error

@@ -8,18 +8,23 @@ the commit of `state` leaves that behind `base`, which the next run mends.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs as pa_fs
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from driftline.core._progress import Tracker
+from driftline.deltas import ColumnSchema
+from driftline.deltas._schema import ColumnType
 from driftline.errors import LakeError
-from driftline.lake.columns import base_file_schema, deletes_file_schema, delta_file_schema
-from driftline.lake.delta_tables import (
+from driftline.lake._fold.local import RangeInput, RangeJob, Result, fold_range, run_locally
+from driftline.lake._fold.plan import ROWS_PER_RANGE, TARGET_FILE_BYTES, FoldPlan, plan_fold
+from driftline.lake._store.delta import (
     MAX_TRIES,
     Commit,
     append,
@@ -28,17 +33,25 @@ from driftline.lake.delta_tables import (
     load,
     new_token,
     retried,
+    transaction_version,
     version_of_commit,
 )
-from driftline.lake.flushing import flush_envelopes
-from driftline.lake.kernels import RangeInput, RangeJob, Result, fold_range
-from driftline.lake.layout import Lake, Part, attempt_token, merged_file_name, relative
-from driftline.lake.local_engine import run_locally
-from driftline.lake.parquet_files import DataFile, read_file, write_file
-from driftline.lake.planning import TARGET_FILE_BYTES, FoldPlan, plan_fold
-from driftline.lake.ranges import ROWS_PER_RANGE
-from driftline.lake.registry import every_column
-from driftline.lake.snapshots import (
+from driftline.lake._store.flush import flush_envelopes
+from driftline.lake._store.lake import Lake, Part, attempt_token, merged_file_name, relative
+from driftline.lake._store.parquet import DataFile, naming_damage, read_file, write_file
+from driftline.lake._store.rows import (
+    META_COLUMNS,
+    ROW_ID,
+    STAMPS,
+    base_file_schema,
+    deletes_file_schema,
+    delta_file_schema,
+    escape_name,
+    state_file_schema,
+    unescape_name,
+)
+from driftline.lake._store.schemas import every_column
+from driftline.lake._store.snapshots import (
     FOLDED_DELTAS,
     FOLDED_GENERATION,
     GREATEST_HLC,
@@ -46,7 +59,73 @@ from driftline.lake.snapshots import (
     newest_snapshot,
     pins_of,
 )
-from driftline.lake.state_table import follow_base, write_state_file
+
+# `tables/{table}/state`: the rows of the newest snapshot as a plain Delta table, for everybody's query.
+#
+# One file for each file of `base`, under the same name, without stamps and with names as they are. So mending it is a
+# difference of two sets, and a compaction that touches few ranges rewrites few files here too (deltas-and-lake §8.2).
+
+
+FOLLOWED_BASE = "state:base"  # application transaction: the version of `base` that the state shows
+
+
+def write_state_file(lake: Lake, table: str, name: str, rows: pa.Table, columns: Sequence[ColumnSchema]) -> DataFile:
+    """Write the plain rows of a base file under its name."""
+    arrays = [rows[ROW_ID], *(rows[escape_name(column.name)] for column in columns)]
+    plain = pa.Table.from_arrays(arrays, schema=state_file_schema(columns))
+    return write_file(lake, relative(table, "state"), name, plain)
+
+
+def follow_base(lake: Lake, table: str) -> None:
+    """Make `state` show the newest `base`; what is there already stays."""
+
+    def attempt() -> bool:
+        base = load(lake, table, "base")
+        state = load(lake, table, "state")
+        if base is None or (transaction_version(state, FOLLOWED_BASE) or -1) >= base.version():
+            return True
+        columns = _columns_of(base)
+        schema = state_file_schema(columns)
+        wanted = {file.path: file for file in files_of(base)}
+        pins = {FOLLOWED_BASE: base.version()}
+        details = {"operation": "state", "base": base.version()}
+        if state is None:
+            files = [_state_file(lake, table, file, columns) for file in wanted.values()]
+            return create(lake, table, "state", schema, Commit(files, (), pins, details))
+        overwrite = _columns_of(state, str) != columns
+        present = set() if overwrite else {file.path for file in files_of(state)}
+        adds = [_state_file(lake, table, file, columns) for path, file in wanted.items() if path not in present]
+        commit = Commit(adds, sorted(present - set(wanted)), pins, details, overwrite=overwrite)
+        return append(state, commit, schema if overwrite else None)
+
+    retried(attempt, f"writing the state of {table}")
+
+
+def _state_file(lake: Lake, table: str, base: DataFile, columns: Sequence[ColumnSchema]) -> DataFile:
+    """The plain file of a base file: as the fold wrote it, or made from it now."""
+    path = relative(table, "state", base.path)
+    info = lake.files().get_file_info(path)
+    if info.type == pa_fs.FileType.File and _is_whole(lake, path, base.rows):
+        return DataFile(base.path, info.size, base.rows, base.min_row_id, base.max_row_id)
+    rows = read_file(lake, relative(table, "base", base.path), base_file_schema(columns))
+    return write_state_file(lake, table, base.path, rows, columns)
+
+
+def _is_whole(lake: Lake, path: str, rows: int) -> bool:
+    """Whether a file that a killed task may have left is all there."""
+    try:
+        with naming_damage(path), lake.files().open_input_file(path) as source:
+            return bool(pq.ParquetFile(source).metadata.num_rows == rows)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is written again
+        return False
+
+
+def _columns_of(delta_table: DeltaTable, plain_name: Callable[[str], str] = unescape_name) -> list[ColumnSchema]:
+    """The table's own columns, by the types of the files; json is a string to every reader."""
+    kinds: dict[str, ColumnType] = {"double": "number", "boolean": "boolean"}
+    fields = [field for field in delta_table.schema().fields if field.name not in META_COLUMNS and field.name != STAMPS]
+    return [ColumnSchema(plain_name(field.name), kinds.get(field.type.type, "string")) for field in fields]
+
 
 _COMPRESSED_SHARE = 0.5  # of the bytes in memory, about what a base file takes on disk
 

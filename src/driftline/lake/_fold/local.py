@@ -5,25 +5,118 @@ Plain functions over Arrow data. The schedulers (threads of this machine, Spark 
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from driftline.core._json import string_text
+from driftline.core._progress import Tracker, silent
+from driftline.core._workspace import SpillStore, TableCodec, Workspace
+from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
-from driftline.lake.columns import ROW_ID, base_file_schema, deletes_file_schema, delta_file_schema, fold_schema
-from driftline.lake.fold import Folded, fold, fold_early
-from driftline.lake.identities import check_delta_ids
-from driftline.lake.layout import Part, relative
-from driftline.lake.parquet_files import DataFile, conform, read_batches, read_file
-from driftline.lake.planning import DeltaWork, FoldPlan
-from driftline.lake.ranges import KeyRange
-from driftline.lake.stamps import stamp_deltas, stamped_schema
-from driftline.lake.waiting import read_taken
+from driftline.lake._fold.fold import Folded, fold, fold_early
+from driftline.lake._fold.plan import DeltaWork, FoldPlan, KeyRange, bounded_rows, delta_work, lower_bounds
+from driftline.lake._store.flush import read_taken
+from driftline.lake._store.lake import Part, relative
+from driftline.lake._store.parquet import DataFile, conform, read_batches, read_file
+from driftline.lake._store.rows import (
+    ROW_ID,
+    base_file_schema,
+    deletes_file_schema,
+    delta_file_schema,
+    escape_name,
+    fold_schema,
+    json_texts,
+    string_texts,
+)
+from driftline.lake._store.stamps import stamp_deltas, stamped_schema
+
+# Delta ids of whole files: the hash input is put together column by column, only the hashing goes one by one.
+
+
+def delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Array:
+    """The ids that rows of delta files should have, by their content."""
+    texts = pc.binary_join_element_wise(
+        '{"clientId":',
+        string_texts(_one(rows["_client_id"])),
+        ',"columns":[',
+        column_texts(rows, columns),
+        '],"hlc":"',
+        pc.cast(_one(rows["_hlc"]), pa.string()),
+        '","rowId":',
+        string_texts(_one(rows["_row_id"])),
+        f',"table":{string_text(table)}}}',
+        "",
+    )
+    return pa.array(_hex_digests(texts), pa.string())
+
+
+def check_delta_ids(table: str, rows: pa.Table, columns: Sequence[ColumnSchema], path: str) -> None:
+    """Raise an error that names the file and the first row whose id does not match its content."""
+    given = _one(rows["_delta_id"])
+    wrong = pc.fill_null(pc.not_equal(given, delta_ids(table, rows, columns)), True)
+    if pc.any(wrong).as_py():
+        position = pc.index(wrong, True).as_py()
+        row_id = rows["_row_id"][position].as_py()
+        raise LakeError(
+            f"{path}, row {position} (row id {row_id!r}): the delta id does not match the content",
+            code="bad_delta_id",
+            path=path,
+            index=position,
+        )
+
+
+def column_texts(rows: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Array:
+    """The canonical JSON of each row's `columns`, without the brackets, in the order of `_columns`."""
+    named = _one(rows["_columns"])
+    flat = named.flatten()
+    codes = pc.fill_null(pc.index_in(flat, value_set=pa.array([c.name for c in columns], pa.string())), -1)
+    numbers = codes.to_numpy(zero_copy_only=False)
+    if len(numbers) and numbers.min() < 0:
+        unknown = flat[int(np.argmin(numbers))].as_py()
+        raise LakeError(f"a delta sets the column {unknown!r}, which the table never had", code="wrong_schema")
+    parents = pc.list_parent_indices(named).to_numpy(zero_copy_only=False)
+    entries = _entries(rows, columns, numbers, parents)
+    offsets = np.zeros(len(named) + 1, dtype=np.int32)
+    np.cumsum(pc.list_value_length(named).to_numpy(zero_copy_only=False), out=offsets[1:])
+    return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), entries), ",")
+
+
+def _entries(rows: pa.Table, columns: Sequence[ColumnSchema], numbers: pa.Array, parents: pa.Array) -> pa.Array:
+    """`{"column":…,"value":…}` for every entry of every row."""
+    pieces, positions = [pa.array([], pa.string())], [np.array([], dtype=np.int64)]
+    for number, column in enumerate(columns):
+        chosen = np.flatnonzero(numbers == number)
+        if len(chosen):
+            values = _one(rows[escape_name(column.name)]).take(pa.array(parents[chosen]))
+            start = f'{{"column":{string_text(column.name)},"value":'
+            pieces.append(pc.binary_join_element_wise(start, json_texts(values, column.type), "}", ""))
+            positions.append(chosen)
+    order = np.concatenate(positions)
+    back = np.empty(len(order), dtype=np.int64)
+    back[order] = np.arange(len(order))
+    return pa.concat_arrays(pieces).take(pa.array(back))
+
+
+def _hex_digests(texts: pa.Array) -> list[str]:
+    offsets = np.frombuffer(texts.buffers()[1], dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1].tolist()
+    data = memoryview(texts.buffers()[2] or b"")
+    sha256 = hashlib.sha256
+    return [sha256(data[start:stop]).hexdigest() for start, stop in pairwise(offsets)]
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
 
 _ROWS_HELD = 1_500_000  # before they are folded early, so that hot rows do not fill the memory
 ORIGINAL_COLUMNS = ("_op", "_delta_id", "_columns")
@@ -180,3 +273,49 @@ def _with_originals(stamped: pa.Table, batch: pa.Table, originals: bool) -> pa.T
 def _empty_deltas(plan: FoldPlan, originals: bool) -> pa.Table:
     empty = stamped_schema(plan.columns).empty_table()
     return _with_originals(empty, delta_file_schema(()).empty_table(), originals)
+
+
+# The local scheduler: the fold kernels on threads of this machine, deltas beyond the memory limit on disk.
+
+
+ROWS_PER_TASK = 250_000
+_MEMORY_BYTES = 1 << 30
+
+_Store = SpillStore[int, pa.Table]  # deltas by range
+
+
+def run_locally(
+    plan: FoldPlan, job: RangeJob, tracker: Tracker | None = None, *, memory_bytes: int = _MEMORY_BYTES
+) -> Iterator[Result]:
+    """Run a job over every range of a plan; its results in the order of the ranges."""
+    tracker = tracker or silent()
+    threads = max(1, min(os.cpu_count() or 1, 8))
+    with Workspace() as workspace, ThreadPoolExecutor(threads) as pool:
+        store = _Store(workspace, memory_bytes, TableCodec())
+        _read(plan, job, store, pool, tracker)
+        wanted = [each for each in plan.ranges if each.index in store or each.is_piece or job.every_range]
+        with tracker.phase("fold", total=len(wanted), unit="items"):
+            # As many ranges at a time as there are threads, so that memory stays bounded.
+            for start in range(0, len(wanted), threads):
+                some = wanted[start : start + threads]
+                for results in pool.map(lambda each: _run_range(plan, job, store, each), some):
+                    tracker.advance()
+                    yield from results
+
+
+def _read(plan: FoldPlan, job: RangeJob, store: _Store, pool: ThreadPoolExecutor, tracker: Tracker) -> None:
+    bounds = lower_bounds(plan.ranges)
+    work = delta_work(plan, bounded_rows(ROWS_PER_TASK, plan.deltas))
+
+    with tracker.phase("read deltas", total=plan.delta_count, unit="rows"):
+        for start in range(0, len(work), 4):
+            some = work[start : start + 4]
+            for one, pieces in zip(some, pool.map(lambda one: split_work(plan, [one], job, bounds), some), strict=True):
+                for index, piece in pieces:
+                    store.add(index, piece)
+                tracker.advance(one.rows)
+
+
+def _run_range(plan: FoldPlan, job: RangeJob, store: _Store, key_range: KeyRange) -> list[Result]:
+    pieces = store.take(key_range.index)
+    return job(plan, load_range(plan, key_range, pieces, job.needs_originals))

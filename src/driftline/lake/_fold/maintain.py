@@ -6,20 +6,205 @@ the horizon, set the horizon, remove delta files that lie wholly below it. Each 
 
 from __future__ import annotations
 
-from deltalake import CommitProperties
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from driftline.core._json import JsonObject
 from driftline.core._progress import Tracker
 from driftline.deltas._deltas import make_hlc, physical_ms
 from driftline.errors import LakeError, OptionError
-from driftline.lake.columns import base_file_schema
-from driftline.lake.compacting import Engine, WriteSnapshot, collect_changes, compact
-from driftline.lake.delta_tables import Commit, append, create, files_of, load, loaded, retried
-from driftline.lake.layout import Lake
-from driftline.lake.local_engine import run_locally
-from driftline.lake.planning import FoldPlan, plan_fold
-from driftline.lake.retention import ARCHIVED_BEFORE, HORIZON_PROPERTY, REFUSE_PROPERTY, horizon_of, refused_before
-from driftline.lake.snapshots import newest_snapshot
+from driftline.lake._fold.compact import Engine, WriteSnapshot, collect_changes, compact
+from driftline.lake._fold.local import run_locally
+from driftline.lake._fold.plan import FoldPlan, new_files, plan_fold, usable_snapshot
+from driftline.lake._store.delta import Commit, append, create, files_of, load, loaded, retried, transaction_version
+from driftline.lake._store.envelopes import envelope_paths, maker_of, origin_of
+from driftline.lake._store.flush import count_set_aside, count_waiting, envelope_transaction, log_transaction
+from driftline.lake._store.lake import Lake, Part, relative
+from driftline.lake._store.rows import base_file_schema
+from driftline.lake._store.schemas import (
+    ARCHIVED_BEFORE,
+    HORIZON_PROPERTY,
+    REFUSE_PROPERTY,
+    horizon_of,
+    last_versions,
+    refused_before,
+    schema_of,
+)
+from driftline.lake._store.snapshots import newest_snapshot, pins_of
+
+# What waits to be folded, and when that is enough to compact a table; and the list of a lake's tables.
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Deltas that no snapshot folds: how many, how many bytes, and since when the oldest of them lie there."""
+
+    deltas: int
+    size: int
+    since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPolicy:
+    """A table is compacted when one of these is reached."""
+
+    deltas: int = 50_000
+    size: int = 64 << 20
+    seconds: float = 300.0
+
+    def is_due(self, backlog: Backlog) -> bool:
+        """Whether so much waits that it should be folded."""
+        if backlog.since_ms is None:
+            return False
+        age = time.time() - backlog.since_ms / 1000
+        return backlog.deltas >= self.deltas or backlog.size >= self.size or age >= self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """What an operator wants to know of a table."""
+
+    table: str
+    columns: tuple[str, ...] | None  # None: no schema is registered
+    rows: int | None  # in `state`; None: it was never compacted
+    unfolded: int
+    waiting: int
+    set_aside: int
+    state_age_seconds: int | None  # since when the state may lack something; 0 where it is up to date
+
+    def to_dict(self) -> JsonObject:
+        """The status as plain data."""
+        return {
+            "table": self.table,
+            "columns": None if self.columns is None else list(self.columns),
+            "rows": self.rows,
+            "unfolded": self.unfolded,
+            "waiting": self.waiting,
+            "setAside": self.set_aside,
+            "stateAgeSeconds": self.state_age_seconds,
+        }
+
+
+def backlog_of(lake: Lake, table: str) -> Backlog:
+    """What waits to be folded in a table."""
+    base_table = load(lake, table, "base")
+    deltas_table = load(lake, table, "deltas")
+    schema = schema_of(deltas_table)
+    if deltas_table is None or schema is None:
+        return Backlog(0, 0, None)
+    snapshot = usable_snapshot(lake, table, None, schema.columns, deltas_table, base_table)
+    found = new_files(lake, table, deltas_table, pins_of(base_table), snapshot)
+    files = files_of(deltas_table) if found is None else found
+    return Backlog(
+        sum(file.rows for file in files),
+        sum(file.size for file in files),
+        min((file.committed_ms for file in files), default=None),
+    )
+
+
+def compact_due(lake: Lake, policy: CompactionPolicy, **way: Any) -> list[str]:
+    """Compact the tables where enough waits; their names."""
+    from driftline.lake._fold.compact import compact
+
+    due = [table for table in lake.tables() if policy.is_due(backlog_of(lake, table))]
+    for table in due:
+        compact(lake, table, **way)
+    return due
+
+
+def status_of(lake: Lake, table: str) -> TableStatus:
+    """A table's schema, rows and what is not in its state."""
+    schema = schema_of(load(lake, table, "deltas"))
+    state = load(lake, table, "state")
+    backlog = backlog_of(lake, table)
+    age = None if state is None else 0
+    if state is not None and backlog.since_ms is not None:
+        age = max(0, round(time.time() - backlog.since_ms / 1000))
+    return TableStatus(
+        table,
+        None if schema is None else schema.names,
+        None if state is None else sum(file.rows for file in files_of(state)),
+        backlog.deltas,
+        count_waiting(lake, table),
+        count_set_aside(lake, table),
+        age,
+    )
+
+
+# Vacuum: files that no kept version refers to, and envelopes whose deltas are in Parquet, go away.
+#
+# A snapshot needs the versions of `deletes` that it pins, so these are kept with it, whatever their age.
+
+
+DEFAULT_HOURS = 168
+
+
+def vacuum(lake: Lake, table: str, *, hours: int = DEFAULT_HOURS, dry_run: bool = False) -> list[str]:
+    """Remove what is older than `hours` and not needed; the paths, relative to the lake.
+
+    Snapshots younger than that, and always the newest, stay readable.
+    """
+    lake.table_name(table)
+    base_versions, deletes_versions = _kept_versions(lake, table, hours)
+    kept: dict[Part, list[int]] = {"base": base_versions, "deletes": deletes_versions, "archive": [], "state": []}
+    kept["deltas"] = sorted(last_versions(lake, table).values())  # earlier generations stay readable
+    gone: list[str] = []
+    for part, versions in kept.items():
+        delta_table = load(lake, table, part)
+        if delta_table is not None:
+            gone += [relative(table, part, path) for path in _vacuum(delta_table, versions, hours, dry_run)]
+    return sorted(gone + _flushed_envelopes(lake, table, hours, dry_run))
+
+
+def _vacuum(delta_table: DeltaTable, versions: list[int], hours: int, dry_run: bool) -> list[str]:
+    paths: list[str] = delta_table.vacuum(
+        retention_hours=hours,
+        dry_run=dry_run,
+        enforce_retention_duration=False,
+        full=True,
+        keep_versions=versions or [delta_table.version()],
+    )
+    return paths
+
+
+def _kept_versions(lake: Lake, table: str, hours: int) -> tuple[list[int], list[int]]:
+    base_table = load(lake, table, "base")
+    if base_table is None:
+        return [], []
+    cutoff = (datetime.now(UTC) - timedelta(hours=hours)).timestamp() * 1000
+    young = [entry["version"] for entry in base_table.history() if entry.get("timestamp", 0) >= cutoff]
+    base_versions = sorted({*young, base_table.version()})
+    pins = [pins_of(load(lake, table, "base", version)) for version in base_versions]
+    return base_versions, sorted({pin[1] for pin in pins if pin is not None})
+
+
+def _flushed_envelopes(lake: Lake, table: str, hours: int, dry_run: bool) -> list[str]:
+    cutoff = datetime.now(UTC) - timedelta(hours=hours)
+    gone = []
+    names = envelope_paths(lake, table)
+    deltas_table = load(lake, table, "deltas") if names else None
+    for name in names:
+        path = relative(table, "envelopes", name)
+        changed = lake.files().get_file_info(path).mtime
+        if changed is not None and changed < cutoff and _is_needless(deltas_table, name):
+            gone.append(path)
+            if not dry_run:
+                lake.files().delete_file(path)
+    return gone
+
+
+def _is_needless(deltas_table: DeltaTable | None, name: str) -> bool:
+    """An envelope is a decision: it may go once its deltas are in Parquet and no flush can ask for it again."""
+    marked = [transaction_version(deltas_table, envelope_transaction(each)) for each in (name, *origin_of(name))]
+    if None in marked:
+        return False
+    maker = maker_of(name)
+    return maker is None or (transaction_version(deltas_table, log_transaction(maker[0])) or 0) >= maker[1]
 
 
 def set_horizon(

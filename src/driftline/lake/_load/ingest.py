@@ -20,16 +20,21 @@ from driftline.core._json import JsonObject
 from driftline.core._parts import LineRange, read_pieces
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema, from_events
 from driftline.errors import DeltaError, DriftlineError, LakeError
-from driftline.lake.columns import delta_file_schema
-from driftline.lake.delta_tables import Commit, append, files_of, loaded, retried, transaction_version
-from driftline.lake.envelopes import wrong_id
-from driftline.lake.flushing import FlushResult, checked, write_delta_files
-from driftline.lake.holdings import Holdings, holdings_of, repeated_rows, without
-from driftline.lake.layout import Lake, relative
-from driftline.lake.parquet_files import DataFile, read_file
-from driftline.lake.registry import every_column, required_table
-from driftline.lake.retention import refused_before, too_old
-from driftline.lake.rows import decode_deltas
+from driftline.lake._store.delta import Commit, append, files_of, loaded, retried, transaction_version
+from driftline.lake._store.envelopes import wrong_id
+from driftline.lake._store.flush import (
+    FlushResult,
+    Holdings,
+    checked,
+    holdings_of,
+    repeated_rows,
+    without,
+    write_delta_files,
+)
+from driftline.lake._store.lake import Lake, relative
+from driftline.lake._store.parquet import DataFile, read_file
+from driftline.lake._store.rows import decode_deltas, delta_file_schema
+from driftline.lake._store.schemas import every_column, refused_before, required_table, too_old
 
 _FRAME = frozenset({"schema", "stats", "unchanged"})
 _decode = msgspec.json.decode

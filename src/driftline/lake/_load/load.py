@@ -8,23 +8,35 @@ compared with what the lake holds, and what differs goes in. Either way it is on
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, cast
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from driftline.core._files import StrPath
 from driftline.core._json import JsonObject, canonical_json, sha256_hex
 from driftline.core._objects import Place
 from driftline.core._parts import LineRange, line_ranges
 from driftline.core._progress import Tracker, silent
 from driftline.deltas import Clock, ColumnSchema, TableSchema
+from driftline.deltas._deltas import check_table_name
 from driftline.deltas._schema import Types, typed_event
 from driftline.errors import DriftlineError, LakeError
-from driftline.lake.compacting import Engine
-from driftline.lake.comparing import CompareStaged
-from driftline.lake.delta_tables import Commit, append, load, loaded, retried
-from driftline.lake.generations import start_generation
-from driftline.lake.ingesting import (
+from driftline.lake._fold.compact import Engine
+from driftline.lake._fold.fold import fold
+from driftline.lake._fold.local import RangeInput, Result, delta_ids, run_locally
+from driftline.lake._fold.plan import FoldPlan, plan_fold, with_staged
+from driftline.lake._load.ingest import (
     Extraction,
     IngestedFile,
     IngestPlan,
@@ -36,13 +48,142 @@ from driftline.lake.ingesting import (
     plan_ingest,
     survey,
 )
-from driftline.lake.layout import Lake, relative
-from driftline.lake.ledger import LOAD, Ledger, Positions, Window, greatest_hlc, read_ledger
-from driftline.lake.local_engine import run_locally
-from driftline.lake.parquet_files import DataFile
-from driftline.lake.planning import plan_fold, with_staged
-from driftline.lake.registry import every_column, register, registered
-from driftline.lake.retention import refused_before
+from driftline.lake._store.delta import Commit, append, load, loaded, retried
+from driftline.lake._store.lake import Lake, attempt_token, delta_file_name, relative
+from driftline.lake._store.parquet import DataFile, write_file
+from driftline.lake._store.rows import ROW_ID, STAMPS, delta_file_schema, escaped
+from driftline.lake._store.schemas import every_column, refused_before, register, registered, start_generation
+from driftline.lake._store.snapshots import LOAD, Ledger, Positions, Window, greatest_hlc, read_ledger
+from driftline.sources._open import fingerprint, header_of, is_text, write_nothing
+from driftline.tables._engines import DiffJob, find_engine
+from driftline.tables._options import DiffOptions, check_options
+
+# A whole snapshot against the lake: what must be written so that the table's state is the snapshot.
+#
+# The snapshot is staged as delta files that are never committed, all of them at the moment of the load. The job then
+# folds both sides of a range of row ids, the lake's and the staged one, compares them column by column and writes the
+# differences as deltas. It runs wherever folds run, and nothing of it passes through the driver but names of files.
+
+
+LISTED = 3
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class CompareStaged:
+    """The job: deltas at `timestamp` are the snapshot, those before it the lake; `writes` is False for a mere look."""
+
+    timestamp: int
+    client_id: str
+    gateway_id: str
+    writes: bool = True
+    needs_originals: bool = True  # so that no early fold mixes the two sides
+    every_range: bool = True
+    checks_ids: bool = False
+
+    def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
+        """Compare one range; the result names the file with its differences."""
+        is_staged = pc.equal(given.deltas["hlc"], self.timestamp)
+        there = fold(plan.columns, given.deltas.filter(pc.invert(is_staged)), given.base, given.deletes).base
+        wanted = fold(plan.columns, given.deltas.filter(is_staged)).base
+        rows = difference(plan.columns, there, wanted)
+        if rows.num_rows == 0:
+            return []
+        result: Result = {"rows": rows.num_rows, "listed": rows[ROW_ID][:LISTED].to_pylist(), "file": None}
+        if self.writes:
+            name = delta_file_name(self.gateway_id, self.timestamp, self.timestamp, attempt_token())
+            deltas = self._deltas(plan, rows)
+            result["file"] = astuple(write_file(plan.lake, relative(plan.table, "deltas"), name, deltas))
+        return [result]
+
+    def _deltas(self, plan: FoldPlan, rows: pa.Table) -> pa.Table:
+        """The differences in the form of delta files, all at the moment of the load."""
+        count = rows.num_rows
+        schema = delta_file_schema(plan.columns)
+        given = {name: rows[name] for name in rows.column_names}
+        given["_client_id"] = pa.repeat(self.client_id, count)
+        given["_hlc"] = pa.repeat(pa.scalar(self.timestamp, pa.int64()), count)
+        given["_delta_id"] = pa.repeat("", count)
+        deltas = pa.Table.from_arrays([given[name] for name in schema.names], schema=schema)
+        ids = delta_ids(plan.table, deltas, plan.columns)
+        return deltas.set_column(schema.get_field_index("_delta_id"), schema.field("_delta_id"), ids)
+
+
+def difference(columns: Sequence[ColumnSchema], there: pa.Table, wanted: pa.Table) -> pa.Table:
+    """What leads from one state to the other, in the order of row ids: `_op`, `_row_id`, `_columns` and the values."""
+    ids, wanted_ids = _one(there[ROW_ID]), _one(wanted[ROW_ID])
+    positions = pc.index_in(wanted_ids, value_set=ids)
+    differs = _differing_cells(columns, there, wanted, positions)
+    kept = np.flatnonzero(differs.any(axis=1) | _nulls(positions))
+    changed = _rows(columns, wanted.take(pa.array(kept)), differs[kept], _nulls(positions)[kept])
+    gone = ids.filter(pc.invert(pc.is_in(ids, value_set=wanted_ids)))
+    return pa.concat_tables([changed, _removed(columns, gone)]).sort_by(ROW_ID)
+
+
+def _differing_cells(columns: Sequence[ColumnSchema], there: pa.Table, wanted: pa.Table, positions: pa.Array) -> Bools:
+    """Which cells of the wanted rows are not there as they should be; a column that was never set is not null."""
+    before = there.take(positions)
+    stamps = _one(before[STAMPS])
+    differs = np.zeros((wanted.num_rows, max(1, len(columns))), dtype=bool)
+    for number, name in enumerate(escaped(columns)):
+        old, new = _one(before[name]), _one(wanted[name])
+        was_set = pc.is_valid(pc.struct_field(stamps, ["columns", name]))
+        same = pc.fill_null(pc.equal(old, new), False)
+        both_null = pc.and_(pc.and_(pc.is_null(old), pc.is_null(new)), was_set)
+        differs[:, number] = ~_bools(pc.or_(same, both_null))
+    return differs
+
+
+def _rows(columns: Sequence[ColumnSchema], rows: pa.Table, differs: Bools, is_new: Bools) -> pa.Table:
+    """Wanted rows with only the cells that must be set: all of a new row, the differing ones of another."""
+    sets = (differs | is_new[:, None])[:, : len(columns)]
+    values = {}
+    for number, name in enumerate(escaped(columns)):
+        column = _one(rows[name])
+        values[name] = pc.if_else(pa.array(sets[:, number]), column, pa.scalar(None, column.type))
+    ops = pc.if_else(pa.array(is_new), "INSERT", "UPDATE")
+    return _table(columns, ops, _one(rows[ROW_ID]), _named(columns, sets), values)
+
+
+def _removed(columns: Sequence[ColumnSchema], gone: pa.Table) -> pa.Table:
+    nothing = np.zeros((len(gone), len(columns)), dtype=bool)
+    fields = delta_file_schema(columns)
+    values = {name: pa.nulls(len(gone), fields.field(name).type) for name in escaped(columns)}
+    return _table(columns, pa.repeat("DELETE", len(gone)), gone, _named(columns, nothing), values)
+
+
+def _table(
+    columns: Sequence[ColumnSchema], ops: pa.Array, ids: pa.Array, named: pa.Array, values: JsonObject
+) -> pa.Table:
+    arrays = {"_op": ops, ROW_ID: ids, "_columns": named, **values}
+    schema = delta_file_schema(columns)
+    return pa.Table.from_arrays(
+        [arrays[name] for name in schema.names if name in arrays],
+        schema=pa.schema([field for field in schema if field.name in arrays]),
+    )
+
+
+def _named(columns: Sequence[ColumnSchema], sets: Bools) -> pa.Array:
+    """The names of the columns that each row sets, as a list for each."""
+    names = pa.array([column.name for column in columns], pa.string())
+    offsets = np.zeros(len(sets) + 1, dtype=np.int32)
+    np.cumsum(sets.sum(axis=1), out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), names.take(pa.array(np.nonzero(sets)[1])))
+
+
+def _nulls(array: pa.Array) -> Bools:
+    return _bools(pc.is_null(array))
+
+
+def _bools(array: pa.Array) -> Bools:
+    found: Bools = array.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
 
 Surveyor = Callable[[Sequence[LineRange]], Iterable[Survey]]
 REMEDY = "run it once with --full-refresh, which starts a new generation of the table and keeps the old one readable"
@@ -344,3 +485,214 @@ def _append(job: LoadJob, ledger: Ledger, after: Ledger, files: Sequence[DataFil
 
     retried(attempt, f"loading {label} into {job.table}")
     return count
+
+
+# Extract: the difference of two snapshots of a table becomes deltas in the lake (deltas-and-lake §12).
+#
+# Deltas lead from A to B, so the lake must hold A: its ledger says so, or the two are compared. The loading itself is
+# the one that pipelines use.
+
+
+DEFAULT_GATEWAY = "extract"
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractResult:
+    """The deltas that an extraction made: how many, and their first timestamp."""
+
+    table: str
+    deltas: int
+    start: int
+    was_done_before: bool
+    base_deltas: int = 0
+    stats: JsonObject = field(default_factory=dict)
+
+
+def extract_snapshots(
+    lake: Lake,
+    a: StrPath,
+    b: StrPath,
+    *,
+    key: Iterable[str],
+    table: str,
+    client_id: str,
+    start: int | None = None,
+    header_mode: str = "strict",
+    load_base: bool = False,
+    diff_engine: str = "local",
+    master: str | None = None,
+    schedulers: Schedulers | None = None,
+    tracker: Tracker | None = None,
+) -> ExtractResult:
+    """Diff two snapshots and append the deltas that lead from A to B; the lake must hold A, or load it first."""
+    check_table_name(table)
+    options = check_options(key_columns=tuple(key), header_mode=header_mode)
+    with _event_folder(lake, table) as folder:
+        sides = [_at_hand(side, folder) for side in (a, b)]
+        diffs = _Diffs(sides[0], sides[1], options, folder, diff_engine, master, tracker or silent())
+        known = registered(lake, table)
+        job = LoadJob(
+            lake,
+            table,
+            DEFAULT_GATEWAY,
+            client_id,
+            options.key_columns,
+            {},
+            {"header_mode": header_mode},
+            is_text(sides[1]),
+            schedulers or Schedulers(),
+            tracker or silent(),
+            columns=known.names if known else header_of(sides[1]),
+        )
+        return _extract(job, diffs, start, load_base)
+
+
+def _extract(job: LoadJob, diffs: _Diffs, start: int | None, load_base: bool) -> ExtractResult:
+    ledger = read_ledger(job.lake, job.table)
+    fingerprints = [fingerprint(side) for side in (diffs.a, diffs.b)]
+    base, goal = map(job.content, fingerprints)
+    if not _is_now(ledger, base):
+        done = _earlier(ledger, base, goal)
+        if done is not None:
+            return ExtractResult(job.table, 0, done.start, True)
+    timestamp = _first_timestamp(job, start)
+    loaded = None
+    if not _is_now(ledger, base):
+        loaded = _settle_base(job, diffs, fingerprints[0], timestamp, load_base)
+    wanted = WantedSnapshot(f"b@{ledger.number}", fingerprints[1], partial(_behind, timestamp), fingerprints[0])
+    window = load_snapshot(job, wanted, diffs)
+    return ExtractResult(job.table, window.deltas, window.start, False, loaded.deltas if loaded else 0, diffs.stats)
+
+
+def _is_now(ledger: Ledger, content: str) -> bool:
+    newest = ledger.newest
+    return newest is not None and not ledger.others and ledger.holds(newest.label, content)
+
+
+def _earlier(ledger: Ledger, base: str, goal: str) -> Window | None:
+    """The load that led from A to B, if there was one."""
+    for before, window in zip(ledger.windows, ledger.windows[1:], strict=False):
+        if (before.content, window.content) == (base, goal):
+            return window
+    return None
+
+
+def _settle_base(job: LoadJob, diffs: _Diffs, base: str, timestamp: int, load_base: bool) -> Window | None:
+    """The lake holds A, or is made to, or it is told what differs."""
+    label = f"a@{read_ledger(job.lake, job.table).number}"
+    source = _OnlyBase(diffs)
+    count, some = _differences(job, diffs, source, timestamp)
+    if count and not load_base:
+        named = ", ".join(map(repr, some[:3]))
+        raise _mismatch(job, f"{count:,} rows differ, as {named}" if some else "it holds nothing yet")
+    # A base that is there already needs no timestamp of its own: B begins where it was asked to.
+    start = timestamp if count else timestamp - 1
+    return load_snapshot(job, WantedSnapshot(label, base, partial(_behind, start)), source)
+
+
+def _differences(job: LoadJob, diffs: _Diffs, source: _OnlyBase, timestamp: int) -> tuple[int, list[str]]:
+    return count_differences(job, source, timestamp) if _holds_rows(job) else (diffs.base_rows(), [])
+
+
+def _holds_rows(job: LoadJob) -> bool:
+    return greatest_hlc(job.lake, job.table) > 0
+
+
+def _mismatch(job: LoadJob, difference: str) -> LakeError:
+    return LakeError(
+        f"A is not what the lake holds of {job.table} ({difference}), so the deltas from A to B would not lead to B: "
+        "give the version that was loaded last, or load A first with --load-base",
+        code="base_mismatch",
+        table=job.table,
+    )
+
+
+def _first_timestamp(job: LoadJob, wanted: int | None) -> int:
+    """After all that is known, or as wanted; older deltas would lose against what is there."""
+    newest = greatest_hlc(job.lake, job.table)
+    if wanted is None:
+        return max(Clock().now(), newest + 1)
+    if wanted <= newest:
+        raise LakeError(
+            f"--start {wanted} is not after {newest}, the newest delta of {job.table}: B would lose against it",
+            code="late_start",
+        )
+    return wanted
+
+
+def _behind(timestamp: int, ledger: Ledger) -> int:
+    return max(timestamp, ledger.newest.last + 1) if ledger.newest else timestamp
+
+
+class _Diffs:
+    """The events of an extraction, made by any engine of the table diff."""
+
+    def __init__(
+        self, a: str, b: str, options: DiffOptions, folder: Path, engine: str, master: str | None, tracker: Tracker
+    ) -> None:
+        self.a, self.b, self._options, self._folder = a, b, options, folder
+        self._engine, self._master, self._tracker = engine, master, tracker
+        self.stats: JsonObject = {}
+
+    def difference(self) -> Path:
+        """From A to B."""
+        return self._events(self.a, self.b, "difference")
+
+    def whole(self) -> Path:
+        """All of B."""
+        return self.whole_of(self.b, "b")
+
+    def whole_of(self, side: str, name: str) -> Path:
+        """All of a side."""
+        folder = self._folder / f"nothing-{name}"
+        folder.mkdir(exist_ok=True)
+        nothing = write_nothing(side, self._options.reading("B"), folder)
+        return self._events(str(nothing), side, f"whole-{name}")
+
+    def base_rows(self) -> int:
+        """How many rows A has."""
+        self.whole_of(self.a, "a")
+        return int(self.stats["rows_added"])
+
+    def _events(self, a: str, b: str, name: str) -> Path:
+        target = self._folder / f"{name}.jsonl"
+        if not target.exists():
+            job = DiffJob(a, b, self._options, master=self._master, tracker=self._tracker)
+            with open(target, "wb", buffering=1 << 20) as out:
+                self.stats = find_engine(self._engine)(job, out.write).to_event()
+        return target
+
+
+@dataclass(frozen=True)
+class _OnlyBase:
+    """A alone, as something to load."""
+
+    diffs: _Diffs
+
+    def difference(self) -> None:
+        """There is nothing before it."""
+
+    def whole(self) -> Path:
+        """All of A."""
+        return self.diffs.whole_of(self.diffs.a, "a")
+
+
+def _at_hand(side: StrPath, folder: Path) -> str:
+    """A side that can be read several times: standard input is kept in a file."""
+    if str(side) != "-":
+        return str(side)
+    target = folder / "standard-input.csv"
+    with open(target, "wb") as out:
+        shutil.copyfileobj(cast(Any, sys.stdin.buffer), out)
+    return str(target)
+
+
+@contextmanager
+def _event_folder(lake: Lake, table: str) -> Iterator[Path]:
+    """A folder for the events on their way: in a local lake, where Spark's tasks see it, else a temporary one."""
+    parent = None
+    if lake.is_local:
+        lake.make_directory(relative(table, "extracts"))
+        parent = Path(lake.root, relative(table, "extracts"))
+    with tempfile.TemporaryDirectory(prefix=".events-", dir=parent) as folder:
+        yield Path(folder)

@@ -20,14 +20,12 @@ from driftline.core._json import JsonObject, utf16_sort_key
 from driftline.deltas import ColumnSchema
 from driftline.deltas._merge import RowFold, Stamp, fold_to_plain
 from driftline.errors import LakeError
-from driftline.lake.columns import ROW_ID, STAMPS, base_file_schema, escape_name
-from driftline.lake.delta_tables import load
-from driftline.lake.kernels import RangeInput, Result, fold_range
-from driftline.lake.layout import Lake
-from driftline.lake.local_engine import run_locally
-from driftline.lake.planning import FoldPlan, plan_fold
-from driftline.lake.registry import schema_of
-from driftline.lake.rows import READERS
+from driftline.lake._fold.local import RangeInput, Result, fold_range, run_locally
+from driftline.lake._fold.plan import FoldPlan, plan_fold
+from driftline.lake._store.delta import load
+from driftline.lake._store.lake import Lake
+from driftline.lake._store.rows import READERS, ROW_ID, STAMPS, base_file_schema, escape_name
+from driftline.lake._store.schemas import schema_of
 
 JOINED = "_joined"  # a row that the table's columns alone cannot hold, as JSON
 

@@ -23,16 +23,14 @@ from driftline.core._json import JsonObject, canonical_json, utf16_sort_key
 from driftline.core._progress import Tracker
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import OptionError
-from driftline.lake.columns import META_COLUMNS, ROW_ID, delta_file_schema
-from driftline.lake.compacting import Engine
-from driftline.lake.fold import fold, useful
-from driftline.lake.kernels import RangeInput, Result
-from driftline.lake.layout import Lake, attempt_token
-from driftline.lake.local_engine import run_locally
-from driftline.lake.materializing import SQL_TYPES, part_folder
-from driftline.lake.planning import FoldPlan, plan_fold
-from driftline.lake.registry import required
-from driftline.lake.rows import decode_deltas, decode_state
+from driftline.lake._fold.compact import Engine
+from driftline.lake._fold.fold import fold, useful
+from driftline.lake._fold.local import RangeInput, Result, run_locally
+from driftline.lake._fold.plan import FoldPlan, plan_fold
+from driftline.lake._read.state import SQL_TYPES, part_folder
+from driftline.lake._store.lake import Lake, attempt_token
+from driftline.lake._store.rows import META_COLUMNS, ROW_ID, decode_deltas, decode_state, delta_file_schema
+from driftline.lake._store.schemas import required
 
 if TYPE_CHECKING:
     from driftline.changesets import Changeset, Table

@@ -1,8 +1,4 @@
-"""Materialise: the state at any timestamp as JSONL, CSV, Parquet or a SQLite database.
-
-Tasks write part files in the order of row ids, beside the output; the parts are then put together. The output
-appears whole or not at all.
-"""
+"""The state of a table, now or at any timestamp within retention, as Arrow tables in the order of row ids."""
 
 from __future__ import annotations
 
@@ -21,21 +17,37 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from driftline.core._files import AnyPath, atomic_write, explain_io_errors, open_to_read, output_place, replace_file
+from driftline.core._json import JsonObject
 from driftline.core._objects import ObjectPath, Place, place_at
 from driftline.core._parts import remove
 from driftline.core._progress import Tracker
-from driftline.deltas import TableSchema
+from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import LakeError, OptionError
-from driftline.lake.columns import ROW_ID
-from driftline.lake.compacting import Engine
-from driftline.lake.formats import STATE_FORMATS
-from driftline.lake.generations import version_of_generation
-from driftline.lake.kernels import RangeInput, Result, fold_range
-from driftline.lake.layout import Lake, attempt_token
-from driftline.lake.local_engine import run_locally
-from driftline.lake.planning import FoldPlan, plan_fold
-from driftline.lake.registry import registered
-from driftline.lake.rendering import csv_bytes, csv_header, jsonl_bytes, plain_table
+from driftline.lake import STATE_FORMATS
+from driftline.lake._fold.compact import Engine
+from driftline.lake._fold.local import RangeInput, Result, fold_range, run_locally
+from driftline.lake._fold.plan import FoldPlan, plan_fold
+from driftline.lake._store.delta import files_of, load
+from driftline.lake._store.envelopes import read_envelope
+from driftline.lake._store.flush import waiting_envelopes
+from driftline.lake._store.lake import Lake, attempt_token, relative
+from driftline.lake._store.parquet import read_file
+from driftline.lake._store.rows import (
+    ROW_ID,
+    base_file_schema,
+    csv_bytes,
+    csv_header,
+    decode_deltas,
+    decode_state,
+    jsonl_bytes,
+    plain_table,
+)
+from driftline.lake._store.schemas import every_column, registered, schema_of, version_of_generation
+
+# Materialise: the state at any timestamp as JSONL, CSV, Parquet or a SQLite database.
+#
+# Tasks write part files in the order of row ids, beside the output; the parts are then put together. The output
+# appears whole or not at all.
 
 
 @dataclass(frozen=True)
@@ -125,8 +137,7 @@ def _from_envelopes(lake: Lake, table: str, output: Any, format: str, as_of: int
     """A table without a schema has no types: only JSONL can hold its rows."""
     import json
 
-    from driftline.lake.oracle import replay
-    from driftline.lake.state import all_deltas
+    from driftline.lake._fold.fold import replay
 
     if format != "jsonl":
         raise LakeError(
@@ -239,3 +250,52 @@ def _python_columns(batch: pa.Table, names: Sequence[str]) -> list[list[Any]]:
 
 def _plain(array: pa.Array) -> Any:
     return pc.cast(array, pa.int8()) if pa.types.is_boolean(array.type) else array
+
+
+@dataclass(frozen=True)
+class KeepState:
+    """The job that hands the folded base rows of every range over, in memory."""
+
+    needs_originals: bool = False
+    every_range: bool = True
+    checks_ids: bool = False
+
+    def __call__(self, plan: FoldPlan, given: RangeInput) -> list[Result]:
+        """Fold a range."""
+        return [{"rows": fold_range(plan, given).base}]
+
+
+def state_tables(plan: FoldPlan, tracker: Tracker | None = None) -> Iterator[pa.Table]:
+    """The base rows of a plan, range by range in the order of row ids."""
+    for result in run_locally(plan, KeepState(), tracker):
+        yield result["rows"]
+
+
+def state_rows(lake: Lake, table: str, *, as_of: int | None = None) -> Iterator[tuple[str, JsonObject]]:
+    """Row ids and their set columns, in the order of row ids."""
+    plan = plan_fold(lake, table, as_of=as_of)
+    for rows in state_tables(plan):
+        yield from decode_state(rows, plan.columns)
+
+
+def snapshot_table(lake: Lake, table: str) -> pa.Table:
+    """The base as it is committed, whole; for tests and small tables."""
+    plan = plan_fold(lake, table)
+    files = plan.snapshot.base if plan.snapshot else ()
+    schema = base_file_schema(plan.columns)
+    tables = [read_file(lake, relative(table, "base", file.path), schema) for file in files]
+    return pa.concat_tables([schema.empty_table(), *tables]).sort_by("_row_id")
+
+
+def all_deltas(lake: Lake, table: str) -> Iterator[RowDelta]:
+    """Every delta of a table, from Parquet and from envelopes that are not flushed yet."""
+    deltas_table = load(lake, table, "deltas")
+    if deltas_table is not None and schema_of(deltas_table) is not None:
+        columns = every_column(deltas_table)
+        from driftline.lake._store.rows import delta_file_schema
+
+        for file in sorted(files_of(deltas_table), key=lambda file: (file.min_hlc or 0, file.path)):
+            rows = read_file(lake, relative(table, "deltas", file.path), delta_file_schema(columns))
+            yield from decode_deltas(rows, table, columns)
+    for name in waiting_envelopes(lake, table, deltas_table):
+        yield from read_envelope(lake, table, name).deltas

@@ -18,9 +18,9 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from driftline.core._json import JsonObject
 from driftline.deltas._deltas import check_table_name
 from driftline.errors import LakeError
-from driftline.lake.columns import HLC, ROW_ID
-from driftline.lake.layout import Lake, Part, attempt_token, relative
-from driftline.lake.parquet_files import DataFile, now_ms
+from driftline.lake._store.lake import Lake, Part, attempt_token, relative
+from driftline.lake._store.parquet import DataFile, now_ms
+from driftline.lake._store.rows import HLC, ROW_ID
 
 MAX_TRIES = 12
 # Pins and log entries are what resume and time travel rest on: keep the log until a vacuum says otherwise.

@@ -25,7 +25,7 @@ from driftline.core._files import explain_io_errors, sync_directory, write_atomi
 from driftline.deltas import RowDelta
 from driftline.deltas._wire import delta_from_wire
 from driftline.errors import DriftlineError, LakeError
-from driftline.lake.layout import Lake, attempt_token, delta_file_name, relative
+from driftline.lake._store.lake import Lake, attempt_token, delta_file_name, relative
 
 VERSION = 1
 

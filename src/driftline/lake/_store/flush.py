@@ -9,17 +9,22 @@ try the table is loaded anew: a fresh handle would append a second time.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from driftline.core._json import JsonObject
 from driftline.deltas import ColumnSchema, RowDelta
 from driftline.deltas._deltas import check_column_names, check_gateway_id
+from driftline.deltas._merge import RowFold
 from driftline.errors import DeltaError, DriftlineError, LakeError
-from driftline.lake.delta_tables import Commit, append, files_of, load, loaded, retried, transaction_version
-from driftline.lake.envelopes import (
+from driftline.lake._store.delta import Commit, append, files_of, load, loaded, retried, transaction_version
+from driftline.lake._store.envelopes import (
     SET_ASIDE,
     Envelope,
     create_envelope,
@@ -29,17 +34,131 @@ from driftline.lake.envelopes import (
     find_envelope,
     last_sequence,
     log_suffix,
+    maker_of,
     origin_of,
     read_envelope,
     rest_of,
     wrong_id,
 )
-from driftline.lake.holdings import Holdings, Identity, holdings_of, identity_of, without
-from driftline.lake.layout import Lake, attempt_token, delta_file_name, log_attempt, relative
-from driftline.lake.parquet_files import DataFile, write_file
-from driftline.lake.registry import every_column, required_table, schema_of
-from driftline.lake.retention import refused_before, too_old
-from driftline.lake.rows import encode_deltas
+from driftline.lake._store.lake import (
+    Lake,
+    attempt_token,
+    delta_file_name,
+    is_written_by,
+    log_attempt,
+    path_hlcs,
+    relative,
+)
+from driftline.lake._store.parquet import DataFile, read_batches, read_file, write_file
+from driftline.lake._store.rows import HLC, encode_deltas
+from driftline.lake._store.schemas import every_column, refused_before, required_table, schema_of, too_old
+from driftline.lake._store.stamps import id_prefixes
+
+# What the lake holds already: whoever may bring a delta a second time looks its id up first.
+#
+# An id contains the timestamp, so only files whose timestamps reach over a delta's own can hold it. Files that the
+# asking log wrote are passed over: a log never takes an id twice.
+
+
+Identity = tuple[str, str]  # delta id and operation
+
+_ID_COLUMNS = pa.schema(
+    [
+        pa.field("_op", pa.string(), nullable=False),
+        pa.field(HLC, pa.int64(), nullable=False),
+        pa.field("_delta_id", pa.string(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """The files of a table in which ids are looked up; small, so that tasks on other machines can do it too."""
+
+    lake: Lake
+    table: str
+    files: tuple[DataFile, ...] = ()
+    envelopes: tuple[str, ...] = ()
+
+    def known(self, deltas: Sequence[RowDelta]) -> set[Identity]:
+        """Those of the deltas that the lake has."""
+        hlcs = sorted({delta.hlc for delta in deltas})
+        wanted = pa.array(sorted({delta.delta_id for delta in deltas}), pa.string())
+        found: set[Identity] = set()
+        for file in self.files:
+            if _reaches_over(hlcs, file.min_hlc, file.max_hlc):
+                found |= self._in_file(file, wanted)
+        ids = {identity_of(delta) for delta in deltas}
+        for name in self.envelopes:
+            if _reaches_over(hlcs, *(path_hlcs(name) or (None, None))):
+                found |= ids & {identity_of(each) for each in read_envelope(self.lake, self.table, name).deltas}
+        return found
+
+    def _in_file(self, file: DataFile, wanted: pa.Array) -> set[Identity]:
+        found: set[Identity] = set()
+        for batch in read_batches(self.lake, relative(self.table, "deltas", file.path), _ID_COLUMNS):
+            rows = batch.filter(pc.is_in(batch["_delta_id"], value_set=wanted))
+            found.update(zip(rows["_delta_id"].to_pylist(), rows["_op"].to_pylist(), strict=True))
+        return found
+
+
+def holdings_of(lake: Lake, table: str, deltas_table: DeltaTable | None, *, log_id: str | None = None) -> Holdings:
+    """What the lake holds of a table, apart from what this log wrote."""
+    files = [] if deltas_table is None else files_of(deltas_table)
+    names = envelope_paths(lake, table)
+    if log_id is not None:
+        files = [file for file in files if not is_written_by(file.path, log_id)]
+        names = [name for name in names if not is_written_by(name, log_id)]
+    return Holdings(lake, table, tuple(files), tuple(names))
+
+
+def repeated_rows(lake: Lake, table: str, files: Sequence[DataFile]) -> dict[str, list[int]]:
+    """By file, the rows whose delta stands in an earlier file already.
+
+    The first 8 bytes of the ids tell which deltas to look at: almost always none.
+    """
+    prefixes = [id_prefixes(_ids_of(lake, table, file)["_delta_id"].combine_chunks()) for file in files]
+    values, counts = np.unique(np.concatenate([np.empty(0, np.int64), *prefixes]), return_counts=True)
+    suspects = values[counts > 1]
+    seen: set[Identity] = set()
+    found: dict[str, list[int]] = {}
+    for file, own in zip(files, prefixes, strict=True):
+        rows = np.flatnonzero(np.isin(own, suspects))
+        ids = _ids_of(lake, table, file).take(pa.array(rows)).to_pylist() if len(rows) else []
+        identities = [(each["_delta_id"], each["_op"]) for each in ids]
+        again = [int(row) for row, identity in zip(rows, identities, strict=True) if identity in seen]
+        seen.update(identities)
+        found |= {file.path: again} if again else {}
+    return found
+
+
+def _ids_of(lake: Lake, table: str, file: DataFile) -> pa.Table:
+    return read_file(lake, relative(table, "deltas", file.path), _ID_COLUMNS)
+
+
+def identity_of(delta: RowDelta) -> Identity:
+    """What makes two deltas the same one."""
+    return delta.delta_id, delta.op
+
+
+def without(deltas: Iterable[RowDelta], known: set[Identity]) -> list[RowDelta]:
+    """The deltas that are not known, each once."""
+    seen = set(known)
+    kept = []
+    for delta in deltas:
+        if identity_of(delta) not in seen:
+            seen.add(identity_of(delta))
+            kept.append(delta)
+    return kept
+
+
+def _reaches_over(hlcs: Sequence[int], low: int | None, high: int | None) -> bool:
+    """Whether any of the sorted timestamps lies within the bounds."""
+    if low is None or high is None:
+        return True
+    index = bisect_left(hlcs, low)
+    return index < len(hlcs) and hlcs[index] <= high
+
 
 # Everybody who looks ids up before a commit counts this transaction on: of two that looked at the same version one
 # fails and looks again.
@@ -404,3 +523,80 @@ def _check_age(table: str, batch: Sequence[RowDelta], horizon: int | None) -> No
     for position, delta in enumerate(batch):
         if delta.hlc < horizon:
             raise too_old(table, delta.hlc, horizon, position)
+
+
+# Deltas that wait in envelopes: what a schema takes is folded by every reader, the others are counted.
+#
+# An envelope becomes Parquet when a schema is registered or the table is compacted. A kill can come in between, so
+# readers never rely on it: a table's state holds the deltas of its envelopes from the moment that the schema takes
+# them.
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingEnvelope:
+    """An envelope that is not Parquet yet: its name, the row ids of what a fold takes of it, and how many wait on."""
+
+    name: str
+    row_ids: tuple[str, ...]
+    waiting: int
+
+
+def envelopes_of(lake: Lake, table: str, deltas_table: DeltaTable | None) -> tuple[WaitingEnvelope, ...]:
+    """The envelopes of a table that are not Parquet yet."""
+    if deltas_table is None or schema_of(deltas_table) is None:
+        return ()
+    columns, floor = columns_by_name(deltas_table), refused_before(deltas_table)
+    found = []
+    for name in waiting_envelopes(lake, table, deltas_table):
+        deltas = read_envelope(lake, table, name).deltas
+        taken = _taken(deltas, columns, floor)
+        late = sum(delta.hlc < (floor or 0) for delta in deltas)
+        found.append(WaitingEnvelope(name, tuple(delta.row_id for delta in taken), len(deltas) - len(taken) - late))
+    return tuple(found)
+
+
+def read_taken(lake: Lake, table: str, name: str, columns: Sequence[ColumnSchema], floor: int | None) -> pa.Table:
+    """What a fold takes of an envelope, as rows of a delta file."""
+    by_name = {column.name: column for column in columns}
+    return encode_deltas(_taken(read_envelope(lake, table, name).deltas, by_name, floor), columns)
+
+
+def count_waiting(lake: Lake, table: str) -> int:
+    """How many deltas no schema takes; without a schema that is every delta in an envelope."""
+    deltas_table = load(lake, table, "deltas")
+    if schema_of(deltas_table) is None:
+        return sum(
+            len(read_envelope(lake, table, name).deltas) for name in waiting_envelopes(lake, table, deltas_table)
+        )
+    return sum(each.waiting for each in envelopes_of(lake, table, deltas_table))
+
+
+def count_set_aside(lake: Lake, table: str) -> int:
+    """How many deltas came below the retention horizon and are kept aside."""
+    names = envelope_paths(lake, table, SET_ASIDE)
+    found = (delta for name in names for delta in read_envelope(lake, table, name, SET_ASIDE).deltas)
+    return len({delta.delta_id for delta in found})
+
+
+def enveloped_rows(lake: Lake, table: str, version: int, log: tuple[str, int], made_ms: int) -> dict[str, RowFold]:
+    """The folded rows of the envelopes that waited at a version of the deltas, whether a schema takes them or not.
+
+    Of a log's own envelopes those up to a sequence count, of others those made before a time: what came later reaches
+    clients through the log.
+    """
+    deltas_table = None if version < 0 else load(lake, table, "deltas", version)
+    found: dict[str, RowFold] = {}
+    for name in waiting_envelopes(lake, table, deltas_table):
+        maker = maker_of(name)
+        if maker is not None and maker[0] == log[0] and maker[1] > log[1]:
+            continue
+        envelope = read_envelope(lake, table, name)
+        if (maker is None or maker[0] != log[0]) and envelope.made_ms >= made_ms:
+            continue
+        for delta in envelope.deltas:
+            found.setdefault(delta.row_id, RowFold()).add(delta)
+    return found
+
+
+def _taken(deltas: Sequence[RowDelta], columns: dict[str, ColumnSchema], floor: int | None) -> list[RowDelta]:
+    return [delta for delta in deltas if delta.hlc >= (floor or 0) and fits(delta, columns)]

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from driftline.core._files import explain_io_errors
 from driftline.errors import LakeError
-from driftline.lake.columns import HLC, ROW_ID
-from driftline.lake.layout import Lake
+from driftline.lake._store.lake import Lake
+from driftline.lake._store.rows import HLC, ROW_ID
 
 _ROW_GROUP_ROWS = 1 << 17
 _ROW_GROUP_BYTES = 128 << 20

@@ -1,8 +1,19 @@
-"""Base rows as lines of JSONL or CSV, made for whole ranges at once; the bytes do not depend on the ranges."""
+"""Row deltas to the rows of delta files and back.
+
+How a table's columns look in the files: escaped names, Arrow types and the columns that driftline adds.
+
+The characters that Delta forbids in names are written as `%XX` and restored on reading.
+
+>>> escape_name("Unit Price"), unescape_name("Unit%20Price")
+('Unit%20Price', 'Unit Price')
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +21,109 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core._json import number_text, string_text
-from driftline.deltas import ColumnSchema
-from driftline.lake.columns import ROW_ID, STAMPS, escape_name
+from driftline.core._json import JsonObject, canonical_json, number_text, string_text
+from driftline.deltas import ColumnDelta, ColumnSchema, RowDelta
+from driftline.errors import DeltaError
+
+ROW_ID = "_row_id"
+STAMPS = "_stamps"
+HLC = "_hlc"
+META_COLUMNS = ("_op", ROW_ID, "_client_id", HLC, "_delta_id", "_columns")
+
+_FORBIDDEN = re.compile(r"[ ,;{}()=%]")
+_ESCAPED = re.compile(r"%([0-9A-F]{2})")
+_ARROW_TYPES = {"string": pa.string(), "number": pa.float64(), "boolean": pa.bool_(), "json": pa.string()}
+
+# hlc, client id, and the first 8 bytes of the delta id as an integer that orders like the bytes do
+STAMP = pa.struct([("hlc", pa.int64()), ("client", pa.string()), ("mark", pa.int64())])
+
+
+def escape_name(name: str) -> str:
+    """A column name as it stands in the files."""
+    return _FORBIDDEN.sub(lambda match: f"%{ord(match.group()):02X}", name)
+
+
+def unescape_name(name: str) -> str:
+    """The column name that a name in the files stands for."""
+    return _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), name)
+
+
+def escaped(columns: Iterable[ColumnSchema]) -> list[str]:
+    """The names of columns as they stand in the files."""
+    return [escape_name(column.name) for column in columns]
+
+
+def value_fields(columns: Iterable[ColumnSchema]) -> list[pa.Field]:
+    """The Arrow fields of a table's own columns; the declared type goes along, because json is a string in the file."""
+    return [
+        pa.field(escape_name(column.name), _ARROW_TYPES[column.type], metadata={"driftline.type": column.type})
+        for column in columns
+    ]
+
+
+def delta_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
+    """Delta files: one row per delta; `_columns` tells an explicit null from an absent column."""
+    return pa.schema(
+        [
+            pa.field("_op", pa.string(), nullable=False),
+            pa.field(ROW_ID, pa.string(), nullable=False),
+            pa.field("_client_id", pa.string(), nullable=False),
+            pa.field(HLC, pa.int64(), nullable=False),
+            pa.field("_delta_id", pa.string(), nullable=False),
+            pa.field("_columns", pa.list_(pa.string()), nullable=False),
+            *value_fields(columns),
+        ]
+    )
+
+
+def fold_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
+    """Delta files as a fold reads them: the few operations and clients stay encoded."""
+    schema = delta_file_schema(columns)
+    for name in ("_op", "_client_id"):
+        index = schema.get_field_index(name)
+        schema = schema.set(index, pa.field(name, pa.dictionary(pa.int32(), pa.string()), nullable=False))
+    return schema
+
+
+def stamps_type(columns: Sequence[ColumnSchema]) -> pa.StructType:
+    """The stamps of a base row: of the row's life, of its greatest DELETE and of every column."""
+    fields = [pa.field("live", STAMP), pa.field("deleted", STAMP)]
+    if columns:  # Parquet has no struct without members
+        fields.append(pa.field("columns", pa.struct([(name, STAMP) for name in escaped(columns)])))
+    return pa.struct(fields)
+
+
+def base_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
+    """Base files: one row per live row id, with the stamps that let an older delta merge rightly."""
+    return pa.schema(
+        [
+            pa.field(ROW_ID, pa.string(), nullable=False),
+            *value_fields(columns),
+            pa.field(STAMPS, stamps_type(columns), nullable=False),
+        ]
+    )
+
+
+def state_file_schema(columns: Sequence[ColumnSchema]) -> pa.Schema:
+    """State files: the rows of a base file for readers who know nothing of driftline, names as they are.
+
+    Without Delta's column mapping, which readers refuse or get wrong: those that we know take any name as it is.
+    """
+    fields = [pa.field(column.name, _ARROW_TYPES[column.type]) for column in columns]
+    return pa.schema([pa.field(ROW_ID, pa.string(), nullable=False), *fields])
+
+
+def deletes_file_schema() -> pa.Schema:
+    """Equality deletes: dead rows with the stamp of their greatest DELETE."""
+    return pa.schema([pa.field(ROW_ID, pa.string(), nullable=False), pa.field("_deleted", STAMP, nullable=False)])
+
+
+# Base rows as lines of JSONL or CSV, made for whole ranges at once; the bytes do not depend on the ranges.
+
 
 _NEEDS_ESCAPE = '["\\\\\\x00-\\x1f]'
 # Within these bounds Arrow prints the shortest digits without an exponent, as JavaScript does.
-_EXACT = float(1 << 53)
+_EXACT_RENDERING = float(1 << 53)
 _PLAIN_LOW, _PLAIN_HIGH = 1e-3, 1e9
 
 
@@ -38,7 +145,7 @@ def string_texts(values: pa.Array) -> pa.Array:
 def number_texts(values: pa.Array) -> pa.Array:
     """Doubles as JavaScript prints them; null stays null."""
     numbers: npt.NDArray[np.float64] = pc.fill_null(values, 0.0).to_numpy(zero_copy_only=False)
-    whole = (np.abs(numbers) <= _EXACT) & (numbers == np.trunc(numbers))
+    whole = (np.abs(numbers) <= _EXACT_RENDERING) & (numbers == np.trunc(numbers))
     size = np.abs(numbers)
     plain = whole | ((size >= _PLAIN_LOW) & (size <= _PLAIN_HIGH))
     if bool(whole.all()):
@@ -127,4 +234,113 @@ _CSV_TEXTS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "number": number_texts,
     "boolean": boolean_texts,
     "json": lambda values: values,
+}
+
+
+_EXACT = 1 << 53
+
+
+def encode_deltas(deltas: Sequence[RowDelta], columns: Sequence[ColumnSchema]) -> pa.Table:
+    """An Arrow table in the schema of delta files; a value that is not of its column's type is an error."""
+    known = {column.name: column for column in columns}
+    values: dict[str, list[Any]] = {name: [None] * len(deltas) for name in known}
+    for position, delta in enumerate(deltas):
+        for entry in delta.columns:
+            column = known.get(entry.column)
+            if column is None:
+                raise _unknown_column(delta, entry.column)
+            values[entry.column][position] = file_value(delta, column, entry.value)
+    meta: list[Any] = [
+        [delta.op for delta in deltas],
+        [delta.row_id for delta in deltas],
+        [delta.client_id for delta in deltas],
+        [delta.hlc for delta in deltas],
+        [delta.delta_id for delta in deltas],
+        [[entry.column for entry in delta.columns] for delta in deltas],
+    ]
+    schema = delta_file_schema(columns)
+    arrays = [pa.array(data, field.type) for data, field in zip([*meta, *values.values()], schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def decode_deltas(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> Iterator[RowDelta]:
+    """The deltas of rows of delta files."""
+    readers = {column.name: READERS[column.type] for column in columns}
+    names = {column.name: escape_name(column.name) for column in columns}
+    for row in rows.to_pylist():
+        yield RowDelta(
+            op=row["_op"],
+            table=table,
+            row_id=row["_row_id"],
+            client_id=row["_client_id"],
+            columns=tuple(
+                ColumnDelta(name, readers[name](row[names[name]])) for name in row["_columns"] if name in names
+            ),
+            hlc=row["_hlc"],
+            delta_id=row["_delta_id"],
+        )
+
+
+def decode_state(rows: pa.Table, columns: Sequence[ColumnSchema]) -> Iterator[tuple[str, JsonObject]]:
+    """Row ids and set columns of base rows; an absent column is left out, an explicit null is there."""
+    names = [(column.name, escape_name(column.name), READERS[column.type]) for column in columns]
+    for row in rows.to_pylist():
+        stamps = row["_stamps"].get("columns", {})
+        yield row["_row_id"], {name: read(row[file]) for name, file, read in names if stamps[file] is not None}
+
+
+def file_value(delta: RowDelta, column: ColumnSchema, value: Any) -> Any:
+    """The value as the file holds it."""
+    if value is None:
+        return None
+    if not column.accepts(value):
+        raise DeltaError(
+            f"column {column.name!r} of table {delta.table} is a {column.type}, "
+            f"row {delta.row_id!r} has {canonical_json(value)[:60]}",
+            code="SCHEMA_ERROR",
+            table=delta.table,
+            column=column.name,
+        )
+    return _WRITERS[column.type](value)
+
+
+def plain_number(value: float | None) -> float | int | None:
+    """A double as JSON shows it: whole numbers without a fraction.
+
+    >>> plain_number(42.0), plain_number(0.5)
+    (42, 0.5)
+    """
+    if value is None or not math.isfinite(value):
+        return None
+    return int(value) if value.is_integer() and abs(value) <= _EXACT else value
+
+
+def _unknown_column(delta: RowDelta, name: str) -> DeltaError:
+    return DeltaError(
+        f"table {delta.table} has no column {name!r} (row {delta.row_id!r}): register a schema that names it",
+        code="SCHEMA_ERROR",
+        table=delta.table,
+        column=name,
+    )
+
+
+def _number(value: float) -> float | None:
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+_WRITERS: dict[str, Callable[[Any], Any]] = {
+    "string": str,
+    "number": _number,
+    "boolean": bool,
+    "json": canonical_json,
+}
+READERS: dict[str, Callable[[Any], Any]] = {
+    "string": lambda value: value,
+    "number": plain_number,
+    "boolean": lambda value: value,
+    "json": lambda value: None if value is None else json.loads(value),
 }

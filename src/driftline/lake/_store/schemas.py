@@ -13,11 +13,151 @@ from deltalake import CommitProperties, DeltaTable, Field
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 
+from driftline.core._json import JsonObject
 from driftline.deltas import ColumnSchema, TableSchema
 from driftline.errors import DeltaError, LakeError
-from driftline.lake.columns import META_COLUMNS, delta_file_schema, escape_name, unescape_name
-from driftline.lake.delta_tables import Commit, create, load, retried
-from driftline.lake.layout import Lake
+from driftline.lake._store.delta import (
+    Commit,
+    append,
+    commit_entries,
+    create,
+    files_of,
+    load,
+    retried,
+    transaction_version,
+)
+from driftline.lake._store.lake import Lake
+from driftline.lake._store.parquet import DataFile
+from driftline.lake._store.rows import META_COLUMNS, delta_file_schema, escape_name, unescape_name
+
+# Generations of a table: a new one begins empty and may have other types; the ones before it stay readable.
+#
+# A generation is one commit to the deltas table that takes all files out and sets the columns; Delta's versions keep
+# what was there. Snapshots of an earlier generation are known by the number that their commit pins (deltas-and-lake
+# §13).
+
+
+APPLICATION = "generation"
+FIRST = 1
+
+
+def generation_of(delta_table: DeltaTable | None) -> int:
+    """The generation that a loaded Delta table belongs to."""
+    return transaction_version(delta_table, APPLICATION) or FIRST
+
+
+def start_generation(lake: Lake, table: str, columns: Sequence[ColumnSchema]) -> int:
+    """Begin a new generation with these columns; its number. A table that was never filled just stays."""
+    number = FIRST
+
+    def attempt() -> bool:
+        nonlocal number
+        deltas_table = load(lake, table, "deltas")
+        if deltas_table is None:
+            return True
+        number = generation_of(deltas_table) + 1
+        details = {"operation": APPLICATION, "generation": number}
+        commit = Commit(transactions={APPLICATION: number}, metadata=details, overwrite=True)
+        return append(deltas_table, commit, delta_file_schema(columns))
+
+    retried(attempt, f"starting a generation of {table}")
+    return number
+
+
+def last_versions(lake: Lake, table: str) -> dict[int, int]:
+    """The last version of `deltas` in each generation, as far as the log tells; the newest one is the current."""
+    deltas_table = load(lake, table, "deltas")
+    if deltas_table is None:
+        return {}
+    ends = {generation_of(deltas_table): int(deltas_table.version())}
+    if generation_of(deltas_table) == FIRST:
+        return ends
+    for version in range(deltas_table.version(), 0, -1):
+        begun = _begun_by(commit_entries(lake, table, "deltas", version) or [])
+        if begun is not None:
+            ends[begun - 1] = version - 1
+    return ends
+
+
+def version_of_generation(lake: Lake, table: str, number: int) -> int:
+    """The version of `deltas` that a generation ended with."""
+    ends = last_versions(lake, lake.table_name(table))
+    if number not in ends:
+        known = ", ".join(map(str, sorted(ends))) or "none"
+        raise LakeError(f"table {table!r} has no generation {number} (there is {known})", code="unknown_generation")
+    return ends[number]
+
+
+def _begun_by(entries: Sequence[JsonObject]) -> int | None:
+    found = (entry["txn"]["version"] for entry in entries if entry.get("txn", {}).get("appId") == APPLICATION)
+    return next(found, None)
+
+
+# Retention: the horizon below which deltas are refused, and the archived base that replay then starts from.
+
+
+HORIZON_PROPERTY = "driftline.horizon"  # deltas below it are archived
+REFUSE_PROPERTY = "driftline.refuse-before"  # set first, so that nothing slips in while the archive is made
+ARCHIVED_BEFORE = "archive"  # application transaction of `archive`: the horizon it was made for
+
+
+def horizon_of(deltas_table: DeltaTable | None) -> int | None:
+    """The hlc from which deltas are kept, or None if all are."""
+    return _number(deltas_table, HORIZON_PROPERTY)
+
+
+def refused_before(deltas_table: DeltaTable | None) -> int | None:
+    """The hlc below which new deltas are refused, or None."""
+    return _number(deltas_table, REFUSE_PROPERTY)
+
+
+def archive_files(lake: Lake, table: str, horizon: int | None) -> list[DataFile]:
+    """The archived base for a horizon; none without a horizon."""
+    if horizon is None:
+        return []
+    newest = load(lake, table, "archive")
+    for version in range(newest.version() if newest else -1, -1, -1):
+        if _archived_before(lake, table, version) == horizon:
+            archive = load(lake, table, "archive", version)
+            if archive is not None:
+                return files_of(archive)
+    raise LakeError(f"the archived base of table {table!r} for horizon {horizon} is missing", code="missing_archive")
+
+
+def check_horizon(table: str, as_of: int | None, horizon: int | None) -> None:
+    """Refuse to travel to a timestamp before the horizon: its deltas are gone."""
+    if as_of is not None and horizon is not None and as_of < horizon - 1:
+        raise LakeError(
+            f"table {table!r} keeps history from {horizon} on; {as_of} is before that",
+            code="TOO_OLD",
+            table=table,
+            horizon=str(horizon),
+        )
+
+
+def too_old(table: str, hlc: int, horizon: int, index: int) -> LakeError:
+    """The error for a delta below the horizon."""
+    return LakeError(
+        f"delta {index} of table {table!r} has hlc {hlc}, before the retention horizon {horizon}",
+        code="TOO_OLD",
+        table=table,
+        index=index,
+    )
+
+
+def _archived_before(lake: Lake, table: str, version: int) -> int | None:
+    for entry in commit_entries(lake, table, "archive", version) or []:
+        if entry.get("txn", {}).get("appId") == ARCHIVED_BEFORE:
+            return int(entry["txn"]["version"])
+    return None
+
+
+def _number(deltas_table: DeltaTable | None, name: str) -> int | None:
+    if deltas_table is None:
+        return None
+    text = deltas_table.metadata().configuration.get(name)
+    return None if text is None else int(text)
+
 
 SCHEMA_PROPERTY = "driftline.schema"
 VERSION_PROPERTY = "driftline.schemaVersion"  # counts the changes, so that copies elsewhere know their age
@@ -30,7 +170,7 @@ def register(lake: Lake, schema: TableSchema) -> None:
 
     The steps are columns, property, then the envelopes that the schema takes; each can be repeated after a kill.
     """
-    from driftline.lake.flushing import flush_envelopes
+    from driftline.lake._store.flush import flush_envelopes
 
     _check_case(lake, schema.table)
     retried(lambda: _try_register(lake, schema), f"registering the schema of {schema.table}")

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from driftline.core._json import utf16_sorted
 from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
-from driftline.lake.columns import STAMP, escaped, value_fields
+from driftline.lake._store.rows import STAMP, escaped, value_fields
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

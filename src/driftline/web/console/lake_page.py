@@ -67,7 +67,7 @@ class LakeView:
     @property
     def moment(self) -> str:
         """The chosen moment in words."""
-        from driftline.lake.timestamps import timestamp_text
+        from driftline.lake._store.lake import timestamp_text
 
         return "now" if self.at is None else timestamp_text(self.moments[self.at])
 

@@ -19,7 +19,7 @@ from driftline.web.console.workspace import Workspace
 
 if TYPE_CHECKING:
     from driftline.lake import HistoryEntry, Lake, TableStatus
-    from driftline.lake.verifying import Verification
+    from driftline.lake._read.history import Verification
 
 PAGE_ROWS = 50
 ROW_ID = "_row_id"
@@ -146,7 +146,7 @@ class Lakes:
     def history(self, lake: Lake, table: str, row_id: str) -> list[Deed]:
         """Every delta of a row, newest first, and why each of its values counts or not."""
         from driftline.lake import row_history
-        from driftline.lake.timestamps import timestamp_text
+        from driftline.lake._store.lake import timestamp_text
 
         entries = row_history(lake, table, row_id)
         return [

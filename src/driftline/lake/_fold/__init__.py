@@ -1,0 +1,1 @@
+"""Fold: a shelf of `lake`."""

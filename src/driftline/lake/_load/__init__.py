@@ -1,0 +1,1 @@
+"""Load: a shelf of `lake`."""

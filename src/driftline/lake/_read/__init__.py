@@ -1,0 +1,1 @@
+"""Read: a shelf of `lake`."""

@@ -1,0 +1,1 @@
+"""Store: a shelf of `lake`."""

@@ -1,3 +1,0 @@
-"""The formats that a table's state is written in, for whoever offers them without writing any."""
-
-STATE_FORMATS = ("jsonl", "csv", "parquet", "sqlite")
