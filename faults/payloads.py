@@ -15,9 +15,9 @@ from typing import Any
 
 from driftline import payloads
 from driftline.errors import DriftlineError
-from driftline.payloads.captures import capture_pairs
-from driftline.payloads.deadline import Deadline
-from driftline.payloads.patterns import PatternError, PatternTimeoutError, SafePattern
+from driftline.payloads._captures import capture_pairs
+from driftline.payloads._values.limits import Deadline
+from driftline.payloads._values.patterns import PatternError, PatternTimeoutError, SafePattern
 from faults.tools import Tally, attempt, driftline, mutate
 
 PATIENCE = 15.0  # seconds for one comparison whose own limit is 2

@@ -9,9 +9,9 @@ from driftline import payloads
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
 from driftline.errors import PayloadError
-from driftline.payloads.schema_text import load_schema
-from driftline.payloads.suggesting.applying import apply_rules
-from driftline.payloads.suggesting.suggester import suggest
+from driftline.payloads._batch.suggest import suggest
+from driftline.payloads._schema.documents import load_schema
+from driftline.payloads._suggest.write import apply_rules
 
 
 class Rule(NamedTuple):

@@ -11,9 +11,10 @@ import pytest
 from browser import needs_browser, shown_page
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
-from driftline.payloads import batch_page, compare
-from driftline.payloads.batch_view import find_reports, read_view
-from driftline.payloads.suggesting.applying import apply_rules
+from driftline.payloads import compare
+from driftline.payloads._batch import view as batch_page
+from driftline.payloads._batch.view import find_reports, read_view
+from driftline.payloads._suggest.write import apply_rules
 
 SCHEMA = {
     "properties": {

@@ -11,8 +11,9 @@ import pytest
 
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
-from driftline.payloads import batch, compare
-from driftline.payloads.batch_job import BatchJob, open_source
+from driftline.payloads import compare
+from driftline.payloads._batch import run as batch
+from driftline.payloads._batch.job import BatchJob, open_source
 
 SCHEMA = {
     "properties": {
@@ -134,8 +135,8 @@ def test_lines_are_counted_through_all_pieces_of_a_file(tmp_path, schema_file, m
     source = tmp_path / "pairs.jsonl"
     good = json.dumps({"id": 1, "old": {}, "new": {}})
     source.write_text("".join(f'{{"id": {n}, "old": NaN}}\n' if n % 7 == 0 else good + "\n" for n in range(1, 200)))
-    monkeypatch.setattr("driftline.payloads.batch_job.SPLIT_BYTES", 300)
-    monkeypatch.setattr("driftline.payloads.batch_job.splits_of.__defaults__", (300,))
+    monkeypatch.setattr("driftline.payloads._batch.job.SPLIT_BYTES", 300)
+    monkeypatch.setattr("driftline.payloads._batch.job.splits_of.__defaults__", (300,))
     assert call(source, "--schema", schema_file, "-o", tmp_path / "out") == 1
     rows = [(row["id"], row["line"]) for row in reports(tmp_path / "out") if "error" in row]
     assert rows == [(n, n) for n in range(7, 200, 7)]
@@ -228,7 +229,7 @@ def test_partners_meet_whatever_the_pieces(tmp_path, monkeypatch):
 
 
 def splits_in_pieces(job, size):
-    from driftline.payloads.batch_job import splits_of
+    from driftline.payloads._batch.job import splits_of
 
     return splits_of(job, size)
 

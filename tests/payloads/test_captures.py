@@ -11,7 +11,7 @@ import pytest
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
 from driftline.errors import InputError
-from driftline.payloads.captures import capture_pairs, request_key
+from driftline.payloads._captures import capture_pairs, request_key
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload-beyond.json").read_text())
 CASES = [case for case in VECTORS if case["area"] == "capture"]

@@ -9,8 +9,8 @@ import pytest
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
 from driftline.errors import PayloadError
-from driftline.payloads.ci_reports import SUMMARY_CHARACTERS, BatchResult, annotation_lines, summary_markdown
-from driftline.payloads.gate import fails, parse_conditions
+from driftline.payloads._batch.ci import SUMMARY_CHARACTERS, annotation_lines, summary_markdown
+from driftline.payloads._batch.totals import BatchResult, fails, parse_conditions
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload-beyond.json").read_text())
 CASES = [case for case in VECTORS if case["area"] == "fail-if"]
@@ -115,7 +115,7 @@ def test_summaries_and_annotations_are_short():
     text = summary_markdown(result)
     assert len(text) <= SUMMARY_CHARACTERS
     assert text.rstrip().endswith("more: see aggregate.json")
-    from driftline.payloads.batch_job import BatchJob
+    from driftline.payloads._batch.job import BatchJob
 
     lines = list(annotation_lines(BatchJob((), {}), result))
     assert len(lines) == 11

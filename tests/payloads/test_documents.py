@@ -162,7 +162,7 @@ def test_a_document_of_several_files(folder):
 
 
 def test_a_bundle_of_files_can_travel(folder, tmp_path):
-    from driftline.payloads.comparison import bundle_of
+    from driftline.payloads._compare.compare import bundle_of
 
     bundle = bundle_of(folder / "openapi.yaml", "GET /pets 200")
     for path in sorted(folder.rglob("*.*")):

@@ -45,7 +45,7 @@ def test_case(folder):
 
 
 def test_every_extension_has_a_case():
-    from driftline.payloads.rules import EXTENSIONS
+    from driftline.payloads._rules.extensions import EXTENSIONS
 
     schemas = "\n".join((folder / "schema.yaml").read_text() for folder in CASES)
     assert [name for name in EXTENSIONS if name not in schemas] == []

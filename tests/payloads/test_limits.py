@@ -10,7 +10,7 @@ import pytest
 from driftline import payloads
 from driftline.errors import PayloadError
 from driftline.payloads import compare
-from driftline.payloads.patterns import SafePattern, is_linear
+from driftline.payloads._values.patterns import SafePattern, is_linear
 
 SOON = {"timeout_seconds": 1}
 

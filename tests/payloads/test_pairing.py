@@ -9,7 +9,7 @@ import pytest
 
 from driftline import payloads
 from driftline.payloads import compare
-from driftline.payloads.matching import smallest_maximum
+from driftline.payloads._compare.pairing import smallest_maximum
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload-beyond.json").read_text())
 CASES = [case for case in VECTORS if case["area"] == "pairing"]
@@ -40,9 +40,9 @@ def test_the_matching_is_the_smallest_of_the_largest():
 
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_vectors(case):
-    from driftline.payloads.deadline import Deadline
-    from driftline.payloads.run import Run
-    from driftline.payloads.unordered_arrays import _pair_tolerant
+    from driftline.payloads._compare.arrays import _pair_tolerant
+    from driftline.payloads._compare.report import Run
+    from driftline.payloads._values.limits import Deadline
 
     expect = case["expect"]
     assert compare(case["old"], case["new"], case["schema"]).is_match == expect["is_match"]

@@ -10,10 +10,10 @@ from jsonpath import JSONPathEnvironment
 from driftline import payloads
 from driftline.errors import PayloadError
 from driftline.payloads import compare, error_response
-from driftline.payloads.deadline import Deadline
-from driftline.payloads.run import Run
-from driftline.payloads.values import MISSING
-from driftline.payloads.views import materialise
+from driftline.payloads._compare.report import Run
+from driftline.payloads._compare.sides import materialise
+from driftline.payloads._values.limits import Deadline
+from driftline.payloads._values.values import MISSING
 from payloads.strategies import ANY_SCHEMA, PAYLOADS, SYMMETRIC_RULES, schemas
 
 RFC_9535 = JSONPathEnvironment(strict=True)
@@ -70,7 +70,7 @@ def test_every_path_selects_its_node(old, new, schema):
 
 def normalised(plan, old, new):
     """Both sides as the rules leave them, with default-filled members and raw nulls still to be found."""
-    from driftline.payloads.path_rules import prune
+    from driftline.payloads._rules.path_rules import prune
 
     plans, settings = plan._plans, plan._plans.settings
     run = Run(plan.config, plans.root, (old, new), Deadline(60, "the test"))

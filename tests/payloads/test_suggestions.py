@@ -10,7 +10,7 @@ import pytest
 from driftline import payloads
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
-from driftline.payloads.suggesting.suggester import accepted, schema_of, suggest
+from driftline.payloads._batch.suggest import accepted, schema_of, suggest
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload-beyond.json").read_text())
 CASES = [case for case in VECTORS if case["area"] == "suggest"]

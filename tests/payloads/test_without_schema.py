@@ -11,7 +11,7 @@ from driftline import payloads
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run
 from driftline.errors import PayloadError
-from driftline.payloads.infer import infer_schema
+from driftline.payloads._lint import infer_schema
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload-beyond.json").read_text())
 CASES = [case for case in VECTORS if case["area"] in ("flags", "mask")]
@@ -97,7 +97,7 @@ def test_reports_are_readable():
 
 
 def test_masks_reach_containers_keys_and_old_names():
-    from driftline.payloads.masking import Masker
+    from driftline.payloads._captures import Masker
 
     schema = {"properties": {"p": {"properties": {"email": {"x-migration-alias": "mail"}}}}}
     plan = payloads.compile(schema)
@@ -113,7 +113,7 @@ def test_masks_reach_containers_keys_and_old_names():
 
 
 def test_masked_distances_are_not_told():
-    from driftline.payloads.masking import Masker
+    from driftline.payloads._captures import Masker
 
     report = dl.compare({"pay": 100}, {"pay": 150}, tolerance={"$.pay": 1})
     (entry,) = Masker(("$.pay",), b"k").report(report).diffs

@@ -94,7 +94,7 @@ def read_config(path: str | None) -> dict[str, Any] | None:
     if path is None:
         return None
     from driftline.errors import PayloadError
-    from driftline.payloads.schema_text import load_schema
+    from driftline.payloads._schema.documents import load_schema
 
     try:
         content = load_schema(Path(path)).content
@@ -118,12 +118,12 @@ def _shown(path: str) -> str:
 
 def _rendered(report: Report, format_name: str, name: str, output: str | None) -> bytes:
     if format_name == "junit":
-        from driftline.payloads.render_junit import junit_xml
+        from driftline.payloads._batch.ci import junit_xml
 
         return junit_xml(report, name)
     if format_name == "text":
         return _as_text(report, is_terminal=output is None and sys.stdout.isatty())
-    from driftline.payloads.report import indented
+    from driftline.payloads._compare.report import indented
 
     return indented(report.to_json()) + b"\n"
 
@@ -131,11 +131,12 @@ def _rendered(report: Report, format_name: str, name: str, output: str | None) -
 def _rendered_error(error: PayloadError, format_name: str, name: str, output: str | None) -> bytes:
     """A comparison that was cut short: its error response, with what was found until then."""
     from driftline.payloads import Report, error_response
-    from driftline.payloads.report import encode, indented
+    from driftline.payloads._compare.report import indented
+    from driftline.payloads._values.text import encode
 
     found = Report.of(error.context["partial_result"])
     if format_name == "junit":
-        from driftline.payloads.render_junit import junit_xml
+        from driftline.payloads._batch.ci import junit_xml
 
         return junit_xml(found, name, error)
     if format_name == "text":
@@ -146,7 +147,7 @@ def _rendered_error(error: PayloadError, format_name: str, name: str, output: st
 def _as_text(report: Report, *, is_terminal: bool) -> bytes:
     from rich.console import Console
 
-    from driftline.payloads.render_text import print_report
+    from driftline.payloads._compare.report import print_report
 
     target = io.StringIO()
     print_report(report, Console(file=target, force_terminal=is_terminal, highlight=False, soft_wrap=True))

@@ -10,8 +10,8 @@ import click
 from driftline.cli.commands import Function
 
 if TYPE_CHECKING:
-    from driftline.payloads.masking import Masker
-    from driftline.payloads.path_rules import PathRule
+    from driftline.payloads._captures import Masker
+    from driftline.payloads._rules.path_rules import PathRule
 
 
 def schema_options(command: Function) -> Function:
@@ -54,7 +54,7 @@ def flags_of(
     ignore: tuple[str, ...], unordered: tuple[str, ...], keys: tuple[str, ...], tolerances: tuple[str, ...]
 ) -> tuple[PathRule, ...]:
     """The rules of paths that a call gave; a text that is no path is refused at once."""
-    from driftline.payloads.path_rules import ignore_flag, key_flag, start_state, tolerance_flag, unordered_flag
+    from driftline.payloads._rules.path_rules import ignore_flag, key_flag, start_state, tolerance_flag, unordered_flag
 
     flags = (
         *map(ignore_flag, ignore),
@@ -81,7 +81,7 @@ def read_mask_key(path: str | None) -> bytes | None:
 
 def masker_of(masked: tuple[str, ...], key_file: str | None) -> Masker | None:
     """The masker that a call asked for."""
-    from driftline.payloads.masking import Masker
+    from driftline.payloads._captures import Masker
 
     key = read_mask_key(key_file)
     return Masker(masked, key) if masked else None

@@ -9,12 +9,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from driftline.payloads.values import spelled
+from driftline.payloads._values.values import spelled
 
 if TYPE_CHECKING:
     from driftline.payloads import Finding
-    from driftline.payloads.batch_view import BatchView, PlaceRow
-    from driftline.payloads.suggesting.evidence import Suggestion
+    from driftline.payloads._batch.view import BatchView, PlaceRow
+    from driftline.payloads._suggest.evidence import Suggestion
 
 _MOST_PLACES = 10
 _MOST_FAILURES = 5
@@ -107,7 +107,7 @@ def print_suggestions(found: list[Suggestion], chosen: list[Suggestion], pairs: 
 
 
 def _shown(value: object) -> str:
-    from driftline.payloads.suggesting.evidence import shown
+    from driftline.payloads._suggest.evidence import shown
 
     return _short(shown(value))
 

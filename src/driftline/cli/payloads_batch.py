@@ -24,8 +24,8 @@ from driftline.cli.terminal import progress_bar
 
 if TYPE_CHECKING:
     from driftline.core._progress import Tracker
-    from driftline.payloads.batch import BatchJob, BatchTotals, Scheduler
-    from driftline.payloads.schema_files import Bundle
+    from driftline.payloads._batch.run import BatchJob, BatchTotals, Scheduler
+    from driftline.payloads._schema.documents import Bundle
 
 
 _EPILOG = """\b
@@ -84,9 +84,9 @@ def batch(
     **options: Any,
 ) -> int:
     """Compare many pairs of payloads and add up what differs."""
-    from driftline.payloads.batch import run_batch
-    from driftline.payloads.ci_reports import annotation_lines, write_for_ci
-    from driftline.payloads.gate import parse_conditions
+    from driftline.payloads._batch.ci import annotation_lines, write_for_ci
+    from driftline.payloads._batch.run import run_batch
+    from driftline.payloads._batch.totals import parse_conditions
 
     wanted = parse_conditions(conditions)
     job = _job(inputs, schemas, **options)
@@ -111,7 +111,7 @@ def _tell(totals: BatchTotals, output: str) -> None:
         return
     from driftline.cli.payload_views import print_batch
     from driftline.cli.terminal import stdout_console
-    from driftline.payloads.batch_view import batch_view
+    from driftline.payloads._batch.view import batch_view
 
     result = totals.result()
     print_batch(batch_view(result.summary, result.aggregate, (), result.failures), output, stdout_console())
@@ -124,7 +124,7 @@ def _scheduler(
         from driftline.spark.payload_batches import spark_scheduler
 
         return spark_scheduler(master, tracker)
-    from driftline.payloads.batch import local_scheduler
+    from driftline.payloads._batch.run import local_scheduler
 
     return local_scheduler(job, workers)
 
@@ -145,7 +145,7 @@ def _job(
     import secrets
 
     from driftline.core._objects import is_url
-    from driftline.payloads.batch_job import BatchJob, Role, open_source
+    from driftline.payloads._batch.job import BatchJob, Role, open_source
 
     if len(inputs) > 2:
         raise click.UsageError("give one file of pairs, or two files to join")
@@ -178,7 +178,7 @@ def _schema(given: str) -> tuple[str | None, str]:
 
 
 def _bundle(path: str, root: str | None) -> bytes | Bundle:
-    from driftline.payloads.comparison import bundle_of
+    from driftline.payloads._compare.compare import bundle_of
 
     bundle = bundle_of(Path(path), root)
     return bundle if bundle.files else bundle.main

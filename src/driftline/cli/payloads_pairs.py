@@ -27,7 +27,7 @@ what has no partner becomes a MISSING_PARTNER difference in the batch.
 def pairs(captures: tuple[str, ...], output: str | None) -> None:
     """Make pairs of captured traffic, for `payloads batch --records full`."""
     from driftline.core._files import open_output, write_all
-    from driftline.payloads.captures import capture_pairs, record_line
+    from driftline.payloads._captures import capture_pairs, record_line
 
     if len(captures) > 2:
         raise click.UsageError("give two HAR files or one GoReplay file")
@@ -57,8 +57,8 @@ are always there; rules are yours to add.
 def infer(samples: tuple[str, ...], output: str | None) -> None:
     """Write a schema that fits all SAMPLES."""
     from driftline.core._files import open_output, write_all
-    from driftline.payloads.infer import infer_schema
-    from driftline.payloads.schema_text import yaml_text
+    from driftline.payloads._lint import infer_schema
+    from driftline.payloads._schema.documents import yaml_text
 
     schema = infer_schema(value for path in samples for value in _values(path))
     as_json = output is not None and output.endswith(".json")
@@ -69,7 +69,7 @@ def infer(samples: tuple[str, ...], output: str | None) -> None:
 
 def _values(path: str) -> Iterator[Any]:
     from driftline.core._files import open_bytes
-    from driftline.payloads.payload_text import parse_json
+    from driftline.payloads._values.text import parse_json
 
     with open_bytes(path) as stream:
         if ".jsonl" in Path(path).name or ".ndjson" in Path(path).name:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from driftline.payloads.suggesting.evidence import Suggestion
+    from driftline.payloads._suggest.evidence import Suggestion
 
 _EPILOG = """\b
 Examples:
@@ -59,8 +59,8 @@ def suggest(
 ) -> None:
     """Suggest rules that explain how NEW differs from OLD in PAIRS."""
     from driftline.core._files import open_output, write_all, write_atomically
-    from driftline.payloads.suggesting.rendering import count_words, suggestions_page
-    from driftline.payloads.suggesting.suggester import accepted, suggest_file
+    from driftline.payloads._batch.suggest import accepted, suggest_file
+    from driftline.payloads._suggest.write import count_words, suggestions_page
 
     if target is not None and (output is not None or schema is not None):
         raise click.UsageError("--apply names the schema that is read and changed: leave out --schema and -o")
@@ -99,10 +99,10 @@ def _written(
 ) -> bytes:
     """What the command prints; with a target the rules are put into it and the change is printed."""
     from driftline.core._files import write_atomically
-    from driftline.payloads.report import encode, indented
-    from driftline.payloads.schema_text import read_text
-    from driftline.payloads.suggesting.applying import apply_rules
-    from driftline.payloads.suggesting.rendering import rules_yaml
+    from driftline.payloads._compare.report import indented
+    from driftline.payloads._schema.documents import read_text
+    from driftline.payloads._suggest.write import apply_rules, rules_yaml
+    from driftline.payloads._values.text import encode
 
     text = read_text(Path(base)) if base is not None else ""
     if target is not None:

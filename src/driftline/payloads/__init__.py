@@ -6,10 +6,10 @@
 True
 """
 
-from driftline.payloads.comparison import PayloadPlan, assert_equivalent, compare, compile, error_response  # noqa: A004
-from driftline.payloads.config import EngineConfig
-from driftline.payloads.lint import Finding, lint
-from driftline.payloads.report import Entry, Report
+from driftline.payloads._compare.compare import PayloadPlan, assert_equivalent, compare, compile, error_response  # noqa: A004
+from driftline.payloads._compare.report import Entry, Report
+from driftline.payloads._lint import Finding, lint
+from driftline.payloads._values.limits import EngineConfig
 
 __all__ = [
     "EngineConfig",

@@ -3,20 +3,25 @@
 >>> for finding in lint("type: string\\nx-migration-precison: 0.1"):
 ...     print(finding.line, finding.message)
 2 unknown extension x-migration-precison; did you mean x-migration-precision?
+
+A schema from samples: types, members, and which of them are always there (payloads §8.3).
+
+>>> infer_schema([{"a": 1}, {"a": 1.5, "b": None}])["properties"]["a"]
+{'type': 'number'}
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from driftline.payloads.conditions import parse_condition
-from driftline.payloads.path_rules import start_state
-from driftline.payloads.paths import KeyPath
-from driftline.payloads.rules import EXTENSIONS, FieldRules, read_rules
-from driftline.payloads.scalars.parts import BadValueError
-from driftline.payloads.schema_nodes import (
+from driftline.payloads._compare.conditions import parse_condition
+from driftline.payloads._rules.extensions import EXTENSIONS, FieldRules, read_rules
+from driftline.payloads._rules.path_rules import start_state
+from driftline.payloads._rules.scalars.parts import BadValueError
+from driftline.payloads._schema.documents import escape_pointer
+from driftline.payloads._schema.nodes import (
     EXTENSION_PREFIX,
     Fragment,
     Fragments,
@@ -26,9 +31,38 @@ from driftline.payloads.schema_nodes import (
     open_document,
     parts_of,
 )
-from driftline.payloads.schema_root import components_of, find_root, reachable
-from driftline.payloads.schema_text import escape_pointer
-from driftline.payloads.values import Json
+from driftline.payloads._schema.root import components_of, find_root, reachable
+from driftline.payloads._values.paths import KeyPath
+from driftline.payloads._values.values import Json, kind_of
+
+
+def infer_schema(samples: Iterable[Json]) -> dict[str, Json]:
+    """The tightest schema of types, members and required members that all samples fit."""
+    given = list(samples)
+    types = sorted({_type_of(value) for value in given})
+    if "number" in types and "integer" in types:
+        types.remove("integer")
+    schema: dict[str, Any] = {"type": types[0] if len(types) == 1 else types} if types else {}
+    objects = [value for value in given if isinstance(value, dict)]
+    members: dict[str, list[Any]] = {}
+    for value in objects:
+        for name, item in value.items():
+            members.setdefault(name, []).append(item)
+    if members:
+        schema["properties"] = {name: infer_schema(items) for name, items in members.items()}
+        required = [name for name, items in members.items() if len(items) == len(objects)]
+        if required:
+            schema["required"] = required
+    items = [item for value in given if isinstance(value, list) for item in value]
+    if items:
+        schema["items"] = infer_schema(items)
+    return schema
+
+
+def _type_of(value: Any) -> str:
+    kind = kind_of(value)
+    return "integer" if kind == "number" and isinstance(value, int) else kind
+
 
 _NUMERIC = frozenset({"number", "integer"})
 _ANY_NAME = "*"  # of additionalProperties and patternProperties

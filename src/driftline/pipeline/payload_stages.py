@@ -14,8 +14,8 @@ from driftline.pipeline.declaration import PayloadFlow, Pipeline
 from driftline.pipeline.stages import Outcome, Stage, StageContext
 
 if TYPE_CHECKING:
-    from driftline.payloads.batch import Scheduler
-    from driftline.payloads.batch_job import BatchJob, Role
+    from driftline.payloads._batch.job import BatchJob, Role
+    from driftline.payloads._batch.run import Scheduler
 
 
 def payload_stages(pipeline: Pipeline, flow: PayloadFlow) -> list[Stage]:
@@ -42,7 +42,7 @@ def _given(flow: PayloadFlow) -> list[tuple[str, Role]]:
 
 
 def _compare(flow: PayloadFlow, context: StageContext) -> Outcome:
-    from driftline.payloads.batch import run_batch
+    from driftline.payloads._batch.run import run_batch
 
     job = _job(flow, context.pipeline)
     with _scheduler(context, job) as scheduler:
@@ -58,7 +58,7 @@ def _compare(flow: PayloadFlow, context: StageContext) -> Outcome:
 
 
 def _job(flow: PayloadFlow, pipeline: Pipeline) -> BatchJob:
-    from driftline.payloads.batch_job import BatchJob, open_source
+    from driftline.payloads._batch.job import BatchJob, open_source
 
     schema = pipeline.place(flow.schema)
     with explain_io_errors(flow.schema):
@@ -77,7 +77,7 @@ def _scheduler(context: StageContext, job: BatchJob) -> Iterator[Scheduler]:
     engine = context.engine
     name, _ = choose_engine("payloads", engine.wanted, size=lambda: job.size, master=engine.master)
     if name != "spark":
-        from driftline.payloads.batch import local_scheduler
+        from driftline.payloads._batch.run import local_scheduler
 
         with local_scheduler(job) as scheduler:
             yield scheduler

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from driftline.core._progress import Tracker
-from driftline.payloads.batch import Scheduler
+from driftline.payloads._batch.run import Scheduler
 from driftline.spark.runtime.session import open_session
 from driftline.spark.task_pool import TaskPool
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import Send
 
-from driftline.payloads.report import encode
+from driftline.payloads._values.text import encode
 
 Headers = list[tuple[bytes, bytes]]
 JSON_TYPE = b"application/json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from driftline.payloads.config import LOG_LEVELS
+from driftline.payloads._values.limits import LOG_LEVELS
 from driftline.version import __version__
 
 DIFF_TYPES = [

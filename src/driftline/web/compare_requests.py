@@ -11,15 +11,15 @@ import msgspec
 from driftline.errors import PayloadError
 from driftline.payloads import PayloadPlan
 from driftline.payloads import compile as compile_schema
-from driftline.payloads.config import BYTES_PER_MB, EngineConfig
-from driftline.payloads.payload_text import (
+from driftline.payloads._values.limits import BYTES_PER_MB, EngineConfig
+from driftline.payloads._values.text import (
     check_members,
+    encode,
     has_long_number,
     parse_json,
     raw_members,
     readable_members,
 )
-from driftline.payloads.report import encode
 
 
 class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):

@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 from driftline.errors import DriftlineError, GatewayError, PayloadError
 from driftline.http._requests import STATUS_OF_CODE, error_headers, public_error, read_limited, timed_chunks
 from driftline.payloads import error_response
-from driftline.payloads.config import BYTES_PER_MB
-from driftline.payloads.report import encode
+from driftline.payloads._values.limits import BYTES_PER_MB
+from driftline.payloads._values.text import encode
 from driftline.web.answers import JSON_TYPE, Headers, send_bytes, send_json
 from driftline.web.compare_openapi import compare_document
 from driftline.web.compare_requests import (

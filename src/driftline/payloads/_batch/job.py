@@ -18,13 +18,12 @@ import msgspec
 from driftline.core._files import AnyPath, compression_of, explain_io_errors, open_bytes, open_to_read, size_of
 from driftline.core._objects import is_url
 from driftline.errors import InputError, PayloadError
-from driftline.payloads.comparison import PayloadPlan
-from driftline.payloads.comparison import compile as compile_schema
-from driftline.payloads.path_rules import PathRule
-from driftline.payloads.payload_text import check_members, parse_json, raw_members, readable_members
-from driftline.payloads.report import encode
-from driftline.payloads.schema_files import Bundle
-from driftline.payloads.values import Json
+from driftline.payloads._compare.compare import PayloadPlan
+from driftline.payloads._compare.compare import compile as compile_schema
+from driftline.payloads._rules.path_rules import PathRule
+from driftline.payloads._schema.documents import Bundle
+from driftline.payloads._values.text import check_members, encode, parse_json, raw_members, readable_members
+from driftline.payloads._values.values import Json
 
 SPLIT_BYTES = 64 << 20
 

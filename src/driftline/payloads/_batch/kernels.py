@@ -20,7 +20,7 @@ import msgspec
 from driftline.core._files import explain_io_errors, open_to_read
 from driftline.core._parts import local_files
 from driftline.errors import PayloadError
-from driftline.payloads.batch_job import (
+from driftline.payloads._batch.job import (
     BatchJob,
     Record,
     Role,
@@ -31,13 +31,12 @@ from driftline.payloads.batch_job import (
     read_rows,
     sort_key,
 )
-from driftline.payloads.batch_totals import BatchTotals
-from driftline.payloads.comparison import PayloadPlan, error_response
-from driftline.payloads.masking import Masker
-from driftline.payloads.payload_text import parse_json, read_payload
-from driftline.payloads.report import Entry, Report, encode
-from driftline.payloads.rule_usage import RulePlace, is_met, rule_places
-from driftline.payloads.values import NEW, OLD, Json
+from driftline.payloads._batch.totals import BatchTotals, RulePlace, is_met, rule_places
+from driftline.payloads._captures import Masker
+from driftline.payloads._compare.compare import PayloadPlan, error_response
+from driftline.payloads._compare.report import Entry, Report
+from driftline.payloads._values.text import encode, parse_json, read_payload
+from driftline.payloads._values.values import NEW, OLD, Json
 
 if TYPE_CHECKING:
     import pyarrow as pa

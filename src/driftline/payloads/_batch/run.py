@@ -23,14 +23,13 @@ from driftline.core._objects import ObjectPath, Place
 from driftline.core._parts import remove
 from driftline.core._progress import Tracker, silent
 from driftline.core._workers import WorkerContext
-from driftline.payloads.batch_job import BatchJob, SortKey, Split, splits_of
-from driftline.payloads.batch_kernels import RangeResult, Spool, compare_range, sample_keys, scatter
-from driftline.payloads.batch_page import MOST_REPORTS, Made, made_now, view_page
-from driftline.payloads.batch_totals import BatchTotals
-from driftline.payloads.batch_view import batch_view, find_reports
-from driftline.payloads.report import encode, indented
-from driftline.payloads.rule_usage import rule_places
-from driftline.payloads.values import Json
+from driftline.payloads._batch.job import BatchJob, SortKey, Split, splits_of
+from driftline.payloads._batch.kernels import RangeResult, Spool, compare_range, sample_keys, scatter
+from driftline.payloads._batch.totals import BatchTotals, rule_places
+from driftline.payloads._batch.view import MOST_REPORTS, Made, batch_view, find_reports, made_now, view_page
+from driftline.payloads._compare.report import indented
+from driftline.payloads._values.text import encode
+from driftline.payloads._values.values import Json
 
 RANGE_BYTES = 64 << 20
 PROCESSES_FROM_BYTES = 64 << 20

@@ -8,30 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from driftline.errors import PayloadError
-from driftline.payloads.batch_job import BatchJob, open_source, splits_of
-from driftline.payloads.batch_kernels import records_of
-from driftline.payloads.comparison import compile as compile_schema
-from driftline.payloads.paths import Place, generalised
-from driftline.payloads.payload_text import parse_json
-from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Fragments, SchemaDocument, open_document
-from driftline.payloads.schema_root import find_root
-from driftline.payloads.schema_text import load_schema
-from driftline.payloads.suggesting.alignment import Alignment, ArrayMode
-from driftline.payloads.suggesting.applying import apply_rules
-from driftline.payloads.suggesting.array_modes import find_array_modes
-from driftline.payloads.suggesting.evidence import (
+from driftline.payloads._batch.job import BatchJob, open_source, splits_of
+from driftline.payloads._batch.kernels import records_of
+from driftline.payloads._compare.compare import compile as compile_schema
+from driftline.payloads._schema.documents import load_schema
+from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Fragments, SchemaDocument, open_document
+from driftline.payloads._schema.root import find_root
+from driftline.payloads._suggest.align import Alignment, ArrayMode, find_array_modes, find_renames
+from driftline.payloads._suggest.evidence import (
     MIN_DIFFERING,
     SHARE,
     Pair,
     Suggestion,
+    hypotheses,
     is_sure,
     same,
+    shape_of,
     token,
     wilson,
 )
-from driftline.payloads.suggesting.hypotheses import hypotheses, shape_of
-from driftline.payloads.suggesting.renames import find_renames
-from driftline.payloads.values import MISSING, Json
+from driftline.payloads._suggest.write import apply_rules
+from driftline.payloads._values.paths import Place, generalised
+from driftline.payloads._values.text import parse_json
+from driftline.payloads._values.values import MISSING, Json
 
 _NOISY = 3  # differing old-old pairs
 _WRITTEN_OUT = 0.05  # how often a default may also be there

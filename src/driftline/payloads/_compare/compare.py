@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 from driftline.core._files import open_bytes
 from driftline.errors import DriftlineError, PayloadError
-from driftline.payloads.compiler import compile_root
-from driftline.payloads.config import EngineConfig
-from driftline.payloads.deadline import Deadline, hold, let_go, room_on_the_stack
-from driftline.payloads.path_rules import (
+from driftline.payloads._compare.compiler import compile_root
+from driftline.payloads._compare.plan import Plans, SchemaSettings
+from driftline.payloads._compare.report import NOT_QUICK, Report, Run, StopComparisonError
+from driftline.payloads._rules.path_rules import (
     PathRule,
     ignore_flag,
     is_met,
@@ -32,17 +32,13 @@ from driftline.payloads.path_rules import (
     tolerance_flag,
     unordered_flag,
 )
-from driftline.payloads.paths import render
-from driftline.payloads.payload_text import read_payload
-from driftline.payloads.plan import Plans
-from driftline.payloads.report import Report, encode
-from driftline.payloads.run import NOT_QUICK, Run, StopComparisonError
-from driftline.payloads.schema_files import Bundle, FileReader, Folder, opened
-from driftline.payloads.schema_nodes import SchemaDocument, open_document
-from driftline.payloads.schema_root import find_root, reachable, record_root
-from driftline.payloads.schema_settings import SchemaSettings
-from driftline.payloads.schema_text import load_schema
-from driftline.payloads.values import MISSING, NEW, OLD, Json, union_leaf_count
+from driftline.payloads._schema.documents import Bundle, FileReader, Folder, load_schema, opened
+from driftline.payloads._schema.nodes import SchemaDocument, open_document
+from driftline.payloads._schema.root import find_root, reachable, record_root
+from driftline.payloads._values.limits import Deadline, EngineConfig, hold, let_go, room_on_the_stack
+from driftline.payloads._values.paths import render
+from driftline.payloads._values.text import encode, read_payload
+from driftline.payloads._values.values import MISSING, NEW, OLD, Json, union_leaf_count
 from driftline.version import __version__
 
 LOGGER = logging.getLogger("driftline.payloads")

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from driftline.payloads.arrays import array_comparer
-from driftline.payloads.conditions import parse_condition
-from driftline.payloads.config import EngineConfig
-from driftline.payloads.leaves import leaf_comparer
-from driftline.payloads.objects import object_comparer
-from driftline.payloads.path_rules import PathRule
-from driftline.payloads.paths import Path
-from driftline.payloads.plan import Compare, Condition, ContainerCompare, NodePlan, Plans, Tools
-from driftline.payloads.run import Run
-from driftline.payloads.schema_nodes import Fragment, SchemaDocument
-from driftline.payloads.schema_settings import SchemaSettings
-from driftline.payloads.values import NEW, OLD, Value, admits, expectation, kind_of, union_leaf_count
-from driftline.payloads.views import choose
+from driftline.payloads._compare.arrays import array_comparer
+from driftline.payloads._compare.conditions import parse_condition
+from driftline.payloads._compare.leaves import leaf_comparer
+from driftline.payloads._compare.objects import object_comparer
+from driftline.payloads._compare.plan import (
+    Compare,
+    Condition,
+    ContainerCompare,
+    NodePlan,
+    Plans,
+    SchemaSettings,
+    Tools,
+)
+from driftline.payloads._compare.report import Run
+from driftline.payloads._compare.sides import choose
+from driftline.payloads._rules.path_rules import PathRule
+from driftline.payloads._schema.nodes import Fragment, SchemaDocument
+from driftline.payloads._values.limits import EngineConfig
+from driftline.payloads._values.paths import Path
+from driftline.payloads._values.values import NEW, OLD, Value, admits, expectation, kind_of, union_leaf_count
 
 
 def compile_root(

@@ -15,14 +15,14 @@ from jsonpath.exceptions import JSONPathError
 from jsonpath.segments import JSONPathChildSegment
 from jsonpath.selectors import FilterContext, IndexSelector, NameSelector
 
-from driftline.payloads.jsonpaths import ENVIRONMENT, watch_expression
-from driftline.payloads.paths import Path
-from driftline.payloads.plan import NodePlan
-from driftline.payloads.rules import FieldRules
-from driftline.payloads.run import Run
-from driftline.payloads.scalars.parts import BadValueError
-from driftline.payloads.values import MISSING, NEW, OLD, Value, kind_of, same_number
-from driftline.payloads.views import arranged, materialise, member, scalar_or_raw, settled
+from driftline.payloads._compare.plan import NodePlan
+from driftline.payloads._compare.report import Run
+from driftline.payloads._compare.sides import arranged, materialise, member, scalar_or_raw, settled
+from driftline.payloads._rules.extensions import FieldRules
+from driftline.payloads._rules.scalars.parts import BadValueError
+from driftline.payloads._values.paths import Path
+from driftline.payloads._values.patterns import ENVIRONMENT, watch_expression
+from driftline.payloads._values.values import MISSING, NEW, OLD, Value, kind_of, same_number
 
 Test = Callable[[Run, int], bool]
 Operand = Callable[[Run, int], Value]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from driftline.payloads.leaves import fast_types
-from driftline.payloads.object_code import (
+from driftline.payloads._compare.generated import (
     ComparePair,
     Rest,
     fast_match,
@@ -18,11 +17,12 @@ from driftline.payloads.object_code import (
     object_code,
     renames_plainly,
 )
-from driftline.payloads.paths import Path
-from driftline.payloads.plan import ContainerCompare, NodePlan
-from driftline.payloads.run import NESTED_LEVELS, Owner, Run
-from driftline.payloads.values import MISSING, NEW, OLD, Json, Value, union_leaf_count
-from driftline.payloads.views import is_absent, sift
+from driftline.payloads._compare.leaves import fast_types
+from driftline.payloads._compare.plan import ContainerCompare, NodePlan
+from driftline.payloads._compare.report import NESTED_LEVELS, Owner, Run
+from driftline.payloads._compare.sides import is_absent, sift
+from driftline.payloads._values.paths import Path
+from driftline.payloads._values.values import MISSING, NEW, OLD, Json, Value, union_leaf_count
 
 OBJECTS_BEFORE_CODE = 16  # generating a function takes as long as comparing some dozens of objects
 

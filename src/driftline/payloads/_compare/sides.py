@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from driftline.payloads.paths import KeyPath, SortField
-from driftline.payloads.plan import NodePlan
-from driftline.payloads.run import Run
-from driftline.payloads.scalars.texts import EMPTY_STRING_AS_NULL
-from driftline.payloads.schema_nodes import Choice
-from driftline.payloads.values import CONTAINERS, MISSING, OLD, Json, Value, admits, decimal_of, kind_of
+from driftline.payloads._compare.plan import NodePlan
+from driftline.payloads._compare.report import Run
+from driftline.payloads._rules.scalars.texts import EMPTY_STRING_AS_NULL
+from driftline.payloads._schema.nodes import Choice
+from driftline.payloads._values.paths import KeyPath, SortField
+from driftline.payloads._values.values import CONTAINERS, MISSING, OLD, Json, Value, admits, decimal_of, kind_of
 
 Seen = list[tuple[Value, int]]  # values with their sides
 

@@ -14,19 +14,23 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from driftline.payloads.casts import CASTS, to_string
-from driftline.payloads.paths import KeyPath, SortField, parse_keys, parse_order
-from driftline.payloads.patterns import SafePattern
-from driftline.payloads.scalars.cast import cast
-from driftline.payloads.scalars.datetimes import TimeFormat, points_in_time, read_duration, read_time_format
-from driftline.payloads.scalars.enum_map import enum_map, read_enum_map
-from driftline.payloads.scalars.epoch import epoch
-from driftline.payloads.scalars.parts import BadValueError, End, Step
-from driftline.payloads.scalars.pattern import pattern, read_pattern
-from driftline.payloads.scalars.precision import precision, read_precision
-from driftline.payloads.scalars.scale import read_scale, scale
-from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Extension
-from driftline.payloads.values import MISSING, Json, spelled
+from driftline.payloads._rules.scalars.cast import cast
+from driftline.payloads._rules.scalars.datetimes import (
+    TimeFormat,
+    epoch,
+    points_in_time,
+    read_duration,
+    read_time_format,
+)
+from driftline.payloads._rules.scalars.enum_map import enum_map, read_enum_map
+from driftline.payloads._rules.scalars.parts import BadValueError, End, Step
+from driftline.payloads._rules.scalars.pattern import pattern, read_pattern
+from driftline.payloads._rules.scalars.precision import precision, read_precision
+from driftline.payloads._rules.scalars.scale import read_scale, scale
+from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Extension
+from driftline.payloads._values.paths import KeyPath, SortField, parse_keys, parse_order
+from driftline.payloads._values.patterns import SafePattern
+from driftline.payloads._values.values import CASTS, MISSING, Json, spelled, to_string
 
 STRATEGIES = ("strict", "ignore", "exists", "lenient")
 ARRAY_MODES = ("strict", "unordered", "keyed")

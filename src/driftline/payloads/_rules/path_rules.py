@@ -18,9 +18,9 @@ from jsonpath.segments import JSONPathRecursiveDescentSegment
 from jsonpath.selectors import IndexSelector, NameSelector, WildcardSelector
 
 from driftline.errors import PayloadError
-from driftline.payloads.datetimes import parse_duration
-from driftline.payloads.jsonpaths import BadPathError, find, parse_path
-from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Extension
+from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Extension
+from driftline.payloads._values.patterns import BadPathError, find, parse_path
+from driftline.payloads._values.times import parse_duration
 
 _ANY = None
 Key = str | int | None  # a member's name, an item's index, or an item wherever it stands

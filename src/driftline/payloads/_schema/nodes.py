@@ -12,11 +12,21 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from driftline.errors import DriftlineError, PayloadError
-from driftline.payloads.deadline import current
-from driftline.payloads.patterns import PatternError, SafePattern
-from driftline.payloads.schema_files import FileReader, file_of_reference, joined_pointer, opened, split_pointer
-from driftline.payloads.schema_text import SchemaText, escape_pointer, load_schema, unescape_pointer, unfolded_size
-from driftline.payloads.values import Json, kind_of
+from driftline.payloads._schema.documents import (
+    FileReader,
+    SchemaText,
+    escape_pointer,
+    file_of_reference,
+    joined_pointer,
+    load_schema,
+    opened,
+    split_pointer,
+    unfolded_size,
+)
+from driftline.payloads._values.limits import current
+from driftline.payloads._values.paths import unescape_pointer
+from driftline.payloads._values.patterns import PatternError, SafePattern
+from driftline.payloads._values.values import Json, kind_of
 
 JSON_TYPES = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
 EXTENSION_PREFIX = "x-migration-"

@@ -8,9 +8,8 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from driftline.errors import PayloadError
-from driftline.payloads.deadline import current
-from driftline.payloads.schema_files import joined_reference, split_pointer
-from driftline.payloads.schema_nodes import (
+from driftline.payloads._schema.documents import escape_pointer, joined_reference, split_pointer
+from driftline.payloads._schema.nodes import (
     EXTENSION_PREFIX,
     Extension,
     Fragment,
@@ -20,8 +19,8 @@ from driftline.payloads.schema_nodes import (
     children_of,
     own_children_of,
 )
-from driftline.payloads.schema_text import escape_pointer
-from driftline.payloads.values import Json, kind_of
+from driftline.payloads._values.limits import current
+from driftline.payloads._values.values import Json, kind_of
 
 GLOBAL_EXTENSIONS = tuple(
     EXTENSION_PREFIX + name

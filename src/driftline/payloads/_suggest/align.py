@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from driftline.payloads.datetimes import parse_iso
-from driftline.payloads.paths import Place
-from driftline.payloads.suggesting.alignment import Alignment
-from driftline.payloads.suggesting.evidence import (
+from driftline.payloads._suggest.evidence import (
     MIN_DIFFERING,
     SHARE,
     Pair,
@@ -19,7 +17,231 @@ from driftline.payloads.suggesting.evidence import (
     number,
     token,
 )
-from driftline.payloads.values import Json, Value
+from driftline.payloads._values.paths import Place
+from driftline.payloads._values.times import parse_iso
+from driftline.payloads._values.values import MISSING, Json, Value
+
+# Two payloads side by side, through the renames and array modes that are known so far.
+
+
+class ArrayMode(NamedTuple):
+    """How the items of an array are aligned; members in `loose` do not tell items apart."""
+
+    mode: str
+    key: str | None = None
+    loose: frozenset[str] = frozenset()
+
+
+class Alignment:
+    """What is known of a migration so far."""
+
+    def __init__(self) -> None:
+        self.aliases: dict[Place, dict[str, str]] = {}  # of an object: old name -> new name
+        self.modes: dict[Place, ArrayMode] = {}
+
+    def rename(self, place: Place, old: str, new: str) -> None:
+        """Remember a rename."""
+        self.aliases.setdefault(place, {})[old] = new
+
+    def members(self, value: dict[str, Json], place: Place, *, is_old: bool) -> dict[str, Json]:
+        """The members of an object under New's names."""
+        names = self.aliases.get(place, {}) if is_old else {}
+        return {names.get(name, name): item for name, item in value.items()} if names else value
+
+    def leaves(self, old: Value, new: Value, place: Place = ()) -> Iterator[tuple[Place, Any, Any]]:
+        """Scalars that both sides have, and what only one side has."""
+        if isinstance(old, dict) and isinstance(new, dict):
+            lefts = self.members(old, place, is_old=True)
+            for name, left in lefts.items():
+                yield from self.leaves(left, new.get(name, MISSING), (*place, name))
+            for name, right in new.items():
+                if name not in lefts:
+                    yield (*place, name), MISSING, right
+        elif isinstance(old, list) and isinstance(new, list):
+            for left, right in self.items(old, new, place):
+                yield from self.leaves(left, right, (*place, None))
+        else:
+            yield place, old, new
+
+    def items(self, old: list[Json], new: list[Json], place: Place) -> list[tuple[Json, Json]]:
+        """The items that belong together."""
+        mode = self.modes.get(place)
+        if mode is None:
+            return list(zip(old, new, strict=False))
+        below = (*place, None)
+        if mode.mode == "unordered" and not any(isinstance(item, dict | list) for item in (*old, *new)):
+            return []
+        waiting: dict[str, list[Json]] = defaultdict(list)
+        for item in reversed(new):
+            waiting[self._identity(item, below, mode, is_old=False)].append(item)
+        found = []
+        for item in old:
+            same = waiting.get(self._identity(item, below, mode, is_old=True))
+            if same:
+                found.append((item, same.pop()))
+        return found
+
+    def _identity(self, item: Value, place: Place, mode: ArrayMode, *, is_old: bool) -> str:
+        if not isinstance(item, dict):
+            return token(item)
+        members = self.members(item, place, is_old=is_old)
+        if mode.key is not None:
+            return token(members.get(mode.key))
+        return token({name: value for name, value in members.items() if name not in mode.loose})
+
+    def objects(self, old: Json, new: Json) -> Iterator[tuple[Place, dict[str, list[Json]], dict[str, list[Json]]]]:
+        """The members of the objects at each place as bags of values: order inside arrays does not matter."""
+        yield from self._bags([old], [new], ())
+
+    def _bags(self, olds: list[Json], news: list[Json], place: Place) -> Iterator[tuple[Place, Any, Any]]:
+        sides: list[dict[str, list[Json]]] = [{}, {}]
+        for side, values in enumerate((olds, news)):
+            for value in values:
+                if isinstance(value, dict):
+                    for name, item in self.members(value, place, is_old=side == 0).items():
+                        sides[side].setdefault(name, []).append(item)
+        if sides[0] and sides[1]:
+            yield place, sides[0], sides[1]
+        for name in sides[0].keys() & sides[1].keys():
+            yield from self._bags(sides[0][name], sides[1][name], (*place, name))
+        lists = [[item for value in values if isinstance(value, list) for item in value] for values in (olds, news)]
+        if lists[0] and lists[1]:
+            yield from self._bags(lists[0], lists[1], (*place, None))
+
+    def arrays(self, old: Json, new: Json, place: Place = ()) -> Iterator[tuple[Place, list[Json], list[Json]]]:
+        """The arrays that both sides have at the same place, outer ones first."""
+        if isinstance(old, dict) and isinstance(new, dict):
+            for name, left in self.members(old, place, is_old=True).items():
+                if name in new:
+                    yield from self.arrays(left, new[name], (*place, name))
+        elif isinstance(old, list) and isinstance(new, list):
+            yield place, old, new
+            for left, right in self.items(old, new, place):
+                yield from self.arrays(left, right, (*place, None))
+
+
+# Arrays whose items come in another order: by a key where there is one, else unordered (payloads §11.2).
+
+
+_ROUNDS_ARRAY_MODES = 4
+_AGREE = 0.9  # of the arrays, for members that tell items apart
+_IDENTITY = re.compile(r"(?:^|[_.-])(?:id|sid|key|sku|code|uuid|guid|number|no|slug)$|(?:Id|ID|Sid|Key|Code|Sku)$")
+
+
+def find_array_modes(pairs: list[Pair], known: Alignment) -> Iterator[Suggestion]:
+    """Modes of arrays, outer ones first: inner arrays are only aligned once the outer ones are."""
+    for _ in range(_ROUNDS_ARRAY_MODES):
+        found: dict[Place, list[Pair]] = {}
+        for old, new in pairs:
+            for place, left, right in known.arrays(old, new):
+                if place not in known.modes:
+                    found.setdefault(place, []).append((left, right))
+        fresh: list[Suggestion] = []
+        for place, seen in sorted(found.items(), key=lambda entry: (len(entry[0]), str(entry[0]))):
+            if any(place[: len(one.place)] == one.place for one in fresh):
+                continue  # inside an array that has just been aligned: seen again in the next round
+            suggestion = _mode(place, seen, known)
+            if suggestion is not None:
+                fresh.append(suggestion)
+        if not fresh:
+            return
+        yield from fresh
+
+
+def _mode(place: Place, seen: list[Pair], known: Alignment) -> Suggestion | None:
+    long = [(old, new) for old, new in seen if len(old) > 1 and len(new) > 1]
+    if len(long) < MIN_DIFFERING:
+        return None
+    items = [item for old, new in long for item in (*old, *new)]
+    if not any(isinstance(item, dict | list) for item in items):
+        return _unordered(place, long, known, ArrayMode("unordered"), [_tokens(*pair) for pair in long])
+    if not all(isinstance(item, dict) for item in items):
+        return None
+    views = [_views(old, new, place, known) for old, new in long]
+    names = set.intersection(*(set(item) for pair in views for side in pair for item in side))
+    return _keyed(place, long, views, names, known) or _loose(place, long, views, names, known)
+
+
+def _views(old: list[Any], new: list[Any], place: Place, known: Alignment) -> tuple[list[Any], list[Any]]:
+    below = (*place, None)
+    return (
+        [known.members(item, below, is_old=True) for item in old],
+        [known.members(item, below, is_old=False) for item in new],
+    )
+
+
+def _tokens(old: list[Any], new: list[Any]) -> tuple[list[str], list[str]]:
+    return list(map(token, old)), list(map(token, new))
+
+
+def _keyed(
+    place: Place, long: list[Pair], views: list[tuple[Any, Any]], names: set[str], known: Alignment
+) -> Suggestion | None:
+    ranked = []
+    for name in names:
+        values = [([item[name] for item in old], [item[name] for item in new]) for old, new in views]
+        if any(
+            value is None or isinstance(value, dict | list | bool) for pair in values for side in pair for value in side
+        ):
+            continue
+        spelled = [_tokens(*pair) for pair in values]
+        fitting = [_is_key(*pair) for pair in spelled]
+        turned = sum(set(old) == set(new) and old != new for old, new in spelled)
+        if all(len(set(old)) == len(old) for old, _ in spelled) and sum(fitting) >= SHARE * len(long):
+            ranked.append((_IDENTITY.search(name) is None, -sum(fitting), name, turned, values[0]))
+    if not ranked:
+        return None
+    _, fitting_count, name, turned, example = min(ranked, key=lambda entry: entry[:3])
+    if turned < MIN_DIFFERING:
+        return None
+    known.modes[place] = ArrayMode("keyed", name)
+    explained = -fitting_count
+    level = "sure" if is_sure(explained, len(long), len(long)) and turned * 2 >= len(long) else "review"
+    why = f"{name} is unique in every array, the order differs in {turned} of {len(long)}"
+    rule = {"array-mode": "keyed", "array-key": name}
+    return Suggestion(place, rule, level, explained, len(long), len(long), why, [example])
+
+
+def _is_key(old: list[str], new: list[str]) -> bool:
+    if len(set(old)) != len(old) or len(set(new)) != len(new):
+        return False
+    spare = 1 if len(old) != len(new) else 0
+    return len(set(old) & set(new)) >= min(len(old), len(new)) - spare
+
+
+def _loose(
+    place: Place, long: list[Pair], views: list[tuple[Any, Any]], names: set[str], known: Alignment
+) -> Suggestion | None:
+    """No key: members whose values are the same bag on both sides tell the items apart."""
+    telling = [
+        name
+        for name in sorted(names)
+        if sum(
+            Counter(token(item[name]) for item in old) == Counter(token(item[name]) for item in new)
+            for old, new in views
+        )
+        >= _AGREE * len(views)
+    ]
+    if len(telling) * 2 <= len(names):
+        return None
+    rows = [tuple([token({name: item[name] for name in telling}) for item in side] for side in pair) for pair in views]
+    mode = ArrayMode("unordered", None, frozenset(names - set(telling)))
+    return _unordered(place, long, known, mode, rows)
+
+
+def _unordered(place: Place, long: list[Pair], known: Alignment, mode: ArrayMode, rows: list[Any]) -> Suggestion | None:
+    turned = [number for number, (old, new) in enumerate(rows) if old != new]
+    good = [number for number in turned if Counter(rows[number][0]) == Counter(rows[number][1])]
+    if len(turned) < MIN_DIFFERING or len(good) < SHARE * len(turned):
+        return None
+    known.modes[place] = mode
+    level = "sure" if is_sure(len(good), len(turned), len(long)) else "review"
+    bad = [long[number] for number in turned if number not in set(good)]
+    rule = {"array-mode": "unordered"}
+    examples = [long[number] for number in good[:2]]
+    counts = (len(good), len(turned), len(long))
+    return Suggestion(place, rule, level, *counts, "the same items in another order", examples, bad)
+
 
 _ROUNDS = 8
 _GONE = 0.02  # a name that is hardly ever on the other side

@@ -1,6 +1,6 @@
 """Accepted rules written into the text of a schema: only lines are added, all that stands there stays (payloads §11.6).
 
->>> from driftline.payloads.suggesting.evidence import Suggestion
+>>> from driftline.payloads._suggest.evidence import Suggestion
 >>> rule = Suggestion(("total",), {"precision": 0.01}, "review", 9, 9, 9, "")
 >>> print(apply_rules("# prices\\nproperties:\\n  total:\\n    type: number  # EUR\\n", [rule]).after, end="")
 # prices
@@ -15,24 +15,20 @@ from __future__ import annotations
 import copy
 import difflib
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
 from driftline.errors import PayloadError
-from driftline.payloads.paths import Place, place_text
-from driftline.payloads.report import encode
-from driftline.payloads.schema_nodes import EXTENSION_PREFIX, Fragment, SchemaDocument, objects_of, parts_of
-from driftline.payloads.schema_root import find_root
-from driftline.payloads.schema_text import (
-    SchemaText,
-    escape_pointer,
-    is_json_text,
-    load_schema,
-    unescape_pointer,
-    yaml_text,
-)
-from driftline.payloads.values import Json
+from driftline.payloads._schema.documents import SchemaText, escape_pointer, is_json_text, load_schema, yaml_text
+from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Fragment, SchemaDocument, objects_of, parts_of
+from driftline.payloads._schema.root import find_root
+from driftline.payloads._suggest.evidence import EXAMPLES, Pair, Suggestion, shown
+from driftline.payloads._values.paths import Place, place_text, unescape_pointer
+from driftline.payloads._values.text import encode
+from driftline.payloads._values.values import Json, spelled
+from driftline.sinks._pages import page_bytes
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_-]*")
@@ -265,3 +261,85 @@ def _refusal(place: Place, reason: str) -> PayloadError:
         f"the rule for {place_text(place)} cannot be written into the schema: {reason}; put it there by hand",
         details={"path": place_text(place), "reason": reason},
     )
+
+
+# Suggestions for people: a schema with the rest commented out, and a page to look through them (payloads §11.5).
+
+
+_HEAD = """\
+# Rules suggested from observed pairs. A loosening rule hides differences: look before you accept one,
+# with `driftline payloads suggest … --accept ID`."""
+_TAIL = "# Suggestions; what follows is written anew by each `driftline payloads suggest`."
+_LONGEST_VALUE = 200
+
+
+def rules_yaml(suggestions: list[Suggestion], chosen: list[Suggestion], base: str = "", root: str | None = None) -> str:
+    """A schema (`base`, or a new one) with the chosen rules; all others stand below as comments, with what speaks for
+    and against them."""
+    given = yaml_text(load_schema(base).content) if is_json_text(base) else base.partition(_TAIL)[0].rstrip()
+    schema = apply_rules(f"{given}\n" if given else "", chosen, root).after or "type: object\n"
+    lines = [*([] if given else [_HEAD]), schema.rstrip("\n"), "", _TAIL]
+    for one in chosen:
+        lines += ["", f"# accepted {one.id}: {_counts(one)}; {one.why}"]
+    for one in suggestions:
+        if one not in chosen:
+            lines += ["", *(f"# {line}" for line in _lines(one))]
+    return "\n".join(lines) + "\n"
+
+
+def _counts(one: Suggestion) -> str:
+    return f"explains {one.explained} of {one.differing} differing, {one.seen} seen"
+
+
+def _lines(one: Suggestion) -> Iterator[str]:
+    yield f"{one.level} {one.id}"
+    yield f"  {_counts(one)}; {one.why}"
+    for name, value in one.rule.items():
+        yield f"  x-migration-{name}: {spelled(value)}"
+    if one.hides:
+        yield f"  hides: {one.hides}"
+    for words, pairs in (("example", one.examples), ("counterexample", one.counterexamples)):
+        for old, new in pairs[:EXAMPLES]:
+            yield f"  {words}: {spelled(shown(old))} -> {spelled(shown(new))}"
+    for rival in one.rivals:
+        yield f"  rival: {rival}"
+
+
+def suggestions_page(suggestions: list[Suggestion], chosen: list[Suggestion]) -> bytes:
+    """A page that needs nothing else."""
+    taken = {id(one) for one in chosen}
+    shown = [_section(one, is_accepted=id(one) in taken) for one in suggestions]
+    return b"".join(
+        page_bytes("suggestions.html", suggestions=shown, counts=count_words(suggestions), accepted=len(chosen))
+    )
+
+
+def count_words(suggestions: list[Suggestion]) -> str:
+    """How many there are of each level."""
+    return ", ".join(
+        f"{sum(one.level == level for one in suggestions)} {level}" for level in ("sure", "review", "finding")
+    )
+
+
+def _section(one: Suggestion, *, is_accepted: bool) -> dict[str, Any]:
+    return {
+        "path": one.path,
+        "level": one.level,
+        "accepted": is_accepted,
+        "counts": _counts(one),
+        "why": one.why,
+        "yaml": yaml_text(nested(one.place, one.extensions)) if one.rule else "",
+        "hides": one.hides,
+        "flag": shlex.quote(one.id),
+        "pairs": [("for example", _spelled(one.examples)), ("but also", _spelled(one.counterexamples))],
+        "rivals": one.rivals,
+    }
+
+
+def _spelled(pairs: list[Pair]) -> list[tuple[str, str]]:
+    return [(_short(old), _short(new)) for old, new in pairs[:EXAMPLES]]
+
+
+def _short(value: object) -> str:
+    text = spelled(shown(value))
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"

@@ -15,9 +15,13 @@ import re
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from driftline.payloads.casts import to_string
-from driftline.payloads.schema_text import unescape_pointer
-from driftline.payloads.values import Json, Value
+from driftline.payloads._values.values import Json, Value, to_string
+
+
+def unescape_pointer(token: str) -> str:
+    """The member name of a JSON Pointer token."""
+    return token.replace("~1", "/").replace("~0", "~")
+
 
 KeyPath = tuple[str, ...]  # member names on the way to a key value
 KeyStep = tuple[tuple[KeyPath, ...], tuple[Json, ...]]

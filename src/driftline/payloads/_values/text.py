@@ -15,10 +15,32 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from driftline.errors import PayloadError
-from driftline.payloads.config import BYTES_PER_MB, EngineConfig
-from driftline.payloads.deadline import current
-from driftline.payloads.report import encode
-from driftline.payloads.values import SIDE_NAMES, Json, Value, WrittenNumber, decimal_of
+from driftline.payloads._values.limits import BYTES_PER_MB, EngineConfig, current
+from driftline.payloads._values.values import SIDE_NAMES, Json, Value, WrittenNumber, decimal_of
+
+
+def encode(value: object) -> bytes:
+    """Compact JSON in UTF-8; numbers appear as written, lone surrogates escaped."""
+    try:
+        return _quick.encode(value)
+    except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
+        return _encode_slowly(value)
+
+
+def _written(value: object) -> Any:
+    if isinstance(value, WrittenNumber):
+        return msgspec.Raw(value.written.encode())
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+
+_quick = msgspec.json.Encoder(enc_hook=_written, decimal_format="number")
+
+
+def _encode_slowly(value: object) -> bytes:
+    # Only reached for strings that are not Unicode text and for very deep values.
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text).encode()
+
 
 # Up to 15 significant digits every decimal survives the way through a double.
 _LONG_RUN = b"0" * 17

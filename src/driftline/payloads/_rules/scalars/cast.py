@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from driftline.payloads.casts import CASTS
-from driftline.payloads.scalars.parts import Step
+from driftline.payloads._rules.scalars.parts import Step
+from driftline.payloads._values.values import CASTS
 
 
 def cast(kind: str) -> Step:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from driftline.payloads.casts import to_string
-from driftline.payloads.scalars.parts import BadValueError, Step
-from driftline.payloads.values import Json, Value
+from driftline.payloads._rules.scalars.parts import BadValueError, Step
+from driftline.payloads._values.values import Json, Value, to_string
 
 
 def read_enum_map(value: Value) -> dict[str, Json]:

@@ -9,13 +9,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from driftline.payloads.casts import CastError
-from driftline.payloads.rules import EXTENSIONS, FieldRules
-from driftline.payloads.scalars.equality import equality, number_equality
-from driftline.payloads.scalars.parts import Change, Constants, End, Step, Token, Verdict, scalar_token
-from driftline.payloads.scalars.texts import EMPTY_STRING_AS_NULL, FOLD, TRIM
-from driftline.payloads.schema_nodes import EXTENSION_PREFIX
-from driftline.payloads.values import NEW, OLD, Value, kind_of
+from driftline.payloads._rules.extensions import EXTENSIONS, FieldRules
+from driftline.payloads._rules.scalars.parts import Change, Constants, End, Step, Token, Verdict, differ, scalar_token
+from driftline.payloads._rules.scalars.texts import EMPTY_STRING_AS_NULL, FOLD, TRIM
+from driftline.payloads._schema.nodes import EXTENSION_PREFIX
+from driftline.payloads._values.values import NEW, OLD, CastError, Value, kind_of, same_number
+
+# Equality: where no rule says otherwise, and after rules that prepare values.
+
+
+def equality(rule: str | None) -> End:
+    """Strings, booleans and null."""
+
+    def verdict(left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
+        return None if left == right else differ(old, new, rule)
+
+    return End(verdict, scalar_token, code=lambda constants: "{l} == {r}")
+
+
+def number_equality(rule: str | None, time_rule: str | None = None) -> End:
+    """Numbers: 1 equals 1.0, integers of any size and decimals of any length are exact.
+
+    Numbers under a rule for dates are most likely counts since 1970, which that rule does not read.
+    """
+    hint = None if time_rule is None else "Numbers are no dates here (x-migration-datetime-format: epoch reads them)"
+
+    def verdict(left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
+        if same_number(left, right):
+            return None
+        found = differ(old, new, rule, hint)
+        return found if time_rule is None else found._replace(warning_rule=time_rule)
+
+    return End(verdict, scalar_token, code=lambda constants: "{l} == {r}")
+
 
 # The rules that an entry about unequal values names, the most telling first; a rule with an end speaks for itself.
 _EQUALITY_RULES = (

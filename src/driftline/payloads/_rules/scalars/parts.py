@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from driftline.payloads.values import Value, WrittenNumber, decimal_of, spelled
+from driftline.payloads._values.values import Value, WrittenNumber, decimal_of, spelled
 
 Change = Callable[[Any], Any]  # steps and ends get values of the types they are for
 Token: TypeAlias = object  # equal for values that match

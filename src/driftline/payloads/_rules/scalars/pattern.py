@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from driftline.payloads.patterns import QUICK_TEXT_LENGTH, PatternError, PatternTimeoutError, SafePattern
-from driftline.payloads.scalars.parts import BadValueError, Constants, End, Verdict, differ
-from driftline.payloads.values import Value
+from driftline.payloads._rules.scalars.parts import BadValueError, Constants, End, Verdict, differ
+from driftline.payloads._values.patterns import QUICK_TEXT_LENGTH, PatternError, PatternTimeoutError, SafePattern
+from driftline.payloads._values.values import Value
 
 
 def read_pattern(value: Value) -> SafePattern:

@@ -6,8 +6,8 @@ import math
 from decimal import Decimal
 from typing import Any
 
-from driftline.payloads.scalars.parts import BadValueError, Constants, End, Verdict, scalar_token
-from driftline.payloads.values import Value, decimal_of, exact_difference, plain_decimal
+from driftline.payloads._rules.scalars.parts import BadValueError, Constants, End, Verdict, scalar_token
+from driftline.payloads._values.values import Value, decimal_of, exact_difference, plain_decimal
 
 _A_NUMBER = ("number",)
 

@@ -6,8 +6,8 @@ import math
 from decimal import Decimal
 from typing import Any
 
-from driftline.payloads.scalars.parts import BadValueError, Step
-from driftline.payloads.values import Value, decimal_of, exact_product, kind_of
+from driftline.payloads._rules.scalars.parts import BadValueError, Step
+from driftline.payloads._values.values import Value, decimal_of, exact_product, kind_of
 
 
 def read_scale(value: Value) -> Decimal:

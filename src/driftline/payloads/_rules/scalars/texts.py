@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from driftline.payloads.scalars.parts import Step
-from driftline.payloads.values import Value
+from driftline.payloads._rules.scalars.parts import Step
+from driftline.payloads._values.values import Value
 
 
 def _null_if_empty(value: Value) -> Any:

@@ -1,0 +1,1 @@
+"""Batch: a shelf of `payloads`."""

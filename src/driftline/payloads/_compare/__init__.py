@@ -1,0 +1,1 @@
+"""Compare: a shelf of `payloads`."""

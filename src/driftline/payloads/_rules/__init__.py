@@ -1,0 +1,1 @@
+"""Rules: a shelf of `payloads`."""

@@ -1,0 +1,1 @@
+"""Schema: a shelf of `payloads`."""

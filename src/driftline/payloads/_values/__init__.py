@@ -1,0 +1,1 @@
+"""Values: a shelf of `payloads`."""
