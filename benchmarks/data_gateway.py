@@ -11,8 +11,8 @@ from pathlib import Path
 
 from driftline.deltas import Clock, ColumnDelta, RowDelta
 from driftline.deltas._deltas import physical_ms
-from driftline.gateway.log import Entry
-from driftline.gateway.sqlite_log import SqliteLog
+from driftline.gateway._log.log import Entry
+from driftline.gateway._log.sqlite import SqliteLog
 
 CITIES = ("Zürich", "Bern", "Basel", "Genève", "Lugano", "Chur")
 _LOAD_STEP = 20_000

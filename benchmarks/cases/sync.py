@@ -137,12 +137,12 @@ def _hot_row(full: bool) -> list[Row]:
     import json
 
     from driftline.deltas import ColumnDelta, RowDelta
-    from driftline.gateway.auth import Caller
-    from driftline.gateway.pull import LogReader
-    from driftline.gateway.push import parse_push
-    from driftline.gateway.row_index import RowIndex
-    from driftline.gateway.rules import parse_rules
-    from driftline.gateway.sqlite_log import SqliteLog
+    from driftline.gateway._auth import Caller
+    from driftline.gateway._log.sqlite import SqliteLog
+    from driftline.gateway._sync.pull import LogReader
+    from driftline.gateway._sync.push import parse_push
+    from driftline.gateway._sync.row_index import RowIndex
+    from driftline.gateway._sync.rules import parse_rules
 
     count = 100_000 if full else 10_000
     bucket = {"name": "b", "tables": ["t"], "filters": [{"column": "owner", "op": "eq", "value": "jwt:sub"}]}

@@ -19,10 +19,9 @@ import driftline.lake._store.flush as flushing
 import driftline.lake._store.logs as gateways
 import driftline.lake._store.schemas as registry
 from driftline.deltas import TableSchema
-from driftline.gateway.claiming import LakeTie
-from driftline.gateway.flush import Flusher
-from driftline.gateway.push import parse_push
-from driftline.gateway.sqlite_log import SqliteLog
+from driftline.gateway._lake.flush import Flusher, LakeTie
+from driftline.gateway._log.sqlite import SqliteLog
+from driftline.gateway._sync.push import parse_push
 from driftline.lake import Lake
 from driftline.lake._flush_target import LakeStore
 from driftline.lake._read.state import all_deltas

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from driftline.deltas import Clock, ColumnDelta, RowDelta
-from driftline.gateway.auth import sign
+from driftline.gateway._auth import sign
 
 GATEWAY = "gw-1"
 SECRET = "a-secret-that-is-long-enough-for-hs256"

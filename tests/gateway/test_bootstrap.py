@@ -21,18 +21,16 @@ from hypothesis import strategies as st
 from driftline.client import Store
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema
 from driftline.errors import DriftlineError, GatewayError
-from driftline.gateway.auth import Caller
-from driftline.gateway.claiming import LakeTie
-from driftline.gateway.configuration import copy_facts, load_configuration
-from driftline.gateway.flush import Flusher
-from driftline.gateway.importing import import_foreign
-from driftline.gateway.log import Appended, DeltaLog
-from driftline.gateway.pull import LogReader
-from driftline.gateway.push import check_horizons, parse_push
-from driftline.gateway.row_index import RowIndex
-from driftline.gateway.rules import NO_RULES, SyncRules
-from driftline.gateway.snapshot import Request, Snapshots
-from driftline.gateway.sqlite_log import SqliteLog
+from driftline.gateway._auth import Caller
+from driftline.gateway._lake.config import copy_facts, import_foreign, load_configuration
+from driftline.gateway._lake.flush import Flusher, LakeTie
+from driftline.gateway._lake.snapshot import Request, Snapshots
+from driftline.gateway._log.log import Appended, DeltaLog
+from driftline.gateway._log.sqlite import SqliteLog
+from driftline.gateway._sync.pull import LogReader
+from driftline.gateway._sync.push import check_horizons, parse_push
+from driftline.gateway._sync.row_index import RowIndex
+from driftline.gateway._sync.rules import NO_RULES, SyncRules
 from driftline.lake import compact, register, set_horizon
 from driftline.lake._flush_target import LakeStore
 from driftline.lake._store.flush import flush_content
@@ -277,7 +275,7 @@ def database() -> Iterator[str]:
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.faults)])
 def test_a_log_on_postgresql_begins_as_well(database: str, rounds: int) -> None:
-    postgres_log = pytest.importorskip("driftline.gateway.postgres_log", reason="needs psycopg")
+    postgres_log = pytest.importorskip("driftline.gateway._log.postgres", reason="needs psycopg")
     logs = (f"log-{number}" for number in itertools.count())
 
     @settings(max_examples=rounds)

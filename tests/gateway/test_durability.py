@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from driftline.errors import DriftlineError, GatewayError
-from driftline.gateway.group_commit import GroupCommit
-from driftline.gateway.log import Appended, Entry
-from driftline.gateway.push import parse_push
-from driftline.gateway.sqlite_log import SqliteLog
+from driftline.gateway._log.log import Appended, Entry
+from driftline.gateway._log.sqlite import SqliteLog
+from driftline.gateway._service import GroupCommit
+from driftline.gateway._sync.push import parse_push
 from gateway.faulty_disk import FaultyDisk
 from gateway.running import CLOCK, Server, delta, running
 

@@ -15,10 +15,9 @@ import pytest
 import driftline.lake._store.flush as lake_flushing
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import LakeError
-from driftline.gateway.claiming import LakeTie
-from driftline.gateway.flush import Flusher
-from driftline.gateway.push import parse_push, stored_delta
-from driftline.gateway.sqlite_log import SqliteLog
+from driftline.gateway._lake.flush import Flusher, LakeTie
+from driftline.gateway._log.sqlite import SqliteLog
+from driftline.gateway._sync.push import parse_push, stored_delta
 from driftline.lake import Lake
 from driftline.lake._flush_target import LakeStore
 from driftline.lake._store.delta import load
@@ -132,7 +131,7 @@ def test_deltas_from_before_the_schema_wait_in_an_envelope(setting: Setting) -> 
 
 
 def test_large_tails_go_in_several_ranges(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("driftline.gateway.flush.MAX_RANGE", 7)
+    monkeypatch.setattr("driftline.gateway._lake.flush.MAX_RANGE", 7)
     setting.store.register(SCHEMA)
     setting.push(*rows(0, 25))
     assert setting.flusher.flush().deltas == 25

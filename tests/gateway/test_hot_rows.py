@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from driftline.gateway.auth import Caller
-from driftline.gateway.pull import LogReader, Page
-from driftline.gateway.push import parse_push
-from driftline.gateway.row_index import RowIndex
-from driftline.gateway.rules import parse_rules
-from driftline.gateway.sqlite_log import SqliteLog
+from driftline.gateway._auth import Caller
+from driftline.gateway._log.sqlite import SqliteLog
+from driftline.gateway._sync.pull import LogReader, Page
+from driftline.gateway._sync.push import parse_push
+from driftline.gateway._sync.row_index import RowIndex
+from driftline.gateway._sync.rules import parse_rules
 from gateway.running import GATEWAY, delta
 
 CHANGES = 3000

@@ -14,8 +14,8 @@ import pytest
 
 from driftline.deltas._deltas import make_hlc
 from driftline.errors import ClockDriftError, DriftlineError
-from driftline.gateway.log import Appended, DeltaLog, Entry, Projection, StoredRow, StoredVersion
-from driftline.gateway.sqlite_log import SqliteLog
+from driftline.gateway._log.log import Appended, DeltaLog, Entry, Projection, StoredRow, StoredVersion
+from driftline.gateway._log.sqlite import SqliteLog
 from postgres_server import postgres_server
 
 NOW = 1_700_000_000_000
@@ -35,7 +35,7 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenLog
     if request.param == "sqlite":
         made: OpenLog = partial(SqliteLog, tmp_path / "log.sqlite", wall=lambda: NOW)
     else:
-        postgres_log = pytest.importorskip("driftline.gateway.postgres_log", reason="needs psycopg")
+        postgres_log = pytest.importorskip("driftline.gateway._log.postgres", reason="needs psycopg")
         gateway = f"gw-{secrets.token_hex(4)}"  # one database serves many gateways
         made = partial(postgres_log.PostgresLog, request.getfixturevalue("database"), gateway, wall=lambda: NOW)
 

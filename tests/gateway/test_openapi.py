@@ -18,8 +18,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from driftline.gateway.openapi import openapi_document
-from driftline.gateway.settings import GatewaySettings
+from driftline.gateway._http import openapi_document
+from driftline.gateway._settings import GatewaySettings
 from gateway.running import GATEWAY, Server, token
 
 schema = schemathesis.openapi.from_dict(openapi_document(GatewaySettings(gateway=GATEWAY, data=Path("data"))))

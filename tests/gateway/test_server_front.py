@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 
 from driftline.client._http import GatewayClient
 from driftline.errors import DriftlineError, LakeError
-from driftline.gateway.sqlite_log import SqliteLog
+from driftline.gateway._log.sqlite import SqliteLog
 from driftline.http._requests import public_error
 from gateway.running import GATEWAY, SECRET, Server, delta, running, token
 from web.serving import serving

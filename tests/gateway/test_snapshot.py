@@ -17,7 +17,7 @@ import pytest
 from driftline.core._json import utf16_sort_key
 from driftline.deltas import RowDelta
 from driftline.deltas._merge import RowFold
-from driftline.gateway.snapshot import ARROW
+from driftline.gateway._lake.snapshot import ARROW
 from driftline.lake import Lake, compact
 from gateway.running import GATEWAY, Client, Server, delta, running
 

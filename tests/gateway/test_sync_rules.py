@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from driftline.deltas import ColumnDelta, RowDelta, merge
 from driftline.deltas._merge import RowFold, fold_from_plain, fold_rows, fold_to_plain, join_folds
 from driftline.errors import GatewayError
-from driftline.gateway.auth import Caller
-from driftline.gateway.log import Appended
-from driftline.gateway.pull import read_page, start_of
-from driftline.gateway.push import parse_push
-from driftline.gateway.row_index import RowIndex
-from driftline.gateway.rules import SyncRules, parse_rules
-from driftline.gateway.sqlite_log import SqliteLog
-from driftline.gateway.views import View
+from driftline.gateway._auth import Caller
+from driftline.gateway._log.log import Appended
+from driftline.gateway._log.sqlite import SqliteLog
+from driftline.gateway._sync.pull import View, read_page, start_of
+from driftline.gateway._sync.push import parse_push
+from driftline.gateway._sync.row_index import RowIndex
+from driftline.gateway._sync.rules import SyncRules, parse_rules
 from gateway.running import GATEWAY, Server, delta, running
 
 MINE = {"name": "mine", "tables": ["todos"], "filters": [{"column": "owner", "op": "eq", "value": "jwt:sub"}]}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from driftline.gateway.rules import parse_rules
+from driftline.gateway._sync.rules import parse_rules
 from gateway.running import Server, delta
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "sync.json").read_text())

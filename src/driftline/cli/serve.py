@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from driftline.gateway.compaction import CompactionSettings
-    from driftline.gateway.settings import GatewaySettings
+    from driftline.gateway._lake.process import CompactionSettings
+    from driftline.gateway._settings import GatewaySettings
     from driftline.http._server import Service
     from driftline.web.compare_service import CompareLimits
 
@@ -95,7 +95,7 @@ def serve(payload_limit: float, max_in_flight: int, per_address: int, **options:
 def _gateway_settings(
     host: str, workers: int, *, gateway: str | None, data: Path | None, body_limit: float, flush_mb: float, **rest: Any
 ) -> GatewaySettings | None:
-    from driftline.gateway.settings import MIB, GatewaySettings, authenticator, check_insecure
+    from driftline.gateway._settings import MIB, GatewaySettings, authenticator, check_insecure
 
     if gateway is None and data is None:
         return None
@@ -110,7 +110,7 @@ def _gateway_settings(
 
 def _compaction(options: dict[str, Any]) -> CompactionSettings | None:
     """What the options say about compaction; they are taken out."""
-    from driftline.gateway.compaction import CompactionSettings
+    from driftline.gateway._lake.process import CompactionSettings
 
     names = ("no_compact", "compact_deltas", "compact_mb", "compact_seconds", "master")
     off, deltas, size, seconds, master = (options.pop(name) for name in names)
@@ -149,7 +149,7 @@ def _make_service(limits: CompareLimits, settings: GatewaySettings | None, direc
     metrics = Metrics(directory)
     if settings is None:
         return Service(application(metrics, limits), metrics.close)
-    from driftline.gateway.service import Gateway
+    from driftline.gateway._service import Gateway
 
     gateway = Gateway(settings, metrics)
 

@@ -62,7 +62,7 @@ def create(
     The secret comes from --secret-file or from DRIFTLINE_JWT_SECRET and is never printed.
     """
     from driftline.deltas._deltas import check_gateway_id
-    from driftline.gateway.auth import sign
+    from driftline.gateway._auth import sign
 
     check_gateway_id(gateway)
     now = int(time.time())
@@ -88,7 +88,7 @@ def rotate(secret_file: Path, keep: int) -> None:
     A running gateway notices. New tokens are signed with the new secret; tokens of the kept old ones stay valid, so
     rotate again with --keep 0 once they have expired.
     """
-    from driftline.gateway.auth import rotate_secret_file
+    from driftline.gateway._auth import rotate_secret_file
 
     count = rotate_secret_file(secret_file, keep)
     click.echo(f"{secret_file.name} holds {count} secret{'s' if count > 1 else ''}", err=True)
@@ -115,8 +115,8 @@ def _ttl_seconds(text: str) -> int:
 
 
 def _signing_secret(secret_file: Path | None) -> str:
-    from driftline.gateway.auth import parse_secrets, read_secret_file
-    from driftline.gateway.settings import SECRET_VARIABLE
+    from driftline.gateway._auth import parse_secrets, read_secret_file
+    from driftline.gateway._settings import SECRET_VARIABLE
 
     if secret_file is not None:
         found = read_secret_file(secret_file)

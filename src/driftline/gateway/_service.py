@@ -6,9 +6,10 @@ import asyncio
 import json
 import logging
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,23 +17,120 @@ from typing import Any, TypeVar
 from driftline.deltas import TableSchema
 from driftline.deltas._deltas import make_hlc, physical_ms
 from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError, StorageError
-from driftline.gateway import snapshot
-from driftline.gateway.auth import Caller
-from driftline.gateway.compaction import Compactor
-from driftline.gateway.configuration import Configuration, load_configuration
-from driftline.gateway.cursor import naming_snapshot
-from driftline.gateway.feed import Feeds
-from driftline.gateway.flush import FlushReport, FlushTimer
-from driftline.gateway.group_commit import GroupCommit
-from driftline.gateway.lake_process import REFRESHED, LakeProcess, SnapshotProcesses
-from driftline.gateway.log import Appended, DeltaLog, Entry
-from driftline.gateway.pull import LogReader, Page, limit_of, parameters_of
-from driftline.gateway.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
-from driftline.gateway.row_index import RowIndex
-from driftline.gateway.rules import NO_RULES, SyncRules, parse_rules
-from driftline.gateway.settings import GatewaySettings, authenticator
+from driftline.gateway._auth import Caller
+from driftline.gateway._lake import snapshot
+from driftline.gateway._lake.config import Configuration, load_configuration
+from driftline.gateway._lake.flush import FlushReport, FlushTimer
+from driftline.gateway._lake.process import REFRESHED, Compactor, LakeProcess, SnapshotProcesses
+from driftline.gateway._log.log import Appended, DeltaLog, Entry
+from driftline.gateway._settings import GatewaySettings, authenticator
+from driftline.gateway._sync.feed import Feeds
+from driftline.gateway._sync.pull import LogReader, Page, limit_of, naming_snapshot, parameters_of
+from driftline.gateway._sync.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
+from driftline.gateway._sync.row_index import RowIndex
+from driftline.gateway._sync.rules import NO_RULES, SyncRules, parse_rules
 from driftline.http._metrics import Metrics
 from driftline.http._requests import RateLimiter
+
+# Group commit: pushes that arrive while the disk is syncing share the next sync.
+
+
+_MAX_DELTAS_PER_COMMIT = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    batch: Sequence[Entry]
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Appended | DriftlineError]
+
+
+class GroupCommit:
+    """One thread that writes everything waiting in one transaction, then answers all of it."""
+
+    def __init__(self, log: DeltaLog, *, max_pending: int = 50_000) -> None:
+        self._log = log
+        self._max_pending = max_pending
+        self._pending = 0
+        self._queue: deque[_Waiting] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self.is_failing = False  # whether the last try to write did not work
+        self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
+        self._thread.start()
+
+    @property
+    def pending(self) -> int:
+        """Deltas that wait to be written."""
+        return self._pending
+
+    async def append(self, batch: Sequence[Entry]) -> Appended:
+        """Durable when it returns; refused with backpressure while too much waits."""
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(batch, loop, loop.create_future())
+        with self._changed:
+            if self._closing:
+                raise _busy("the gateway is shutting down")
+            if self._pending and self._pending + len(batch) > self._max_pending:
+                raise _busy(f"{self._pending} deltas are waiting to be written")
+            self._pending += len(batch)
+            self._queue.append(waiting)
+            self._changed.notify()
+        result = await waiting.answer
+        if isinstance(result, DriftlineError):
+            raise result
+        return result
+
+    def close(self) -> None:
+        """Write what waits, then end the thread."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while group := self._next_group():
+            results = self._write([waiting.batch for waiting in group])
+            with self._changed:
+                self._pending -= sum(len(waiting.batch) for waiting in group)
+            for waiting, result in zip(group, results, strict=True):
+                _answer(waiting, result)
+
+    def _next_group(self) -> list[_Waiting]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._closing)
+            group: list[_Waiting] = []
+            size = 0
+            while self._queue and (not group or size + len(self._queue[0].batch) <= _MAX_DELTAS_PER_COMMIT):
+                group.append(self._queue.popleft())
+                size += len(group[-1].batch)
+            return group
+
+    def _write(self, batches: list[Sequence[Entry]]) -> list[Appended | DriftlineError]:
+        try:
+            results = self._log.append(batches)
+            self.is_failing = False
+            return results
+        except DriftlineError as error:
+            self.is_failing = True
+            return [error] * len(batches)
+        except Exception as error:  # noqa: BLE001 - whatever happens, everybody who waits gets an answer
+            self.is_failing = True
+            return [GatewayError(f"the log failed: {error}", code="INTERNAL_ERROR")] * len(batches)
+
+
+def _answer(waiting: _Waiting, result: Appended | DriftlineError) -> None:
+    def settle() -> None:
+        if not waiting.answer.done():  # the client may have gone away
+            waiting.answer.set_result(result)
+
+    if not waiting.loop.is_closed():
+        waiting.loop.call_soon_threadsafe(settle)
+
+
+def _busy(message: str) -> GatewayError:
+    return GatewayError(message, code="BACKPRESSURE_ERROR", retry_after=1)
+
 
 T = TypeVar("T")
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from driftline.deltas._deltas import check_gateway_id
 from driftline.errors import OptionError
-from driftline.gateway.auth import Authenticator, KeySet, parse_secrets, read_key_set, read_secret_file
-from driftline.gateway.compaction import CompactionSettings
-from driftline.gateway.lake_process import LakeWork
+from driftline.gateway._auth import Authenticator, KeySet, parse_secrets, read_key_set, read_secret_file
+from driftline.gateway._lake.process import CompactionSettings, LakeWork
 
 SECRET_VARIABLE = "DRIFTLINE_JWT_SECRET"  # noqa: S105 - the name of a variable
 MIB = 1 << 20

@@ -17,7 +17,7 @@ from driftline.web.compare_service import Authorize, CompareLimits, CompareServi
 from driftline.web.front import Front
 
 if TYPE_CHECKING:
-    from driftline.gateway.service import Gateway
+    from driftline.gateway._service import Gateway
 
 _ALLOWED_HEADERS = ["Authorization", "Content-Type", "Last-Event-ID", "X-Request-Id"]
 _EXPOSED_HEADERS = ["Retry-After", "X-Request-Id"]  # what a browser's client needs beside the body
@@ -27,7 +27,7 @@ def application(metrics: Metrics, limits: CompareLimits, gateway: Gateway | None
     """Everything that a server process offers, framed."""
     routes = Front(metrics, gateway).routes()
     if gateway is not None:
-        from driftline.gateway.http import gateway_routes
+        from driftline.gateway._http import gateway_routes
 
         routes += gateway_routes(gateway)
     rest = Starlette(

@@ -15,7 +15,7 @@ from driftline.web.compare_openapi import compare_document
 from driftline.web.openapi_page import openapi_page, server_page
 
 if TYPE_CHECKING:
-    from driftline.gateway.service import Gateway
+    from driftline.gateway._service import Gateway
 
 _METRICS_TYPE = "text/plain; version=0.0.4"
 _LINKS = {
@@ -75,7 +75,7 @@ class Front:
     def _documents(self) -> list[dict[str, Any]]:
         if self._gateway is None:
             return [compare_document()]
-        from driftline.gateway.openapi import openapi_document
+        from driftline.gateway._http import openapi_document
 
         return [openapi_document(self._gateway.settings), compare_document()]
 

@@ -6,23 +6,236 @@ that the next one finishes. Two others fold and serve snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
+from driftline.core._processes import leave_pandas_out
 from driftline.deltas import TableSchema
 from driftline.deltas._deltas import physical_ms
-from driftline.errors import GatewayError
-from driftline.gateway.claiming import LakeTie
-from driftline.gateway.compaction import CompactionSettings, due_tables
-from driftline.gateway.configuration import copy_facts, note_registered
-from driftline.gateway.flush import Flusher, FlushReport
-from driftline.gateway.importing import import_foreign
-from driftline.gateway.log import DeltaLog
-from driftline.gateway.piped import PipedProcess
-from driftline.gateway.snapshot import Request, Snapshots
-from driftline.gateway.sqlite_log import SqliteLog
+from driftline.errors import DriftlineError, GatewayError, LakeError
+from driftline.gateway._lake.config import copy_facts, import_foreign, note_registered
+from driftline.gateway._lake.flush import Flusher, FlushReport, LakeTie
+from driftline.gateway._lake.snapshot import Request, Snapshots
+from driftline.gateway._log.log import DeltaLog
+from driftline.gateway._log.sqlite import SqliteLog
 from driftline.lake._flush_target import LakeStore
+
+# A process behind a pipe, for work that must not hold up an answer: it is started by the first question.
+#
+# It ends with its server. One conversation at a time; whoever has to know whether it is free asks `try_lock`.
+
+
+_NICENESS = 5  # pushes come first
+_END_SECONDS = 1.0
+
+# Makes, inside the process, the object whose methods answer the questions, and what to call at the end.
+MakeDesk = Callable[..., tuple[Any, Callable[[], None]]]
+
+
+class PipedProcess:
+    """Asks methods of an object in another process."""
+
+    def __init__(self, name: str, make_desk: MakeDesk, *arguments: Any) -> None:
+        self._name = name
+        self._arguments = (make_desk, *arguments)
+        self._lock = threading.Lock()
+        self._process: BaseProcess | None = None
+        self._pipe: Connection | None = None
+
+    def ask(self, question: str, *details: Any, seconds: float | None = None) -> Any:
+        """What the method `question` answers."""
+        with self._lock:
+            return self._ask((question, *details), seconds)
+
+    def try_ask(self, question: str, *details: Any) -> tuple[bool, Any]:
+        """Like `ask`, if the process is free; whether it was."""
+        if not self._lock.acquire(blocking=False):
+            return False, None
+        try:
+            return True, self._ask((question, *details), None)
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """End the process, after the conversation it may be at."""
+        with self._lock:
+            self._drop()
+
+    def kill(self) -> None:
+        """End the process in the middle of whatever it does; who waits for an answer hears of it."""
+        process = self._process
+        if process is not None:
+            process.kill()
+        self.close()
+
+    def _ask(self, question: tuple[Any, ...], seconds: float | None) -> Any:
+        try:
+            pipe = self._connected()
+            pipe.send(question)
+            if not pipe.poll(seconds):
+                raise LakeError("the flush takes longer than there is time; the next start goes on with it")
+            answer = pipe.recv()
+        except (EOFError, OSError) as error:
+            self._drop()
+            raise LakeError(
+                f"the {self._name} process ended before its work was done; it will be tried again"
+            ) from error
+        if isinstance(answer, DriftlineError):
+            raise answer
+        return answer
+
+    def _connected(self) -> Connection:
+        if self._pipe is None:
+            context = multiprocessing.get_context("spawn")
+            self._pipe, theirs = context.Pipe()
+            self._process = context.Process(
+                target=_serve, args=(theirs, *self._arguments), name=self._name, daemon=True
+            )
+            self._process.start()
+            theirs.close()
+        return self._pipe
+
+    def _drop(self) -> None:
+        if self._pipe is not None:
+            self._pipe.close()
+        if self._process is not None:
+            self._process.join(_END_SECONDS)
+            self._process.kill()
+            self._process.join()
+        self._pipe = self._process = None
+
+
+def _serve(pipe: Connection, make_desk: MakeDesk, *arguments: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to hear
+    os.nice(_NICENESS)
+    leave_pandas_out()
+    desk, close = make_desk(*arguments)
+    with contextlib.suppress(EOFError, OSError):  # the server has gone
+        while True:
+            question, *details = pipe.recv()
+            try:
+                answer: Any = getattr(desk, question)(*details)
+            except DriftlineError as error:
+                answer = error
+            except Exception as error:  # noqa: BLE001 - whoever asked is told, and the next question is answered
+                answer = LakeError(f"{type(error).__name__}: {error}", code="INTERNAL_ERROR")
+            pipe.send(answer)
+    close()
+
+
+# Compaction by itself: tables in which enough waits are folded, in a process that gives way to everything else.
+
+
+# A scheduler of folds, for as long as the context lasts (the command line gives one that opens a Spark session).
+OpenEngine = Callable[[], AbstractContextManager[Any]]
+
+_FURTHER_NICENESS = 5  # ten in all
+_logger = logging.getLogger("driftline.gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSettings:
+    """When a table is compacted: so many deltas, so many bytes, or one that has waited so long."""
+
+    deltas: int = 50_000
+    size: int = 64 << 20
+    seconds: float = 300.0
+    open_engine: OpenEngine | None = None  # where folds run; None: on threads of the compacting process
+
+
+class Compactor:
+    """A thread that has tables compacted as they become due, one after the other."""
+
+    def __init__(self, lake: str, open_engine: OpenEngine | None, done: Callable[[str], None]) -> None:
+        self._process = PipedProcess("compaction", _compaction_desk, lake, open_engine)
+        self._done = done
+        self._due: list[str] = []
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="compaction", daemon=True)
+        self._thread.start()
+
+    def take(self, tables: Sequence[str]) -> None:
+        """Have tables compacted that are due."""
+        with self._changed:
+            self._due += [table for table in tables if table not in self._due]
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End the process, also in the middle: what it has not committed is nobody's."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._process.kill()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._due or self._closing)
+                if self._closing:
+                    return
+                table = self._due[0]
+            try:
+                self._process.ask("compact", table)
+                self._done(table)
+            except DriftlineError as error:
+                if not self._closing:
+                    fields = {"table": table, "code": error.code, "error": error.message}
+                    _logger.warning("compaction", extra={"fields": fields})
+            with self._changed:  # a table that is still due is named again with the next flush
+                self._due.remove(table)
+
+
+def due_tables(lake: Any, settings: CompactionSettings | None) -> list[str]:
+    """The tables in which enough waits to be folded."""
+    from driftline.lake._fold.maintain import CompactionPolicy, backlog_of
+
+    if settings is None:
+        return []
+    policy = CompactionPolicy(settings.deltas, settings.size, settings.seconds)
+    return [table for table in lake.tables() if policy.is_due(backlog_of(lake, table))]
+
+
+def _compaction_desk(lake: str, open_engine: OpenEngine | None) -> tuple[_CompactionDesk, Callable[[], None]]:
+    os.nice(_FURTHER_NICENESS)
+    desk = _CompactionDesk(lake, open_engine)
+    return desk, desk.close
+
+
+class _CompactionDesk:
+    """Compacts one table at a time; an engine is opened with the first of them and kept."""
+
+    def __init__(self, lake: str, open_engine: OpenEngine | None) -> None:
+        from driftline.lake._store.lake import Lake
+
+        self._lake = Lake(lake)
+        self._open_engine = open_engine
+        self._open = ExitStack()
+        self._way: dict[str, Any] | None = None
+
+    def compact(self, table: str) -> None:
+        from driftline.lake._fold.compact import compact
+
+        if self._way is None:
+            opened = None if self._open_engine is None else self._open.enter_context(self._open_engine())
+            self._way = {} if opened is None else {"engine": opened}
+        compact(self._lake, table, **self._way)
+
+    def close(self) -> None:
+        self._open.close()
+
 
 LOG_FILE = "log.sqlite"
 REFRESHED = "refreshed"  # document: when the copy of the lake's facts was renewed, in milliseconds
@@ -45,7 +258,7 @@ class LakeWork:
         """The gateway's log."""
         if self.log is None:
             return SqliteLog(self.data / LOG_FILE)
-        from driftline.gateway.postgres_log import PostgresLog
+        from driftline.gateway._log.postgres import PostgresLog
 
         return PostgresLog(self.log, self.gateway)
 

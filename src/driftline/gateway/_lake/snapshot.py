@@ -25,10 +25,10 @@ from driftline.core._json import JsonObject
 from driftline.deltas._deltas import make_hlc, physical_ms
 from driftline.deltas._merge import RowFold
 from driftline.errors import GatewayError, LakeError
-from driftline.gateway.cursor import NO_VIEW, Cursor, must_refetch
-from driftline.gateway.log import DeltaLog, read_all, unavailable
-from driftline.gateway.push import stored_delta
-from driftline.gateway.rules import SyncRules
+from driftline.gateway._log.log import DeltaLog, read_all, unavailable
+from driftline.gateway._sync.pull import NO_VIEW, Cursor, must_refetch
+from driftline.gateway._sync.push import stored_delta
+from driftline.gateway._sync.rules import SyncRules
 from driftline.lake._flush_target import LakeStore
 
 DEFAULT_LIMIT = 5000

@@ -23,10 +23,9 @@ from driftline.core._json import JsonObject
 from driftline.deltas._deltas import Clock, check_drift, physical_ms
 from driftline.deltas._merge import RowKey
 from driftline.errors import DriftlineError, InputError
-from driftline.gateway import postgres_sql
-from driftline.gateway.base_log import BaseLog, check_horizon, fresh_positions, new_tables, unknown_entries
-from driftline.gateway.log import (
+from driftline.gateway._log.log import (
     Appended,
+    BaseLog,
     Entry,
     Identity,
     Numbered,
@@ -35,8 +34,64 @@ from driftline.gateway.log import (
     StoredRow,
     StoredVersion,
     Waiting,
+    check_horizon,
+    fresh_positions,
+    new_tables,
     unavailable,
+    unknown_entries,
 )
+
+# The tables and the longer queries of the log on PostgreSQL (gateway §10).
+
+
+# The head is rewritten with every commit: room in its page keeps its versions there.
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS driftline_head (
+    gateway text PRIMARY KEY, log_id text NOT NULL, was text[] NOT NULL DEFAULT '{}', fingerprint text NOT NULL,
+    clock bigint NOT NULL DEFAULT 0, last bigint NOT NULL DEFAULT 0, pruned bigint NOT NULL DEFAULT 0,
+    pruned_arrival bigint NOT NULL DEFAULT 0, horizon bigint NOT NULL DEFAULT 0, flushed bigint NOT NULL DEFAULT 0,
+    flushing bigint NOT NULL DEFAULT 0, config bigint NOT NULL DEFAULT 0, rules bigint NOT NULL DEFAULT 0,
+    projected bigint NOT NULL DEFAULT 0, projected_rules bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 10);
+CREATE TABLE IF NOT EXISTS driftline_log (
+    gateway text NOT NULL, seq bigint NOT NULL, hlc bigint NOT NULL, arrival bigint NOT NULL, op smallint NOT NULL,
+    delta_id bytea NOT NULL, body bytea NOT NULL, is_foreign boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (gateway, seq), UNIQUE (gateway, hlc, delta_id)
+);
+CREATE TABLE IF NOT EXISTS driftline_documents (
+    gateway text NOT NULL, name text NOT NULL, body bytea NOT NULL, PRIMARY KEY (gateway, name)
+);
+CREATE TABLE IF NOT EXISTS driftline_tables (
+    gateway text NOT NULL, folded text NOT NULL, name text NOT NULL, PRIMARY KEY (gateway, folded)
+);
+CREATE TABLE IF NOT EXISTS driftline_rows (
+    gateway text NOT NULL, tbl text NOT NULL, row_id text NOT NULL, fold bytea NOT NULL,
+    PRIMARY KEY (gateway, tbl, row_id)
+);
+CREATE TABLE IF NOT EXISTS driftline_row_versions (
+    gateway text NOT NULL, tbl text NOT NULL, row_id text NOT NULL, seq bigint NOT NULL, live boolean NOT NULL,
+    watched text NOT NULL, PRIMARY KEY (gateway, tbl, row_id, seq)
+);
+"""
+# Another one on connect: the database was restored, promoted or copied. The timeline is read from the write-ahead log:
+# the control file tells the old one until the checkpoint after a promotion is done.
+FINGERPRINT = """
+SELECT concat_ws('.', (SELECT system_identifier FROM pg_control_system()),
+    ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int,
+    (SELECT oid FROM pg_database WHERE datname = current_database()), 'driftline_log'::regclass::oid)
+"""
+KNOWN = """
+SELECT l.hlc, l.delta_id, l.op FROM driftline_log l
+JOIN unnest(%b::bigint[], %b::bytea[]) AS given (hlc, delta_id) ON l.hlc = given.hlc AND l.delta_id = given.delta_id
+WHERE l.gateway = %s
+"""
+INSERT = """
+INSERT INTO driftline_log (gateway, seq, hlc, arrival, op, delta_id, body, is_foreign)
+SELECT %s, seq, hlc, arrival, op, delta_id, body, %s
+FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::smallint[], %b::bytea[], %b::bytea[])
+    AS given (seq, hlc, arrival, op, delta_id, body)
+"""
+
 
 Connection = psycopg.Connection[Any]
 
@@ -73,7 +128,7 @@ class PostgresLog(BaseLog):
         self._fingerprint = ""  # of the database that was connected to last
         with self._explained(), self._open() as db, db.transaction():
             db.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
-            db.execute(postgres_sql.SCHEMA)
+            db.execute(SCHEMA)
             first = (
                 "INSERT INTO driftline_head (gateway, log_id, fingerprint) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
             )
@@ -402,7 +457,7 @@ class PostgresLog(BaseLog):
                 [entry.delta_id for _, entry in taken],
                 [entry.body for _, entry in taken],
             )
-            db.execute(postgres_sql.INSERT, (self._gateway, is_foreign, *columns))
+            db.execute(INSERT, (self._gateway, is_foreign, *columns))
             self._add_tables(db, {entry.table.casefold(): entry.table for _, entry in taken})
             db.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, self._gateway))
         self._set(db, clock=clock.last, last=last)
@@ -411,7 +466,7 @@ class PostgresLog(BaseLog):
         if not entries:
             return {}
         given = ([entry.hlc for entry in entries], [entry.delta_id for entry in entries], self._gateway)
-        return {(row["hlc"], bytes(row["delta_id"])): row["op"] for row in db.execute(postgres_sql.KNOWN, given)}
+        return {(row["hlc"], bytes(row["delta_id"])): row["op"] for row in db.execute(KNOWN, given)}
 
     def _tables(self, db: Connection) -> dict[str, str]:
         with db.cursor(row_factory=dict_row) as cursor:
@@ -480,7 +535,7 @@ class PostgresLog(BaseLog):
 
 def _fingerprint(connection: Connection) -> str:
     with connection.cursor(row_factory=tuple_row) as cursor:
-        found = cursor.execute(postgres_sql.FINGERPRINT).fetchone()
+        found = cursor.execute(FINGERPRINT).fetchone()
     return "" if found is None else str(found[0])
 
 

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from driftline.errors import DriftlineError, GatewayError
-from driftline.gateway.auth import Caller
-from driftline.gateway.log import DeltaLog
-from driftline.gateway.pull import LogReader, Page
-from driftline.gateway.rules import SyncRules
+from driftline.gateway._auth import Caller
+from driftline.gateway._log.log import DeltaLog
+from driftline.gateway._sync.pull import LogReader, Page
+from driftline.gateway._sync.rules import SyncRules
 from driftline.http._requests import error_body, public_error, refetch_members
 
 MAX_WAIT_SECONDS = 30

@@ -2,18 +2,207 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
 
+import msgspec
+
+from driftline.deltas import ColumnDelta, RowDelta
+from driftline.deltas._deltas import MAX_HLC, Op
+from driftline.deltas._merge import RowFold, RowKey, stamp_of
 from driftline.deltas._wire import hlc_from_wire
 from driftline.errors import GatewayError
-from driftline.gateway.auth import Caller
-from driftline.gateway.cursor import NO_VIEW, Cursor, decode_cursor, must_refetch, naming_snapshot
-from driftline.gateway.log import DeltaLog, Record
-from driftline.gateway.row_index import RowIndex
-from driftline.gateway.rules import SyncRules
-from driftline.gateway.views import View
+from driftline.gateway._auth import Caller
+from driftline.gateway._log.log import DeltaLog, Record
+from driftline.gateway._sync.push import WireDelta, stored_delta, wire_delta
+from driftline.gateway._sync.row_index import RowIndex, RowVersion, Story
+from driftline.gateway._sync.rules import SyncRules
+
+# Cursors: an opaque position in the arrival order (gateway §6).
+#
+# A cursor knows its log, the record it stands at and what it was made under, so that a position that means nothing any
+# more is noticed: the log was replaced or set back, the record is forgotten, the rules or the caller's view changed. It
+# also carries the `since` of the first page: deltas that had arrived by then and are older stay skipped, late arrivals
+# after it do not.
+
+
+NO_VIEW = "-"
+REASONS = ("retention", "rules_changed", "view_changed", "log_replaced", "snapshot_gone")
+
+_TEXT = re.compile(
+    r"2\.([0-9a-f]{1,64})\.([0-9]{1,18})\.([0-9]{1,19})\.([0-9]{1,9})\.([0-9]{1,18})\.([0-9a-z-]{1,16})"
+    r"(?:\.([0-9]{1,19})\.([0-9]{1,18}))?"
+)
+_FIRST_FORM = re.compile(r"1\.[0-9a-f]{1,64}\.[0-9.]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a client stands: at record `seq`, of which `sent` deltas are with it (0: all that it is to get).
+
+    Up to `skip_upto` only deltas with an hlc above `since` are wanted.
+    """
+
+    log_id: str
+    seq: int
+    arrival: int  # of the record at `seq`, 0 at the very beginning
+    rules: int
+    view: str = NO_VIEW
+    sent: int = 0
+    since: int = -1
+    skip_upto: int = 0
+
+    def at(self, seq: int, arrival: int, sent: int = 0) -> Cursor:
+        """The same cursor further on."""
+        return replace(self, seq=seq, arrival=arrival, sent=sent)
+
+    def encode(self) -> str:
+        """The cursor as clients carry it."""
+        text = f"2.{self.log_id}.{self.seq}.{self.arrival}.{self.sent}.{self.rules}.{self.view}"
+        if self.since >= 0 and self.seq < self.skip_upto:
+            text += f".{self.since}.{self.skip_upto}"
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def decode_cursor(text: str) -> Cursor:
+    """The cursor that a client sends back."""
+    try:
+        plain = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode("ascii")
+    except ValueError as error:
+        raise GatewayError("cursor is not one of this gateway") from error
+    if _FIRST_FORM.fullmatch(plain):
+        raise must_refetch("log_replaced", "the cursor is of an older form, which does not say which log it is of")
+    match = _TEXT.fullmatch(plain)
+    if match is None:
+        raise GatewayError("cursor is not one of this gateway")
+    log_id, seq, arrival, sent, rules, view, since, skip_upto = match.groups()
+    skipping = (-1, 0) if since is None else (min(int(since), MAX_HLC), int(skip_upto))
+    return Cursor(log_id, int(seq), int(arrival), int(rules), view, int(sent), *skipping)
+
+
+@contextmanager
+def naming_snapshot(gateway: str) -> Iterator[None]:
+    """Whoever must begin anew is told where the state to begin with is."""
+    try:
+        yield
+    except GatewayError as error:
+        if error.code == "MUST_REFETCH":
+            error.context["snapshot"] = f"/v1/sync/{gateway}/snapshot"
+        raise
+
+
+def must_refetch(reason: str, why: str) -> GatewayError:
+    """The client's position is worth nothing any more; `reason` is for programs, `why` for people."""
+    return GatewayError(f"{why}: begin anew", code="MUST_REFETCH", reason=reason)
+
+
+# What a caller under sync rules is sent for each record of the log.
+#
+# As long as a row has been visible all its life the caller has all its deltas, and gets the next one as
+# it is. Once the row was alive and hidden that chain is broken: from then on the caller gets the row's merged values,
+# stamped with the time of arrival, which is greater than every timestamp before it and rises with the log. So a caller
+# always ends at the merged state of the rows it may see, whatever arrives late.
+#
+# A delta that a DELETE of its row covers is not sent: it changes nothing, and a caller who began with a snapshot after
+# that DELETE knows nothing of it and would show the delta.
+
+
+@dataclass
+class View:
+    """One caller's sight of the rows, for the length of a request."""
+
+    index: RowIndex
+    rules: SyncRules
+    claims: Mapping[str, Any]
+    gateway: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    rules_number: int = 0
+    _folds: dict[RowKey, RowFold] = field(default_factory=dict)
+    _stories: dict[RowKey, Story] = field(default_factory=dict)
+
+    def sent_for(self, record: Record) -> list[bytes]:
+        """The deltas that tell this caller about a record; none when the row is not its business.
+
+        Records are asked for in the order of the log.
+        """
+        delta = wire_delta(record.body)
+        story = self._story((delta.table, delta.rowId), record.seq)
+        after = story.at(record.seq)
+        was_visible = story.before is not None and story.sees(story.before)
+        is_visible = after is not None and story.sees(after)
+        if story.is_whole:
+            if delta.op != "DELETE" and self._is_covered(delta, record):
+                # It changes nothing in the end, but what it hid in between is told by nobody else.
+                return [self._tombstone(delta, record)] if was_visible and not is_visible else []
+            died = after is not None and not after.live
+            if is_visible or (died and delta.op == "DELETE" and story.before is not None):
+                return [record.body]
+            return [self._tombstone(delta, record)] if was_visible else []
+        if is_visible:
+            return self._merged(delta, record, entering=not was_visible)
+        return [self._tombstone(delta, record)] if was_visible else []
+
+    def close(self) -> None:
+        """Keep how far rows were followed, for the next page of this caller."""
+        for key, story in self._stories.items():
+            self.index.remember(key, story, self._name)
+
+    @cached_property
+    def _name(self) -> tuple[int, str]:
+        return self.rules_number, self.rules.view_digest(self.claims, self.parameters)
+
+    def _story(self, key: RowKey, seq: int) -> Story:
+        story = self._stories.get(key)
+        if story is None:
+            story = self._stories[key] = self.index.story(key, seq, partial(self._sees, key[0]), self._name)
+        return story
+
+    def _fold(self, key: RowKey) -> RowFold:
+        if key not in self._folds:
+            self._folds[key] = self.index.fold(key)
+        return self._folds[key]
+
+    def _is_covered(self, delta: WireDelta, record: Record) -> bool:
+        deleted = self._fold((delta.table, delta.rowId)).deleted
+        return deleted is not None and stamp_of(stored_delta(record.body)) < deleted
+
+    def _sees(self, table: str, version: RowVersion) -> bool:
+        return version.live and self.rules.sees(table, version.columns, self.claims, self.parameters)
+
+    def _merged(self, delta: WireDelta, record: Record, *, entering: bool) -> list[bytes]:
+        present = self._fold((delta.table, delta.rowId)).state()
+        if not self._sees(delta.table, RowVersion(record.seq, present.live, present.columns)):
+            return []  # a later record takes the row away again
+        if entering or delta.op == "DELETE":
+            whole = [ColumnDelta(name, value) for name, value in present.columns.items()]
+            insert = self._made("INSERT", delta, whole, record.arrival + 1)
+            return [insert] if entering else [self._tombstone(delta, record), insert]
+        changed = [
+            ColumnDelta(entry.column, present.columns[entry.column])
+            for entry in delta.columns
+            if entry.column in present.columns
+        ]
+        return [self._made("UPDATE", delta, changed, record.arrival + 1)] if changed else []
+
+    def _tombstone(self, delta: WireDelta, record: Record) -> bytes:
+        return self._made("DELETE", delta, [], record.arrival)
+
+    def _made(self, op: Op, delta: WireDelta, columns: list[ColumnDelta], hlc: int) -> bytes:
+        made = RowDelta.make(
+            op=op,
+            table=delta.table,
+            row_id=delta.rowId,
+            client_id=f"gateway:{self.gateway}",
+            columns=columns,
+            hlc=hlc,
+        )
+        return msgspec.json.encode(made.to_wire())
+
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000

@@ -24,7 +24,7 @@ from driftline.deltas._deltas import (
 )
 from driftline.deltas._wire import MAX_ID_LENGTH, check_value, delta_hlc_from_wire, hlc_from_wire
 from driftline.errors import DeltaError, GatewayError
-from driftline.gateway.log import OP_CODES, Entry
+from driftline.gateway._log.log import OP_CODES, Entry
 
 MAX_DELTAS = 10_000
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from driftline.deltas._deltas import RowDelta
 from driftline.deltas._merge import RowFold, RowKey
-from driftline.gateway.log import DeltaLog, Projection, StoredRow, StoredVersion, read_all
-from driftline.gateway.push import stored_delta
-from driftline.gateway.rules import SyncRules
+from driftline.gateway._log.log import DeltaLog, Projection, StoredRow, StoredVersion, read_all
+from driftline.gateway._sync.push import stored_delta
+from driftline.gateway._sync.rules import SyncRules
 
 _STEP = 2000  # records folded in one durable step, so that pushes get their turn
 _AT_FIRST, _AT_ONCE = 64, 1000  # versions read at a time: few for most pages, more for whoever reads on

@@ -1,0 +1,1 @@
+"""Lake: a shelf of `gateway`."""

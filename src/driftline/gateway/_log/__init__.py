@@ -1,0 +1,1 @@
+"""Log: a shelf of `gateway`."""

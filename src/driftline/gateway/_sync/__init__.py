@@ -1,0 +1,1 @@
+"""Sync: a shelf of `gateway`."""
