@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 
-from driftline.spark.runtime.standalone import StandaloneCluster
+from driftline.spark._runtime.standalone import StandaloneCluster
 
 
 def main() -> int:

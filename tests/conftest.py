@@ -27,7 +27,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One local Spark session for the whole test process."""
-    from driftline.spark.runtime.session import open_session
+    from driftline.spark._runtime.session import open_session
 
     with open_session("local[2]") as session:
         yield session

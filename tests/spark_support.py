@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from driftline.spark.runtime.java import find_java
-from driftline.spark.runtime.jvm import class_path
+from driftline.spark._runtime.java import find_java
+from driftline.spark._runtime.jvm import class_path
 
 SOURCE = str(Path(__file__).parents[1] / "src")
 

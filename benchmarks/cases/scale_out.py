@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.contest import DATA, Contender, Row, driftline_command, hold
 from benchmarks.data_tables import make_pair
-from driftline.spark.runtime.standalone import StandaloneCluster
+from driftline.spark._runtime.standalone import StandaloneCluster
 
 
 def run(full: bool) -> list[Row]:

@@ -34,7 +34,7 @@ def job(given: argparse.Namespace, engine: Any) -> int:
 
 def start_worker(batches: Iterator[Any]) -> Iterator[Any]:
     """A task that only makes its worker import what folds need."""
-    import driftline.spark.lake_folds  # noqa: F401
+    import driftline.spark._lake  # noqa: F401
 
     yield from batches
 
@@ -57,8 +57,8 @@ def main() -> None:
     with ExitStack() as stack:
         engine: Any = run_locally
         if given.engine == "spark":
-            from driftline.spark.lake_folds import fold_engine
-            from driftline.spark.runtime.session import open_session
+            from driftline.spark._lake import fold_engine
+            from driftline.spark._runtime.session import open_session
 
             config = {"spark.driver.maxResultSize": "64m"}
             session = stack.enter_context(open_session("local[2]", config=config))

@@ -11,8 +11,8 @@ from pathlib import Path
 import driftline
 from driftline.lake import Lake
 from driftline.lake._load.load import extract_snapshots
-from driftline.spark.lake_ingest import load_schedulers
-from driftline.spark.runtime.session import open_session
+from driftline.spark._lake import load_schedulers
+from driftline.spark._runtime.session import open_session
 
 
 def main() -> None:

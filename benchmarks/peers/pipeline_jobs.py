@@ -19,10 +19,9 @@ from driftline.core._parts import line_ranges
 from driftline.core._workspace import Workspace
 from driftline.lake import Lake, compact, registered
 from driftline.lake._load.ingest import Extraction, commit_ingested, plan_ingest
-from driftline.spark.changesets import write_changeset
-from driftline.spark.lake_folds import fold_engine
-from driftline.spark.lake_ingest import ingest_on_spark, survey_on_spark
-from driftline.spark.runtime.session import open_session
+from driftline.spark._changesets import write_changeset_changesets as write_changeset
+from driftline.spark._lake import fold_engine, ingest_on_spark, survey_on_spark
+from driftline.spark._runtime.session import open_session
 from driftline.tables._engines import DiffJob, find_engine
 from driftline.tables._options import check_options
 

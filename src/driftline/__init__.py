@@ -62,7 +62,7 @@ _LAZY: dict[str, str] = {
 _ROOMS = ("changesets", "codeindex", "deltas", "gateway", "lake", "payloads", "pipeline", "spark", "tables")
 
 # What rooms take from those above them.
-offer("table engine", "spark", "driftline.spark.table_diff_start:run")
+offer("table engine", "spark", "driftline.spark._runtime.session:run")
 offer("event format", "changeset", "driftline.changesets._make.rows:write_changeset")
 offer("event format", "patchset", "driftline.changesets._make.rows:write_patchset")
 

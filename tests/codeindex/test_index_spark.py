@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def both_ways(old: Path, new: Path, **options: Any) -> tuple[IndexDiff, IndexDiff]:
-    from driftline.spark.index_diff import mode_scheduler
+    from driftline.spark._index import mode_scheduler
 
     request = codeindex.prepare(f"path:{old}", f"path:{new}", None, DiffOptions.of(**options))
     with mode_scheduler() as scheduler:
@@ -87,9 +87,9 @@ def test_a_busy_index(
     monkeypatch.setattr(kernels, "SPLIT_BYTES", 3000)
     monkeypatch.setattr(kernels.plan_splits, "__defaults__", (3000,))
     # Each task costs the same however little it does: shuffles into eight of them are as good as into thirty.
-    monkeypatch.setattr("driftline.spark.index_diff._SPLITS_PER_PARTITION", 5)
+    monkeypatch.setattr("driftline.spark._index._SPLITS_PER_PARTITION", 5)
     if limited:
-        monkeypatch.setattr("driftline.spark.index_diff.WANTED_FILES_LIMIT", 3)
+        monkeypatch.setattr("driftline.spark._index.WANTED_FILES_LIMIT", 3)
     old = write_index(tmp_path / "old", busy_index(1), layout)
     new = write_index(tmp_path / "new", busy_index(2), layout)
     local, on_spark = both_ways(old, new, max_chunks_per_file=10, max_events=150)
@@ -108,7 +108,7 @@ def test_errors_keep_their_code(tmp_path: Path, spark: SparkSession) -> None:
     with pytest.raises(DriftlineError) as caught:
         codeindex.diff(f"path:{old}", f"path:{new}")
     local_error = caught.value
-    from driftline.spark.index_diff import mode_scheduler
+    from driftline.spark._index import mode_scheduler
 
     request = codeindex.prepare(f"path:{old}", f"path:{new}", None, DiffOptions.of())
     with pytest.raises(DriftlineError) as caught, mode_scheduler() as scheduler:
@@ -119,7 +119,7 @@ def test_errors_keep_their_code(tmp_path: Path, spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_many_repositories_on_spark(tmp_path: Path, spark: SparkSession) -> None:
-    from driftline.spark.index_diff import run_jobs
+    from driftline.spark._index import run_jobs
 
     roots = [make_cache(tmp_path / name) for name in ("a", "b", "c")]
     (roots[1] / "builds/current.json").unlink()

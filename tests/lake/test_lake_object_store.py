@@ -106,7 +106,7 @@ def test_a_damaged_object_is_named(lake: Lake, store: tuple[Any, dict[str, str]]
 
 @pytest.mark.spark
 def test_tasks_reach_the_store(lake: Lake, spark: SparkSession) -> None:
-    from driftline.spark.lake_folds import fold_engine
+    from driftline.spark._lake import fold_engine
 
     filled(lake)
     assert compact(lake, "todos", engine=fold_engine(spark), rows_per_range=20).is_new

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from driftline.pipeline import load, run_pipeline
-from driftline.spark.runtime.session import open_session
+from driftline.spark._runtime.session import open_session
 
 if __name__ == "__main__":
     master, *files = sys.argv[1:]

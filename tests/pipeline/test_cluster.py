@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from driftline.spark.runtime.standalone import StandaloneCluster
+from driftline.spark._runtime.standalone import StandaloneCluster
 from pipeline.shop import DAYS, PIPELINE, SOURCE, lake_rows, last_record, make_shop, output_bytes, run, snapshot_rows
 
 # One table, two days, no states, one payload set: each Spark job costs seconds on a cluster that has just started.

@@ -21,7 +21,7 @@ import pytest
 
 from driftline.core._objects import ObjectPath
 from driftline.pipeline import load, run_pipeline
-from driftline.spark.runtime.standalone import StandaloneCluster
+from driftline.spark._runtime.standalone import StandaloneCluster
 from pipeline.shop import SOURCE
 from s3_server import unreliable
 from spark.test_table_diff_cluster import connect_server

@@ -19,8 +19,7 @@ from driftline.lake._load.load import extract_snapshots
 from driftline.lake._read.state import all_deltas, snapshot_table
 from driftline.lake._store.delta import files_of, load
 from driftline.lake._store.rows import decode_state
-from driftline.spark.lake_folds import fold_engine
-from driftline.spark.lake_ingest import ingest_on_spark, load_schedulers
+from driftline.spark._lake import fold_engine, ingest_on_spark, load_schedulers
 from lake_support import SCHEMA, VALUES, delta, load_lake
 
 if TYPE_CHECKING:

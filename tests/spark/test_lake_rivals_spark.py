@@ -23,7 +23,7 @@ from driftline.lake import Lake, compact, flush, register, replay, verify
 from driftline.lake._read.state import all_deltas, snapshot_table, state_rows
 from driftline.lake._store.delta import load
 from driftline.lake._store.rows import decode_state, escape_name
-from driftline.spark.lake_folds import fold_engine
+from driftline.spark._lake import fold_engine
 from lake_damage import DAMAGES, delta_files, forge
 from lake_support import BATCHES, SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once
 from spark_support import SOURCE
@@ -129,8 +129,8 @@ COMPACTOR = textwrap.dedent(
     """
     import sys
     from driftline.lake import Lake, compact
-    from driftline.spark.lake_folds import fold_engine
-    from driftline.spark.runtime.session import open_session
+    from driftline.spark._lake import fold_engine
+    from driftline.spark._runtime.session import open_session
 
     def tell(stage):
         print(stage, flush=True)

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from driftline.errors import EngineError
-from driftline.spark.runtime import jvm, masters
-from driftline.spark.runtime.session import open_session
-from driftline.spark.runtime.standalone import StandaloneCluster
+from driftline.spark._runtime import jvm, masters
+from driftline.spark._runtime.session import open_session
+from driftline.spark._runtime.standalone import StandaloneCluster
 
 SETTINGS_CODE = """
 from driftline.core._engines import use_spark_settings
-from driftline.spark.runtime.session import open_session
+from driftline.spark._runtime.session import open_session
 use_spark_settings({"spark.driver.memory": "555m", "spark.ui.enabled": "true", "spark.ui.port": "0"})
 with open_session("local[1]") as spark:
     print(spark.sparkContext._jsc.hadoopConfiguration().get("driftline.test"))
@@ -32,7 +32,7 @@ with open_session("local[1]") as spark:
 @pytest.fixture
 def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has no session yet."""
-    monkeypatch.setattr("driftline.spark.runtime.session.active_session", lambda: None)
+    monkeypatch.setattr("driftline.spark._runtime.session.active_session", lambda: None)
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ def test_the_command_says_so_within_fifteen_seconds(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_a_listener_that_is_no_master_is_found_out(deaf_port: int, tmp_path: Path) -> None:
     code = f"""
-from driftline.spark.runtime import masters
-from driftline.spark.runtime.session import open_session
+from driftline.spark._runtime import masters
+from driftline.spark._runtime.session import open_session
 masters._REGISTRATION_SECONDS = 1
 with open_session("spark://127.0.0.1:{deaf_port}"):
     pass

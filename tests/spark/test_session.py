@@ -11,9 +11,10 @@ import psutil
 import pytest
 
 from driftline.errors import EngineError
-from driftline.spark.runtime import class_archive, java, session
-from driftline.spark.runtime.jvm import class_path
-from driftline.spark.runtime.settings import is_plain, needs_home
+from driftline.spark._runtime import java, session
+from driftline.spark._runtime import java as class_archive
+from driftline.spark._runtime.jvm import class_path
+from driftline.spark._runtime.session import is_plain, needs_home
 
 pytestmark = pytest.mark.spark
 
@@ -22,7 +23,7 @@ SOURCE_ROOT = str(Path(session.__file__).parents[3])
 LONG_JOB = """
     import click
     from driftline.cli.outcome import run_and_exit
-    from driftline.spark.runtime.session import open_session
+    from driftline.spark._runtime.session import open_session
 
     def forever(batches):
         import time
@@ -99,7 +100,7 @@ def test_jobs_find_the_workers_that_started_with_the_session() -> None:
     """One kind of worker for both APIs of Spark, and pyspark as compiled on the disk, not from a zip."""
     code = """
         import psutil
-        from driftline.spark.runtime.session import open_session
+        from driftline.spark._runtime.session import open_session
 
         def home(batches):
             import os, pyspark, pyarrow as pa
@@ -137,8 +138,8 @@ def test_inner_session_is_the_outer_one_and_the_outer_goes_on(spark) -> None:
 
 def test_works_with_java_hidden_quietly_and_leaves_nothing(tmp_path: Path) -> None:
     code = """
-        from driftline.spark.runtime.java import find_java
-        from driftline.spark.runtime.session import open_session
+        from driftline.spark._runtime.java import find_java
+        from driftline.spark._runtime.session import open_session
         print(find_java().found_in)
         with open_session("local[1]") as spark:
             print(spark.range(5).count())
@@ -171,7 +172,7 @@ def test_jvm_ends_with_a_killed_owner_and_the_next_session_sweeps(tmp_path: Path
     process.kill()
     process.communicate(timeout=30)
     assert survivors(tree) == []
-    sweep = "from driftline.spark.runtime.jvm import remove_abandoned_scratch; remove_abandoned_scratch()"
+    sweep = "from driftline.spark._runtime.jvm import remove_abandoned_scratch; remove_abandoned_scratch()"
     start(sweep, {**os.environ, "TMPDIR": str(tmp_path)}).communicate(timeout=30)
     assert list(tmp_path.glob("driftline-spark-*")) == []
 
@@ -203,7 +204,7 @@ def test_no_java_at_all_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None
 def test_unreachable_connect_server_is_one_clear_error() -> None:
     code = """
         from driftline.errors import EngineError
-        from driftline.spark.runtime.session import open_session
+        from driftline.spark._runtime.session import open_session
         try:
             with open_session("sc://127.0.0.1:9"):
                 pass
@@ -247,10 +248,10 @@ def test_users_without_a_home_have_no_archive(monkeypatch: pytest.MonkeyPatch) -
 
 def test_damaged_archive_is_ignored(tmp_path: Path) -> None:
     code = """
-        from driftline.spark.runtime.class_archive import archive_for
-        from driftline.spark.runtime.java import find_java
-        from driftline.spark.runtime.jvm import class_path
-        from driftline.spark.runtime.session import open_session
+        from driftline.spark._runtime.java import archive_for
+        from driftline.spark._runtime.java import find_java
+        from driftline.spark._runtime.jvm import class_path
+        from driftline.spark._runtime.session import open_session
         archive = archive_for(find_java(), class_path(lean=True)).path
         archive.parent.mkdir(parents=True)
         archive.write_bytes(b"not an archive")
@@ -264,7 +265,7 @@ def test_damaged_archive_is_ignored(tmp_path: Path) -> None:
 def test_what_py4j_logs_reaches_nobody() -> None:
     script = (
         "import logging; logging.basicConfig();"
-        "from driftline.spark.runtime.pyspark_internals import silence_py4j; silence_py4j();"
+        "from driftline.spark._runtime.pyspark_internals import silence_py4j; silence_py4j();"
         "logging.getLogger('py4j.clientserver').error('noise'); logging.getLogger('mine').error('heard')"
     )
     with start(script, dict(os.environ)) as process:

@@ -16,10 +16,10 @@ import pytest
 from driftline.core import _engines as engines
 from driftline.core._progress import Progress, Tracker
 from driftline.errors import Cancelled, DriftlineError
-from driftline.spark import table_diff
-from driftline.spark.shuffle_blocks import pack, unpack
-from driftline.spark.table_diff import SparkPlan
-from driftline.spark.table_diff_tasks import FACT, hashes_of
+from driftline.spark import _table_diff as table_diff
+from driftline.spark._table_diff import SparkPlan
+from driftline.spark._table_tasks import FACT, hashes_of
+from driftline.spark._tasks import pack, unpack
 from driftline.tables._engines import DiffJob, find_engine
 from driftline.tables._options import check_options
 from driftline.tables.conformance import _job_of, find_fixtures, run_fixture

@@ -14,7 +14,7 @@ import pytest
 
 from codeindex.caches import small_index
 from codeindex.index_layouts import write_index
-from driftline.spark.runtime.standalone import StandaloneCluster
+from driftline.spark._runtime.standalone import StandaloneCluster
 from driftline.tables._engines import DiffJob, find_engine
 from driftline.tables._options import check_options
 from spark import frame_story

@@ -16,13 +16,11 @@ from driftline.core._workspace import Workspace
 from driftline.errors import DriftlineError
 from driftline.sources._csv.strict import read_records
 from driftline.sources._open import open_source
-from driftline.spark import table_diff_tasks
-from driftline.spark.ordered_files import OrderedPart, join_parts, write_part
-from driftline.spark.shuffle_blocks import ShuffleBlock, pack, unpack
-from driftline.spark.table_diff import _numbered, _sided
-from driftline.spark.table_diff_bounds import row_bounds, sampled_bounds
-from driftline.spark.table_diff_facts import gather
-from driftline.spark.table_diff_tasks import TaskPlan, encode_task, hash_task, match_task, pick_task
+from driftline.spark import _table_tasks as table_diff_tasks
+from driftline.spark._jobs import OrderedPart, join_parts, write_part
+from driftline.spark._table_diff import _numbered, _sided, gather, row_bounds, sampled_bounds
+from driftline.spark._table_tasks import TaskPlan, encode_task, hash_task, match_task, pick_task
+from driftline.spark._tasks import ShuffleBlock, pack, unpack
 from driftline.tables._columns import raise_first, settle_columns
 from driftline.tables._events import column_stats_event, event_line
 from driftline.tables._kernels.hashes import new_seeds

@@ -58,6 +58,6 @@ def _one_session(engine: str, master: str | None) -> AbstractContextManager[obje
     """All fixtures share one Spark session, because starting one takes seconds."""
     if engine != "spark":
         return nullcontext()
-    from driftline.spark.runtime.session import open_session
+    from driftline.spark._runtime.session import open_session
 
     return open_session(master)

@@ -175,7 +175,7 @@ def _write_folder(engine: str, job: DiffJob, output: str, format_name: str) -> S
     if format_name == "jsonl":
         return diff_to_folder(run, job, output)
     if engine == "spark":
-        from driftline.spark.event_tables import diff_to_table_on_spark
+        from driftline.spark._table_diff import diff_to_table_on_spark
 
         return diff_to_table_on_spark(run, job, output, format_name)
     return diff_to_table(run, job, output, format_name)
@@ -197,7 +197,7 @@ def _write_file(
         if format_name == "jsonl" and limit is None:
             return run(job, out.write)
         if settings and engine == "spark":
-            from driftline.spark.changesets import diff_to_changeset
+            from driftline.spark._changesets import diff_to_changeset
 
             return diff_to_changeset(run, job, out, format_name, **settings)
         return _run_and_format(run, job, out, format_name, limit, settings, heading)

@@ -111,15 +111,15 @@ def _memory() -> Finding:
 
 
 def _java() -> Finding:
-    from driftline.spark.runtime.java import find_java
+    from driftline.spark._runtime.java import find_java
 
     java = find_java()
     return Finding("java", f"{java.version} (from {java.found_in})")
 
 
 def _spark(master: str | None) -> Finding:
-    from driftline.spark.checkup import run_small_job
-    from driftline.spark.runtime.masters import chosen_master
+    from driftline.spark._runtime.masters import chosen_master
+    from driftline.spark._runtime.session import run_small_job
 
     started = time.monotonic()
     outcome = run_small_job(master)

@@ -166,7 +166,7 @@ def _compute_one(job: DiffJob, engine: str, master: str | None) -> KeptDiff:
 
 def _scheduler(engine: str, master: str | None) -> AbstractContextManager[ModeScheduler]:
     if engine == "spark":
-        from driftline.spark.index_diff import mode_scheduler
+        from driftline.spark._index import mode_scheduler
 
         return mode_scheduler(master)
     from driftline.codeindex._diff.modes import diff_mode
@@ -179,7 +179,7 @@ def _compute_many(jobs: list[DiffJob], engine: str, master: str | None, with_eve
 
     # Repositories are spread over the cores of this machine, unless Spark was asked for or is configured.
     if choose_engine("index", engine, size=lambda: 0, master=master).name == "spark":
-        from driftline.spark.index_diff import run_jobs
+        from driftline.spark._index import run_jobs
 
         return run_jobs(jobs, master, with_events=with_events)
     from driftline.codeindex._registry.keep import run_many

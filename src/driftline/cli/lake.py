@@ -122,7 +122,7 @@ class Folds:
             for table in tables:
                 name = chosen_engine("lake", self.engine, self.master, partial(table_bytes, self.lake, table))
                 if name == "spark" and session is None:
-                    from driftline.spark.runtime.session import open_session
+                    from driftline.spark._runtime.session import open_session
 
                     session = stack.enter_context(open_session(self.master))
                 with progress_bar() as tracker:
@@ -160,6 +160,6 @@ def _fold_engine(name: str, session: Any) -> Engine:
         from driftline.lake._fold.local import run_locally
 
         return run_locally
-    from driftline.spark.lake_folds import fold_engine
+    from driftline.spark._lake import fold_engine
 
     return fold_engine(session)

@@ -91,7 +91,7 @@ def _scheduler(name: str, master: str | None, stack: ExitStack) -> Scheduler:
 
     if name == "local":
         return ingest_locally
-    from driftline.spark.lake_ingest import ingest_on_spark
-    from driftline.spark.runtime.session import open_session
+    from driftline.spark._lake import ingest_on_spark
+    from driftline.spark._runtime.session import open_session
 
     return partial(ingest_on_spark, stack.enter_context(open_session(master)))

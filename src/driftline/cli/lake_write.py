@@ -103,8 +103,8 @@ def extract(
     with ExitStack() as stack:
         options["tracker"] = stack.enter_context(progress_bar())
         if name == "spark":
-            from driftline.spark.lake_ingest import load_schedulers
-            from driftline.spark.runtime.session import open_session
+            from driftline.spark._lake import load_schedulers
+            from driftline.spark._runtime.session import open_session
 
             options["schedulers"] = load_schedulers(stack.enter_context(open_session(master)))
         result = extract_snapshots(lake, a, b, key=key, table=table, client_id=client_id, **options)

@@ -121,7 +121,7 @@ def _scheduler(
     engine: str, job: BatchJob, master: str | None, workers: int | None, tracker: Tracker
 ) -> AbstractContextManager[Scheduler]:
     if engine == "spark":
-        from driftline.spark.payload_batches import spark_scheduler
+        from driftline.spark._payloads import spark_scheduler
 
         return spark_scheduler(master, tracker)
     from driftline.payloads._batch.run import local_scheduler

@@ -121,8 +121,8 @@ def _compaction(options: dict[str, Any]) -> CompactionSettings | None:
 @contextmanager
 def _spark_folds(master: str) -> Iterator[Any]:
     """Folds on a Spark master; opened inside the process that compacts."""
-    from driftline.spark.lake_folds import fold_engine
-    from driftline.spark.runtime.session import open_session
+    from driftline.spark._lake import fold_engine
+    from driftline.spark._runtime.session import open_session
 
     with open_session(master) as session:
         yield fold_engine(session)

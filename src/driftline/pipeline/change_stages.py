@@ -267,7 +267,7 @@ def _in_pieces(context: StageContext, kernel: Any, count: int) -> Iterable[Piece
     from driftline.changesets._cdc.convert import PieceFacts
 
     if context.engine.is_spark and isinstance(context.state, Path):  # tasks see no disk of ours beside a store
-        from driftline.spark.lake_ingest import in_tasks
+        from driftline.spark._lake import in_tasks
 
         return (PieceFacts.from_wire(wire) for wire in in_tasks(context.engine.session(), count, kernel))
     return (PieceFacts.from_wire(kernel(number)) for number in range(count))

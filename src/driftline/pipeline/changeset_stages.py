@@ -64,7 +64,7 @@ def write_locally(out: BinaryIO, kind: Kind, flow: TableFlow, events: Place, con
 
 def write_on_spark(out: BinaryIO, kind: Kind, flow: TableFlow, events: Place, context: StageContext) -> int:
     """The same bytes; records are made and put into order in tasks."""
-    from driftline.spark.changesets import write_changeset
+    from driftline.spark._changesets import write_changeset_changesets as write_changeset
 
     header = json.loads(next(read_pieces(events)))["columns_b"]
     with scratch_folder(context) as folder:

@@ -46,7 +46,7 @@ class RunEngine:
 
     def session(self) -> Any:
         """The one Spark session of the run."""
-        from driftline.spark.runtime.session import open_session
+        from driftline.spark._runtime.session import open_session
 
         with self._lock:
             if self._session is None:

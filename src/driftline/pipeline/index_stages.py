@@ -81,7 +81,7 @@ def _scheduler(context: StageContext, name: str) -> Iterator[ModeScheduler]:
     if name != "spark":
         yield diff_mode
         return
-    from driftline.spark.index_diff import mode_scheduler
+    from driftline.spark._index import mode_scheduler
 
     context.engine.session()
     with mode_scheduler(context.engine.master) as scheduler:

@@ -72,7 +72,7 @@ def fold_options(context: StageContext) -> dict[str, Any]:
     """Where folds of this run do their work."""
     if not context.engine.is_spark:
         return {}
-    from driftline.spark.lake_folds import fold_engine
+    from driftline.spark._lake import fold_engine
 
     return {"engine": fold_engine(context.engine.session())}
 

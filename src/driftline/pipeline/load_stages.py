@@ -190,7 +190,7 @@ def schedulers_of(context: StageContext) -> Schedulers:
     """Where loads of this run do their work."""
     if not context.engine.is_spark:
         return Schedulers()
-    from driftline.spark.lake_ingest import load_schedulers
+    from driftline.spark._lake import load_schedulers
 
     return load_schedulers(context.engine.session())
 

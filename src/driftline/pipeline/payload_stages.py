@@ -82,7 +82,7 @@ def _scheduler(context: StageContext, job: BatchJob) -> Iterator[Scheduler]:
         with local_scheduler(job) as scheduler:
             yield scheduler
         return
-    from driftline.spark.payload_batches import spark_scheduler
+    from driftline.spark._payloads import spark_scheduler
 
     engine.session()
     with spark_scheduler(engine.master, context.tracker) as scheduler:

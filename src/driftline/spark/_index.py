@@ -7,24 +7,33 @@ counts, the paths of the files to look into (up to a limit) and at most `max_eve
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 
+from driftline.codeindex._diff import modes as kernels
 from driftline.codeindex._diff.diff import ModeScheduler
+from driftline.codeindex._diff.files import Event, FileChange, file_event
 from driftline.codeindex._diff.modes import (
     AFTER,
     BEFORE,
     IndexSide,
     ModeDiff,
+    Record,
     SelectedRows,
     Split,
+    change_from_payload,
+    change_payload,
     diff_mode,
     note_file_counts,
     open_side,
+    path_key,
     path_of,
     plan_splits,
 )
@@ -32,14 +41,240 @@ from driftline.codeindex._options import V2, DiffOptions
 from driftline.codeindex._read.artifacts import read_pieces, same_artifacts
 from driftline.codeindex._read.resolve import IndexDir
 from driftline.codeindex._registry.keep import DiffJob
+from driftline.codeindex._storage import compact_json
 from driftline.core._progress import Tracker
-from driftline.spark import index_tasks as tasks
-from driftline.spark.column_types import frame_schema
-from driftline.spark.runtime.session import open_session
-from driftline.spark.shuffle_blocks import bytes_column, integer_column
+from driftline.errors import DriftlineError, EngineError, IndexRefError
+from driftline.spark._runtime.session import open_session
+from driftline.spark._runtime.workers import settle_worker
+from driftline.spark._tasks import bytes_column, frame_schema, integer_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+# What Spark tasks do for an index diff: Arrow batches in, a kernel of `codeindex` over them, Arrow batches out.
+
+
+RECORD_SCHEMA = "side int, key binary, file_id string, row_id string, count bigint, payload binary"
+CHANGE_SCHEMA = (
+    "kind string, key binary, old_key binary, hash string, ids string, side int, count bigint, payload binary"
+)
+EVENT_SCHEMA = "key binary, seq bigint, kind string, line binary"
+
+CHANGE_TAG, CHUNK_TAG, IMPORTS_TAG = 0, 1, 2
+
+_ARROW_TYPES = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+_BATCH_BYTES = 4 << 20
+_BATCH_ROWS = 10_000
+_ROW_OVERHEAD = 64
+
+# Around an error in the text of a task's failure, which also quotes source lines: those do not hold the mark.
+_MARK = "\u2063driftline\u2063"
+_ERROR = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
+
+Batches = Iterator[pa.RecordBatch]
+Task = Callable[[Batches], Batches]
+
+
+def scan_task(scan: Callable[[Split], Iterator[Record]]) -> Task:
+    """Read the splits that this task was given."""
+
+    def run(batches: Batches) -> Batches:
+        splits = (text for batch in batches for text in batch.column("split").to_pylist())
+        records = (record for text in splits for record in scan(msgspec.json.decode(text, type=Split)))
+        return _as_batches(map(_record_row, records), RECORD_SCHEMA)
+
+    return _telling_errors(run)
+
+
+def files_scan() -> Task:
+    """Rows of `file_meta`."""
+    return scan_task(kernels.scan_files)
+
+
+def chunks_scan(wanted: dict[int, SelectedRows], limit: int) -> Task:
+    """Wanted rows of `chunk_meta`."""
+    return scan_task(lambda split: kernels.scan_chunks(split, wanted[split.side], limit))
+
+
+def cold_scan(wanted: dict[int, Collection[str] | None]) -> Task:
+    """Wanted rows of `chunk_meta_cold`."""
+    return scan_task(lambda split: kernels.scan_cold(split, wanted[split.side]))
+
+
+def imports_scan(wanted: dict[int, SelectedRows]) -> Task:
+    """Wanted rows of `file_relations`."""
+    return scan_task(lambda split: kernels.scan_imports(split, wanted[split.side]))
+
+
+def classify_task(batches: Batches) -> Batches:
+    """Rows of both sides, sorted by path: what happened to each path. Counts of skipped rows pass through."""
+    rows = _rows(batches, "key", "side", "count", "payload")
+    return _as_batches(_classified(rows), CHANGE_SCHEMA)
+
+
+def _classified(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    for key, group in groupby(rows, key=itemgetter(0)):
+        if key is None:
+            yield from (("skipped", None, None, None, None, side, count, None) for _, side, count, _ in group)
+            continue
+        change, ids = kernels.classify_file((side, payload) for _, side, _, payload in group)
+        if change is not None:
+            yield _change_row(change, json.dumps([sorted(ids[side]) for side in (kernels.BEFORE, kernels.AFTER)]))
+
+
+def rename_task(batches: Batches) -> Batches:
+    """Removed and added files, sorted by hash: pairs of one hash are renames."""
+    rows = _rows(batches, "hash", "kind", "ids", "payload")
+    return _as_batches(_paired(rows), CHANGE_SCHEMA)
+
+
+def _paired(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    for _, group in groupby(rows, key=itemgetter(0)):
+        changes: list[FileChange] = []
+        ids: dict[tuple[str, str], list[list[str]]] = {}
+        for _, kind, ids_text, payload in group:
+            change = change_from_payload(kind, payload)
+            changes.append(change)
+            ids[kind, change.path] = json.loads(ids_text)
+        for change in kernels.pair_renames(changes):
+            yield _change_row(change, json.dumps(_joined_ids(change, ids)))
+
+
+def _joined_ids(change: FileChange, ids: dict[tuple[str, str], list[list[str]]]) -> list[list[str]]:
+    before = ids["removed", change.before.file][0] if change.before else []
+    after = ids["added", change.after.file][1] if change.after else []
+    return [before, after]
+
+
+def file_events_task(mode: str) -> Task:
+    """Events of files whose insides are not compared."""
+
+    def run(batches: Batches) -> Batches:
+        rows = _rows(batches, "key", "kind", "payload")
+        events = ((key, 0, file_event(mode, change_from_payload(kind, payload))) for key, kind, payload in rows)
+        return _as_batches((_event_row(*item) for item in events), EVENT_SCHEMA)
+
+    return run
+
+
+def inside_task(mode: str, options: DiffOptions) -> Task:
+    """Everything about each compared path, sorted by path with the change first: its events."""
+
+    def run(batches: Batches) -> Batches:
+        rows = _rows(batches, "key", "tag", "kind", "side", "count", "payload", "cold")
+        return _as_batches(_inside(rows, mode, options), EVENT_SCHEMA)
+
+    return _telling_errors(run)
+
+
+def _inside(rows: Iterator[tuple[Any, ...]], mode: str, options: DiffOptions) -> Iterator[tuple[Any, ...]]:
+    for key, group in groupby(rows, key=itemgetter(0)):
+        records = _path_records(group)
+        for seq, event in enumerate(records.events(mode, options)):
+            yield _event_row(key, seq, event)
+
+
+def _path_records(rows: Iterator[tuple[Any, ...]]) -> kernels.PathRecords:
+    _, _, kind, _, _, change, _ = next(rows)
+    records = kernels.PathRecords.of(change_from_payload(kind, change))
+    for _, tag, _, side, count, payload, cold in rows:
+        if tag == CHUNK_TAG:
+            records.add_chunk(side, count, payload, cold)
+        else:
+            records.imports[side] += kernels.parse_payload(payload)
+    return records
+
+
+def job_task(with_events: bool) -> Task:
+    """Whole diffs, a repository each."""
+
+    def run(batches: Batches) -> Batches:
+        from driftline.codeindex._registry.keep import DiffJob, run_job
+
+        settle_worker()
+        for batch in batches:
+            jobs = [msgspec.json.decode(text, type=DiffJob) for text in batch.column("job").to_pylist()]
+            outcomes = [compact_json(run_job(job, with_events=with_events)).decode() for job in jobs]
+            yield pa.RecordBatch.from_arrays([batch.column("id"), pa.array(outcomes, pa.string())], ["id", "outcome"])
+
+    return run
+
+
+@contextmanager
+def retelling_errors() -> Iterator[None]:
+    """An error that a task raised on purpose, raised again here as what it was."""
+    try:
+        yield
+    except DriftlineError:
+        raise
+    except Exception as error:
+        told = _ERROR.search(str(error))
+        if told is None:
+            raise EngineError(f"the Spark job failed: {_first_line(error)}") from error
+        content = json.loads(told.group(1))
+        raise IndexRefError(content["message"], code=content["code"]) from None
+
+
+def _telling_errors(task: Task) -> Task:
+    """Tasks report errors as text, so the code is put into it."""
+
+    def run(batches: Batches) -> Batches:
+        try:
+            yield from task(batches)
+        except DriftlineError as error:
+            content = json.dumps({"code": error.code, "message": error.message})
+            raise RuntimeError(f"{_MARK}{content}{_MARK}") from None
+
+    return run
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _record_row(record: Record) -> tuple[Any, ...]:
+    return (record.side, record.key, record.file_id, record.row_id, record.count, record.payload)
+
+
+def _change_row(change: FileChange, ids: str) -> tuple[Any, ...]:
+    old_key = path_key(change.before.file) if change.before else None
+    content = change.after or change.before
+    content_hash = content.hash if content and change.kind in ("added", "removed") else None
+    safe_hash = None if content_hash is None else json.dumps(content_hash)
+    return (change.kind, path_key(change.path), old_key, safe_hash, ids, None, 1, change_payload(change))
+
+
+def _event_row(key: bytes, seq: int, event: Event) -> tuple[Any, ...]:
+    return (key, seq, event["kind"], compact_json(event))
+
+
+def _rows(batches: Iterable[pa.RecordBatch], *names: str) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+
+
+def _as_batches(rows: Iterable[tuple[Any, ...]], schema: str) -> Batches:
+    settle_worker()
+    fields = [text.strip().split() for text in schema.split(",")]
+    arrow = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in fields])
+    block: list[tuple[Any, ...]] = []
+    size = 0
+    for row in rows:
+        block.append(row)
+        size += _ROW_OVERHEAD + sum(len(value) for value in row if isinstance(value, bytes | str))
+        if size >= _BATCH_BYTES or len(block) >= _BATCH_ROWS:
+            yield _batch(block, arrow)
+            block, size = [], 0
+    if block:
+        yield _batch(block, arrow)
+
+
+def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
 
 # Up to this many files to look into, tasks get their paths and leave all other rows unread.
 WANTED_FILES_LIMIT = 100_000
@@ -64,7 +299,7 @@ def mode_scheduler(master: str | None = None) -> Iterator[ModeScheduler]:
             sides = (open_side(before, old_pieces), open_side(after, new_pieces))
             if not sessions:
                 sessions.append(stack.enter_context(open_session(master, app_name="driftline index diff")))
-            with tracker.phase("compare on Spark", unit="stages"), tasks.retelling_errors():
+            with tracker.phase("compare on Spark", unit="stages"), retelling_errors():
                 return diff_mode_on_spark(sessions[0], mode, sides, options)
 
         yield schedule
@@ -73,9 +308,9 @@ def mode_scheduler(master: str | None = None) -> Iterator[ModeScheduler]:
 def run_jobs(jobs: Sequence[DiffJob], master: str | None = None, *, with_events: bool = False) -> list[dict[str, Any]]:
     """Compute many repositories, a task each; outcomes in the order given."""
     texts = [msgspec.json.encode(job).decode() for job in jobs]
-    with open_session(master, app_name="driftline index diffs") as spark, tasks.retelling_errors():
+    with open_session(master, app_name="driftline index diffs") as spark, retelling_errors():
         frame = _one_per_task(spark, "job", texts)
-        outcomes = frame.mapInArrow(tasks.job_task(with_events), frame_schema("id int, outcome string")).collect()
+        outcomes = frame.mapInArrow(job_task(with_events), frame_schema("id int, outcome string")).collect()
     return [json.loads(row.outcome) for row in sorted(outcomes, key=lambda row: row.id)]
 
 
@@ -131,18 +366,18 @@ class _ModeRun:
 
     def _changes(self) -> DataFrame:
         files = self._sorted_by(self._file_rows(), "key")
-        classified = files.mapInArrow(tasks.classify_task, frame_schema(tasks.CHANGE_SCHEMA))
+        classified = files.mapInArrow(classify_task, frame_schema(CHANGE_SCHEMA))
         if not self.options.detect_renames:
             return classified
         self._keep(classified)
         may_pair = "kind in ('added', 'removed') and hash is not null"
         paired = self._sorted_by(classified.where(may_pair), "hash").mapInArrow(
-            tasks.rename_task, frame_schema(tasks.CHANGE_SCHEMA)
+            rename_task, frame_schema(CHANGE_SCHEMA)
         )
         return classified.where(f"not ({may_pair})").union(paired)
 
     def _file_rows(self) -> DataFrame:
-        return self._scan([side.file_meta for side in self.sides], tasks.files_scan())
+        return self._scan([side.file_meta for side in self.sides], files_scan())
 
     def _note_changes(self, changes: DataFrame) -> None:
         for row in changes.groupBy("kind", "side").sum("count").collect():
@@ -159,19 +394,19 @@ class _ModeRun:
 
     def _file_events(self, changes: DataFrame) -> DataFrame:
         listed = changes.where("kind <> 'skipped'")
-        return listed.mapInArrow(tasks.file_events_task(self.result.mode), frame_schema(tasks.EVENT_SCHEMA))
+        return listed.mapInArrow(file_events_task(self.result.mode), frame_schema(EVENT_SCHEMA))
 
     def _inside_events(self, compared: DataFrame) -> DataFrame:
         """The events of modified and renamed files: everything about a path meets in one task."""
         wanted = self._wanted(compared)
         if wanted is None:
-            return self.spark.createDataFrame([], frame_schema(tasks.EVENT_SCHEMA))
+            return self.spark.createDataFrame([], frame_schema(EVENT_SCHEMA))
         places = self._places(compared)
         records = self._change_records(compared).unionByName(self._chunk_records(places, wanted))
         if self.options.include_relations:
             records = records.unionByName(self._import_records(places, wanted))
-        task = tasks.inside_task(self.result.mode, self.options)
-        return self._sorted_by(records, "key", "tag").mapInArrow(task, frame_schema(tasks.EVENT_SCHEMA))
+        task = inside_task(self.result.mode, self.options)
+        return self._sorted_by(records, "key", "tag").mapInArrow(task, frame_schema(EVENT_SCHEMA))
 
     def _wanted(self, compared: DataFrame) -> dict[int, SelectedRows] | None:
         """What tasks look for; None where nothing is to be looked into."""
@@ -195,12 +430,10 @@ class _ModeRun:
 
     def _change_records(self, compared: DataFrame) -> DataFrame:
         empty = "cast(null as binary) as cold"
-        return compared.selectExpr(
-            "key", f"{tasks.CHANGE_TAG} as tag", "kind", "0 as side", "0L as count", "payload", empty
-        )
+        return compared.selectExpr("key", f"{CHANGE_TAG} as tag", "kind", "0 as side", "0L as count", "payload", empty)
 
     def _chunk_records(self, places: DataFrame, wanted: dict[int, SelectedRows]) -> DataFrame:
-        scan = tasks.chunks_scan(wanted, self.options.max_chunks_per_file)
+        scan = chunks_scan(wanted, self.options.max_chunks_per_file)
         rows = self._keep(self._scan([side.chunk_meta for side in self.sides], scan))
         named = rows.where("key is not null")
         if rows.where("key is null").limit(1).count():
@@ -210,7 +443,7 @@ class _ModeRun:
         joined = placed.join(cold, ["side", "row_id"], "left") if cold is not None else placed
         cold_column = "cold" if cold is not None else "cast(null as binary) as cold"
         return joined.selectExpr(
-            "path_key as key", f"{tasks.CHUNK_TAG} as tag", "null as kind", "side", "count", "payload", cold_column
+            "path_key as key", f"{CHUNK_TAG} as tag", "null as kind", "side", "count", "payload", cold_column
         )
 
     def _named_by_id(self, unnamed: DataFrame) -> DataFrame:
@@ -229,7 +462,7 @@ class _ModeRun:
         if not any(artifacts):
             return None
         splits = [split for side, artifact in enumerate(artifacts) for split in plan_splits(side, artifact)]
-        rows = self._scan_splits(splits, tasks.cold_scan(self._wanted_ids(placed)))
+        rows = self._scan_splits(splits, cold_scan(self._wanted_ids(placed)))
         # An id that is there twice joins once: the last members win, as on one machine.
         return rows.groupBy("side", "row_id").agg({"payload": "max"}).withColumnRenamed("max(payload)", "cold")
 
@@ -241,12 +474,12 @@ class _ModeRun:
         return {side: frozenset(row.row_id for row in rows if row.side == side) for side in (BEFORE, AFTER)}
 
     def _import_records(self, places: DataFrame, wanted: dict[int, SelectedRows]) -> DataFrame:
-        rows = self._keep(self._scan([side.file_relations for side in self.sides], tasks.imports_scan(wanted)))
+        rows = self._keep(self._scan([side.file_relations for side in self.sides], imports_scan(wanted)))
         skipped = rows.where("key is null").groupBy("side").sum("count").collect()
         self._note_skipped({row[0]: row[1] for row in skipped})
         return _at_places(rows.where("key is not null"), places).selectExpr(
             "path_key as key",
-            f"{tasks.IMPORTS_TAG} as tag",
+            f"{IMPORTS_TAG} as tag",
             "null as kind",
             "side",
             "count",
@@ -254,15 +487,15 @@ class _ModeRun:
             "cast(null as binary) as cold",
         )
 
-    def _scan(self, artifacts: Sequence[Any], task: tasks.Task) -> DataFrame:
+    def _scan(self, artifacts: Sequence[Any], task: Task) -> DataFrame:
         return self._scan_splits(
             [split for side, artifact in enumerate(artifacts) for split in plan_splits(side, artifact)], task
         )
 
-    def _scan_splits(self, splits: Sequence[Split], task: tasks.Task) -> DataFrame:
+    def _scan_splits(self, splits: Sequence[Split], task: Task) -> DataFrame:
         self.partitions = max(self.partitions, len(splits) // _SPLITS_PER_PARTITION)
         texts = [msgspec.json.encode(split).decode() for split in splits]
-        return _one_per_task(self.spark, "split", texts).mapInArrow(task, frame_schema(tasks.RECORD_SCHEMA))
+        return _one_per_task(self.spark, "split", texts).mapInArrow(task, frame_schema(RECORD_SCHEMA))
 
     def _sorted_by(self, frame: DataFrame, key: str, *more: str) -> DataFrame:
         """All rows of a key in one task, one key after the other."""

@@ -9,16 +9,95 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar, cast
 
+import xxhash
+
+from driftline.core import _parts as part_folders
+from driftline.core._engines import SHARED_FOLDER_VARIABLE, shared_folder
+from driftline.core._files import explain_io_errors, open_to_read, write_all
+from driftline.core._objects import ObjectPath, Place, place_at
+from driftline.core._parts import Part, remove
 from driftline.core._progress import Tracker
-from driftline.errors import DriftlineError, EngineError
+from driftline.core._workspace import Workspace
+from driftline.errors import DriftlineError, EngineError, StorageError
+from driftline.spark._runtime.masters import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.shell.progress import ProgressHandler
+
+
+# Ordered output: tasks write part files under names of their own, the driver joins or lists those that were handed in.
+#
+# A task that Spark runs twice writes two files; only the file whose description reaches the driver counts.
+
+
+Write = Callable[[bytes | memoryview], object]
+
+_COPY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedPart:
+    """A finished part of the output; parts follow each other by (`range`, `start`)."""
+
+    range: int
+    path: str
+    start: int
+    size: int
+    checksum: str = ""
+
+    def in_folder(self) -> Part:
+        """The part as a manifest names it."""
+        return Part(self.path.rpartition("/")[2], self.size, self.checksum)
+
+
+def write_part(folder: Place, range_number: int, pieces: Iterable[bytes | memoryview]) -> OrderedPart:
+    """Write one range of the output into a new file of a folder that the driver sees too."""
+    if isinstance(folder, ObjectPath):
+        part = part_folders.write_part(folder, range_number, pieces)
+        return OrderedPart(range_number, f"{folder}/{part.name}", 0, part.size, part.checksum)
+    path = folder / f"part-{range_number:06d}-{secrets.token_hex(8)}.jsonl"
+    digest, size = xxhash.xxh3_128(), 0
+    with explain_io_errors(path), open(path, "xb", buffering=0) as out:
+        for piece in pieces:
+            digest.update(piece)
+            size += write_all(out, piece)
+    return OrderedPart(range_number, str(path), 0, size, f"xxh128:{digest.hexdigest()}")
+
+
+def in_order(parts: Iterable[OrderedPart]) -> list[OrderedPart]:
+    """The parts as they follow each other."""
+    return sorted(parts, key=lambda one: (one.range, one.start))
+
+
+def join_parts(parts: Iterable[OrderedPart], write: Write) -> None:
+    """Stream the parts into one output, in order."""
+    for part in in_order(parts):
+        with explain_io_errors(part.path), open_to_read(part.path) as stream:
+            stream.seek(part.start)
+            _copy(stream, part, write)
+
+
+def _copy(stream: BinaryIO, part: OrderedPart, write: Write) -> None:
+    left = part.size
+    while left:
+        data = stream.read(min(left, _COPY_BYTES))
+        if not data:
+            raise StorageError(f"a part of the output vanished or was cut short: {part.path}", code="part_lost")
+        write(data)
+        left -= len(data)
+
+
+def is_in(part: OrderedPart, folder: Place) -> bool:
+    """Whether a task wrote the part into this folder, and did not send it to the driver."""
+    return part.path.rpartition("/")[0] == str(folder) and Path(part.path).name.startswith("part-")
+
 
 Result = TypeVar("Result")
 
@@ -141,3 +220,42 @@ def _connect_counter(spark: SparkSession) -> Iterator[Callable[[], int]]:
         yield lambda: finished[0]
     finally:
         spark.removeProgressHandler(note)
+
+
+# Storage that the driver and all tasks of a session see while a job runs (storage §5).
+
+
+@contextmanager
+def scratch_place(spark: SparkSession) -> Iterator[Place | None]:
+    """A folder of this job's own, gone at the end: on one machine, on a shared disk, or in a store; else None."""
+    given = place_at(shared_folder() or "")
+    if isinstance(given, ObjectPath):
+        place = given / f"driftline-{secrets.token_hex(8)}"
+        try:
+            yield place
+        finally:
+            remove(place)
+    elif shared_folder() or _is_one_machine(spark):
+        with Workspace(shared_folder()) as workspace:
+            yield workspace.folder
+    else:
+        yield None
+
+
+def workspace_parent() -> str | None:
+    """Where the driver's own files go: beside those of the tasks, if that is a disk."""
+    given = shared_folder()
+    return None if given is None or isinstance(place_at(given), ObjectPath) else given
+
+
+def shared_folder_needed(reason: str) -> EngineError:
+    """The error for work that needs storage which all machines see."""
+    return EngineError(
+        f"{reason}: name a folder or an address (s3://…) that this machine and all workers share in "
+        f"{SHARED_FOLDER_VARIABLE}",
+        code="shared_folder_needed",
+    )
+
+
+def _is_one_machine(spark: SparkSession) -> bool:
+    return not is_connect_session(spark) and is_local(spark.conf.get("spark.master") or "")

@@ -9,24 +9,28 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from driftline.core._parts import LineRange
 from driftline.core._progress import Tracker, silent
 from driftline.errors import DriftlineError
 from driftline.lake._fold.local import RangeJob, Result, load_range, split_work
 from driftline.lake._fold.plan import DeltaWork, FoldPlan, bounded_rows, delta_work, lower_bounds
-from driftline.spark.column_types import frame_schema
-from driftline.spark.runtime.workers import settle_worker
-from driftline.spark.shuffle_blocks import BLOCK_BYTES, ShuffleBlock, pack, unpack
-from driftline.spark.shuffle_blocks import SCHEMA as BLOCKS
-from driftline.spark.task_errors import error_text, raise_task_error
-from driftline.spark.watching import is_connect_session, watched
+from driftline.lake._load.ingest import IngestedFile, IngestPlan, Survey, survey, write_range
+from driftline.lake._load.load import Schedulers
+from driftline.lake._store.parquet import DataFile
+from driftline.spark._jobs import is_connect_session, watched
+from driftline.spark._runtime.workers import settle_worker
+from driftline.spark._tasks import BLOCK_BYTES, ShuffleBlock, error_text, frame_schema, pack, raise_task_error, unpack
+from driftline.spark._tasks import SCHEMA as BLOCKS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 # Large tasks: each costs a tenth of a second, and the more deltas meet in one, the more are folded before they travel.
 ROWS_PER_TASK = 2_500_000
@@ -150,3 +154,69 @@ def _blobs(deltas: Any) -> Iterator[Any]:
 def _result(index: int, result: str | None, error: str | None) -> pa.RecordBatch:
     arrays = [pa.array([index], pa.int32()), pa.array([result], pa.string()), pa.array([error], pa.string())]
     return pa.RecordBatch.from_arrays(arrays, names=["range", "result", "error"])
+
+
+# The Spark scheduler of ingestion: byte ranges of lines become delta files, in tasks.
+
+
+_RESULTS_LAKE_INGEST = "number int, result string, error string"
+
+Kernel = Callable[[int], Any]
+
+
+def load_schedulers(session: SparkSession) -> Schedulers:
+    """Everything that a load runs, in tasks of a session."""
+    return Schedulers(partial(ingest_on_spark, session), partial(survey_on_spark, session), fold_engine(session))
+
+
+def survey_on_spark(session: SparkSession, ranges: Sequence[LineRange]) -> Iterator[Survey]:
+    """Survey every range in a task of its own."""
+    for result in in_tasks(session, len(ranges), partial(_survey_task, list(ranges))):
+        events, columns, types = result
+        yield Survey(events, columns, {name: set(kinds) for name, kinds in types.items()})
+
+
+def ingest_on_spark(
+    session: SparkSession, plan: IngestPlan, work: Sequence[tuple[LineRange, int]]
+) -> Iterator[IngestedFile]:
+    """Write every range in a task of its own; only files that tasks report are committed."""
+    for result in in_tasks(session, len(work), partial(_write_task, plan, list(work))):
+        for table, file, deltas, known in result:
+            yield IngestedFile(table, None if file is None else DataFile(*file), deltas, known)
+
+
+def in_tasks(session: SparkSession, count: int, kernel: Kernel) -> Iterator[Any]:
+    """The results of a kernel for the numbers up to `count`, each in a task of its own, in their order."""
+    if count == 0:
+        return
+    rows = (
+        session.range(0, count, 1, count)
+        .mapInArrow(partial(_run, kernel), frame_schema(_RESULTS_LAKE_INGEST))
+        .collect()
+    )
+    for row in sorted(rows, key=lambda row: (row["error"] is None, row["number"])):
+        raise_task_error(row["error"])
+        yield json.loads(row["result"])
+
+
+def _run(kernel: Kernel, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            result, problem = None, None
+            try:
+                result = json.dumps(kernel(number))
+            except DriftlineError as error:
+                problem = error_text(error)
+            arrays = [pa.array([number], pa.int32()), pa.array([result], pa.string()), pa.array([problem], pa.string())]
+            yield pa.RecordBatch.from_arrays(arrays, names=["number", "result", "error"])
+
+
+def _survey_task(ranges: list[LineRange], number: int) -> Any:
+    found = survey(ranges[number])
+    return [found.events, found.columns, {name: sorted(kinds) for name, kinds in found.types.items()}]
+
+
+def _write_task(plan: IngestPlan, work: list[tuple[LineRange, int]], number: int) -> Any:
+    lines, first = work[number]
+    written = write_range(plan, lines, first)
+    return [[each.table, each.file and astuple(each.file), each.deltas, each.known] for each in written]

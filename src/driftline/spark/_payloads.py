@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from driftline.core._progress import Tracker
 from driftline.payloads._batch.run import Scheduler
-from driftline.spark.runtime.session import open_session
-from driftline.spark.task_pool import TaskPool
+from driftline.spark._runtime.session import open_session
+from driftline.spark._tasks import TaskPool
 
 _RANGES = 8  # enough for the cores of a small cluster; large input has more by its size
 

@@ -7,29 +7,45 @@ no storage, come as a stream of blocks that is spooled to disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+import polars as pl
+import pyarrow as pa
+
+from driftline.core._files import explain_io_errors, output_place
 from driftline.core._objects import ObjectPath, Place
+from driftline.core._parts import PartWriter
 from driftline.core._workspace import Workspace
-from driftline.errors import OptionError, TableError
+from driftline.errors import DriftlineError, OptionError, TableError
+from driftline.sinks._formats.table import known_version, write_table
 from driftline.sources._addresses import stored_copy
 from driftline.sources._cells import SpooledBatch
 from driftline.sources._source import Counted, Source, Split, SplitSide
-from driftline.spark.column_types import frame_schema
-from driftline.spark.ordered_files import Write, in_order, is_in, join_parts
-from driftline.spark.runtime.session import open_session
-from driftline.spark.scratch import scratch_place, shared_folder_needed, workspace_parent
-from driftline.spark.shuffle_blocks import SCHEMA
-from driftline.spark.table_diff_bounds import row_bounds, sampled_bounds
-from driftline.spark.table_diff_facts import Findings, gather
-from driftline.spark.table_diff_tasks import (
+from driftline.spark._jobs import (
+    OrderedPart,
+    Write,
+    in_order,
+    is_in,
+    join_parts,
+    scratch_place,
+    shared_folder_needed,
+    watched,
+    workspace_parent,
+)
+from driftline.spark._runtime.session import open_session
+from driftline.spark._table_tasks import (
+    FACT,
+    PART,
+    BucketFact,
+    ChangesFact,
     SidedSplit,
     TaskPlan,
     check_visible,
@@ -38,17 +54,150 @@ from driftline.spark.table_diff_tasks import (
     match_task,
     pick_task,
 )
-from driftline.spark.task_pool import TaskPool
-from driftline.spark.watching import watched
-from driftline.tables._columns import Side, raise_first, settle_columns
-from driftline.tables._engines import DiffJob, open_sides
+from driftline.spark._tasks import SCHEMA, TaskPool, frame_schema
+from driftline.tables._columns import Comparison, Side, raise_first, settle_columns
+from driftline.tables._engines import DiffJob, Engine, diff_to_table, open_sides
 from driftline.tables._events import Stats, changes_by_column, column_stats_event, event_line, schema_event, stats_line
-from driftline.tables._kernels.hashes import new_seeds
-from driftline.tables._kernels.stages import TablePlan, check_unchanged, sides_of
+from driftline.tables._kernels.hashes import as_frame, new_seeds
+from driftline.tables._kernels.output import choose_bounds, order_values
+from driftline.tables._kernels.stages import HashedSide, HashedSplit, TablePlan, check_unchanged, sides_of, total_stats
 
 if TYPE_CHECKING:
-    import polars as pl
     from pyspark.sql import DataFrame, Row, SparkSession
+
+
+# Events as a table, made by tasks: they write the lines, count them, and turn them into Parquet where they lie.
+
+
+def diff_to_table_on_spark(run: Engine, job: DiffJob, output: str, format_name: str) -> Stats:
+    """The same table as the local engine's; where tasks share nothing but the output, the driver makes it."""
+    target = output_place(output)
+    with open_session(job.master) as spark, scratch_place(spark) as scratch:
+        if scratch is None or (isinstance(scratch, ObjectPath) and isinstance(target, Path)):
+            return diff_to_table(run, job, output, format_name)
+        known = known_version(target, format_name)
+        if isinstance(target, Path):
+            target = target.absolute()
+            target.mkdir(parents=True, exist_ok=True)
+        lines = PartWriter(scratch / "lines")
+        stats = run(replace(job, parts=lines), lines.write)
+        lines.commit()
+        write_table(lines.folder, target, format_name, known, TaskPool(spark, job.tracker, "table").map)
+    return stats
+
+
+# Where the output is cut into ranges: a few rows of either side are looked at before the work begins.
+#
+# Bounds decide only how evenly the work is spread; a range that turns out long is encoded in several steps.
+
+
+_LOOKED_AT = 24  # splits of a side
+_TYPED_LOOKED_AT = 3  # these are read as a whole
+
+
+def row_bounds(rows: int, ranges: int) -> pl.Series:
+    """Bounds for a positional diff: ordinals of rows at equal distances.
+
+    >>> row_bounds(10, 2).to_list()
+    [5]
+    """
+    cuts = sorted({rows * number // ranges for number in range(1, ranges)} - {0})
+    return pl.Series(cuts, dtype=pl.UInt64)
+
+
+def sampled_bounds(a: SplitSide, b: SplitSide, plan: TablePlan, ranges: int) -> pl.Series:
+    """Bounds for rows that are ordered by their cells."""
+    samples = [
+        order_values(as_frame(table), plan.compared, name)
+        for name, side in (("A", a), ("B", b))
+        for table in _samples(side)
+    ]
+    if ranges == 1 or not samples:
+        return pl.Series([], dtype=pl.String)
+    return choose_bounds(pl.concat(samples), ranges)
+
+
+def _samples(side: SplitSide) -> list[pa.Table]:
+    looked_at = _TYPED_LOOKED_AT if side.typed else _LOOKED_AT
+    step = max(1, len(side.splits) // looked_at)
+    tables = [split.head() for split in side.splits[::step][:looked_at]]
+    return [table for table in tables if table is not None and table.num_rows]
+
+
+# What the tasks of a table diff report, gathered on the driver: facts, and where the events are.
+
+
+@dataclass
+class Findings:
+    """Facts by split and bucket, and the parts of the output."""
+
+    hashed: dict[tuple[str, int], HashedSplit] = field(default_factory=dict)
+    buckets: list[BucketFact] = field(default_factory=list)
+    changes: list[tuple[int, ...]] = field(default_factory=list)
+    errors: list[tuple[str, int, DriftlineError]] = field(default_factory=list)
+    parts: list[OrderedPart] = field(default_factory=list)
+
+    def stats(self, plan: TablePlan, a: HashedSide, b: HashedSide) -> Stats:
+        """The counts of all buckets together."""
+        return total_stats((bucket.stats for bucket in self.buckets), plan, a, b)
+
+    def column_changes(self, compared: Comparison) -> dict[str, int]:
+        """How often each compared column changed."""
+        totals = [sum(counts) for counts in zip(*self.changes, strict=True)] if self.changes else []
+        return dict(zip((column.a for column in compared.columns), totals, strict=False))
+
+    @property
+    def collided(self) -> bool:
+        """Whether two different keys had the same hash."""
+        return any(bucket.collided for bucket in self.buckets)
+
+    def raise_error(self) -> None:
+        """Raise the first error of a task, by side and split."""
+        for _, _, error in sorted(self.errors, key=lambda one: one[:2]):
+            raise error
+
+    def side(self, side: Side, layout: SplitSide) -> HashedSide:
+        """The facts of one side, split after split."""
+        found = HashedSide(side, layout)
+        for number in range(len(layout.splits)):
+            found.note(self.hashed[side, number])
+        return found
+
+    def note(self, fact: Any, side: str, number: int) -> None:
+        """Take a fact into account."""
+        if isinstance(fact, DriftlineError):
+            self.errors.append((side, number, fact))
+        elif isinstance(fact, HashedSplit):
+            self.hashed[side, number] = fact
+        elif isinstance(fact, ChangesFact):
+            self.changes += fact.counts
+        else:
+            self.buckets.append(fact)
+
+
+def gather(rows: Iterable[Any], spool: Path) -> Findings:
+    """Take what the last tasks send; event lines, where they come, are appended to the file `spool`."""
+    findings = Findings()
+    stream: BinaryIO | None = None
+    try:
+        for row in rows:
+            if row["kind"] == FACT:
+                findings.note(_unpickled(row["blob"]), row["side"], row["number"])
+            elif row["kind"] == PART:
+                findings.parts.append(_unpickled(row["blob"]))
+            else:
+                with explain_io_errors(spool):
+                    stream = stream or open(spool, "wb")  # noqa: SIM115 - closed below
+                    findings.parts.append(OrderedPart(row["target"], str(spool), stream.tell(), len(row["blob"])))
+                    stream.write(row["blob"])
+    finally:
+        if stream is not None:
+            stream.close()
+    return findings
+
+
+def _unpickled(blob: bytes | bytearray) -> Any:
+    return pickle.loads(blob)  # noqa: S301 - made by our own tasks
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from driftline.core._workspace import Workspace
 from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.sources._addresses import InputFile
 from driftline.sources._source import Split
-from driftline.spark.ordered_files import write_part
-from driftline.spark.shuffle_blocks import BLOCK_BYTES, ShuffleBlock, pack, unpack
+from driftline.spark._jobs import write_part
+from driftline.spark._tasks import BLOCK_BYTES, ShuffleBlock, pack, unpack
 from driftline.tables._columns import Side
 from driftline.tables._events import Stats
 from driftline.tables._kernels.hashes import ROW_HASH, RowHashes, join_hashes, split_of

@@ -2,13 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+import base64
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import functions
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
 
-from driftline.spark.runtime.workers import settle_worker
+from driftline.core._progress import Tracker
+from driftline.errors import DriftlineError
+from driftline.spark._jobs import watched
+from driftline.spark._runtime.workers import settle_worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+
+# Functions of Arrow arrays as functions of columns.
+
+
+_make: Any = vars(functions)["arrow_udf"]  # public, but left out of pyspark's annotations
+
+
+def arrow_function(kind: str, function: Callable[..., Any]) -> Callable[..., Column]:
+    """A function of columns whose batches `function` makes; it must say that it takes and gives `pa.Array`s."""
+    made: Callable[..., Column] = _make(function, kind)
+    return made
+
+
+# Schemas of the frames that tasks exchange, as objects: Spark's parser for their words takes long to start.
+
+
+_TYPES: dict[str, type[DataType]] = {
+    "int": IntegerType,
+    "bigint": LongType,
+    "string": StringType,
+    "binary": BinaryType,
+}
+
+
+@cache
+def frame_schema(words: str) -> StructType:
+    """Columns of plain types.
+
+    >>> frame_schema("number int, result binary").simpleString()
+    'struct<number:int,result:binary>'
+    """
+    columns = (column.split() for column in words.split(","))
+    return StructType([StructField(name, _TYPES[kind]()) for name, kind in columns])
+
+
+# Errors that cross from a task to the driver: as data in its rows, so that the user sees one clear line.
+
+
+def error_text(error: DriftlineError) -> str:
+    """An error as a string that travels in a column."""
+    return base64.b64encode(pickle.dumps(error)).decode()
+
+
+def raise_task_error(text: str | None) -> None:
+    """Raise the error that a task sent, if it sent one."""
+    if text is not None:
+        raise pickle.loads(base64.b64decode(text))  # noqa: S301 - made by our own task
+
 
 SCHEMA = "target int, kind string, side string, number int, blob binary"
 BLOCK_BYTES = 16 << 20  # larger contents are cut: the JVM builds a whole batch in memory
@@ -83,3 +143,52 @@ def bytes_column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     """A column of texts or blobs."""
     offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))])
+
+
+# `map` on Spark: one task for each item, results in order; for work whose results are small.
+
+
+class TaskPool:
+    """Runs functions on Spark's workers; an error of ours comes back as the same error."""
+
+    def __init__(self, spark: SparkSession, tracker: Tracker, phase: str) -> None:
+        self._spark = spark
+        self._tracker = tracker
+        self._phase = phase
+
+    def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
+        """Results in the order of the items; raises the error of the first item that has one."""
+        items = list(zip(*iterables, strict=False))
+        if not items:
+            return
+        frame = self._spark.range(0, len(items), 1, len(items)).mapInArrow(
+            _task(function, items), frame_schema(_SCHEMA)
+        )
+        rows = watched(self._spark, self._tracker, self._phase, len(items), frame.collect)
+        for _, result in sorted((row["number"], bytes(row["result"])) for row in rows):
+            value = pickle.loads(result)  # noqa: S301 - made by our own task
+            if isinstance(value, DriftlineError):
+                raise value
+            yield value
+
+
+_SCHEMA = "number int, result binary"
+
+
+def _task(function: Callable[..., Any], items: list[tuple[Any, ...]]) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settle_worker()
+        for batch in batches:
+            numbers = batch.column(0).to_pylist()
+            results = [pickle.dumps(_result(function, items[number])) for number in numbers]
+            columns = [integer_column(numbers), bytes_column(pa.binary(), results)]
+            yield pa.RecordBatch.from_arrays(columns, names=["number", "result"])
+
+    return run
+
+
+def _result(function: Callable[..., Any], item: tuple[Any, ...]) -> Any:
+    try:
+        return function(*item)
+    except DriftlineError as error:
+        return error

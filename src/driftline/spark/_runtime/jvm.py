@@ -22,8 +22,7 @@ from pathlib import Path
 
 from driftline.core._locks import process_runs
 from driftline.errors import EngineError
-from driftline.spark.runtime.class_archive import ClassArchive, archive_for
-from driftline.spark.runtime.java import Java, find_java
+from driftline.spark._runtime.java import ClassArchive, Java, archive_for, find_java
 
 _SCRATCH_PREFIX = "driftline-spark-"
 _START_TIMEOUT_SECONDS = 120

@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 
 from driftline.core._engines import configured_master
 from driftline.errors import EngineError
-from driftline.spark.runtime.jvm import HADOOP_VARIABLES, Jvm
+from driftline.spark._runtime.jvm import HADOOP_VARIABLES, Jvm
 
 LOCAL_MASTER = "local[*]"
 

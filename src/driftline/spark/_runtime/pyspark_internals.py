@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from driftline.spark.runtime.jvm import Jvm
+from driftline.spark._runtime.jvm import Jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,16 +12,21 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import weakref
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import driftline
 from driftline.core._engines import spark_settings
+from driftline.core._json import sha256_hex
 from driftline.errors import Cancelled, EngineError, OptionError
-from driftline.spark.runtime.jvm import Jvm, begin_jvm, end_running_jvm, spark_home
-from driftline.spark.runtime.masters import (
+from driftline.spark._jobs import is_connect_session
+from driftline.spark._runtime.jvm import HADOOP_VARIABLES, Jvm, begin_jvm, end_running_jvm, spark_home
+from driftline.spark._runtime.masters import (
     check_master,
     chosen_master,
     giving_up_on_silence,
@@ -31,7 +36,7 @@ from driftline.spark.runtime.masters import (
     tell_of_missing_workers,
     unreachable,
 )
-from driftline.spark.runtime.pyspark_internals import (
+from driftline.spark._runtime.pyspark_internals import (
     forget_gateway,
     gateway_variables,
     own_interrupt_handler,
@@ -40,18 +45,128 @@ from driftline.spark.runtime.pyspark_internals import (
     silence_py4j,
     spare_pandas,
 )
-from driftline.spark.runtime.settings import (
-    SQL_SETTINGS,
-    TASK_ENVIRONMENT,
-    checked_settings,
-    is_plain,
-    needs_home,
-    session_settings,
-)
-from driftline.spark.runtime.shipping import ship_driftline
+from driftline.tables._engines import DiffJob, Write
+from driftline.tables._events import Stats
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# Settings of Spark sessions: what driftline's jobs need, what suits them, and what the user says (configuration).
+
+
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
+_QUICK_JIT = "-XX:TieredStopAtLevel=1"  # executors only move blobs too
+
+# driftline's tasks exchange few rows with large blobs, in partitions that mean something: these cannot be changed.
+SQL_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    # Compiling code for a few rows takes longer than it saves.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_USUAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.catalogImplementation": "in-memory",
+    # Workers that differ in this only would be kept apart: those that start early are then of no use to DataFrames.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    "spark.sql.defaultUrlStreamHandlerFactory.enabled": "false",  # for `ADD JAR`; it reads Hadoop's settings
+}
+_NEAR = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOCAL = {"spark.shuffle.compress": "false"}  # blobs are compact already, and no network is spared
+_OURS = {"spark.master", "spark.app.name", "spark.remote", *SQL_SETTINGS}
+
+TASK_ENVIRONMENT = {
+    # One task, one thread: Spark already runs a task per core.
+    "POLARS_MAX_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "ARROW_DEFAULT_THREADS": "1",
+    "PYTHONWARNINGS": "ignore::FutureWarning",
+    # Tasks hash nothing by object identity; a fixed seed keeps any set order the same in every worker.
+    "PYTHONHASHSEED": "0",
+    "DRIFTLINE_OWN_WORKERS": "1",  # `workers.OWN_WORKERS`, which is not imported here: Arrow comes with it
+}
+
+
+def checked_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """The user's settings, without those that driftline must set itself."""
+    for name in given:
+        if name in _OURS:
+            remedy = "use --master" if name in ("spark.master", "spark.remote") else "leave it out"
+            raise OptionError(f"{name} is set by driftline: {remedy}", code="invalid_spark_setting", setting=name)
+    return dict(given)
+
+
+def needs_home(master: str) -> bool:
+    """Whether the JVM must know where Spark lives: for clusters, a Python without pyspark, or settings there."""
+    own_python = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
+    return not (is_local(master) and own_python) or (spark_home() / "conf").exists()
+
+
+def is_plain(master: str, given: Mapping[str, str]) -> bool:
+    """Whether nobody asked for more than Spark on this machine: then a part of its jars will do."""
+    said = [os.environ.get(name) for name in (*HADOOP_VARIABLES, "SPARK_CONF_DIR")]
+    return not (needs_home(master) or given or any(said))
+
+
+def session_settings(master: str, given: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """Everything that a classic session is opened with; what the user gave wins over what is usual."""
+    usual = {**_USUAL, "spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
+    if is_local(master) or is_loopback(master):
+        usual |= _NEAR
+    if is_local(master):
+        usual |= _LOCAL
+    return {**usual, **given, **SQL_SETTINGS, **({} if is_local(master) else _executor_settings(given))}
+
+
+def _executor_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """What the executors of a cluster get; the user's own Java options come last and win."""
+    environment = {f"spark.executorEnv.{name}": value for name, value in TASK_ENVIRONMENT.items()}
+    return {**environment, _EXECUTOR_OPTIONS: f"{_QUICK_JIT} {given.get(_EXECUTOR_OPTIONS, '')}".strip()}
+
+
+# Shipping driftline to the workers of a cluster: its own files as a zip, which Spark hands to every Python worker.
+#
+# The packages that driftline needs (polars, pyarrow, …) hold native code and are not shipped this way: the workers'
+# Python has them, or gets them as an archived environment (`spark.archives`).
+
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_LEFT_OUT = frozenset({".pyc", ".pyo"})
+_shipped: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+
+
+def ship_to_tasks(session: SparkSession) -> None:
+    """Ship driftline to the caller's own session, once; the tasks of this very machine see it already."""
+    is_here = not is_connect_session(session) and is_local(session.conf.get("spark.master") or "")
+    if is_here or session in _shipped:
+        return
+    with tempfile.TemporaryDirectory(prefix="driftline-ship-") as folder:
+        ship_driftline(session, Path(folder))
+    _shipped.add(session)
+
+
+def ship_driftline(session: SparkSession, folder: Path) -> None:
+    """Make this driftline importable in the session's tasks."""
+    session.addArtifacts(str(package_zip(folder)), pyfile=True)
+
+
+def package_zip(folder: Path) -> Path:
+    """The package as a zip whose name tells its content, so that another version never hides behind an old name."""
+    root = Path(driftline.__file__).parent
+    files = sorted(path for path in root.rglob("*") if path.is_file() and path.suffix not in _LEFT_OUT)
+    content = sha256_hex(b"".join(path.read_bytes() for path in files))[:12]
+    target = folder / f"driftline-{content}.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
+        for path in files:
+            name = path.relative_to(root.parent).as_posix()
+            out.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    return target
 
 
 @contextmanager
@@ -148,7 +263,7 @@ def _classic(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
     from pyspark import SparkConf, SparkContext  # while the JVM starts
     from pyspark.sql import SparkSession
 
-    from driftline.spark.runtime.workers import start_workers
+    from driftline.spark._runtime.workers import start_workers
 
     spare_pandas()
     jvm.await_gateway()
@@ -175,7 +290,7 @@ def _classic(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
 
 
 def _stop(session: SparkSession, target: str) -> None:
-    from driftline.spark.runtime import jvm
+    from driftline.spark._runtime import jvm
 
     if is_local(target):
         # Nobody else knows of a local session, and a graceful stop takes a second.
@@ -200,3 +315,48 @@ def _first_line(error: BaseException) -> str:
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         return lines[1].rpartition("Exception: ")[2]
     return lines[0] if lines else type(error).__name__
+
+
+# A small job that shows whether Spark and its Python workers do what driftline needs.
+
+
+_ROWS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """What the small job found out."""
+
+    version: str
+    worker_python: str
+
+
+def run_small_job(master: str | None = None) -> Checkup:
+    """Start a session, send rows through Python workers and count them again."""
+    with open_session(master) as spark:
+        frame = spark.range(_ROWS, numPartitions=2).mapInArrow(_name_python, "python string")
+        rows = frame.groupBy("python").count().collect()
+        if sum(row["count"] for row in rows) != _ROWS:
+            raise EngineError("Spark lost rows of a small job", code="spark_failed")
+        return Checkup(spark.version, rows[0]["python"])
+
+
+def _name_python(batches: Iterator[Any]) -> Iterator[Any]:
+    import sys
+
+    import pyarrow as pa
+
+    name = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays([pa.array([name] * batch.num_rows, pa.string())], names=["python"])
+
+
+# The door to table diffs on Spark: the JVM starts before Polars, Arrow and pyspark are imported.
+
+
+def run(job: DiffJob, write: Write) -> Stats:
+    """Diff on Spark."""
+    begin_session(job.master)
+    from driftline.spark._table_diff import run as run_on_spark
+
+    return run_on_spark(job, write)

@@ -22,7 +22,7 @@ OWN_WORKERS = "DRIFTLINE_OWN_WORKERS"  # set where nobody but driftline has work
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of glibc's mallopt
 _KEPT_BYTES = 1 << 30
 _EARLY = 4  # workers started beforehand; the others start with their tasks, and a small job never asks for them
-_EARLY_MODULES = ("pyspark.sql.pandas.serializers", "driftline.spark.table_diff_tasks")  # what takes long to import
+_EARLY_MODULES = ("pyspark.sql.pandas.serializers", "driftline.spark._table_tasks")  # what takes long to import
 
 
 def start_workers(context: SparkContext) -> None:

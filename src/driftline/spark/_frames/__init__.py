@@ -1,0 +1,1 @@
+"""Frames: a shelf of `spark`."""
