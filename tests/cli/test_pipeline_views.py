@@ -8,7 +8,7 @@ from driftline.cli import pipeline_views
 from driftline.cli.pipeline_views import StageBoard, stage_board
 from driftline.core._progress import Progress
 from driftline.pipeline import StageRun
-from driftline.pipeline.report import counts_text
+from driftline.pipeline._run.report import counts_text
 
 
 def progress(stage: str, step: str, done: int) -> Progress:

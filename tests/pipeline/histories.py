@@ -254,7 +254,7 @@ class Runs:
 def _run(file: Path, master: str | None, refresh: bool, die_at: int | None, patterns: tuple[str, ...]) -> int:
     from driftline.errors import DriftlineError
     from driftline.pipeline import load, run_pipeline
-    from driftline.pipeline.selection import Selection
+    from driftline.pipeline._run.run import Selection
 
     if die_at is not None:
         _die_at_step(die_at)
@@ -282,7 +282,8 @@ def _die_at_step(number: int) -> None:
     from driftline.lake._store import delta as delta_tables
     from driftline.lake._store import schemas as generations
     from driftline.lake._store import schemas as registry
-    from driftline.pipeline import outputs, records
+    from driftline.pipeline._run import records
+    from driftline.pipeline._stages import outputs
 
     left = [number]
 
@@ -318,7 +319,7 @@ def _check(world: World) -> int:
     from driftline.lake import Lake, verify
     from driftline.lake._read.state import state_rows
     from driftline.lake._store.snapshots import newest_snapshot
-    from driftline.pipeline.snapshots import end_of_day, parse_day
+    from driftline.pipeline._declare.snapshots import end_of_day, parse_day
 
     lake = Lake(world.folder / "lake")
     newest = max(world.days)
@@ -366,7 +367,7 @@ def main(folder: str, seed: str, count: str, master: str | None = None) -> None:
     import driftline.changesets._cdc.convert
     import driftline.lake._fold.compact
     import driftline.lake._read.state
-    import driftline.pipeline.graph
+    import driftline.pipeline._stages.graph
     import driftline.tables._vectorized  # noqa: F401
 
     pa.array(np.zeros(1))  # looks for pandas once, and not once in every fork

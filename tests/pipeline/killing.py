@@ -20,7 +20,9 @@ import driftline.codeindex._registry.keep
 import driftline.lake._read.state
 import driftline.tables._vectorized  # noqa: F401
 from driftline.lake._load import load as loading
-from driftline.pipeline import load, outputs, records, run_pipeline
+from driftline.pipeline import load, run_pipeline
+from driftline.pipeline._run import records
+from driftline.pipeline._stages import outputs
 
 
 def at_boundaries(file: Path) -> int:

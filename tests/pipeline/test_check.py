@@ -11,8 +11,7 @@ import pytest
 from driftline.cli.main import driftline
 from driftline.cli.outcome import run as run_command
 from driftline.errors import PipelineError
-from driftline.pipeline.checking import check_pairs
-from driftline.pipeline.pairs import load_pairs
+from driftline.pipeline._check import check_pairs, load_pairs
 
 PAIRS = """\
 [check]

@@ -11,8 +11,8 @@ from driftline.cli.main import driftline
 from driftline.cli.outcome import run as run_command
 from driftline.errors import OptionError
 from driftline.pipeline import load
-from driftline.pipeline.planning import make_plan
-from driftline.pipeline.selection import Selection
+from driftline.pipeline._run.dry_run import make_plan
+from driftline.pipeline._run.run import Selection
 from pipeline.shop import DAYS, PIPELINE, assert_lake_is_the_snapshots, change_snapshot, make_shop, results, run
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from driftline.errors import PipelineError
 from driftline.pipeline import load
-from driftline.pipeline.graph import build
-from driftline.pipeline.template import template_for
-from driftline.pipeline.toml_lines import key_lines, line_of, parse_toml
+from driftline.pipeline._declare.declaration import template_for
+from driftline.pipeline._declare.toml import key_lines, line_of, parse_toml
+from driftline.pipeline._stages.graph import build
 
 HEAD = '[pipeline]\nname = "shop"\n'
 TABLE = '[tables.t]\nbefore = "a.csv"\nafter = "b.csv"\nkey = "id"\nevents = "e.jsonl"\n'

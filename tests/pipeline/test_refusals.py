@@ -79,7 +79,7 @@ def test_a_run_record_of_an_older_version_is_not_called_damaged(
 
 
 def test_a_running_pipeline_is_told_once_how_to_wait(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from driftline.pipeline.running import locked
+    from driftline.pipeline._run.run import locked
 
     file = make_shop(tmp_path, rows=30)
     with locked(load(file), 0.0):

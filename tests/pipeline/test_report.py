@@ -15,8 +15,7 @@ from driftline.cli.main import driftline
 from driftline.cli.outcome import run as run_command
 from driftline.errors import PipelineError
 from driftline.pipeline import load
-from driftline.pipeline.report import _stages, run_report
-from driftline.pipeline.report_page import report_page
+from driftline.pipeline._run.report import _stages, report_page, run_report
 from pipeline.shop import make_shop, next_day, read_snapshot, run, write_snapshot
 
 LIMITS = 'fail_if = ["changed > 50%"]\nwarn_if = ["changed(price) > 2"]\ndeltas = true\n'
@@ -94,8 +93,8 @@ def test_old_snapshots_are_folded_away_where_nothing_happened() -> None:
 
 
 def test_history_is_pruned_as_declared(tmp_path: Path) -> None:
-    from driftline.pipeline.graph import state_directory
-    from driftline.pipeline.records import RecordStore, new_run_id
+    from driftline.pipeline._run.records import RecordStore, new_run_id
+    from driftline.pipeline._stages.graph import state_directory
 
     file = make_shop(tmp_path, rows=30)
     file.write_text(file.read_text() + "[history]\nruns = 3\ndays = 10\n")

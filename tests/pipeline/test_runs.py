@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from driftline.errors import LockedError, PipelineError
-from driftline.pipeline import load, run_pipeline, running
-from driftline.pipeline.running import locked
+from driftline.pipeline import load, run_pipeline
+from driftline.pipeline._run import run as running
+from driftline.pipeline._run.run import locked
 from pipeline.shop import (
     DAYS,
     PIPELINE,
@@ -400,7 +401,7 @@ def test_a_run_that_cannot_begin_is_told_too(tmp_path: Path) -> None:
 
 
 def test_a_fault_in_a_stage_does_not_end_the_others(tmp_path: Path, monkeypatch) -> None:
-    from driftline.pipeline import changeset_stages
+    from driftline.pipeline._stages import diffs as changeset_stages
 
     def broken(plan, kind, diff, context):
         raise RuntimeError("something nobody thought of")

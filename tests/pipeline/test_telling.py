@@ -20,9 +20,9 @@ from driftline.cli.main import driftline
 from driftline.cli.outcome import run as run_command
 from driftline.errors import PipelineError
 from driftline.pipeline import RunRecord, load
-from driftline.pipeline.declaration import FinishHook, Pipeline
-from driftline.pipeline.finishing import FORMATS, body_of, call_hooks
-from driftline.pipeline.running import locked
+from driftline.pipeline._declare.declaration import FinishHook, Pipeline
+from driftline.pipeline._run.notify import FORMATS, body_of, call_hooks
+from driftline.pipeline._run.run import locked
 from pipeline.shop import run
 
 HEAD = '[pipeline]\nname = "p"\n[tables.t]\nsnapshots = "t-{date}.csv"\nkey = "id"\nevents = "{to}.jsonl"\n'

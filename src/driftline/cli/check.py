@@ -12,7 +12,7 @@ from driftline.cli.engine_options import spark_conf
 from driftline.cli.terminal import progress_bar, stdout_console
 
 if TYPE_CHECKING:
-    from driftline.pipeline.checking import CheckReport, PairResult
+    from driftline.pipeline._check import CheckReport, PairResult
 
 _FORMATS = {".json": "json", ".xml": "junit", ".html": "html"}
 _COLOURS = {"passed": "green", "warned": "yellow", "failed": "bold red", "error": "bold red"}
@@ -70,8 +70,7 @@ def check(
     progress: bool | None,
 ) -> int:
     """Compare the pairs of tables that the file PAIRS names, and report on all of them."""
-    from driftline.pipeline.checking import check_pairs
-    from driftline.pipeline.pairs import load_pairs
+    from driftline.pipeline._check import check_pairs, load_pairs
 
     declared = load_pairs(file)
     shape = format_name or _FORMATS.get(os.path.splitext(output or "")[1], "text")
@@ -101,7 +100,7 @@ def _write(report: CheckReport, shape: str, output: str | None) -> None:
 
 
 def _rendered(report: CheckReport, shape: str) -> bytes:
-    from driftline.pipeline import check_formats
+    from driftline.pipeline import _check as check_formats
 
     if shape == "text":
         return "".join(f"{line}\n" for line in _lines(report)).encode()
@@ -140,7 +139,7 @@ def _lines(report: CheckReport) -> list[str]:
 
 
 def _counts(result: PairResult) -> str:
-    from driftline.pipeline.report import counts_text
+    from driftline.pipeline._run.report import counts_text
 
     return counts_text(result.counts) if result.counts else result.code or ""
 

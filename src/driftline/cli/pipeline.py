@@ -17,7 +17,7 @@ from driftline.cli.outcome import CANCELLED, ERROR
 
 if TYPE_CHECKING:
     from driftline.pipeline import Pipeline
-    from driftline.pipeline.selection import Selection
+    from driftline.pipeline._run.run import Selection
 
 _FILE = click.argument("file", metavar="FILE")
 _FORMAT = click.option(
@@ -48,9 +48,9 @@ def _selecting(command: Function) -> Function:
         file: str, patterns: tuple[str, ...], first: str | None, last: str | None, retry_failed: bool, **given: object
     ) -> Any:
         from driftline.pipeline import load
-        from driftline.pipeline.graph import state_directory
-        from driftline.pipeline.records import RecordStore
-        from driftline.pipeline.selection import Selection, failed_stages
+        from driftline.pipeline._run.records import RecordStore
+        from driftline.pipeline._run.run import Selection, failed_stages
+        from driftline.pipeline._stages.graph import state_directory
 
         failed = None
         if retry_failed:
@@ -143,8 +143,8 @@ def run(
     """Run the pipeline in FILE."""
     from driftline.cli.pipeline_views import explain, show_run, stage_board, tell_notes
     from driftline.pipeline import load, run_pipeline
-    from driftline.pipeline.finishing import tell
-    from driftline.pipeline.graph import build
+    from driftline.pipeline._run.notify import tell
+    from driftline.pipeline._stages.graph import build
 
     declared = load(file)
     with _telling_a_false_start(declared), stage_board(len(build(declared)), progress) as (tracker, on_stage):
@@ -180,7 +180,7 @@ def plan(file: str, selection: Selection, full_refresh: bool, format_name: str) 
     """Say for every stage of the pipeline in FILE whether it would run, and why; run nothing."""
     from driftline.cli.pipeline_views import show_plan
     from driftline.pipeline import load
-    from driftline.pipeline.planning import make_plan
+    from driftline.pipeline._run.dry_run import make_plan
 
     planned = make_plan(load(file), selection, full_refresh=full_refresh)
     if format_name == "json":
@@ -197,8 +197,8 @@ def status(file: str, format_name: str) -> int:
     """Show the last run of the pipeline in FILE; the exit code is that run's."""
     from driftline.cli.pipeline_views import show_table
     from driftline.pipeline import load
-    from driftline.pipeline.graph import state_directory
-    from driftline.pipeline.records import RecordStore
+    from driftline.pipeline._run.records import RecordStore
+    from driftline.pipeline._stages.graph import state_directory
 
     declared = load(file)
     last = RecordStore(state_directory(declared)).last_run()
@@ -220,8 +220,8 @@ def history(file: str, format_name: str) -> int:
     """List the runs of the pipeline in FILE, newest first."""
     from driftline.cli.pipeline_views import show_history
     from driftline.pipeline import load
-    from driftline.pipeline.graph import state_directory
-    from driftline.pipeline.records import RecordStore
+    from driftline.pipeline._run.records import RecordStore
+    from driftline.pipeline._stages.graph import state_directory
 
     runs = list(RecordStore(state_directory(load(file))).runs())
     if format_name == "json":
@@ -244,8 +244,7 @@ def report(file: str, output: str | None, run_id: str | None, format_name: str |
     """Show a run of the pipeline in FILE as one page: stages, limits, trends."""
     from driftline.core._files import open_output
     from driftline.pipeline import load
-    from driftline.pipeline.report import run_report
-    from driftline.pipeline.report_page import report_page
+    from driftline.pipeline._run.report import report_page, run_report
 
     declared = load(file)
     found = run_report(declared, run_id)
@@ -263,7 +262,7 @@ def init(file: str) -> int:
     """Write a commented template to FILE (pipeline.toml); an existing file is left alone."""
     from driftline.core._files import write_atomically
     from driftline.errors import OptionError
-    from driftline.pipeline.template import template_for
+    from driftline.pipeline._declare.declaration import template_for
 
     target = Path(file)
     if target.exists():
@@ -277,8 +276,8 @@ def init(file: str) -> int:
 def _telling_a_false_start(declared: Pipeline) -> Iterator[None]:
     """A run that cannot begin (locked, no snapshots, a lake that is away) is told like one that failed."""
     from driftline.errors import Cancelled, DriftlineError
-    from driftline.pipeline.finishing import tell
-    from driftline.pipeline.running import failed_before_start
+    from driftline.pipeline._run.notify import tell
+    from driftline.pipeline._run.run import failed_before_start
 
     try:
         yield

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from driftline.pipeline import Pipeline, RunRecord, StageRun
-    from driftline.pipeline.planning import PlannedStage
+    from driftline.pipeline._run.dry_run import PlannedStage
 
 _QUIET_SECONDS = 2.0  # a run that is over by then draws nothing
 _COLOURS = {
@@ -139,7 +139,7 @@ def show_table(rows: list[tuple[dict[str, Any], Any]]) -> None:
     """Stages with their results, seconds and counts, on stdout."""
     from rich.table import Table
 
-    from driftline.pipeline.report import counts_text
+    from driftline.pipeline._run.report import counts_text
 
     table = Table(box=None, pad_edge=False)
     table.add_column("stage", no_wrap=True)
@@ -167,7 +167,7 @@ def _without_kept(rows: list[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str
 
 def show_plan(planned: list[PlannedStage]) -> None:
     """The plan: on a terminal a table in which what is kept takes one line, else a line a stage."""
-    from driftline.pipeline.planning import plan_lines
+    from driftline.pipeline._run.dry_run import plan_lines
 
     lines = list(plan_lines(planned))
     if not sys.stdout.isatty():

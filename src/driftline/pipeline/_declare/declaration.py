@@ -1,24 +1,30 @@
-"""When the columns of a table change from one snapshot to the next: what is compared and loaded then (pipeline §2).
-
-Every snapshot gets a shape, which is the columns that it has for the pipeline: those of the snapshots before it, with
-new ones added or ignored and missing ones filled, as declared. A snapshot whose own columns are others is rewritten
-into its shape before it is compared or loaded.
-"""
+"""What a pipeline file declares, as frozen records; paths are as written, relative to the file's directory."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from driftline.core._files import text_into
-from driftline.core._objects import Place
+from driftline.core._json import JsonObject
+from driftline.core._objects import ObjectPath, Place, is_url
+from driftline.core._thresholds import Threshold
 from driftline.core._workspace import Workspace
+from driftline.deltas._schema import ColumnType
 from driftline.errors import PipelineError
 from driftline.sources._open import open_source
 from driftline.sources._source import ReadOptions, Source
+
+# When the columns of a table change from one snapshot to the next: what is compared and loaded then (pipeline §2).
+#
+# Every snapshot gets a shape, which is the columns that it has for the pipeline: those of the snapshots before it, with
+# new ones added or ignored and missing ones filled, as declared. A snapshot whose own columns are others is rewritten
+# into its shape before it is compared or loaded.
+
 
 NEW_COLUMN = ("fail", "ignore", "add")
 MISSING_COLUMN = ("fail", "null")
@@ -161,3 +167,279 @@ def _uncompressed(given: str) -> str:
     for ending in (".gz", ".zst", ".zstd"):
         given = given.removesuffix(ending)
     return given
+
+
+# The commented template that `driftline pipeline init` writes.
+
+
+TEMPLATE = """\
+# A driftline pipeline: what flows where. Paths are relative to this file.
+# Try:  driftline pipeline plan {name}     driftline pipeline run {name}
+
+[pipeline]
+name = "nightly"
+# state = ".driftline/nightly"   # records of runs, and what is needed to go on after a kill
+# engine = "auto"                # auto, local or spark
+# master = "local[2]"            # a Spark master or sc:// address; implies spark
+# parallel = 2                   # stages side by side
+# memory = "2GB"                 # for each table comparison on this machine
+
+[lake]                           # needed for `deltas`
+path = "lake"
+# client_id = "nightly"          # who the deltas are from
+
+[tables.customers]
+snapshots = "data/customers-{{date}}.csv"   # every new day is compared with the day before; {{n}} for numbers
+# before = "old.csv"             # ... or two files
+# after = "new.csv"
+key = ["id"]
+# header_mode = "strict"         # strict or sorted
+# delimiter = ";"
+# since = "2026-01-01"           # leave older snapshots alone
+# columns = {{ balance = "number", active = "boolean" }}   # types in the lake and in SQLite; the rest is text
+# on_new_column = "add"          # a column that was not there before: fail, ignore or add
+# on_missing_column = "null"     # one that is gone: fail, or null from then on
+# on_type_change = "refresh"     # another declared type: fail, or a new generation of the lake table
+fail_if = ["changed > 5%", "removed > 1000"]   # then the run ends with 1 and nothing of this table goes on
+events = "out/customers-{{to}}.jsonl"
+# warn_if = ["added > 3 x usual", "changed(balance) > 1%", "age > 26h"]   # told, and nothing else
+# events_format = "jsonl"        # jsonl, json, csv or markdown
+deltas = true                    # into the lake
+compact = true
+# patchset = "out/customers-{{to}}.patchset"     # for SQLite
+# changeset = "out/customers-{{to}}.changeset"
+
+[[tables.customers.state]]       # the table at a moment, from the lake
+path = "out/customers-now.csv"
+format = "csv"                   # jsonl, csv, parquet or sqlite
+# as_of = "2026-03-02"           # a day, a time or an hlc; now where it is missing
+
+# [tables.stock]                 # a table that follows change events of a database
+# changes = "cdc/stock"          # a folder or s3://bucket/prefix/ of JSON lines: Debezium, wal2json, Maxwell
+# changes_table = "public.stock" # its name there; that of the section where it is missing
+# partitioned = true             # events of one key are always in files of one partition
+# snapshots = "data/stock-{{date}}.csv"   # optional: each is compared once with what the events led to
+# key = "sku"
+# deltas = true
+
+# [payloads.orders_api]          # old and new responses of an API
+# pairs = "api/pairs.jsonl"      # {{"id": ..., "old": ..., "new": ...}} a line; or old = and new = (joined by id)
+# schema = "api/schema.yaml"     # with x-migration-* rules
+# report = "out/api-report"      # a folder: a report per pair, totals, coverage of rules
+# fail_if = ["different > 0"]
+
+# [indexes.code]                 # two builds of a code index
+# cache_root = "index-cache"
+# from = "tag:v1"                # or "git:v1" and "git:HEAD" with repo = "."
+# to = "latest"
+# events = "out/index-changes.jsonl"
+# registry = true
+
+[metrics]
+json = "out/metrics.json"
+# prometheus = "out/driftline.prom"
+
+# [lineage]
+# openlineage = "out/lineage.jsonl"   # OpenLineage events, added by every run
+
+# [history]
+# runs = 100                     # so many are remembered
+# days = 400                     # and none that is older
+
+# [[hooks]]                      # any number of them
+# command = ["sh", "-c", "echo $DRIFTLINE_PIPELINE: $DRIFTLINE_RESULT >> runs.log"]
+# webhook = "https://example.org/hook"
+# format = "slack"               # slack, discord, teams; or template = "message.json"
+# when = "failure"               # always, success or failure
+# retries = 3
+# timeout = 60                   # seconds
+"""
+
+
+def template_for(name: str) -> str:
+    """The template, with the file's name in its hints."""
+    return TEMPLATE.format(name=name)
+
+
+@dataclass(frozen=True, slots=True)
+class StateTarget:
+    """A table's state at a moment (now where none is named), written to a file."""
+
+    path: str
+    format: str = "jsonl"
+    as_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSource:
+    """Files of change events: where they lie, and how their messages are read (pipeline §8)."""
+
+    address: str
+    table: str | None = None  # its name in the source, also with the schema or database before it
+    source: str | None = None
+    partitioned: bool = False
+    on_truncate: str = "fail"
+    on_difference: str = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFlow:
+    """One table: its snapshots, its key and rules, and what is made of its changes."""
+
+    name: str
+    key: tuple[str, ...]
+    snapshots: str | None = None
+    before: str | None = None
+    after: str | None = None
+    since: str | None = None
+    changes: ChangeSource | None = None
+    mode: str | None = None
+    header_mode: str = "strict"
+    ignore_row_order: bool = False
+    delimiter: str | None = None
+    columns: Mapping[str, ColumnType] = field(default_factory=dict)
+    schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
+    fail_if: tuple[Threshold, ...] = ()
+    warn_if: tuple[Threshold, ...] = ()
+    events: str | None = None
+    events_format: str = "jsonl"
+    deltas: bool = False
+    compact: bool = False
+    changeset: str | None = None
+    patchset: str | None = None
+    states: tuple[StateTarget, ...] = ()
+    more_rules: Mapping[str, Any] = field(default_factory=dict)  # the other options of a table diff
+
+    def rules(self) -> JsonObject:
+        """The rules of its diff, as the table diff takes them."""
+        return {
+            "mode": self.mode,
+            "key_columns": list(self.key),
+            "header_mode": self.header_mode,
+            "ignore_row_order": self.ignore_row_order,
+            "delimiter": self.delimiter,
+            **self.more_rules,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadFlow:
+    """Pairs of old and new payloads, the schema with their rules, and the reports."""
+
+    name: str
+    schema: str
+    report: str
+    pairs: str | None = None
+    old: str | None = None
+    new: str | None = None
+    id_name: str = "id"
+    root: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    fail_if: tuple[Threshold, ...] = ()
+    warn_if: tuple[Threshold, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFlow:
+    """Two versions of a code base, as builds of an index or as git revisions, and where their difference goes."""
+
+    name: str
+    cache_root: str
+    before: str
+    after: str
+    modes: tuple[str, ...] = ("code",)
+    events: str | None = None
+    registry: bool = False
+    allow_mismatch: bool = False
+    fail_if: tuple[Threshold, ...] = ()
+    warn_if: tuple[Threshold, ...] = ()
+    repo: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTarget:
+    """The lake that deltas go into, and the client id they carry."""
+
+    path: str
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinishHook:
+    """What is told when a run ends, and how often and how long it is tried."""
+
+    command: tuple[str, ...] = ()
+    webhook: str | None = None
+    when: str = "always"
+    format: str = "figures"
+    template: str | None = None
+    timeout: float = 60.0
+    retries: int = 0
+    wait: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsTarget:
+    """Where the figures of the last run are written."""
+
+    json: str | None = None
+    prometheus: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LineageTarget:
+    """Where OpenLineage events are added, the namespace of the jobs in them, and when a new file is begun."""
+
+    openlineage: str | None = None
+    namespace: str = "driftline"
+    max_mb: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPolicy:
+    """How many runs are remembered, and for how long."""
+
+    runs: int = 100
+    days: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A whole pipeline file."""
+
+    name: str
+    file: Path
+    state: str
+    engine: str = "auto"
+    master: str | None = None
+    parallel: int = 2
+    memory: int | None = None
+    lake: LakeTarget | None = None
+    tables: tuple[TableFlow, ...] = ()
+    payloads: tuple[PayloadFlow, ...] = ()
+    indexes: tuple[IndexFlow, ...] = ()
+    hooks: tuple[FinishHook, ...] = ()
+    lineage: LineageTarget = field(default_factory=LineageTarget)
+    metrics: MetricsTarget = field(default_factory=MetricsTarget)
+    history: HistoryPolicy = field(default_factory=HistoryPolicy)
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> Path:
+        """What relative paths start from."""
+        return self.file.parent
+
+    def place(self, path: str) -> Place:
+        """A declared path as a path of this machine, or an address in a store."""
+        return ObjectPath(path) if is_url(path) else self.directory / path.removeprefix("file://")
+
+    def shown(self, path: Place) -> str:
+        """A path as records and messages show it: relative to the pipeline file; an address as it is."""
+        if isinstance(path, ObjectPath):
+            return path.url
+        try:
+            return path.resolve().relative_to(self.directory.resolve()).as_posix()
+        except ValueError:
+            import os
+
+            return Path(os.path.relpath(path.resolve(), self.directory.resolve())).as_posix()

@@ -15,7 +15,10 @@ from driftline.deltas._deltas import check_gateway_id, check_table_name
 from driftline.deltas._schema import COLUMN_TYPES, ColumnType
 from driftline.errors import DriftlineError, PipelineError
 from driftline.lake import STATE_FORMATS
-from driftline.pipeline.declaration import (
+from driftline.pipeline._declare.declaration import (
+    MISSING_COLUMN,
+    NEW_COLUMN,
+    TYPE_CHANGE,
     ChangeSource,
     FinishHook,
     HistoryPolicy,
@@ -25,13 +28,12 @@ from driftline.pipeline.declaration import (
     MetricsTarget,
     PayloadFlow,
     Pipeline,
+    SchemaPolicy,
     StateTarget,
     TableFlow,
 )
-from driftline.pipeline.sections import Document, Section
-from driftline.pipeline.shapes import MISSING_COLUMN, NEW_COLUMN, TYPE_CHANGE, SchemaPolicy
-from driftline.pipeline.snapshots import LABEL_MARKS, PLACEHOLDERS, VERSIONS
-from driftline.pipeline.toml_lines import key_lines, parse_toml
+from driftline.pipeline._declare.snapshots import LABEL_MARKS, PLACEHOLDERS, VERSIONS
+from driftline.pipeline._declare.toml import Document, Section, key_lines, parse_toml
 from driftline.tables._engines import memory_limit
 from driftline.tables._options import HeaderMode, check_options, option_names
 

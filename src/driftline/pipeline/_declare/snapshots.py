@@ -18,7 +18,7 @@ from driftline.core._objects import ObjectPath, Place, entries_below, is_url, li
 from driftline.core._thresholds import AGE
 from driftline.deltas._deltas import MAX_HLC, make_hlc
 from driftline.errors import PipelineError
-from driftline.pipeline.declaration import Pipeline, TableFlow
+from driftline.pipeline._declare.declaration import Pipeline, TableFlow
 
 VERSIONS = "@*"  # behind a Delta table: all versions that its log still has
 LABEL_MARKS = ("{date}", "{n}", VERSIONS)

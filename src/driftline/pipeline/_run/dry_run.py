@@ -9,13 +9,11 @@ from statistics import median
 from driftline.core._json import JsonObject
 from driftline.core._progress import Tracker, silent
 from driftline.errors import DriftlineError
-from driftline.pipeline.declaration import Pipeline
-from driftline.pipeline.engine import RunEngine
-from driftline.pipeline.graph import build
-from driftline.pipeline.records import StageRun
-from driftline.pipeline.running import PipelineRun
-from driftline.pipeline.selection import Selection
-from driftline.pipeline.stages import Stage
+from driftline.pipeline._declare.declaration import Pipeline
+from driftline.pipeline._run.records import StageRun
+from driftline.pipeline._run.run import PipelineRun, Selection
+from driftline.pipeline._stages.graph import build
+from driftline.pipeline._stages.stage import RunEngine, Stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from driftline.core._files import explain_io_errors, write_atomically
 from driftline.core._json import JsonObject, sha256_hex
 from driftline.core._objects import ObjectPath, Place
 from driftline.errors import PipelineError
-from driftline.pipeline.stages import OutputFile, Result, StageRecord
+from driftline.pipeline._stages.stage import OutputFile, Result, StageRecord
 from driftline.version import __version__
 
 RUNS_KEPT = 100

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from functools import cached_property
+from statistics import median
 from typing import Any
 
 from driftline.core._engines import sharing
@@ -15,17 +20,164 @@ from driftline.core._files import explain_io_errors, explain_os_error
 from driftline.core._locks import lock_at
 from driftline.core._objects import ObjectPath, Place
 from driftline.core._progress import Tracker
-from driftline.core._thresholds import AGE
-from driftline.errors import Cancelled, DriftlineError, LockedError
-from driftline.pipeline.declaration import Pipeline
-from driftline.pipeline.engine import RunEngine
-from driftline.pipeline.fingerprints import FileFingerprint, FingerprintCache, files_below, size_below
-from driftline.pipeline.graph import build, state_directory
-from driftline.pipeline.limits import Judge
-from driftline.pipeline.outputs import Outputs, is_recorded, missing_output, sweep, sweep_state
-from driftline.pipeline.records import JudgedLimit, RecordStore, RunRecord, StageRun, new_run_id, timestamp, versions
-from driftline.pipeline.selection import Selection
-from driftline.pipeline.stages import Result, Stage, StageContext, StageRecord, changed_basis
+from driftline.core._thresholds import AGE, Threshold
+from driftline.errors import Cancelled, DriftlineError, LockedError, OptionError
+from driftline.pipeline._declare.declaration import Pipeline
+from driftline.pipeline._declare.snapshots import label_order
+from driftline.pipeline._run.records import (
+    JudgedLimit,
+    RecordStore,
+    RunRecord,
+    StageRun,
+    new_run_id,
+    timestamp,
+    versions,
+)
+from driftline.pipeline._stages.graph import build, state_directory
+from driftline.pipeline._stages.outputs import (
+    FileFingerprint,
+    FingerprintCache,
+    Outputs,
+    files_below,
+    is_recorded,
+    missing_output,
+    size_below,
+    sweep,
+    sweep_state,
+)
+from driftline.pipeline._stages.stage import Result, RunEngine, Stage, StageContext, StageRecord, changed_basis
+
+# Judging what stages counted: limits that gate, limits that warn, what is usual, how old data are (pipeline §5).
+
+
+USUAL_RUNS, LEAST_RUNS = 7, 3
+
+
+class Judge:
+    """Holds counts against limits, with the history of earlier runs where a limit asks for it."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+
+    def verdicts(self, stage: Stage, run: StageRun) -> list[tuple[Threshold, JudgedLimit]]:
+        """Every limit of a stage that can be judged, with what was measured."""
+        levels = (("fail", stage.gate), ("warn", stage.warn))
+        pairs = [(level, limit) for level, limits in levels for limit in limits]
+        if run.counts is None or run.record is None or not pairs:
+            return []
+        counts = dict(run.counts)
+        if any(limit.count == AGE for _, limit in pairs):
+            counts |= stage.measures()
+            pairs = [(level, limit) for level, limit in pairs if limit.count != AGE or AGE in counts]
+        found = []
+        for level, limit in pairs:
+            judged = self._with_history(limit, stage, run.record.finished_at)
+            if judged is not None:
+                words = judged.describe(counts)
+                found.append((limit, JudgedLimit(stage.name, level, limit.text, words, judged.is_exceeded(counts))))
+        return found
+
+    def _with_history(self, limit: Threshold, stage: Stage, until: str) -> Threshold | None:
+        return limit.against(self.usual_counts(stage.name, until)) if limit.of_usual else limit
+
+    def usual_counts(self, stage: str, until: str) -> dict[str, Fraction]:
+        """The medians of what the same step of the same table counted in runs that had ended well before.
+
+        Only runs that ended before `until` count, so that a stage that is kept is judged as it was when it was done.
+        """
+        seen: dict[str, list[int]] = {}
+        for ended_at, counted in self._history:
+            for other, counts in counted if ended_at <= datetime.fromisoformat(until) else ():
+                if other != stage and kind_of(other) == kind_of(stage):
+                    for name, value in counts.items():
+                        seen.setdefault(name, []).append(value)
+        return {
+            name: Fraction(median(values[:USUAL_RUNS])) for name, values in seen.items() if len(values) >= LEAST_RUNS
+        }
+
+    @cached_property
+    def _history(self) -> list[tuple[datetime, list[tuple[str, Mapping[str, int]]]]]:
+        """What stages counted in runs that ended well, newest first, with when the runs ended."""
+        return [(_end_of(record), list(_counted(record))) for _, record in self._store.runs() if _ended_well(record)]
+
+
+def kind_of(stage: str) -> tuple[str, str]:
+    """The table and the step of a stage, whichever snapshot it is for."""
+    flow, *_, step = stage.split("/")
+    return flow, step
+
+
+def _ended_well(record: Mapping[str, Any] | None) -> bool:
+    return record is not None and record["result"] == "done"
+
+
+def _end_of(record: Any) -> datetime:
+    return datetime.fromisoformat(record["started_at"]) + timedelta(seconds=record["seconds"])
+
+
+def _counted(record: Any) -> Iterator[tuple[str, Mapping[str, int]]]:
+    for stage in reversed(record["stages"]):
+        if stage["result"] == "done":
+            yield stage["stage"], stage["counts"]
+
+
+# Which stages of a pipeline a run is to do: by name, by day, or what failed the last time (pipeline §4).
+
+
+_NOT_DONE = frozenset({"failed", "blocked", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The stages that a run may do; all of them where nothing is named.
+
+    `patterns` are names with `*`, `first` and `last` labels of snapshots, `failed` the names that ended badly before.
+    """
+
+    patterns: tuple[str, ...] = ()
+    first: str | None = None
+    last: str | None = None
+    failed: frozenset[str] | None = None
+
+    def takes(self, stage: Stage) -> bool:
+        """Whether a stage is chosen."""
+        if self.patterns and not any(fnmatchcase(stage.name, pattern) for pattern in self.patterns):
+            return False
+        if self.failed is not None and stage.name not in self.failed:
+            return False
+        return self._is_in_range(stage.label)
+
+    def check(self, stages: Sequence[Stage], *, full_refresh: bool) -> None:
+        """Refuse a choice of nothing, and half a table where all of it is to be forgotten."""
+        if any(text is not None and label_order(text) is None for text in (self.first, self.last)):
+            raise OptionError("--from and --to are days or numbers of snapshots, as 2026-03-02", code="invalid_range")
+        for pattern in self.patterns:
+            if not any(fnmatchcase(stage.name, pattern) for stage in stages):
+                known = ", ".join(sorted({f"{stage.flow}/*" for stage in stages}))
+                raise OptionError(f"--select {pattern} names no stage: try one of {known}", code="unknown_stage")
+        if not full_refresh:
+            return
+        for stage in stages:
+            others = [other for other in stages if other.flow == stage.flow and other.step == stage.step == "deltas"]
+            if others and self.takes(stage) and not all(map(self.takes, others)):
+                raise OptionError(
+                    f"--full-refresh takes whole tables: choose all of {stage.flow}, as --select {stage.flow}/*",
+                    code="invalid_option_combination",
+                )
+
+    def _is_in_range(self, label: str) -> bool:
+        if label_order(label) is None:
+            return True  # what follows the snapshots as a whole: compaction, states, payloads, indexes
+        here, first, last = (label_order(text or label) for text in (label, self.first, self.last))
+        return not (first is None or here is None or last is None) and first <= here <= last
+
+
+def failed_stages(last_run: dict[str, object] | None) -> frozenset[str]:
+    """The stages of the last run that were not done."""
+    stages = (last_run or {}).get("stages")
+    entries = stages if isinstance(stages, list) else []
+    return frozenset(entry["stage"] for entry in entries if entry["result"] in _NOT_DONE)
+
 
 StageListener = Callable[[StageRun], None]
 

@@ -6,9 +6,41 @@ from collections.abc import Callable, Iterator
 
 from driftline.core._objects import Place
 from driftline.errors import PipelineError
-from driftline.pipeline.declaration import Pipeline
-from driftline.pipeline.stages import Stage
-from driftline.pipeline.table_stages import table_stages
+from driftline.pipeline._declare.declaration import Pipeline, TableFlow
+from driftline.pipeline._declare.snapshots import find_snapshots
+from driftline.pipeline._stages.diffs import changeset_stages, diff_stages
+from driftline.pipeline._stages.lake import compact_stages, load_stages, state_stages
+from driftline.pipeline._stages.stage import Stage
+from driftline.pipeline._stages.table import TablePlan
+
+# The stages of a table: compare each pair of snapshots, load the lake, compact, write states and changesets.
+
+
+def _of_changes(plan: TablePlan) -> Iterator[Stage]:
+    """Imported only for a table that follows change events: what reads them takes long to import."""
+    if plan.flow.changes is not None:
+        from driftline.pipeline._stages.changes import change_stages
+        from driftline.pipeline._stages.lake import check_stages
+
+        yield from change_stages(plan)
+        yield from check_stages(plan)
+
+
+# The stages of a table, in the order in which the data goes.
+STAGES_OF_A_TABLE: tuple[Callable[[TablePlan], Iterator[Stage]], ...] = (
+    diff_stages,
+    load_stages,
+    _of_changes,
+    compact_stages,
+    state_stages,
+    changeset_stages,
+)
+
+
+def table_stages(pipeline: Pipeline, state: Place, flow: TableFlow) -> list[Stage]:
+    """Every stage of a table."""
+    plan = TablePlan(pipeline, flow, tuple(find_snapshots(pipeline, flow)), state)
+    return [stage for make in STAGES_OF_A_TABLE for stage in make(plan)]
 
 
 def _tables(pipeline: Pipeline, state: Place) -> Iterator[Stage]:
@@ -19,14 +51,14 @@ def _tables(pipeline: Pipeline, state: Place) -> Iterator[Stage]:
 # What nothing is declared for is not imported: half of the time of a run that has nothing to do.
 def _payloads(pipeline: Pipeline, state: Place) -> Iterator[Stage]:
     for flow in pipeline.payloads:
-        from driftline.pipeline.payload_stages import payload_stages
+        from driftline.pipeline._stages.payloads import payload_stages
 
         yield from payload_stages(pipeline, flow)
 
 
 def _indexes(pipeline: Pipeline, state: Place) -> Iterator[Stage]:
     for flow in pipeline.indexes:
-        from driftline.pipeline.index_stages import index_stages
+        from driftline.pipeline._stages.index import index_stages
 
         yield from index_stages(pipeline, flow)
 

@@ -16,8 +16,8 @@ from driftline.codeindex._registry.keep import DiffJob, choose_engine, compute
 from driftline.codeindex._storage import CacheRoot
 from driftline.core._json import JsonObject
 from driftline.errors import DriftlineError
-from driftline.pipeline.declaration import IndexFlow, Pipeline
-from driftline.pipeline.stages import Outcome, Stage, StageContext
+from driftline.pipeline._declare.declaration import IndexFlow, Pipeline
+from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 
 
 def index_stages(pipeline: Pipeline, flow: IndexFlow) -> list[Stage]:

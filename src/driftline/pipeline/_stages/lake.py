@@ -10,16 +10,139 @@ from typing import Any
 from driftline.core._json import JsonObject
 from driftline.core._objects import Place
 from driftline.core._parts import PartWriter
+from driftline.core._thresholds import parse_threshold
 from driftline.deltas._deltas import COUNTER_BITS, physical_ms
 from driftline.errors import LakeError
+from driftline.lake import materialize
 from driftline.lake._load.load import LoadJob, Schedulers, WantedSnapshot, load_snapshot, refresh, refuse_others, settle
+from driftline.lake._store.lake import parse_timestamp
 from driftline.lake._store.snapshots import Ledger, Window, read_ledger
-from driftline.pipeline.diff_stages import compare, scratch_folder
-from driftline.pipeline.shapes import Shape, reshaped
-from driftline.pipeline.snapshots import Snapshot, start_of_day
-from driftline.pipeline.stages import Outcome, Stage, StageContext
-from driftline.pipeline.table_plan import TablePlan
+from driftline.pipeline._declare.declaration import Shape, StateTarget, header_of, reshaped
+from driftline.pipeline._declare.snapshots import Snapshot, end_of_day, parse_day, start_of_day
+from driftline.pipeline._stages.diffs import compare, scratch_folder
+from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
+from driftline.pipeline._stages.table import TablePlan
 from driftline.sources._open import is_text, write_nothing
+
+# The stages behind the lake: fold what was loaded, and write the table's state at the declared moments.
+
+
+def compact_stages(plan: TablePlan) -> Iterator[Stage]:
+    """Fold what was loaded."""
+    if plan.flow.compact:
+        yield Stage(
+            plan.name("lake", "compact"),
+            partial(_compact, plan),
+            needs=(plan.last_load,),
+            options={"lake": plan.lake_options()},
+            is_fresh=partial(_is_compacted, plan),
+        )
+
+
+def state_stages(plan: TablePlan) -> Iterator[Stage]:
+    """The state of the table at the declared moments."""
+    last = plan.name("lake", "compact") if plan.flow.compact else plan.last_load
+    for number, target in enumerate(plan.flow.states, start=1):
+        yield Stage(
+            plan.name("lake", f"state-{number}"),
+            partial(_state, plan, target),
+            needs=(last,),
+            outputs={"state": plan.pipeline.place(target.path.replace("{table}", plan.flow.name))},
+            options={"format": target.format, "as_of": target.as_of},
+        )
+
+
+def _compact(plan: TablePlan, context: StageContext) -> Outcome:
+    from driftline.lake import compact
+
+    done = compact(plan.lake(), plan.flow.name, tracker=context.tracker, **fold_options(context))
+    return Outcome({"deltas": done.deltas_folded, "files": done.files_written}, {"deltas_version": done.deltas_version})
+
+
+def _is_compacted(plan: TablePlan, context: StageContext, facts: Mapping[str, Any]) -> bool:
+    from driftline.lake._store.snapshots import newest_snapshot
+
+    snapshot = newest_snapshot(plan.lake(), plan.flow.name)
+    return snapshot is not None and snapshot.deltas_version >= facts["deltas_version"]
+
+
+def _state(plan: TablePlan, target: StateTarget, context: StageContext) -> Outcome:
+    from driftline.lake import materialize
+
+    rows = materialize(
+        plan.lake(),
+        plan.flow.name,
+        context.outputs.path("state"),
+        format=target.format,
+        as_of=moment_of(target.as_of, plan.ledger()),
+        tracker=context.tracker,
+        **fold_options(context),
+    )
+    return Outcome({"rows": rows})
+
+
+def fold_options(context: StageContext) -> dict[str, Any]:
+    """Where folds of this run do their work."""
+    if not context.engine.is_spark:
+        return {}
+    from driftline.spark._lake import fold_engine
+
+    return {"engine": fold_engine(context.engine.session())}
+
+
+def moment_of(text: str | None, ledger: Ledger) -> int | None:
+    """The last timestamp that belongs to the moment; None is now."""
+    if text is None:
+        return None
+    day = parse_day(text)
+    if day is not None and not text.isdecimal():
+        return end_of_day(day)
+    window = ledger.find(text)
+    if window is not None:
+        return ledger.end_of(window)
+    return parse_timestamp(text)
+
+
+# Snapshots beside change events: each is compared once with the state that the events led to (pipeline §8).
+
+
+_NONE = (parse_threshold("different > 0"),)
+
+
+def check_stages(plan: TablePlan) -> Iterator[Stage]:
+    """A comparison with the lake for every snapshot, after the events that were there when it was first seen."""
+    changes = plan.flow.changes
+    for snapshot in plan.snapshots if changes else ():
+        assert changes is not None
+        yield Stage(
+            plan.name(snapshot.label, "check"),
+            partial(_check, plan, snapshot),
+            sources=(snapshot.source,),
+            outputs={"events": plan.state / "events" / plan.flow.name / f"check-{snapshot.label}.jsonl"},
+            options={"rules": plan.flow.rules(), "table": snapshot.table},
+            gate=_NONE if changes.on_difference == "fail" else (),
+            warn=_NONE if changes.on_difference == "warn" else (),
+            # The events go on after the snapshot: that they do must not make an old check look stale.
+            waits_for=(plan.last_load,),
+        )
+
+
+def _check(plan: TablePlan, snapshot: Snapshot, context: StageContext) -> Outcome:
+    """The events lead from the snapshot to the lake's state, under the rules of the table."""
+    reading = plan.diff_options().reading("B")
+    with scratch_folder(context) as scratch:
+        state = scratch / "state.parquet"
+        options = fold_options(context)
+        materialize(plan.lake(), plan.flow.name, state, format="parquet", tracker=context.tracker, **options)
+        columns = header_of(snapshot.given, reading)
+        state_columns = header_of(str(state), reading)
+        shape = Shape(columns, tuple(name for name in columns if name not in state_columns))
+        there = reshaped(str(state), reading, shape, scratch, "lake")
+        with context.outputs.writing("events") as out:
+            stats = compare(plan, snapshot.given, there, context, out.write)
+    count = stats.added + stats.removed + stats.changed
+    words = f"agrees with the lake, {count:,} differences" if not count else f"and the lake differ in {count:,} rows"
+    return Outcome(stats.counts, notes=[f"the snapshot {words}"])
 
 
 def load_stages(plan: TablePlan) -> Iterator[Stage]:

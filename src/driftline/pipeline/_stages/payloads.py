@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from driftline.core._engines import choose_engine
 from driftline.core._files import explain_io_errors
 from driftline.core._objects import ObjectPath, Place
-from driftline.pipeline.declaration import PayloadFlow, Pipeline
-from driftline.pipeline.stages import Outcome, Stage, StageContext
+from driftline.pipeline._declare.declaration import PayloadFlow, Pipeline
+from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 
 if TYPE_CHECKING:
     from driftline.payloads._batch.job import BatchJob, Role

@@ -8,9 +8,8 @@ from driftline.core._json import JsonObject
 from driftline.core._objects import Place
 from driftline.lake import Lake, registered
 from driftline.lake._store.snapshots import Ledger, read_ledger
-from driftline.pipeline.declaration import Pipeline, TableFlow
-from driftline.pipeline.shapes import Shape, header_of, shapes_of
-from driftline.pipeline.snapshots import Snapshot, fill
+from driftline.pipeline._declare.declaration import Pipeline, Shape, TableFlow, header_of, shapes_of
+from driftline.pipeline._declare.snapshots import Snapshot, fill
 from driftline.tables._options import DiffOptions, check_options
 
 CHANGES = "changes"  # the label of stages that follow change events

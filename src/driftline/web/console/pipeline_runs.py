@@ -19,8 +19,8 @@ from driftline.web.console.workspace import HIDDEN_FOLDER, Workspace
 
 if TYPE_CHECKING:
     from driftline.pipeline import Pipeline
-    from driftline.pipeline.report import ReportStage, RunReport
-    from driftline.pipeline.selection import Selection
+    from driftline.pipeline._run.report import ReportStage, RunReport
+    from driftline.pipeline._run.run import Selection
 
 _MOST_PIPELINES = 100
 BOX_WIDTH, BOX_HEIGHT, COLUMN_WIDTH, ROW_HEIGHT = 206, 56, 250, 70
@@ -71,7 +71,7 @@ class Pipelines:
 
     def report(self, name: str, run_id: str | None) -> RunReport:
         """The report of a run: the one that is named, or the newest."""
-        from driftline.pipeline.report import run_report
+        from driftline.pipeline._run.report import run_report
 
         return run_report(self.load(name), run_id or None)
 
@@ -102,8 +102,8 @@ class Pipelines:
             return False
 
     def _known(self, name: str) -> Known:
-        from driftline.pipeline.graph import state_directory
-        from driftline.pipeline.records import RecordStore
+        from driftline.pipeline._run.records import RecordStore
+        from driftline.pipeline._stages.graph import state_directory
 
         try:
             declared = self.load(name)
@@ -113,9 +113,9 @@ class Pipelines:
             return Known(name, name, [], error.message)
 
     def _selection(self, declared: Pipeline, wish: str) -> Selection:
-        from driftline.pipeline.graph import state_directory
-        from driftline.pipeline.records import RecordStore
-        from driftline.pipeline.selection import Selection, failed_stages
+        from driftline.pipeline._run.records import RecordStore
+        from driftline.pipeline._run.run import Selection, failed_stages
+        from driftline.pipeline._stages.graph import state_directory
 
         if wish == "failed":
             return Selection(failed=failed_stages(RecordStore(state_directory(declared)).last_run()))
@@ -123,8 +123,8 @@ class Pipelines:
 
     def _run(self, job: Job, name: str, declared: Pipeline, selection: Selection) -> str:
         from driftline.pipeline import run_pipeline
-        from driftline.pipeline.finishing import tell
-        from driftline.pipeline.running import failed_before_start
+        from driftline.pipeline._run.notify import tell
+        from driftline.pipeline._run.run import failed_before_start
 
         try:
             record = run_pipeline(declared, tracker=job.tracker, selection=selection)

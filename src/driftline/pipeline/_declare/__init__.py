@@ -1,0 +1,1 @@
+"""Declare: a shelf of `pipeline`."""

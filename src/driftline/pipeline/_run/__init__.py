@@ -1,0 +1,1 @@
+"""Run: a shelf of `pipeline`."""

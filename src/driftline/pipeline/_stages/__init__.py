@@ -1,0 +1,1 @@
+"""Stages: a shelf of `pipeline`."""
