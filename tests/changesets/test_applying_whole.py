@@ -11,8 +11,8 @@ import apsw
 import pytest
 
 from driftline.changesets import Changeset, Patchset, Table, apply, diff
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.errors import ChangesetError, ConflictError, CorruptChangesetError, DriftlineError, OptionError
 
 USERS = Table("users", columns=[("id", "INTEGER"), ("name", "TEXT"), ("age", "INTEGER")], primary_key=["id"])

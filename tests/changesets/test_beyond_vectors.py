@@ -12,8 +12,8 @@ import pytest
 from driftline.changesets import apply, concat, diff, from_cdc
 from driftline.changesets._format.database import database_from_sql
 from driftline.changesets._git import merge
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.errors import DriftlineError
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "changesets-beyond.json").read_text())["cases"]

@@ -10,8 +10,8 @@ import pytest
 
 from driftline.changesets import apply, from_cdc
 from driftline.changesets._cdc.convert import CdcOptions, deltas_from_cdc, transactions
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.deltas import merge
 from driftline.errors import ChangesetError, OptionError
 

@@ -14,8 +14,8 @@ from changesets.random_work import SHAPES, work_of
 from changesets.sqlite_oracle import contents
 from driftline.changesets import apply, concat, diff, invert, parse, rebase
 from driftline.changesets._make.sections import ChangegroupOnDisk
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.core._workspace import Workspace
 from driftline.errors import ChangesetError
 

@@ -10,8 +10,8 @@ import pytest
 
 from driftline.changesets import apply, diff
 from driftline.changesets._format.database import stored_tables
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.errors import ChangesetError, InputError
 
 PLAIN_KEYS = ["id INTEGER PRIMARY KEY", "k TEXT PRIMARY KEY NOT NULL", "k REAL PRIMARY KEY NOT NULL"]

@@ -10,8 +10,8 @@ import pytest
 
 from driftline.changesets import Changeset, Patchset, Table, apply, parse
 from driftline.changesets._make.rows import from_deltas, from_events, table_of
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema, merge
 from driftline.errors import ChangesetError
 

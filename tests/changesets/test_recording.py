@@ -9,8 +9,8 @@ import apsw
 import pytest
 
 from driftline.changesets import Session, apply, parse
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.errors import ChangesetError, OptionError
 
 

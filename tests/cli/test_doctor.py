@@ -5,7 +5,8 @@ from collections import namedtuple
 
 import pytest
 
-from driftline.cli import doctor, outcome
+from driftline.cli import _outcome as outcome
+from driftline.cli._commands import doctor
 from driftline.cli.main import driftline
 from driftline.errors import EngineError
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline as command
-from driftline.cli.outcome import run
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

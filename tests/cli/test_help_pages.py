@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from driftline.cli.commands import ALIASES, current_names
+from driftline.cli._group import ALIASES, current_names
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 
 
 def all_commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

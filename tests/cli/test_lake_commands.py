@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 
 A = "id,name,city\n1,Ann,Oslo\n2,Bob,Rome\n3,Cyd,Bern\n"
 B = "id,name,city\n1,Anna,Oslo\n3,Cyd,Bern\n4,Dan,Kyiv\n"

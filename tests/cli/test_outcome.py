@@ -5,7 +5,7 @@ import json
 import click
 import pytest
 
-from driftline.cli import outcome
+from driftline.cli import _outcome as outcome
 from driftline.cli.main import driftline
 from driftline.errors import Cancelled, InputError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from driftline.cli import pipeline_views
-from driftline.cli.pipeline_views import StageBoard, stage_board
+from driftline.cli import _views as pipeline_views
+from driftline.cli._views import StageBoard, stage_board
 from driftline.core._progress import Progress
 from driftline.pipeline import StageRun
 from driftline.pipeline._run.report import counts_text

@@ -8,8 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from codeindex.caches import make_cache, put
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.codeindex._registry.contracts import schema
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from codeindex.repositories import ENVIRONMENT, git, make_repository
 from driftline import codeindex
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline as cli
-from driftline.cli.outcome import run
 from driftline.codeindex._build import build as building
 from driftline.codeindex._storage import TreeEntry
 from driftline.errors import DriftlineError

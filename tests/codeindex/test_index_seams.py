@@ -15,8 +15,8 @@ import pytest
 from codeindex.caches import make_cache, put
 from codeindex.index_layouts import chunk_row, file_row, manifest_of, write_index
 from driftline import codeindex
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline as cli
-from driftline.cli.outcome import run
 from driftline.codeindex._registry.keep import DiffJob, name_repositories, run_job
 from driftline.errors import DriftlineError
 

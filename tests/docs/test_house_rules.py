@@ -28,7 +28,7 @@ def test_decisions_are_numbered_dated_and_unique() -> None:
 
 
 def test_every_command_is_in_the_reference() -> None:
-    from driftline.cli.commands import COMMANDS
+    from driftline.cli._group import COMMANDS
 
     reference = (ROOT / "docs/cli-reference.md").read_text()
     for name in COMMANDS:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
 
-from driftline.cli.lake_read import tables
+from driftline.cli._commands.lake import tables
 from driftline.deltas import TableSchema
 from driftline.lake import Lake, compact, flush, register, set_horizon, status_of, vacuum
 from driftline.lake._fold.maintain import CompactionPolicy, backlog_of, compact_due

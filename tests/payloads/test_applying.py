@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pytest
 
 from driftline import payloads
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.errors import PayloadError
 from driftline.payloads._batch.suggest import suggest
 from driftline.payloads._schema.documents import load_schema

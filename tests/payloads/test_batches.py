@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.payloads import compare
 from driftline.payloads._batch import run as batch
 from driftline.payloads._batch.job import BatchJob, open_source

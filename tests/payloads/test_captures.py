@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.errors import InputError
 from driftline.payloads._captures import capture_pairs, request_key
 

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.errors import PayloadError
 from driftline.payloads._batch.ci import SUMMARY_CHARACTERS, annotation_lines, summary_markdown
 from driftline.payloads._batch.totals import BatchResult, fails, parse_conditions

@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 
 SCHEMA = "properties:\n  total: {type: number, x-migration-precision: 0.01}\n"
 

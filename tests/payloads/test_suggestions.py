@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from driftline import payloads
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.payloads._batch.suggest import accepted, schema_of, suggest
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload-beyond.json").read_text())

@@ -8,8 +8,8 @@ import pytest
 
 import driftline as dl
 from driftline import payloads
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.errors import PayloadError
 from driftline.payloads._lint import infer_schema
 

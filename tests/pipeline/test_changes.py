@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run as run_command
 from driftline.errors import PipelineError
 from driftline.lake import Lake
 from driftline.lake._store.snapshots import read_ledger

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run as run_command
 from driftline.errors import PipelineError
 from driftline.pipeline._check import check_pairs, load_pairs
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run as run_command
 from driftline.errors import PipelineError
 from driftline.pipeline import load
 from pipeline.shop import run

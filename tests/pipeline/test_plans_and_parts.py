@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run as run_command
 from driftline.errors import OptionError
 from driftline.pipeline import load
 from driftline.pipeline._run.dry_run import make_plan

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run as run_command
 from driftline.errors import DriftlineError
 from driftline.pipeline import load
 from pipeline.shop import PIPELINE, lake_rows, make_shop, run

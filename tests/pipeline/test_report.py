@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from browser import needs_browser, shown_page
+from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run as run_command
 from driftline.errors import PipelineError
 from driftline.pipeline import load
 from driftline.pipeline._run.report import _stages, report_page, run_report

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run as run_command
 from driftline.errors import PipelineError
 from driftline.pipeline import RunRecord, load
 from driftline.pipeline._declare.declaration import FinishHook, Pipeline

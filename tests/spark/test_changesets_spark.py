@@ -12,8 +12,8 @@ import apsw
 import pytest
 
 from driftline.changesets._make.rows import from_events
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.core._workspace import Workspace
 from driftline.errors import ChangesetError
 

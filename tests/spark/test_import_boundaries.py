@@ -9,7 +9,7 @@ import driftline
 ASK_FOR_HELP = """
 import sys
 from driftline.cli.main import driftline as command
-from driftline.cli.outcome import run
+from driftline.cli._outcome import run
 code = run(command, ["--help"])
 heavy = {"pyspark", "py4j", "pyarrow", "polars", "numpy", "pandas"} & set(sys.modules)
 sys.exit(f"imported {heavy}" if heavy else code)

@@ -22,7 +22,7 @@ SOURCE_ROOT = str(Path(session.__file__).parents[3])
 
 LONG_JOB = """
     import click
-    from driftline.cli.outcome import run_and_exit
+    from driftline.cli._outcome import run_and_exit
     from driftline.spark._runtime.session import open_session
 
     def forever(batches):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from driftline.cli import outcome
+from driftline.cli import _outcome as outcome
 from driftline.cli.main import driftline
 from driftline.core._objects import ObjectPath
 from driftline.core._parts import read_manifest, read_pieces

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 from driftline.core import _workspace as spill
 from driftline.core._progress import Tracker
 from driftline.errors import Cancelled, DriftlineError
@@ -136,7 +136,7 @@ HEAVY |= {"concurrent.futures", "decimal", "logging", "socket", "tempfile", "tom
 def test_small_files_need_neither_arrow_nor_polars(pair: tuple[str, str]) -> None:
     code = (
         "import sys\nbefore = set(sys.modules)\n"
-        "from driftline.cli.main import driftline\nfrom driftline.cli.outcome import run\n"
+        "from driftline.cli.main import driftline\nfrom driftline.cli._outcome import run\n"
         f"code = run(driftline, ['diff', {pair[0]!r}, {pair[1]!r}, '-k', 'id'])\n"
         f"heavy = {HEAVY} & set(sys.modules) - before\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import driftline as dl
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 
 CELLS = ["", "a", "b", "é", 'q"', "x,y", "l\nm", "c\r\nd", "\ufeff", " "]
 WAYS: dict[str, dict] = {

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.cli.outcome import run
 
 
 @dataclass(frozen=True)

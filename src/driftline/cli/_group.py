@@ -5,32 +5,84 @@ Code is imported only when its command is called, so `driftline --help` answers 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
+
+from driftline.core._engines import EngineName, use_spark_settings
+from driftline.errors import OptionError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from driftline.core._engines import EngineChoice, Job
+
+
+# What a shell offers when somebody presses Tab: file names for arguments and files, the known words for options.
+
+
+_FILES = ("FILE", "DIR", "PATH")
+
+
+class Words(click.ParamType[str]):
+    """A text of which some values are known; it is checked where it is used, so that the error has its own code."""
+
+    name = "text"
+
+    def __init__(self, words: Callable[[], Iterable[str]]) -> None:
+        self._words = words
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The words that begin like what was typed."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(word) for word in self._words() if word.startswith(incomplete)]
+
+
+def offer_files() -> None:
+    """Let arguments, and options that take a file, complete to file names; for a process that only completes."""
+    from click.shell_completion import CompletionItem
+
+    def shell_complete(
+        self: object, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        takes_file = isinstance(param, click.Argument) or (param.metavar or "").startswith(_FILES)
+        return [CompletionItem(incomplete, type="file")] if takes_file else []
+
+    setattr(click.types.StringParamType, "shell_complete", shell_complete)  # noqa: B010 - no other door in click
+
 
 Function = Callable[..., Any]  # what click makes a command of; its options are its arguments
 
 # name -> (module:attribute, short help); in the order of the help page
 COMMANDS: dict[str, tuple[str, str]] = {
-    "diff": ("driftline.cli.diff:diff", "Find what changed between two tables."),
-    "patch": ("driftline.cli.patch:patch", "Apply the events of a diff to a table."),
-    "merge": ("driftline.cli.merge:merge", "Merge two changed versions of a table."),
-    "compare": ("driftline.cli.compare:compare", "Decide whether two JSON payloads are equivalent."),
-    "payloads": ("driftline.cli.payloads:payloads", "Compare payloads: batches, captures, suggested rules."),
-    "changeset": ("driftline.cli.changeset:changeset", "Read, combine, apply and make SQLite changesets."),
-    "serve": ("driftline.cli.serve:serve", "Serve payload comparisons and row deltas over HTTP."),
-    "gateway": ("driftline.cli.gateway:gateway", "Sync row deltas: serve a gateway, push, pull, make tokens."),
-    "index": ("driftline.cli.index:index", "Compare two builds of a code index; keep a registry of diffs."),
-    "lake": ("driftline.cli.lake:lake", "Keep row deltas in a lake, fold them, travel in time."),
-    "pipeline": ("driftline.cli.pipeline:pipeline", "Run a declared pipeline from snapshots to lake and changesets."),
-    "check": ("driftline.cli.check:check", "Check many pairs of tables at once, by a file of pairs."),
-    "git": ("driftline.cli.git:git", "Diff and merge databases and tables in Git."),
-    "ui": ("driftline.cli.ui:ui", "Look in a browser: diffs, payloads, pipelines, lakes, changesets, code."),
-    "doctor": ("driftline.cli.doctor:doctor", "Check this machine and say in words what is wrong."),
+    "diff": ("driftline.cli._commands.tables:diff", "Find what changed between two tables."),
+    "patch": ("driftline.cli._commands.tables:patch", "Apply the events of a diff to a table."),
+    "merge": ("driftline.cli._commands.tables:merge", "Merge two changed versions of a table."),
+    "compare": ("driftline.cli._commands.compare:compare", "Decide whether two JSON payloads are equivalent."),
+    "payloads": ("driftline.cli._commands.payloads:payloads", "Compare payloads: batches, captures, suggested rules."),
+    "changeset": ("driftline.cli._commands.changeset:changeset", "Read, combine, apply and make SQLite changesets."),
+    "serve": ("driftline.cli._commands.serve:serve", "Serve payload comparisons and row deltas over HTTP."),
+    "gateway": (
+        "driftline.cli._commands.gateway:gateway",
+        "Sync row deltas: serve a gateway, push, pull, make tokens.",
+    ),
+    "index": ("driftline.cli._commands.index:index", "Compare two builds of a code index; keep a registry of diffs."),
+    "lake": ("driftline.cli._commands.lake:lake", "Keep row deltas in a lake, fold them, travel in time."),
+    "pipeline": (
+        "driftline.cli._commands.pipeline:pipeline",
+        "Run a declared pipeline from snapshots to lake and changesets.",
+    ),
+    "check": ("driftline.cli._commands.pipeline:check", "Check many pairs of tables at once, by a file of pairs."),
+    "git": ("driftline.cli._commands.git:git", "Diff and merge databases and tables in Git."),
+    "ui": (
+        "driftline.cli._commands.serve:ui",
+        "Look in a browser: diffs, payloads, pipelines, lakes, changesets, code.",
+    ),
+    "doctor": ("driftline.cli._commands.doctor:doctor", "Check this machine and say in words what is wrong."),
     "dev": ("driftline.cli.conformance:dev", "For those who build on driftline: run fixtures."),
 }
 
@@ -113,3 +165,55 @@ def nearest_hint(word: str, known: list[str]) -> str:
 
     near = get_close_matches(word, known, n=1)
     return f' Did you mean "{near[0]}"?' if near else ""
+
+
+# The options of commands that run on this machine or on Spark.
+
+
+def engine_options(command: Function) -> Function:
+    """Add `--engine`, `--master` and `--spark-conf`."""
+    engine = click.option(
+        "--engine",
+        type=Words(lambda: get_args(EngineName)),
+        default="auto",
+        show_default=True,
+        metavar="|".join(get_args(EngineName)),
+        help="Where the work runs.",
+    )
+    master = click.option("--master", metavar="URL", help="Spark master or sc:// address; implies --engine spark.")
+    return engine(master(spark_conf(command)))
+
+
+def spark_conf(command: Function) -> Function:
+    """Add `--spark-conf`, which holds for every session of the command."""
+    return click.option(
+        "--spark-conf",
+        multiple=True,
+        metavar="KEY=VALUE",
+        expose_value=False,
+        callback=_take_settings,
+        help="A setting of Spark, such as spark.executor.memory=4g; may be repeated.",
+    )(command)
+
+
+def _take_settings(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> None:
+    settings = dict(pair.partition("=")[::2] for pair in given if "=" in pair)
+    if len(settings) < len(given):
+        raise OptionError("--spark-conf is KEY=VALUE, each key once", code="invalid_spark_setting")
+    use_spark_settings(settings)
+
+
+def chosen_engine(job: Job, wanted: str, master: str | None, size: Callable[[], int]) -> str:
+    """The engine to use; on a terminal the choice of `auto` is told."""
+    from driftline.core._engines import choose_engine
+
+    return tell_choice(wanted, choose_engine(job, wanted, size=size, master=master))
+
+
+def tell_choice(wanted: str, choice: EngineChoice) -> str:
+    """The engine's name; Spark is said with its reason on a terminal where the user left the choice open."""
+    from driftline.cli._terminal import say
+
+    if wanted == "auto" and choice.name != "local":
+        say(f"engine: {choice.name} ({choice.reason})")
+    return choice.name

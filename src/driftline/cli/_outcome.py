@@ -58,7 +58,7 @@ def run(command: click.Command, arguments: list[str]) -> int:
     error_format = _wanted_error_format(arguments)
     try:
         if _COMPLETION_VARIABLE in os.environ:
-            from driftline.cli.completion import offer_files
+            from driftline.cli._group import offer_files
 
             offer_files()
             command.main(args=arguments, prog_name="driftline")

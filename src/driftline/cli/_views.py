@@ -2,22 +2,308 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from driftline.cli.terminal import eta_text, make_bar, rate_text, stderr_console, stdout_console
+import click
+
+from driftline.cli._terminal import eta_text, make_bar, rate_text, stderr_console, stdout_console
 from driftline.core._progress import Progress, Tracker
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.padding import Padding
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
+    from rich.table import Table
+    from rich.text import Text
 
+    from driftline.changesets import Applied
+    from driftline.lake import CompactionResult, FlushResult, HistoryEntry, LogEntry, TableStatus, Verification
+    from driftline.payloads import Finding
+    from driftline.payloads._batch.view import BatchView, PlaceRow
+    from driftline.payloads._suggest.evidence import Suggestion
     from driftline.pipeline import Pipeline, RunRecord, StageRun
     from driftline.pipeline._run.dry_run import PlannedStage
+
+
+# What `driftline changeset` says on a terminal.
+
+
+_ALWAYS = ("insert", "update", "delete", "applied")
+
+
+def show_applied(applied: Applied) -> None:
+    """A row a table: its records by kind, and what became of them; columns without a number are left out."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from driftline.changesets import TableReport
+
+    reports = {name: asdict(report) for name, report in applied.tables.items()}
+    totals = {kind: sum(report[kind] for report in reports.values()) for kind in asdict(TableReport())}
+    kinds = [kind for kind, total in totals.items() if total or kind in _ALWAYS]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("table", overflow="fold")
+    for kind in kinds:
+        table.add_column(kind, justify="right", no_wrap=True)
+    for name, report in reports.items():
+        table.add_row(Text(name), *(f"{report[kind]:,}" for kind in kinds))
+    stderr_console().print(table if reports else "nothing to apply")
+
+
+# What a person at a terminal sees of a lake and a gateway: words and tables; in a pipe the same as data.
+
+
+def on_terminal() -> bool:
+    """Whether a person reads the answer."""
+    return sys.stdout.isatty()
+
+
+def tell(record: Mapping[str, Any], words: str) -> None:
+    """One answer: a sentence on a terminal, one JSON object in a pipe."""
+    if on_terminal():
+        stdout_console().print(words, markup=False, highlight=False)
+    else:
+        click.echo(json.dumps(record, ensure_ascii=False))
+
+
+def counted(count: int, what: str) -> str:
+    """A number and its noun.
+
+    >>> counted(1, "delta"), counted(1200, "delta")
+    ('1 delta', '1,200 deltas')
+    """
+    return f"{count:,} {what if count == 1 else what + 's'}"
+
+
+def flush_words(result: FlushResult) -> str:
+    """What a flush did to a table."""
+    parts = [f"{result.table}: {counted(result.deltas, 'delta')} added"]
+    parts += [f"{result.known:,} known already"] if result.known else []
+    parts += [f"{result.waiting:,} waiting for a schema"] if result.waiting else []
+    parts += [f"{result.set_aside:,} set aside, below the horizon"] if result.set_aside else []
+    return ", ".join(parts)
+
+
+def compaction_words(result: CompactionResult) -> str:
+    """What a compaction did to a table."""
+    if not result.is_new:
+        return f"{result.table}: nothing new to fold"
+    files = f"{counted(result.files_written, 'file')} written, {result.files_replaced:,} replaced"
+    return f"{result.table}: {counted(result.deltas_folded, 'delta')} folded, {files}"
+
+
+def proof_words(table: str, proof: Verification) -> str:
+    """What was proved, or which rows differ."""
+    counts = f"{counted(proof.deltas, 'delta')} replayed, {counted(proof.rows_in_base, 'row')} compared"
+    waiting = f"; {counted(proof.waiting, 'delta')} wait for a schema" if proof.waiting else ""
+    if proof.is_proved:
+        return f"{table}: proved ({counts}{waiting})"
+    named = ", ".join(map(str, proof.differing_rows[:10])) or "none by name"
+    return f"{table}: NOT proved ({counts}{waiting}); rows that differ: {named}"
+
+
+def show_tables(found: Iterable[TableStatus]) -> None:
+    """The tables of a lake, and what their state lacks."""
+    names = ["table", "rows", "unfolded", "waiting", "set aside", "state", "columns"]
+    table = _table(names, right=names[1:5])
+    for status in found:
+        columns = "no schema" if status.columns is None else ", ".join(status.columns)
+        rows = "–" if status.rows is None else f"{status.rows:,}"
+        counts = (f"{count:,}" if count else "" for count in (status.unfolded, status.waiting, status.set_aside))
+        table.add_row(status.table, rows, *counts, _age(status.state_age_seconds), columns)
+    stdout_console().print(table)
+
+
+def show_log(entries: Iterable[LogEntry]) -> None:
+    """The commits of a table."""
+    from driftline.lake._store.lake import timestamp_text
+
+    table = _table(["commit", "operation", "deltas", "gateway", "files", "timestamps"], right=["deltas"])
+    for entry in entries:
+        reach = [timestamp_text(hlc) for hlc in (entry.min_hlc, entry.max_hlc) if hlc is not None]
+        deltas = "" if entry.deltas is None else f"{entry.deltas:,}"
+        files = f"+{entry.files_added} −{entry.files_removed}"
+        table.add_row(
+            f"{entry.part}@{entry.version}", entry.operation, deltas, entry.gateway or "", files, " to ".join(reach)
+        )
+    stdout_console().print(table)
+
+
+def show_history_lake_views(entries: Iterable[HistoryEntry]) -> None:
+    """The deltas of a row; what a delta won and still holds is bold."""
+    from rich.text import Text
+
+    from driftline.lake._store.lake import timestamp_text
+
+    table = _table(["timestamp", "client", "operation", "columns"])
+    for entry in entries:
+        values = Text()
+        for number, each in enumerate(entry.delta.columns):
+            shown = f"{each.column}={json.dumps(each.value, ensure_ascii=False)}"
+            values.append(", " if number else "")
+            values.append(shown, style="bold" if each.column in entry.won else "dim")
+        table.add_row(timestamp_text(entry.delta.hlc), entry.delta.client_id, entry.delta.op, values)
+    stdout_console().print(table)
+
+
+def _table(names: Sequence[str], right: Sequence[str] = ()) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in names:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=name in right)
+    return table
+
+
+def _age(seconds: int | None) -> str:
+    if seconds is None:
+        return "never compacted"
+    if seconds == 0:
+        return "up to date"
+    return f"{seconds} s behind" if seconds < 120 else f"{seconds // 60} min behind"
+
+
+# What people see of payload batches, suggestions and lints on a terminal; pipes get data.
+
+
+_MOST_PLACES = 10
+_MOST_FAILURES = 5
+_LONGEST_VALUE = 40
+_LEVELS = {"sure": "green", "review": "yellow", "finding": "red"}
+
+
+def print_batch(view: BatchView, folder: str, console: Console) -> None:
+    """Counts, endpoints, the most frequent places with an example, failed pairs, and where the rest is."""
+    from rich.text import Text
+
+    from driftline.payloads._values.values import spelled
+
+    share = f"{view.matched / view.pairs:.1%}" if view.pairs else "–"
+    head = Text.assemble((f"{view.pairs:,} pairs", "bold"), "  ", (f"{view.matched:,} match", "green"), f" ({share})  ")
+    head.append(f"{view.different:,} differ", style="red" if view.different else "dim")
+    head.append(f"  {view.failed:,} failed", style="yellow" if view.failed else "dim")
+    console.print(head)
+    if len(view.endpoints) > 1:
+        console.print(_endpoints(view))
+    if view.places:
+        console.print(_places(view))
+    for failure in view.failures[:_MOST_FAILURES]:
+        line = f"line {failure['line']}" if failure["line"] else "no line"
+        about = f"failed {spelled(failure['id'])} ({line}): {failure['message']}"
+        console.print(Text(about, style="yellow"))
+    left = [f"{len(view.places) - _MOST_PLACES} more places"] if len(view.places) > _MOST_PLACES else []
+    left += [f"{view.failed - _MOST_FAILURES} more failed pairs"] if view.failed > _MOST_FAILURES else []
+    words = f"{', '.join(left)}: " if left else ""
+    console.print(Text(f"{words}look at {folder}/report.html", style="dim"), soft_wrap=True)
+
+
+def _table_payload_views(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=name in right)
+    return table
+
+
+def _endpoints(view: BatchView) -> Padding:
+    from rich.padding import Padding
+
+    table = _table_payload_views("endpoint", "match", "differ", "failed", right=("match", "differ", "failed"))
+    for row in view.endpoints:
+        table.add_row(row.name or "–", f"{row.matched:,}", f"{row.different:,}", f"{row.failed:,}")
+    return Padding(table, (1, 0, 0, 0))
+
+
+def _places(view: BatchView) -> Padding:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    table = _table_payload_views("pairs", "share", "where", "what", "for example", right=("pairs", "share"))
+    several = len(view.endpoints) > 1
+    for place in view.places[:_MOST_PLACES]:
+        where = Text(place.path, style="bold")
+        where.append(f"\n{place.endpoint}" if several and place.endpoint else "", style="not bold dim")
+        kind = Text(place.type, style="red" if place.severity == "ERROR" else "yellow")
+        table.add_row(f"{place.pairs:,}", f"{place.rate:.1%}", where, kind, _example(place))
+    return Padding(table, (1, 0, 1, 0))
+
+
+def _example(place: PlaceRow) -> Text:
+    from rich.text import Text
+
+    if not place.examples:
+        return Text("")
+    one = place.examples[0]
+    if place.severity != "ERROR" or "old_value" not in one:
+        return Text(one.get("message", ""))
+    old, new = _short(one["old_value"]), _short(one["new_value"])
+    if place.type in ("MISSING_IN_NEW", "ARRAY_ITEM_MISSING"):
+        return Text(f"{old} is gone")
+    return Text(f"{new} is new" if place.type in ("EXTRA_IN_NEW", "ARRAY_ITEM_EXTRA") else f"{old} → {new}")
+
+
+def _short(value: object) -> str:
+    from driftline.payloads._values.values import spelled
+
+    text = spelled(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+
+
+def print_suggestions(found: list[Suggestion], chosen: list[Suggestion], pairs: str, console: Console) -> None:
+    """Each suggestion with its evidence and what it would hide; those in force are marked."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from driftline.payloads._values.values import spelled
+
+    taken = {id(one) for one in chosen}
+    for one in found:
+        head = Text.assemble((f"{one.level:<8}", _LEVELS[one.level]), (one.path, "bold"))
+        head.append("  in force" if id(one) in taken else "", style="green")
+        console.print(head, soft_wrap=True)
+        for name, value in one.extensions.items():
+            console.print(Text(f"        {name}: {spelled(value)}", style="cyan"), soft_wrap=True)
+        console.print(Padding(Text(f"explains {one.explained} of {one.differing} differing; {one.why}"), (0, 0, 0, 8)))
+        for old, new in one.examples[:1]:
+            console.print(Padding(Text(f"for example {_shown(old)} → {_shown(new)}", style="dim"), (0, 0, 0, 8)))
+        if one.hides and id(one) not in taken:
+            console.print(Padding(Text(f"would hide {one.hides}", style="yellow"), (0, 0, 0, 8)))
+    if found:
+        hint = f"driftline payloads suggest {pairs} --accept ID --apply rules.yaml"
+        console.print(Text(f"\nAn ID is a path and its rule, such as {found[0].id}: {hint}", style="dim"))
+    else:
+        console.print("The pairs do not differ: there is nothing to suggest.")
+
+
+def _shown(value: object) -> str:
+    from driftline.payloads._suggest.evidence import shown
+
+    return _short(shown(value))
+
+
+def print_lint(schema: str, findings: list[Finding], console: Console) -> None:
+    """A line for each finding with its place, and a verdict."""
+    from rich.text import Text
+
+    for one in findings:
+        line = Text.assemble((f"{schema}:{one.line}:{one.column}", "bold"), f": {one.message} ", (one.pointer, "dim"))
+        console.print(line, soft_wrap=True)
+    if findings:
+        noun = "finding" if len(findings) == 1 else "findings"
+        console.print(Text(f"{len(findings)} {noun}", style="bold red"))
+    else:
+        console.print(Text(f"{schema}: nothing to mend", style="green"), soft_wrap=True)
+
 
 _QUIET_SECONDS = 2.0  # a run that is over by then draws nothing
 _COLOURS = {

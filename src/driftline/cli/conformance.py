@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import click
 
-from driftline.cli.outcome import DIFFERENT, SAME
+from driftline.cli._outcome import DIFFERENT, SAME
 
 _EPILOG = """\b
 Examples:

@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from driftline.cli.commands import COMMANDS, LazyGroup
-from driftline.cli.outcome import run_and_exit
+from driftline.cli._group import COMMANDS, LazyGroup
+from driftline.cli._outcome import run_and_exit
 from driftline.core._processes import leave_pandas_out
 from driftline.version import __version__
 

@@ -10,13 +10,128 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from driftline.cli.commands import Function
-from driftline.cli.outcome import DIFFERENT, SAME
+from driftline.cli._group import Function
+from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.errors import OptionError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from driftline.changesets import Note, Problem, Table
+    from driftline.changesets._cdc.convert import CdcNote, CdcOptions
     from driftline.changesets._format.database import Database
+    from driftline.changesets._format.table import Table as ChangesetCdcTable
+
+
+# `driftline changeset from-cdc`: captured messages as one file, as a file for each transaction, or as row deltas.
+
+
+Write = Callable[..., None]
+
+
+def write_cdc(
+    file: str,
+    tables: list[ChangesetCdcTable],
+    form: str,
+    output: str | None,
+    *,
+    write: Write,
+    per_transaction: str | None,
+    client_id: str | None,
+    start: int | None,
+    **options: Any,
+) -> None:
+    """Write what the messages of a file say, in the form that is wanted."""
+    from pathlib import Path
+
+    from driftline.changesets._cdc.convert import CdcOptions
+    from driftline.changesets._cdc.convert import from_cdc as from_cdc_changeset_cdc
+
+    if form != "deltas" and (client_id is not None or start is not None):
+        raise OptionError("--client-id and --start are for --format deltas")
+    with _lines(file) as lines:
+        if form == "deltas":
+            if client_id is None or per_transaction is not None:
+                raise OptionError("deltas need --client-id, and go into one file")
+            _write_deltas(lines, tables, file, output, client_id, start, options)
+        elif per_transaction is not None:
+            if output is not None:
+                raise OptionError("give -o or --per-transaction, not both")
+            _write_transactions(lines, tables, form, Path(per_transaction), CdcOptions(**options))
+        else:
+            captured = from_cdc_changeset_cdc(lines, tables, format=form, **options)  # type: ignore[arg-type]
+            write(captured.changes.write_to, output, file)
+            _tell_changeset_cdc(captured.notes)
+
+
+@contextmanager
+def _lines(file: str) -> Iterator[Iterable[bytes]]:
+    from driftline.core._files import explain_io_errors, open_bytes
+
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    with explain_io_errors(file), open_bytes(file) as stream:
+        yield stream
+
+
+def _write_deltas(
+    lines: Iterable[bytes],
+    tables: list[ChangesetCdcTable],
+    file: str,
+    output: str | None,
+    client_id: str,
+    start: int | None,
+    options: dict[str, Any],
+) -> None:
+    from driftline.changesets._cdc.convert import deltas_from_cdc
+    from driftline.core._files import open_output, write_all
+    from driftline.deltas._deltas import Clock
+
+    notes: list[CdcNote] = []
+    first = Clock() if start is None else start
+    with open_output(output, (file,)) as out:
+        for delta in deltas_from_cdc(lines, tables, client_id=client_id, start=first, notes=notes, **options):
+            write_all(out, json.dumps(delta.to_wire(), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+    _tell_changeset_cdc(notes)
+
+
+def _write_transactions(
+    lines: Iterable[bytes], tables: list[ChangesetCdcTable], form: str, folder: Path, options: CdcOptions
+) -> None:
+    import tempfile
+    from pathlib import Path
+
+    from driftline.changesets._cdc.convert import transactions
+    from driftline.core._files import atomic_write, explain_io_errors
+
+    with explain_io_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise OptionError(f"{folder} is not empty: old transactions would be mixed with new ones", code="not_empty")
+    notes: list[CdcNote] = []
+    # All files appear at the end, so that a bad message leaves none of them.
+    with tempfile.TemporaryDirectory(dir=folder) as waiting:
+        for number, captured in enumerate(transactions(lines, tables, options, format=form), 1):  # type: ignore[arg-type]
+            notes = captured.notes
+            with atomic_write(Path(waiting) / _file_name(number, captured.transaction, form)) as out:
+                captured.changes.write_to(out)
+        for path in sorted(Path(waiting).iterdir()):
+            path.rename(folder / path.name)
+    _tell_changeset_cdc(notes)
+
+
+def _file_name(number: int, transaction: str | None, form: str) -> str:
+    import re
+
+    known = transaction is not None and re.fullmatch("[0-9A-Za-z_-]{1,60}", transaction)
+    return f"{number:06d}-{transaction}.{form}" if known else f"{number:06d}.{form}"
+
+
+def _tell_changeset_cdc(notes: Iterable[CdcNote]) -> None:
+    for note in notes:
+        click.echo(f"note[{note.code}]: {note.name}: line {note.line} was passed over", err=True)
+
 
 _EPILOG = """\b
 Examples:
@@ -232,7 +347,7 @@ def apply(file: str, database: str, rebase_data: str | None, form: str, **option
     if form == "json":
         click.echo(json.dumps(applied.to_dict(), ensure_ascii=False))
     elif sys.stderr.isatty():
-        from driftline.cli.changeset_terminal import show_applied
+        from driftline.cli._views import show_applied
 
         show_applied(applied)
 
@@ -303,7 +418,7 @@ def diff(old: str, new: str, tables: tuple[str, ...], form: str, output: str | N
         _write(write, output, old, new)
     _tell(found.problems, found.notes)
     if output is not None:
-        from driftline.cli.terminal import say
+        from driftline.cli._terminal import say
 
         names = ", ".join(table.name for table in found.tables)
         say(f"{found.records:,} changes in {names} written to {output}" if found.records else "no difference")
@@ -384,7 +499,6 @@ def from_cdc(
     file: str, database: str | None, schema: str | None, form: str, output: str | None, **options: Any
 ) -> None:
     """Make changes from the messages of wal2json, Debezium or Maxwell."""
-    from driftline.cli.changeset_cdc import write_cdc
 
     tables = _tables(database, schema)
     if not tables:

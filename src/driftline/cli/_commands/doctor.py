@@ -15,7 +15,7 @@ from typing import Literal
 
 import click
 
-from driftline.cli.outcome import ERROR, SAME
+from driftline.cli._outcome import ERROR, SAME
 from driftline.core._extras import EXTRA_OF
 from driftline.errors import DriftlineError
 from driftline.version import __version__

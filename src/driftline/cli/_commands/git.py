@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from driftline.cli.outcome import DIFFERENT, SAME, run
+from driftline.cli._outcome import DIFFERENT, SAME, run
 from driftline.errors import DriftlineError, OptionError
 
 _EPILOG = """\b

@@ -1,21 +1,487 @@
-"""`driftline lake schema|extract|flush|compact|vacuum`: what changes a lake."""
+"""`driftline lake`: the group, and what its commands share."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli.engine_options import chosen_engine, engine_options
-from driftline.cli.lake import Folds, fold_options, lake_option, open_lake, table_option
-from driftline.cli.lake_views import compaction_words, counted, flush_words, on_terminal, tell
-from driftline.cli.outcome import SAME
-from driftline.cli.terminal import progress_bar
+from driftline.cli._group import Function, LazyGroup, chosen_engine, engine_options
+from driftline.cli._outcome import DIFFERENT, SAME
+from driftline.cli._terminal import progress_bar
+from driftline.cli._views import (
+    compaction_words,
+    counted,
+    flush_words,
+    on_terminal,
+    proof_words,
+    show_log,
+    show_tables,
+    tell,
+)
+from driftline.cli._views import show_history_lake_views as show_history
+from driftline.core._files import open_output, standard_output
+from driftline.lake import STATE_FORMATS
 
 if TYPE_CHECKING:
-    from driftline.lake import FlushResult
+    from driftline.deltas import RowDelta
+    from driftline.lake import FlushResult, Lake, TableStatus
+    from driftline.lake._fold.compact import Engine
+    from driftline.lake._load.ingest import Scheduler
+
+
+# Flushing files: JSON lines of deltas by ranges (on Spark too), envelopes whole.
+
+
+def flush_files(
+    lake: Lake, files: Iterable[str], gateway: str, engine: str, master: str | None
+) -> Iterator[FlushResult]:
+    """Flush every file; its content is its identity."""
+    with ExitStack() as stack:
+        paths = [_as_file(name, stack) for name in files]
+        name = chosen_engine("lake", engine, master, lambda: sum(path.stat().st_size for path in paths))
+        scheduler = _scheduler(name, master, stack)
+        for path in paths:
+            yield from _flush_file(lake, path, gateway, scheduler)
+
+
+def _flush_file(lake: Lake, path: Path, gateway: str, scheduler: Scheduler) -> Iterator[FlushResult]:
+    import hashlib
+
+    from driftline.core._files import explain_io_errors
+    from driftline.lake._store.envelopes import parse_envelope
+
+    with explain_io_errors(path), open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        start = file.read(64)
+    if start.lstrip().startswith(b'{"version"'):
+        envelope = parse_envelope(path.read_bytes(), path.name)
+        yield from _flush_deltas(lake, envelope.deltas, envelope.gateway_id or gateway, digest)
+    else:
+        yield from _flush_lines(lake, path, gateway, digest, scheduler)
+
+
+def _flush_lines(lake: Lake, path: Path, gateway: str, digest: str, scheduler: Scheduler) -> Iterator[FlushResult]:
+    from driftline.core._parts import line_ranges
+    from driftline.lake._load.ingest import commit_ingested, parse_delta, plan_ingest
+    from driftline.lake._store.schemas import registered
+
+    ranges = line_ranges(path)
+    known = [table for table in lake.tables() if registered(lake, table) is not None]
+    if not known:
+        # Without any schema everything goes into envelopes.
+        deltas = (parse_delta(line, path.name, n) for lines in ranges for n, line in enumerate(lines.lines()))
+        yield from _flush_deltas(lake, deltas, gateway, digest)
+        return
+    plan = plan_ingest(lake, known, gateway)
+    yield from commit_ingested(plan, scheduler(plan, [(lines, 0) for lines in ranges]), f"file:{digest}")
+
+
+def _flush_deltas(lake: Lake, deltas: Iterable[RowDelta], gateway: str, digest: str) -> Iterator[FlushResult]:
+    from collections import defaultdict
+
+    from driftline.lake._store.flush import flush_content
+
+    by_table: dict[str, list[RowDelta]] = defaultdict(list)
+    for delta in deltas:
+        by_table[delta.table].append(delta)
+    for table, batch in sorted(by_table.items()):
+        yield flush_content(lake, table, batch, gateway, f"file:{digest}", f"f{digest[:16]}")
+
+
+def _as_file(name: str, stack: ExitStack) -> Path:
+    import shutil
+    import sys
+    import tempfile
+
+    from driftline.core._files import explain_io_errors
+
+    if name != "-":
+        with explain_io_errors(name):
+            Path(name).stat()
+        return Path(name)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="driftline-flush-")))
+    with open(folder / "stdin", "wb") as out:
+        shutil.copyfileobj(sys.stdin.buffer, out, 1 << 20)
+    return folder / "stdin"
+
+
+def _scheduler(name: str, master: str | None, stack: ExitStack) -> Scheduler:
+    from driftline.lake._load.ingest import ingest_locally
+
+    if name == "local":
+        return ingest_locally
+    from driftline.spark._lake import ingest_on_spark
+    from driftline.spark._runtime.session import open_session
+
+    return partial(ingest_on_spark, stack.enter_context(open_session(master)))
+
+
+_COMMANDS: dict[str, tuple[str, str]] = {
+    "schema": ("driftline.cli._commands.lake:schema", "Register a table's schema, or show it."),
+    "extract": ("driftline.cli._commands.lake:extract", "Turn two snapshots of a table into deltas."),
+    "flush": ("driftline.cli._commands.lake:flush", "Add deltas from JSON lines or envelopes."),
+    "compact": ("driftline.cli._commands.lake:compact", "Fold new deltas into a new snapshot."),
+    "materialize": ("driftline.cli._commands.lake:materialize", "Write the state of a table at any timestamp."),
+    "changes": ("driftline.cli._commands.lake:changes", "Write the net change between two timestamps."),
+    "verify": ("driftline.cli._commands.lake:verify", "Prove that the snapshot is the replay of all deltas."),
+    "tables": ("driftline.cli._commands.lake:tables", "List the tables: rows, columns, what is not folded or waits."),
+    "log": ("driftline.cli._commands.lake:log", "List the commits of a table."),
+    "history": ("driftline.cli._commands.lake:history", "List every delta of a row and what it won."),
+    "vacuum": ("driftline.cli._commands.lake:vacuum", "Remove files that nothing refers to; set a horizon."),
+}
+_EPILOG = """\b
+Examples:
+  driftline lake extract old.csv new.csv --key id --table users --client-id nightly --load-base
+  driftline lake compact --table users
+  driftline lake materialize --table users --as-of 2026-11-15T12:00:00Z --format csv -o users.csv
+  driftline lake verify --table users
+
+The lake is a folder or an object-store URL: --lake, or the variable DRIFTLINE_LAKE, or ./lake.
+A timestamp is an hlc in digits, or a time such as 2026-11-15T12:00:00Z.
+"""
+
+
+@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog=_EPILOG)
+def lake() -> None:
+    """Keep row deltas in a lake of Delta tables, fold them and travel in time."""
+
+
+def lake_option(command: Function) -> Function:
+    """`--lake`."""
+    return click.option(
+        "--lake",
+        "location",
+        default="lake",
+        envvar="DRIFTLINE_LAKE",
+        show_default=True,
+        show_envvar=True,
+        metavar="PATH|URL",
+        help="Where the lake is.",
+    )(command)
+
+
+def table_option(command: Function) -> Function:
+    """`--table`."""
+    return click.option("--table", "-t", required=True, metavar="NAME", help="The table.")(command)
+
+
+def output_options(formats: Sequence[str], what: str) -> Callable[[Function], Function]:
+    """`--format`, the first one being the default, and `--output`."""
+
+    def add(command: Function) -> Function:
+        choice = click.option(
+            "--format",
+            "format_name",
+            type=click.Choice(formats),
+            default=formats[0],
+            show_default=True,
+            help=what,
+        )
+        text = "Write to FILE (whole or not at all) instead of stdout."
+        return choice(click.option("-o", "--output", metavar="FILE", help=text)(command))
+
+    return add
+
+
+def text_or_json(json_means: str) -> Callable[[Function], Function]:
+    """`--format text|json`; the design's `--json` stays as another name for the second."""
+
+    def add(command: Function) -> Function:
+        @click.option("--format", "format_name", type=click.Choice(["text", "json"]), help=f"json: {json_means}")
+        @click.option("--json", "as_json", is_flag=True, hidden=True, help="The same as --format json.")
+        @wraps(command)
+        def settled(*, format_name: str | None, as_json: bool, **options: object) -> Any:
+            return command(format_name=format_name or ("json" if as_json else "text"), **options)
+
+        return settled
+
+    return add
+
+
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """A lake and where the folds of its tables run."""
+
+    lake: Lake
+    engine: str
+    master: str | None
+
+    @contextmanager
+    def of(self, table: str) -> Iterator[dict[str, Any]]:
+        """The engine and the tracker for work on a table, as the lake's functions take them."""
+        for _, way in self.of_each([table]):
+            yield way
+
+    def of_each(self, tables: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The same for several tables, which share one Spark session where they need one."""
+        with ExitStack() as stack:
+            session: Any = None
+            for table in tables:
+                name = chosen_engine("lake", self.engine, self.master, partial(table_bytes, self.lake, table))
+                if name == "spark" and session is None:
+                    from driftline.spark._runtime.session import open_session
+
+                    session = stack.enter_context(open_session(self.master))
+                with progress_bar() as tracker:
+                    yield table, {"engine": _fold_engine(name, session), "tracker": tracker}
+
+
+def fold_options(command: Function) -> Function:
+    """`--lake`, `--engine` and `--master`, given to the command as `folds`."""
+
+    @wraps(command)
+    def with_folds(location: str, engine: str, master: str | None, **given: object) -> Any:
+        return command(folds=Folds(open_lake(location), engine, master), **given)
+
+    return lake_option(engine_options(with_folds))
+
+
+def open_lake(location: str) -> Lake:
+    """The lake of `--lake`; storage options come from the environment, as `deltalake` reads them."""
+    from driftline.lake import Lake
+
+    return Lake(location)
+
+
+def table_bytes(lake: Lake, table: str) -> int:
+    """How many bytes of delta files a table has."""
+    from driftline.lake._store.delta import files_of, load
+
+    deltas_table = load(lake, table, "deltas")
+    return 0 if deltas_table is None else sum(file.size for file in files_of(deltas_table))
+
+
+def _fold_engine(name: str, session: Any) -> Engine:
+    """The scheduler of folds: threads of this machine, or a Spark session."""
+    if name == "local":
+        from driftline.lake._fold.local import run_locally
+
+        return run_locally
+    from driftline.spark._lake import fold_engine
+
+    return fold_engine(session)
+
+
+# `driftline lake materialize|changes|verify|log|history`: what reads a lake.
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline lake materialize --table users
+  driftline lake materialize --table users --as-of 2026-11-15T12:00:00Z --format parquet -o users.parquet
+  driftline lake materialize --table users --format sqlite -o users.db
+
+Rows come in the order of row ids. In JSONL a column that was never set is left out and an explicit null is written.
+"""
+)
+@table_option
+@click.option("--as-of", metavar="TIMESTAMP", help="The timestamp to travel to.  [default: now]")
+@click.option("--generation", type=click.IntRange(1), metavar="N", help="An earlier generation.  [default: the newest]")
+@output_options(STATE_FORMATS, "What to write.")
+@fold_options
+def materialize(
+    table: str, as_of: str | None, generation: int | None, format_name: str, output: str | None, folds: Folds
+) -> int:
+    """Write the rows of a table as they are now, or were at a timestamp within retention."""
+    from driftline.lake import materialize as write_state
+    from driftline.lake._store.lake import parse_timestamp
+
+    timestamp = None if as_of is None else parse_timestamp(as_of)
+    target = standard_output() if output is None else output
+    with folds.of(folds.lake.table_name(table)) as way:
+        write_state(folds.lake, table, target, format=format_name, as_of=timestamp, generation=generation, **way)
+    _tell_waiting(folds, table)
+    return SAME
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline lake changes --table users --from 2026-11-14T00:00:00Z --to 2026-11-15T00:00:00Z
+  driftline lake changes --table users --from 0 --format deltas | driftline gateway push - --gateway main
+  driftline lake changes --table users --from 0 --format changeset -o users.changeset
+
+The window is everything after --from up to and including --to. Exit codes: 0 no change, 1 changes, 2 error.
+"""
+)
+@table_option
+@click.option("--from", "since", required=True, metavar="TIMESTAMP", help="Where the window begins (not included).")
+@click.option("--to", "until", metavar="TIMESTAMP", help="Where it ends (included).  [default: now]")
+@output_options(["events", "deltas", "changeset"], "Table-diff events, row deltas or a SQLite changeset.")
+@fold_options
+def changes(table: str, since: str, until: str | None, format_name: str, output: str | None, folds: Folds) -> int:
+    """Write the net change of a table between two timestamps."""
+    from driftline.lake._read.changes import write_changes
+    from driftline.lake._store.lake import LAST_TIMESTAMP, parse_timestamp
+
+    begin, end = parse_timestamp(since), LAST_TIMESTAMP if until is None else parse_timestamp(until)
+    with folds.of(folds.lake.table_name(table)) as way, open_output(output) as out:
+        counts = write_changes(folds.lake, table, out, since=begin, until=end, kind=format_name, **way)
+    _tell_waiting(folds, table)
+    return DIFFERENT if counts.any_difference else SAME
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline lake verify --table users
+  driftline lake verify --table users --oracle
+
+Exit codes: 0 proved, 1 differences (the row ids are listed), 2 error.
+"""
+)
+@table_option
+@click.option("--oracle", is_flag=True, help="Also replay every delta in plain Python (slow).")
+@fold_options
+def verify(table: str, oracle: bool, folds: Folds) -> int:
+    """Prove that the snapshot is what a replay of all deltas gives, and that every delta id is right."""
+    from driftline.lake import verify as verify_table
+
+    with folds.of(folds.lake.table_name(table)) as way:
+        proof = verify_table(folds.lake, table, oracle=oracle, **way)
+    record = {
+        "table": table,
+        "proved": proof.is_proved,
+        "snapshot": proof.snapshot,
+        "deltas": proof.deltas,
+        "rowsInBase": proof.rows_in_base,
+        "rowsReplayed": proof.rows_replayed,
+        "hashOfBase": proof.hash_of_base,
+        "hashOfReplay": proof.hash_of_replay,
+        "differingRows": list(proof.differing_rows),
+        "waiting": proof.waiting,
+    }
+    tell(record, proof_words(table, proof))
+    return SAME if proof.is_proved else DIFFERENT
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline lake log --table users
+  driftline lake log --table users --format json
+"""
+)
+@table_option
+@text_or_json("one JSON object per commit.")
+@lake_option
+def log(table: str, format_name: str, location: str) -> int:
+    """List the commits of a table: flushes, compactions, schema changes, retention."""
+    from driftline.lake import lake_log
+    from driftline.lake._store.lake import timestamp_text
+
+    entries = lake_log(open_lake(location), table)
+    if on_terminal() and format_name == "text":
+        show_log(entries)
+        return SAME
+    for entry in entries:
+        if format_name == "json":
+            click.echo(json.dumps(entry.to_dict()))
+            continue
+        words = [f"{entry.part}@{entry.version}", entry.operation]
+        if entry.deltas is not None:
+            words.append(f"{entry.deltas} deltas")
+        if entry.gateway is not None:
+            words.append(f"from {entry.gateway}")
+        if entry.min_hlc is not None and entry.max_hlc is not None:
+            words.append(f"{timestamp_text(entry.min_hlc)} to {timestamp_text(entry.max_hlc)}")
+        if entry.part != "deltas":
+            words.append(f"+{entry.files_added} -{entry.files_removed} files")
+        click.echo("  ".join(words))
+    return SAME
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline lake history --table users --row 42
+  driftline lake history --table users --row 42 --format json
+"""
+)
+@table_option
+@click.option("--row", "row_id", required=True, metavar="ID", help="The row id.")
+@text_or_json("one JSON object per delta.")
+@lake_option
+def history(table: str, row_id: str, format_name: str, location: str) -> int:
+    """List every delta of a row in the order of replay, and the columns that each one won."""
+    from driftline.lake import row_history
+    from driftline.lake._store.lake import timestamp_text
+
+    entries = row_history(open_lake(location), table, row_id)
+    if on_terminal() and format_name == "text":
+        show_history(entries)
+        return SAME
+    for entry in entries:
+        if format_name == "json":
+            click.echo(json.dumps(entry.to_dict(), ensure_ascii=False))
+            continue
+        delta = entry.delta
+        values = ", ".join(
+            f"{each.column}={json.dumps(each.value, ensure_ascii=False)}{'*' if each.column in entry.won else ''}"
+            for each in delta.columns
+        )
+        click.echo(f"{timestamp_text(delta.hlc)}  {delta.client_id}  {delta.op}  {values}".rstrip())
+    return SAME
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  driftline lake tables
+  driftline lake tables --format json
+
+The current rows of a table are a plain Delta table for every reader, up to what `unfolded` and `waiting` count:
+SELECT * FROM delta_scan('lake/tables/users/state'). `lake compact`, or a gateway by itself, brings it up to date.
+"""
+)
+@text_or_json("one JSON object per table.")
+@lake_option
+def tables(format_name: str, location: str) -> int:
+    """List the tables of a lake and how far their state is."""
+    from driftline.lake import status_of
+
+    lake = open_lake(location)
+    found = (status_of(lake, name) for name in lake.tables())
+    if on_terminal() and format_name == "text":
+        show_tables(found)
+        return SAME
+    for status in found:
+        click.echo(json.dumps(status.to_dict(), ensure_ascii=False) if format_name == "json" else _status_line(status))
+    return SAME
+
+
+def _status_line(status: TableStatus) -> str:
+    words = [status.table]
+    words.append("never compacted" if status.rows is None else f"{status.rows} rows")
+    words.append("no schema" if status.columns is None else f"columns {', '.join(status.columns)}")
+    counts = (("unfolded", status.unfolded), ("waiting for a schema", status.waiting), ("set aside", status.set_aside))
+    words += [f"{count} {what}" for what, count in counts if count]
+    if status.state_age_seconds:
+        words.append(f"state {status.state_age_seconds} s behind")
+    return "  ".join(words)
+
+
+def _tell_waiting(folds: Folds, table: str) -> None:
+    """Say what is not in the result: deltas that no schema takes."""
+    from driftline.lake._store.flush import count_waiting
+    from driftline.lake._store.schemas import registered
+
+    waiting = count_waiting(folds.lake, table) if registered(folds.lake, table) is not None else 0
+    if waiting:
+        deltas = "1 delta waits" if waiting == 1 else f"{waiting} deltas wait"
+        click.echo(f"note: {deltas} for a schema of {table} that takes them; they are left out", err=True)
+
+
+# `driftline lake schema|extract|flush|compact|vacuum`: what changes a lake.
 
 
 @click.command(
@@ -141,7 +607,6 @@ def flush(
 
     Without FILES, envelopes that wait in the lake for a schema become Parquet.
     """
-    from driftline.cli.lake_flush import flush_files
     from driftline.lake import flush_envelopes
     from driftline.lake._store.schemas import registered
 

@@ -1,31 +1,38 @@
-"""`driftline payloads batch`: many pairs of payloads, on this machine or on Spark."""
+"""`driftline payloads`: everything about comparing payloads; `lint` looks at their schemas."""
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli.compare import read_config
-from driftline.cli.engine_options import chosen_engine, engine_options
-from driftline.cli.outcome import DIFFERENT, SAME
-from driftline.cli.payload_options import (
+from driftline.cli._commands.compare import (
     flags_of,
     mask_options,
     masker_of,
     path_options,
+    read_config,
     read_mask_key,
     schema_options,
 )
-from driftline.cli.terminal import progress_bar
+from driftline.cli._group import LazyGroup, chosen_engine, engine_options
+from driftline.cli._outcome import DIFFERENT, SAME
+from driftline.cli._terminal import progress_bar
 
 if TYPE_CHECKING:
     from driftline.core._progress import Tracker
     from driftline.payloads._batch.run import BatchJob, BatchTotals, Scheduler
     from driftline.payloads._schema.documents import Bundle
+    from driftline.payloads._suggest.evidence import Suggestion
+
+
+# `driftline payloads batch`: many pairs of payloads, on this machine or on Spark.
 
 
 _EPILOG = """\b
@@ -109,8 +116,8 @@ def _tell(totals: BatchTotals, output: str) -> None:
         line = f"{totals.matched} matched, {totals.mismatched} differ, {totals.failed} failed: see {output}"
         click.echo(line, err=True)
         return
-    from driftline.cli.payload_views import print_batch
-    from driftline.cli.terminal import stdout_console
+    from driftline.cli._terminal import stdout_console
+    from driftline.cli._views import print_batch
     from driftline.payloads._batch.view import batch_view
 
     result = totals.result()
@@ -182,3 +189,236 @@ def _bundle(path: str, root: str | None) -> bytes | Bundle:
 
     bundle = bundle_of(Path(path), root)
     return bundle if bundle.files else bundle.main
+
+
+# `driftline payloads pairs` and `infer`: what a comparison starts from, made of captures and samples.
+
+
+_PAIRS_EPILOG = """\b
+Examples:
+  driftline payloads pairs old.har new.har -o pairs.jsonl
+  driftline payloads pairs traffic.gor -o pairs.jsonl
+  driftline payloads batch pairs.jsonl --records full -o out
+
+OLD and NEW are HAR files of the same requests against both versions; a .gor file of GoReplay has both answers (record
+it with --output-http-track-response). Requests pair by method, path, query and body, equal ones in order of arrival;
+what has no partner becomes a MISSING_PARTNER difference in the batch.
+"""
+
+
+@click.command(epilog=_PAIRS_EPILOG)
+@click.argument("captures", nargs=-1, required=True, metavar="OLD.har NEW.har | FILE.gor")
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
+def pairs(captures: tuple[str, ...], output: str | None) -> None:
+    """Make pairs of captured traffic, for `payloads batch --records full`."""
+    from driftline.core._files import open_output, write_all
+    from driftline.payloads._captures import capture_pairs, record_line
+
+    if len(captures) > 2:
+        raise click.UsageError("give two HAR files or one GoReplay file")
+    found = missing = failed = 0
+    with open_output(output, captures) as out:
+        for record in capture_pairs(map(Path, captures)):
+            found += 1
+            missing += "missing" in record
+            failed += "error" in record
+            write_all(out, record_line(record))
+    click.echo(f"{found} pairs, {missing} without a partner, {failed} that cannot be read", err=True)
+
+
+_INFER_EPILOG = """\b
+Examples:
+  driftline payloads infer responses/*.json -o schema.yaml
+  driftline payloads infer responses.jsonl -o schema.json
+
+A sample is a JSON file, or a line of a .jsonl file (plain, .gz or .zst). The schema names types, members and those that
+are always there; rules are yours to add.
+"""
+
+
+@click.command(epilog=_INFER_EPILOG)
+@click.argument("samples", nargs=-1, required=True)
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; .json for JSON, else YAML.")
+def infer(samples: tuple[str, ...], output: str | None) -> None:
+    """Write a schema that fits all SAMPLES."""
+    from driftline.core._files import open_output, write_all
+    from driftline.payloads._lint import infer_schema
+    from driftline.payloads._schema.documents import yaml_text
+
+    schema = infer_schema(value for path in samples for value in _values(path))
+    as_json = output is not None and output.endswith(".json")
+    text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n" if as_json else yaml_text(schema)
+    with open_output(output, samples) as out:
+        write_all(out, text.encode("utf-8", "backslashreplace"))
+
+
+def _values(path: str) -> Iterator[Any]:
+    from driftline.core._files import open_bytes
+    from driftline.payloads._values.text import parse_json
+
+    with open_bytes(path) as stream:
+        if ".jsonl" in Path(path).name or ".ndjson" in Path(path).name:
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    yield parse_json(line, f"{path}, line {number}")
+        else:
+            yield parse_json(stream.read(), path)
+
+
+# `driftline payloads suggest`: rules that would explain observed differences, with evidence.
+
+
+_EPILOG_PAYLOADS_SUGGEST = """\b
+Examples:
+  driftline payloads suggest pairs.jsonl -o rules.yaml
+  driftline payloads suggest pairs.jsonl --noise old-old.jsonl --accept sure -o rules.yaml --page rules.html
+  driftline payloads suggest pairs.jsonl --apply api.yaml --root Order --accept '$.total:precision'
+
+PAIRS is JSONL or Parquet with old and new, as "payloads batch" reads it (whole answers count by their bodies); OLD_OLD
+has two answers of Old to the same requests, which shows what is noise. Without --accept only rules that say the same in
+other words are put into force (preserving); "sure" also takes loosening ones with strong evidence. All others are
+written as comments, with counts, examples, counterexamples and what they would hide.
+
+--apply writes the accepted rules into a schema that you have: a line for each, nothing else changes, and the change is
+printed. A rule goes where its member is declared; beside the reference where others refer to that schema too.
+"""
+
+
+@click.command(epilog=_EPILOG_PAYLOADS_SUGGEST)
+@click.argument("pairs")
+@click.option("--schema", metavar="FILE", help="Rules that hold already.")
+@click.option("--root", metavar="NAME", help="The root schema: a component, a JSON Pointer, or an operation.")
+@click.option("--endpoint", metavar="NAME", help="Look at the pairs of one endpoint only.")
+@click.option("--noise", metavar="OLD_OLD", help="Pairs of Old with itself.")
+@click.option("--accept", "wanted", multiple=True, metavar="preserving|sure|all|ID", help="What is put into force.")
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
+@click.option("--apply", "target", metavar="FILE", help="Put the accepted rules into the schema FILE; show the change.")
+@click.option("--page", metavar="FILE", help="Also write a page to look through the suggestions.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["yaml", "json"]),
+    help="How it is written.  [default: for people on a terminal, else yaml]",
+)
+def suggest(
+    pairs: str,
+    *,
+    schema: str | None,
+    root: str | None,
+    endpoint: str | None,
+    noise: str | None,
+    wanted: tuple[str, ...],
+    output: str | None,
+    target: str | None,
+    page: str | None,
+    format_name: str | None,
+) -> None:
+    """Suggest rules that explain how NEW differs from OLD in PAIRS."""
+    from driftline.core._files import open_output, write_all, write_atomically
+    from driftline.payloads._batch.suggest import accepted, suggest_file
+    from driftline.payloads._suggest.write import count_words, suggestions_page
+
+    if target is not None and (output is not None or schema is not None):
+        raise click.UsageError("--apply names the schema that is read and changed: leave out --schema and -o")
+    base = schema or (target if target is not None and Path(target).exists() else None)
+    found = suggest_file(pairs, noise, Path(base) if base is not None else None, root, endpoint)
+    words = wanted or ("preserving",)
+    chosen = accepted(found, words)
+    unknown = set(words) - {"preserving", "sure", "all"} - {one.id for one in found}
+    if unknown:
+        raise click.UsageError(f"there is no suggestion {sorted(unknown)[0]!r}; look at the ids in the output")
+    if output is None and target is None and format_name is None and sys.stdout.isatty():
+        from driftline.cli._terminal import stdout_console
+        from driftline.cli._views import print_suggestions
+
+        print_suggestions(found, chosen, pairs, stdout_console())
+    else:
+        with open_output(output, [pairs]) as out:
+            write_all(out, _written(found, chosen, base, target, root, format_name))
+    if page is not None:
+        write_atomically(page, suggestions_page(found, chosen))
+    click.echo(f"{count_words(found)}; {len(chosen)} accepted", err=True)
+    waiting = [one for one in found if one.rule and one not in chosen]
+    if waiting and (output or target) and sys.stderr.isatty():
+        # In a file the others are comments; who reads a terminal is told their ids.
+        ids = "\n".join(f"  --accept {shlex.quote(one.id)}   {one.why}" for one in waiting)
+        click.echo(f"for you to decide:\n{ids}", err=True)
+
+
+def _written(
+    found: list[Suggestion],
+    chosen: list[Suggestion],
+    base: str | None,
+    target: str | None,
+    root: str | None,
+    format_name: str | None,
+) -> bytes:
+    """What the command prints; with a target the rules are put into it and the change is printed."""
+    from driftline.core._files import write_atomically
+    from driftline.payloads._compare.report import indented
+    from driftline.payloads._schema.documents import read_text
+    from driftline.payloads._suggest.write import apply_rules, rules_yaml
+    from driftline.payloads._values.text import encode
+
+    text = read_text(Path(base)) if base is not None else ""
+    if target is not None:
+        edit = apply_rules(text, chosen, root)
+        if edit.after != edit.before:
+            write_atomically(target, edit.after.encode())
+        return edit.diff(target).encode()
+    if format_name == "json":
+        return indented(encode([one.to_dict() for one in found])) + b"\n"
+    return rules_yaml(found, chosen, text, root).encode("utf-8", "backslashreplace")
+
+
+_COMMANDS = {
+    "compare": ("driftline.cli._commands.compare:compare", "Decide whether two JSON payloads are equivalent."),
+    "batch": ("driftline.cli._commands.payloads:batch", "Compare many pairs of payloads, also on Spark."),
+    "pairs": ("driftline.cli._commands.payloads:pairs", "Make pairs of captured traffic (HAR, GoReplay)."),
+    "suggest": ("driftline.cli._commands.payloads:suggest", "Suggest rules that explain observed differences."),
+    "infer": ("driftline.cli._commands.payloads:infer", "Write a schema that fits samples."),
+    "lint": ("driftline.cli._commands.payloads:lint", "Find rules that cannot work or never apply."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=_COMMANDS)
+def payloads() -> None:
+    """Compare API payloads: pairs, batches, captures, and the rules between two versions."""
+
+
+_LINT_EPILOG = """\b
+Examples:
+  driftline payloads lint api.yaml
+  driftline payloads lint api.yaml --root Invoice --format json
+
+Exit codes: 0 nothing to mend, 1 findings, 2 error.
+"""
+
+
+@click.command(epilog=_LINT_EPILOG)
+@click.argument("schema")
+@click.option("--root", metavar="NAME", help="The root schema: a component's name or a JSON Pointer.")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How findings are written.",
+)
+def lint(schema: str, root: str | None, format_name: str) -> int:
+    """Find unknown extensions, bad values and rules that can never apply in SCHEMA."""
+    from driftline.payloads import lint as find
+
+    findings = find(Path(schema), root)
+    if format_name == "text" and sys.stdout.isatty():
+        from driftline.cli._terminal import stdout_console
+        from driftline.cli._views import print_lint
+
+        print_lint(schema, findings, stdout_console())
+    elif format_name == "json":
+        click.echo(json.dumps([finding.to_dict() for finding in findings], indent=2, ensure_ascii=False))
+    else:
+        for finding in findings:
+            click.echo(f"{schema}:{finding.line}:{finding.column}: {finding.message} ({finding.pointer})")
+    return DIFFERENT if findings else SAME

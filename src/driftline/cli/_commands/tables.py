@@ -5,25 +5,191 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
-from driftline.cli.completion import Words
-from driftline.cli.engine_options import engine_options, tell_choice
-from driftline.cli.outcome import DIFFERENT, SAME
-from driftline.cli.table_options import given_options, naming_remedies, table_options
-from driftline.cli.terminal import progress_bar, say, size_text
-from driftline.errors import OptionError
+from driftline.cli._group import Function, Words, engine_options, tell_choice
+from driftline.cli._outcome import DIFFERENT, SAME
+from driftline.cli._terminal import progress_bar, say, size_text
+from driftline.core._files import explain_io_errors
+from driftline.errors import DriftlineError, OptionError
 from driftline.sinks._formats import FORMATS, find_format, format_for, write_events
 from driftline.tables._engines import DiffJob, choose_engine, find_engine
 from driftline.tables._events import Stats
-from driftline.tables._options import DiffOptions, check_options
+from driftline.tables._options import OPTIONS, DiffOptions, Option, check_options, option_names
 
 if TYPE_CHECKING:
     from driftline.sinks._formats import Heading
+
+
+# The options of a table diff on the command line, made from the one table of them, and rules files.
+
+
+_SIDES = ("a", "b")
+
+
+def table_options(command: Function) -> Function:
+    """Add every option of a diff, and `--rules`."""
+    rules = click.option("--rules", metavar="FILE", help="Options from a TOML file; those given here replace them.")
+    command = rules(command)
+    for name, option in reversed(OPTIONS.items()):
+        if option.each_side:
+            for side in reversed(_SIDES):
+                text = f"The same for {side.upper()} alone."
+                command = _click_option(f"{name}_{side}", option, flag=None, text=text)(command)
+        command = _click_option(name, option, flag=option.flag, text=option.help)(command)
+    order = click.option("--ignore-column-order", is_flag=True, help="The same as --header-mode sorted.")
+    return order(command)
+
+
+_READING = ("encoding", "delimiter", "no_header", "duplicate_columns", "ragged", "skip_blank_lines")
+
+
+def reading_options(command: Function) -> Function:
+    """Add the options that say how one CSV file is read."""
+    for name in reversed(_READING):
+        option = OPTIONS[name]
+        command = _click_option(name, option, flag=option.flag, text=option.help)(command)
+    return command
+
+
+def _click_option(name: str, option: Option, flag: str | None, text: str) -> Function:
+    names = [flag or f"--{name.replace('_', '-')}", name]
+    if option.short is not None:
+        names.insert(0, option.short)
+    if option.given == "flag":
+        return click.option(*names, is_flag=True, default=None, help=text)
+    about: dict[str, Any] = {"metavar": option.metavar, "help": text, "multiple": option.given != "text"}
+    if option.words:
+        about["type"] = Words(lambda: option.words)
+    return click.option(*names, **about)
+
+
+def given_options(*, rules: str | None = None, ignore_column_order: bool = False, **given: object) -> dict[str, Any]:
+    """What was asked for: the rules file's options, each replaced as a whole by what the command line gives."""
+    chosen = {name: value for name, value in given.items() if value is not None and value != ()}
+    if ignore_column_order:
+        chosen.setdefault("header_mode", "sorted")
+    return {**(read_rules(rules) if rules is not None else {}), **chosen}
+
+
+@contextmanager
+def naming_remedies(options: DiffOptions) -> Iterator[None]:
+    """Say behind an error which option takes such a file."""
+    try:
+        yield
+    except DriftlineError as error:
+        from driftline.tables._explain import remedy
+
+        words = remedy(error, options)
+        if words is not None:
+            error.message = f"{error.message}; {words}"
+        raise
+
+
+def read_rules(path: str) -> dict[str, Any]:
+    """The options of a rules file."""
+    with explain_io_errors(path):
+        text = Path(path).read_bytes()
+    try:
+        import tomllib
+
+        content = tomllib.loads(text.decode())
+    except ValueError as error:
+        raise OptionError(f"{path} is not valid TOML: {error}", code="invalid_option") from None
+    unknown = sorted(content.keys() - option_names())
+    if unknown:
+        raise OptionError(f"{path}: unknown option {unknown[0]!r}", code="invalid_option")
+    renamed = {"key": "key_columns", "as": "types"}
+    return {renamed.get(name, name): value for name, value in content.items()}
+
+
+# `driftline merge`: three versions of a table to one.
+
+
+_EPILOG_MERGE = """\b
+Examples:
+  driftline merge base.csv ours.csv theirs.csv --key id -o merged.csv
+  driftline merge base.csv ours.csv theirs.csv --key id --prefer ours -o ours.csv
+
+Conflicts are listed on stdout, an event a line. Without --prefer nothing is written then.
+Exit codes: 0 merged, 1 conflicts, 2 error.
+"""
+
+
+@click.command(epilog=_EPILOG_MERGE)
+@click.argument("base")
+@click.argument("ours")
+@click.argument("theirs")
+@table_options
+@click.option("--prefer", type=click.Choice(["ours", "theirs"]), help="Which side decides a conflict.")
+@click.option("-o", "--output", metavar="FILE", required=True, help="Write to FILE; it may be OURS.")
+def merge(base: str, ours: str, theirs: str, *, prefer: Any, output: str, **rules: Any) -> int:
+    """Merge the changes that OURS and THEIRS made to the CSV table BASE."""
+    from driftline.core._files import atomic_write, open_output
+    from driftline.core._workspace import Workspace
+    from driftline.tables._events import event_line
+    from driftline.tables._patch import CsvStyle, header_row, merge_tables, open_text
+
+    options = check_options(**given_options(**rules))
+    with Workspace() as workspace:
+        _, table, _ = open_text(base, "A", options, workspace)
+        source, mine, _ = open_text(ours, "A", options, workspace)
+        _, other, _ = open_text(theirs, "B", options, workspace)
+        merged = merge_tables(table, mine, other, options, prefer)
+        if not merged.conflicts or prefer is not None:
+            with atomic_write(output, (base, theirs)) as out:
+                rows = [*header_row(source.reading, merged.header), *merged.records()]
+                CsvStyle.of(source).write(rows, out)
+    if merged.conflicts:
+        with open_output(None) as out:
+            out.writelines(map(event_line, merged.conflicts))
+    return DIFFERENT if merged.conflicts and prefer is None else SAME
+
+
+# `driftline patch`: a table with the changes of a diff applied.
+
+
+_EPILOG_PATCH = """\b
+Examples:
+  driftline diff old.csv new.csv --key id -o changes.jsonl
+  driftline patch old.csv changes.jsonl -o patched.csv
+
+Rows stay in the order of A, added rows come behind. Exit codes: 0 done, 1 A does not hold what the events say, 2 error.
+"""
+
+
+@click.command(epilog=_EPILOG_PATCH)
+@click.argument("a")
+@click.argument("events")
+@reading_options
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
+def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
+    """Apply EVENTS, the JSONL output of a diff, to the CSV table A."""
+    from driftline.core._files import open_output
+    from driftline.core._workspace import Workspace
+    from driftline.tables._patch import CsvStyle, open_text, patch_table
+
+    options = check_options(**given_options(**rules))
+    with Workspace() as workspace:
+        source, table, first = open_text(a, "A", options, workspace)
+        rows = patch_table(table, _lines(events), events)
+        with open_output(output, (a, events)) as out:
+            style = CsvStyle.of(source)
+            style.write([*first, *rows], out)
+    return SAME
+
+
+def _lines(name: str) -> Iterator[bytes]:
+    from driftline.core._files import read_lines
+
+    return iter(cast(BinaryIO, sys.stdin.buffer)) if name == "-" else read_lines(name)
+
 
 _SHORT_SWITCH = 0.001  # seconds: threads that parse need the interpreter often, and only for moments
 _EPILOG = """\b
