@@ -184,7 +184,7 @@ def _captures(dice: random.Random, rounds: int) -> Tally:
 
 
 def _bodies(dice: random.Random, rounds: int) -> Tally:
-    from driftline.web.compare_requests import ConfigCaps, answer_request
+    from driftline.web._compare import ConfigCaps, answer_request
 
     tally = Tally("mutated HTTP bodies")
     caps = ConfigCaps(1, 2, 100, 2)

@@ -24,7 +24,7 @@ CLOSED = {
 OPENED = {
     "sqlite": "from driftline.changesets import Changeset; assert bytes(Changeset()) == b''",
     "lake": "import driftline.lake",
-    "serve": "import driftline.web.app, driftline.web.compare_service; driftline.web.app.application",
+    "serve": "import driftline.web._app, driftline.web._compare; driftline.web._app.application",
     "index": "import tree_sitter, driftline.codeindex",
     "cloud,postgresql": "import obstore, psycopg, adbc_driver_postgresql, driftline.sources._addresses",
 }

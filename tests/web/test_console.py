@@ -15,11 +15,11 @@ import pytest
 
 from driftline.errors import InputError, OptionError
 from driftline.tables._options import OPTIONS
-from driftline.web.console.event_file import EventFile, Selection
-from driftline.web.console.jobs import Job, Jobs
-from driftline.web.console.option_form import GROUPS, NOT_OFFERED, options_of
-from driftline.web.console.payload_studies import Studies, Study
-from driftline.web.console.workspace import Workspace
+from driftline.web._console.event_file import EventFile, Selection
+from driftline.web._console.folder import Workspace
+from driftline.web._console.payloads import Studies, Study
+from driftline.web._console.results import Job, Jobs
+from driftline.web._console.start import GROUPS, NOT_OFFERED, options_of
 from web.console_server import Server
 
 # --- hostile data ----------------------------------------------------------------------------------------------------

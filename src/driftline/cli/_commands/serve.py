@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from driftline.gateway._lake.process import CompactionSettings
     from driftline.gateway._settings import GatewaySettings
     from driftline.http._server import Service
-    from driftline.web.compare_service import CompareLimits
+    from driftline.web._compare import CompareLimits
 
 
 # `driftline ui`: the console in a browser.
@@ -52,8 +52,7 @@ def ui(folder: Path, host: str, port: int, open_browser: bool) -> None:
 def _make_console(folder: Path, host: str, port: int, open_browser: bool) -> Service:
     """Called when the port is open already, so that whoever reads the address can follow it at once."""
     from driftline.http._server import Service
-    from driftline.web.console.app import Console
-    from driftline.web.console.guard import Guard
+    from driftline.web._console.app import Console, Guard
 
     token = None if host in ("127.0.0.1", "localhost", "::1") else secrets.token_urlsafe(16)
     console = Console(folder)
@@ -129,7 +128,7 @@ def serve(payload_limit: float, max_in_flight: int, per_address: int, **options:
     """Serve payload comparisons, and push and pull of row deltas, over HTTP."""
     from driftline.http._server import ConnectionLimits, ServerOptions
     from driftline.http._server import serve as run
-    from driftline.web.compare_service import CompareLimits
+    from driftline.web._compare import CompareLimits
 
     names = ("host", "port", "workers", "log_level", "tls_cert", "tls_key")
     serving = ServerOptions(
@@ -193,7 +192,7 @@ def _metrics_directory(settings: GatewaySettings | None) -> Iterator[Path]:
 def _make_service(limits: CompareLimits, settings: GatewaySettings | None, directory: Path) -> Service:
     from driftline.http._metrics import Metrics
     from driftline.http._server import Service
-    from driftline.web.app import application
+    from driftline.web._app import application
 
     metrics = Metrics(directory)
     if settings is None:

@@ -1,20 +1,46 @@
-"""Who may ask the console for what: the Host header, the token, the origin of a POST, and headers for the browser.
-
-A page on the web can make a browser send requests to a local port. So the Host must be one we listen on (no DNS
-rebinding), anything that changes something must come from our own page (Origin and a token in the form), and scripts,
-styles and connections come from here alone.
-"""
+"""The console: one folder, its pages and their routes."""
 
 from __future__ import annotations
 
 import hmac
 import secrets
+import threading
 from http.cookies import SimpleCookie
+from importlib.resources import files
+from pathlib import Path
 from urllib.parse import parse_qs
 
+from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from driftline.web._console import changesets as changesets_page
+from driftline.web._console import code as code_page
+from driftline.web._console import diff as diff_page
+from driftline.web._console import lake as lake_page
+from driftline.web._console import payloads as payloads_page
+from driftline.web._console import pipelines as pipelines_page
+from driftline.web._console import start as start_page
+from driftline.web._console.answers import compile_templates, plain_error
+from driftline.web._console.code import Reviews
+from driftline.web._console.folder import Workspace
+from driftline.web._console.lake import Lakes
+from driftline.web._console.payloads import Studies
+from driftline.web._console.pipelines import Pipelines
+from driftline.web._console.results import Jobs, Results
+from driftline.web._console.start import Previews
+
+# Who may ask the console for what: the Host header, the token, the origin of a POST, and headers for the browser.
+#
+# A page on the web can make a browser send requests to a local port. So the Host must be one we listen on (no DNS
+# rebinding), anything that changes something must come from our own page (Origin and a token in the form), and scripts,
+# styles and connections come from here alone.
+
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -105,3 +131,47 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sending
+
+
+_HERE = Path(__file__).parent
+_PAGES = (start_page, diff_page, payloads_page, pipelines_page, lake_page, changesets_page, code_page)
+
+
+class Console:
+    """One folder shown in a browser."""
+
+    def __init__(self, root: Path) -> None:
+        self.workspace = Workspace(root)
+        self.jobs = Jobs()
+        self.results = Results(self.workspace, self.jobs)
+        self.studies = Studies(self.workspace, self.jobs)
+        self.pipelines = Pipelines(self.workspace, self.jobs)
+        self.lakes = Lakes(self.workspace, self.jobs)
+        self.reviews = Reviews(self.workspace, self.jobs)
+        self.previews = Previews(self.workspace)
+
+    def warm_up(self) -> None:
+        """Do in the background what the first look would wait for: compiled templates, and Polars for the index."""
+
+        def work() -> None:
+            compile_templates()
+            import polars  # noqa: F401
+
+        threading.Thread(target=work, daemon=True, name="warm-up").start()
+
+    def app(self) -> Starlette:
+        """The ASGI application, without its guard."""
+        routes = [route for page in _PAGES for route in page.routes(self)]
+        return Starlette(
+            routes=[
+                *routes,
+                Route("/static/look.css", _look),
+                Mount("/static", StaticFiles(directory=_HERE / "static")),
+            ],
+            exception_handlers={HTTPException: plain_error},
+        )
+
+
+async def _look(request: Request) -> Response:
+    """The stylesheet that reports carry inside them."""
+    return FileResponse(str(files("driftline.sinks") / "templates" / "look.css"), media_type="text/css")

@@ -17,12 +17,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from driftline.errors import DriftlineError, InputError
-from driftline.web.console.answers import handler, page
+from driftline.web._console.answers import handler, page
 
 if TYPE_CHECKING:
     from driftline.changesets._apply import Applied, Conflict
     from driftline.changesets._format.table import Operation
-    from driftline.web.console.app import Console
+    from driftline.web._console.app import Console
 
 PAGE_ROWS = 50
 _ENDINGS = (".bin", ".changeset", ".patchset")

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
@@ -10,17 +15,263 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from driftline.core._files import atomic_write
 from driftline.core._progress import Tracker
-from driftline.errors import DriftlineError
-from driftline.web.console.answers import Form, checked_form, handler, page
-from driftline.web.console.jobs import Job
-from driftline.web.console.option_form import form_groups, options_of
-from driftline.web.console.preview import LARGE_BYTES, Preview
-from driftline.web.console.results import Comparison
-from driftline.web.console.uploads import store_upload
+from driftline.core._workspace import Workspace
+from driftline.errors import Cancelled, DriftlineError, InputError
+from driftline.sources._open import open_source
+from driftline.tables._options import OPTIONS, Option, check_options
+from driftline.tables._rules.cells import EXACT
+from driftline.web._console.answers import Form, checked_form, handler, page
+from driftline.web._console.folder import HIDDEN_FOLDER
+from driftline.web._console.folder import Workspace as PreviewWorkspace
+from driftline.web._console.folder import Workspace as UploadsWorkspace
+from driftline.web._console.results import Comparison, Job
 
 if TYPE_CHECKING:
-    from driftline.web.console.app import Console
+    from driftline.web._console.app import Console
+
+
+# How well each column would serve as a key, judged by the first rows of both sides.
+
+
+_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class KeyColumn:
+    """A column that both sides have: how often its values repeat or are missing in the rows that were looked at."""
+
+    name: str
+    repeated: int
+    missing: int
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether every row has a value of its own."""
+        return not (self.repeated or self.missing)
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in words."""
+        if self.is_unique:
+            return "unique"
+        words = [f"{self.repeated} repeats" if self.repeated else "", f"{self.missing} empty" if self.missing else ""]
+        return ", ".join(word for word in words if word)
+
+
+def key_columns(a: str, b: str) -> list[KeyColumn]:
+    """Columns that both sides have, in the order of A, unique ones first."""
+    heads = [_head(address) for address in (a, b)]
+    shared = [name for name in heads[0] if name in heads[1]]
+    found = [_judge(name, [head[name] for head in heads]) for name in shared]
+    return sorted(found, key=lambda column: not column.is_unique)
+
+
+def _judge(name: str, sides: list[list[str | None]]) -> KeyColumn:
+    present = [[cell for cell in side if cell is not None] for side in sides]
+    repeated = sum(len(values) - len(set(values)) for values in present)
+    return KeyColumn(name, repeated, sum(map(len, sides)) - sum(map(len, present)))
+
+
+def _head(address: str) -> dict[str, list[str | None]]:
+    """The first rows of a table, by column; None where a key cell would be missing."""
+    with Workspace() as workspace:
+        source = open_source(address, workspace)
+        cells, typed = source.sample("A", _ROWS), source.typed
+    missing = EXACT.missing_forms(typed=typed)
+    return {name: [None if cell in missing else cell for cell in column] for name, column in cells.items()}
+
+
+# The form of a diff's options, made from the one table of them (`tables/_options.py`).
+
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Values": ("normalize", "tolerance", "types", "null"),
+    "Columns": ("ignore", "only", "rename", "header_mode"),
+    "Rows": ("duplicates", "empty_key", "ignore_row_order"),
+    "CSV files": ("delimiter", "encoding", "no_header", "duplicate_columns", "ragged", "skip_blank_lines"),
+}
+# The key has a place of its own; the others shape an output that the console does not write, or a check.
+NOT_OFFERED = ("key_columns", "mode", "emit_unchanged", "column_stats", "fail_if", "changed_columns_only")
+RULES = (*GROUPS["Values"], "ignore", "only", "rename")  # what a preview leaves out to show what they do
+
+
+@dataclass(frozen=True)
+class Field:
+    """One option as a field of the form, with what is filled in."""
+
+    name: str
+    option: Option
+    value: Any = None
+
+    @property
+    def label(self) -> str:
+        """The name as the command line writes it."""
+        return (self.option.flag or self.name).removeprefix("--").replace("_", "-")
+
+    @property
+    def control(self) -> str:
+        """Which control takes such a value."""
+        if self.option.given == "flag":
+            return "checkbox"
+        if self.option.given == "text":
+            return "select" if self.option.words else "input"
+        return "lines"
+
+    @property
+    def lines(self) -> str:
+        """Several values, one a line; the empty word is visible."""
+        return "\n".join(line or '""' for line in self.value or ())
+
+
+def form_groups(chosen: Mapping[str, Any]) -> list[tuple[str, list[Field]]]:
+    """The fields by group, filled in with what was chosen before."""
+    return [
+        (title, [Field(name, OPTIONS[name], chosen.get(name)) for name in names]) for title, names in GROUPS.items()
+    ]
+
+
+def options_of(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The options that a form asks for, checked; what is left empty is left out."""
+    options: dict[str, Any] = {"key": list(form["key"])} if form.get("key") else {}
+    for names in GROUPS.values():
+        for name in names:
+            field = Field(name, OPTIONS[name])
+            given = form.get(name, [""])[0]
+            if field.control == "checkbox" and name in form:
+                options[name] = True
+            elif field.control == "lines" and (lines := _lines(given)):
+                options[name] = lines
+            elif field.control in ("input", "select") and given not in ("", *field.option.words[:1]):
+                options[name] = given
+    check_options(**options)
+    return options
+
+
+def _lines(text: str) -> list[str]:
+    return ["" if line == '""' else line for line in text.splitlines() if line.strip()]
+
+
+# What rules do to the counts of a diff: the same tables compared with them and without them.
+
+
+LARGE_BYTES = 64 << 20  # of both sides; more is counted on demand only
+_MOST_KEPT = 32
+_MOST_COLUMNS = 40
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The counts of one comparison, or why there are none."""
+
+    stats: dict[str, Any] | None
+    changed: dict[str, int]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Both counts, and the columns whose changes the rules hide."""
+
+    plain: Counts
+    ruled: Counts
+
+    @property
+    def columns(self) -> list[tuple[str, int, int]]:
+        """Columns with how many rows change in them without and with the rules, where that differs."""
+        names = dict.fromkeys([*self.plain.changed, *self.ruled.changed])
+        both = [(name, self.plain.changed.get(name, 0), self.ruled.changed.get(name, 0)) for name in names]
+        return [row for row in both if row[1] != row[2]][:_MOST_COLUMNS]
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether there is anything to compare."""
+        return self.plain is not self.ruled
+
+
+class Previews:
+    """Counts of comparisons, kept as long as their files do not change."""
+
+    def __init__(self, workspace: PreviewWorkspace) -> None:
+        self.workspace = workspace
+        self._known: OrderedDict[str, Counts] = OrderedDict()
+
+    def size(self, comparison: Comparison) -> int:
+        """How many bytes would be read."""
+        return sum(self.workspace.table_size(name) for name in (comparison.a, comparison.b))
+
+    def preview(self, comparison: Comparison, tracker: Tracker) -> Preview:
+        """Count with and without the rules."""
+        plain = {name: value for name, value in comparison.options.items() if name not in RULES}
+        ruled = self._counts(comparison, tracker)
+        if plain == comparison.options:
+            return Preview(ruled, ruled)
+        return Preview(self._counts(Comparison(comparison.a, comparison.b, plain), tracker), ruled)
+
+    def _counts(self, comparison: Comparison, tracker: Tracker) -> Counts:
+        sides = [self.workspace.table_address(name) for name in (comparison.a, comparison.b)]
+        states = [_state(side) for side in sides]
+        name = repr((sides, states, sorted(comparison.options.items())))
+        if None in states:  # a folder or a database may change without a sign
+            return _count(sides, comparison.options, tracker)
+        if name not in self._known:
+            self._known[name] = _count(sides, comparison.options, tracker)
+            while len(self._known) > _MOST_KEPT:
+                self._known.popitem(last=False)
+        return self._known[name]
+
+
+def _count(sides: list[str], options: dict[str, Any], tracker: Tracker) -> Counts:
+    import json
+
+    from driftline.tables._api import diff
+
+    try:
+        with diff(sides[0], sides[1], engine="local", tracker=tracker, column_stats=True, **options) as result:
+            changed = {}
+            for line in result.lines():
+                if line.startswith(b'{"type":"column_stats"'):
+                    changed = _changed_cells(json.loads(line))
+            return Counts(result.stats, changed)
+    except Cancelled:
+        raise
+    except DriftlineError as error:
+        return Counts(None, {}, error.message)
+
+
+def _changed_cells(event: dict[str, Any]) -> dict[str, int]:
+    return {each["name"]: int(each["changed"]) for each in event["columns"]}
+
+
+def _state(address: str) -> tuple[int, int, int] | None:
+    if not os.path.isfile(address):
+        return None
+    stat = os.stat(address)
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+# Files that are dropped onto the page: streamed into the hidden folder, whole or not at all.
+
+
+MOST_BYTES = 4 << 30
+_NAME = re.compile(r"[^/\\\x00-\x1f]{1,200}")
+
+
+async def store_upload(workspace: UploadsWorkspace, name: str, request: Request) -> str:
+    """Keep the body of a request under a name; how the console calls the file from then on."""
+    if not _NAME.fullmatch(name) or name.startswith("."):
+        raise InputError("a dropped file needs a plain name", code="bad_name")
+    folder = workspace.hidden / "uploads"
+    folder.mkdir(parents=True, exist_ok=True)
+    taken = 0
+    with atomic_write(folder / name) as out:
+        async for chunk in request.stream():
+            taken += len(chunk)
+            if taken > MOST_BYTES:
+                raise InputError("a dropped file may have 4 GiB at most: copy it into the folder", code="too_large")
+            out.write(chunk)
+    return f"{HIDDEN_FOLDER}/uploads/{name}"
 
 
 def routes(console: Console) -> list[Route]:
@@ -56,7 +307,6 @@ async def _start(console: Console, request: Request) -> Response:
 @handler
 async def _columns(console: Console, request: Request) -> Response:
     """Columns of the chosen tables with how well each would serve as a key."""
-    from driftline.web.console.key_columns import key_columns
 
     sides = [console.workspace.table_address(request.query_params.get(side, "")) for side in "ab"]
     return page(request, "columns.html", columns=await run_in_threadpool(key_columns, *sides), chosen=None)
