@@ -1,7 +1,8 @@
 """Faults at the lake: kills between all durable steps, killed compactors, damaged files, a full disk.
 
-The kill orders run log and lake in this process and stop them after chosen durable steps (tests/gateway/kills.py);
-everything else is the real command. Whatever happens, each delta is there once, and `verify` proves the snapshot.
+The kill orders run log and lake in this process and stop them after chosen durable steps
+(tests/support/gateway_kills.py); everything else is the real command.
+Whatever happens, each delta is there once, and `verify` proves the snapshot.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def run(seed: int, rounds: int) -> Iterator[Tally]:
 def killed_steps(folder: Path, chance: random.Random, rounds: int, tally: Tally) -> None:
     """Two kills at random among flushes, schemas that come and widen, and logs that are restored."""
     sys.path.insert(0, str(TESTS))
-    from gateway.kills import SCHEMAS, Steps, World, counted, misfitting, until_done
+    from support.gateway_kills import SCHEMAS, Steps, World, counted, misfitting, until_done
 
     for number in range(rounds):
         root = folder / str(number)

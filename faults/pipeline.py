@@ -16,7 +16,7 @@ from pathlib import Path
 from faults.tools import Tally, driftline, mutate
 
 ROOT = Path(__file__).parents[1]
-HISTORIES = ROOT / "tests/pipeline/histories.py"
+HISTORIES = ROOT / "tests/support/pipeline_histories.py"
 HISTORY_SECONDS = 120.0  # of one without Spark; a session for every run takes several times as much
 DAYS = ("2026-03-01", "2026-03-02", "2026-03-03")
 PIPELINE = """\

@@ -117,7 +117,7 @@ _WRITERS = {
 
 def _failing_store(seed: int, rounds: int) -> Tally:
     """Requests that fail, end early or come late: the right events, or an error in clear words."""
-    from s3_server import s3_server, unreliable
+    from support.s3 import s3_server, unreliable
 
     tally = Tally("object store that fails at random")
     with s3_server("data") as (client, settings):

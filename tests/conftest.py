@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from s3_server import s3_server
+from support.s3 import s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

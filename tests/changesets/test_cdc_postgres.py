@@ -5,9 +5,9 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from changesets.postgres_cluster import cluster
 from driftline.changesets import apply, from_cdc
 from driftline.errors import ChangesetError
+from support.postgres_cluster import cluster
 
 TYPES = {
     "id": ("integer PRIMARY KEY", "INTEGER PRIMARY KEY"),

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changesets.random_work import SHAPES, work_of
-from changesets.sqlite_oracle import contents
 from driftline.changesets import apply, concat, diff, invert, parse, rebase
 from driftline.changesets._make.sections import ChangegroupOnDisk
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
 from driftline.core._workspace import Workspace
 from driftline.errors import ChangesetError
+from support.random_work import SHAPES, work_of
+from support.sqlite_oracle import contents
 
 shapes = st.sampled_from(sorted(SHAPES))
 seeds = st.integers(0, 1 << 40)

@@ -8,9 +8,9 @@ import apsw
 import pytest
 from click.testing import CliRunner
 
-from changesets.sqlite_oracle import contents
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
+from support.sqlite_oracle import contents
 
 DDL = "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT, age INTEGER)"
 

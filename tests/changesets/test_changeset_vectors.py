@@ -8,9 +8,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from changesets.sqlite_oracle import replay, run_session
 from driftline.changesets import Changeset, Patchset, Table, apply, concat, invert, parse, rebase
 from driftline.errors import ChangesetError, ConflictError
+from support.sqlite_oracle import replay, run_session
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "sqlite-cases.json").read_text())
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changesets.random_work import random_value
 from driftline.changesets import Changeset, Patchset, Table, write_columns
 from driftline.errors import ChangesetError
+from support.random_work import random_value
 
 TABLE = Table("t", [("v", "TEXT"), ("k", "INTEGER"), "x", ("r", "REAL"), ("n", "NUMERIC")], primary_key=["k", "x"])
 

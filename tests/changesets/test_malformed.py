@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changesets.random_work import SHAPES, work_of
 from driftline.changesets import apply, concat, invert, parse
 from driftline.errors import ChangesetError, CorruptChangesetError
+from support.random_work import SHAPES, work_of
 
 
 def sample(patchset=False, shape="composite"):

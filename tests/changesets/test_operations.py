@@ -8,8 +8,6 @@ import random
 import apsw
 import pytest
 
-from changesets.random_work import SHAPES, work_of
-from changesets.sqlite_oracle import run_session
 from driftline.changesets import (
     UNDEFINED,
     Changeset,
@@ -23,6 +21,8 @@ from driftline.changesets import (
 )
 from driftline.changesets._format.changegroup import inverted, merged
 from driftline.errors import ChangesetError, InputError, OptionError
+from support.random_work import SHAPES, work_of
+from support.sqlite_oracle import run_session
 
 USERS = Table("users", columns=[("id", "INTEGER"), ("name", "TEXT"), ("age", "INTEGER")], primary_key=["id"])
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changesets.random_work import SHAPES, work_of
-from changesets.sqlite_oracle import contents, replay
 from driftline.changesets import Table, invert, parse
+from support.random_work import SHAPES, work_of
+from support.sqlite_oracle import contents, replay
 
 shapes = st.sampled_from(sorted(SHAPES))
 seeds = st.integers(0, 1 << 40)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from changesets.random_work import SHAPES, random_value, work_of
-from changesets.sqlite_oracle import contents
 from driftline.changesets import Changeset, Patchset, Table, apply, parse
 from driftline.changesets._format.show import literal
 from driftline.errors import ChangesetError
+from support.random_work import SHAPES, random_value, work_of
+from support.sqlite_oracle import contents
 
 USERS = Table.from_sql("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT, age INTEGER DEFAULT 18)")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from driftline.lake import Lake, compact, flush, register
-from lake_support import SCHEMA, delta
+from support.lakes import SCHEMA, delta
 
 SOURCE = Path(__file__).parents[2] / "src"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from browser import CHROMIUM, needs_browser
-from gateway.running import SOURCE
+from support.browser import CHROMIUM, needs_browser
+from support.gateways import SOURCE
 
 PAGE = Path(__file__).parents[2] / "examples" / "sync-demo" / "page.py"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from driftline.client import Store
-from gateway.running import GATEWAY, Server, token
+from support.gateways import GATEWAY, Server, token
 
 CLIENT = Path(__file__).parents[2] / "clients" / "javascript"
 

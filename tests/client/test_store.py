@@ -16,7 +16,7 @@ from driftline.client._http import GatewayClient
 from driftline.deltas import Clock, ColumnDelta, RowDelta
 from driftline.deltas._merge import RowFold, fold_from_plain, fold_to_plain
 from driftline.errors import DeltaError, GatewayError, InputError, OptionError
-from gateway.running import GATEWAY, Server, running, token
+from support.gateways import GATEWAY, Server, running, token
 
 TEAMS = {
     "version": 1,

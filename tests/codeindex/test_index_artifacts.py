@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from backports import zstd
 
-from codeindex.caches import put, small_index
-from codeindex.index_layouts import chunk_row, file_row, manifest_of, write_index
 from driftline import codeindex
 from driftline.codeindex._diff.chunks import RecordCodec
 from driftline.core._progress import Tracker
 from driftline.core._workspace import SpillStore
 from driftline.errors import DriftlineError
+from support.index_caches import put, small_index
+from support.index_layouts import chunk_row, file_row, manifest_of, write_index
 
 
 @pytest.fixture

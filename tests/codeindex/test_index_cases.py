@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from codeindex.index_layouts import LAYOUTS, write_index
 from driftline import codeindex
+from support.index_layouts import LAYOUTS, write_index
 
 TESTS = Path(__file__).parent.parent
 VECTORS = json.loads((TESTS / "vectors" / "index-cases.json").read_text())

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from codeindex.caches import make_cache, put
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
 from driftline.codeindex._registry.contracts import schema
+from support.index_caches import make_cache, put
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from codeindex.repositories import ENVIRONMENT, git, make_repository
 from driftline import codeindex
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline as cli
 from driftline.codeindex._build import build as building
 from driftline.codeindex._storage import TreeEntry
 from driftline.errors import DriftlineError
+from support.repositories import ENVIRONMENT, git, make_repository
 
 pytest.importorskip("tree_sitter")
 
@@ -212,7 +212,7 @@ def test_semantic_v1_reads_the_same_builds_and_v2_only_these(repo: Path, tmp_pat
     old = codeindex.diff("git:v1", "git:v2", repo=repo, kind="semantic-v1")
     assert old.inputs["kind"] == "semantic-v1"
     assert ("chunk.modified", "f") in kinds(old)
-    from codeindex.caches import make_cache
+    from support.index_caches import make_cache
 
     cache = make_cache(tmp_path / "cache")
     with pytest.raises(DriftlineError, match="no body hashes") as caught:

@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codeindex.index_layouts import LAYOUTS, write_index
-from codeindex.plain_oracle import oracle_events
 from driftline import codeindex
+from support.index_layouts import LAYOUTS, write_index
+from support.index_oracle import oracle_events
 
 NAMES = st.sampled_from(["f", "g", "ß", "\U0001f602", "\ufb33", 'a"b\\', "|"])
 FILES = st.sampled_from(["a.js", "b/c.js", "é.js", "\U0001f602.js", "\ufb33.js", "z"])

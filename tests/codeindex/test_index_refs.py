@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from codeindex.index_layouts import chunk_row, file_row, write_index
 from driftline import codeindex
 from driftline.codeindex._read.resolve import resolve
 from driftline.codeindex._storage import CacheRoot
 from driftline.core._json import canonical_json, sha1_hex
 from driftline.errors import DriftlineError
+from support.index_layouts import chunk_row, file_row, write_index
 
 
 @pytest.mark.parametrize(

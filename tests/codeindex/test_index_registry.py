@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from codeindex.caches import make_cache, persisted_bytes, put, small_index
-from codeindex.index_layouts import LAYOUTS, write_index
 from driftline import codeindex
 from driftline.codeindex import DiffOptions, Keeping, KeptDiff, Registry
 from driftline.codeindex._diff.diff import timestamp
@@ -21,6 +19,8 @@ from driftline.codeindex._registry.contracts import CONTRACTS, check, complaint_
 from driftline.codeindex._registry.registry import LeakCheck
 from driftline.codeindex._storage import CacheRoot
 from driftline.errors import DriftlineError
+from support.index_caches import make_cache, persisted_bytes, put, small_index
+from support.index_layouts import LAYOUTS, write_index
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from codeindex.caches import make_cache, put
-from codeindex.index_layouts import chunk_row, file_row, manifest_of, write_index
 from driftline import codeindex
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline as cli
 from driftline.codeindex._registry.keep import DiffJob, name_repositories, run_job
 from driftline.errors import DriftlineError
+from support.index_caches import make_cache, put
+from support.index_layouts import chunk_row, file_row, manifest_of, write_index
 
 INDEX = {
     "code": {

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codeindex.caches import make_cache
-from codeindex.index_layouts import LAYOUTS, chunk_row, file_row, write_index
 from codeindex.test_index_cases import CASES, OPTION_NAMES, VECTORS
 from driftline import codeindex
 from driftline.codeindex import DiffOptions, IndexDiff
@@ -20,6 +18,8 @@ from driftline.codeindex._read.rows import EveryRow, rows_between
 from driftline.codeindex._registry.keep import DiffJob, run_job
 from driftline.codeindex._storage import event_line
 from driftline.errors import DriftlineError
+from support.index_caches import make_cache
+from support.index_layouts import LAYOUTS, chunk_row, file_row, write_index
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from codeindex.repositories import make_repository
 from driftline import codeindex
 from driftline.codeindex._build.languages import LANGUAGES, language_of
+from support.repositories import make_repository
 
 pytest.importorskip("tree_sitter")
 CASES = json.loads(Path(__file__).with_name("language_cases.json").read_text())["cases"]

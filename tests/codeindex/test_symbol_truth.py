@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from codeindex.made_code import CodeBase, evolve, make
-from codeindex.python_truth import Key, Truth, definitions, judge, scored
-from codeindex.repositories import make_repository
 from driftline import codeindex
+from support.made_code import CodeBase, evolve, make
+from support.python_truth import Key, Truth, definitions, judge, scored
+from support.repositories import make_repository
 
 pytest.importorskip("tree_sitter")
-BABEL = Path(__file__).with_name("babel_truth.mjs")
+BABEL = Path(__file__).parents[1] / "support" / "babel_truth.mjs"
 # Where Babel may be installed; scripts look for it from their working directory upwards.
 BABEL_HOME = Path(os.environ.get("DRIFTLINE_BABEL_HOME", Path(__file__).parents[2]))
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from codeindex.repositories import make_repository
 from driftline import codeindex
 from driftline.codeindex._registry.contracts import complaint_about
+from support.repositories import make_repository
 
 pytest.importorskip("tree_sitter")
 CASES = json.loads((Path(__file__).parents[1] / "vectors/index-v2.json").read_text())["cases"]

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from deltas.strategies import any_text, values
 from driftline.core._json import canonical_json, sha256_hex
 from driftline.deltas import ColumnDelta, delta_id
 from driftline.deltas._deltas import columns_text
+from support.delta_strategies import any_text, values
 
 
 @settings(max_examples=400)

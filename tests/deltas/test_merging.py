@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltas.strategies import deltas
 from driftline.deltas import ColumnDelta, RowDelta, RowState, merge
 from driftline.deltas._merge import fold_rows, join_folds
+from support.delta_strategies import deltas
 
 
 def plain_replay(log: list[RowDelta]) -> dict[tuple[str, str], RowState]:

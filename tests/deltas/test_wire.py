@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltas.strategies import clean_text, values
 from driftline.deltas import RowDelta, TableSchema, extract
 from driftline.deltas._wire import revive_hlcs
 from driftline.errors import DeltaError
+from support.delta_strategies import clean_text, values
 
 GOOD = {
     "op": "UPDATE",

@@ -17,9 +17,9 @@ from driftline.client import Store
 from driftline.deltas import TableSchema
 from driftline.lake import Lake, compact, register, verify
 from driftline.lake._read.state import all_deltas
-from gateway.crash_world import replayed
-from gateway.running import GATEWAY, Server, delta, running, token
-from postgres_server import running_postgres
+from support.crash_world import replayed
+from support.gateways import GATEWAY, Server, delta, running, token
+from support.postgres import running_postgres
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "gateway.md"
 SCHEMA = {"table": "todos", "columns": [{"name": "n", "type": "number"}]}

@@ -34,8 +34,8 @@ from driftline.gateway._sync.rules import NO_RULES, SyncRules
 from driftline.lake import compact, register, set_horizon
 from driftline.lake._flush_target import LakeStore
 from driftline.lake._store.flush import flush_content
-from gateway.crash_world import replayed
-from postgres_server import postgres_server
+from support.crash_world import replayed
+from support.postgres import postgres_server
 
 GATEWAY = "gw-1"
 BASE = 1 << 40  # fixed, because ids (and so ties) depend on it

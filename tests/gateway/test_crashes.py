@@ -13,9 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.crash_world import World
-from gateway.running import delta, running
-from postgres_server import postgres_server
+from support.crash_world import World
+from support.gateways import delta, running
+from support.postgres import postgres_server
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.faults)])

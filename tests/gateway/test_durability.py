@@ -21,8 +21,8 @@ from driftline.gateway._log.log import Appended, Entry
 from driftline.gateway._log.sqlite import SqliteLog
 from driftline.gateway._service import GroupCommit
 from driftline.gateway._sync.push import parse_push
-from gateway.faulty_disk import FaultyDisk
-from gateway.running import CLOCK, Server, delta, running
+from support.faulty_disk import FaultyDisk
+from support.gateways import CLOCK, Server, delta, running
 
 _names = count()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from gateway.running import GATEWAY, Client, Server, delta, running
+from support.gateways import GATEWAY, Client, Server, delta, running
 
 FEED = f"/sync/{GATEWAY}/feed"
 TEAMS = {

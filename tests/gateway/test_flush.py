@@ -22,7 +22,7 @@ from driftline.lake import Lake
 from driftline.lake._flush_target import LakeStore
 from driftline.lake._store.delta import load
 from driftline.lake._store.envelopes import envelope_paths, read_envelope
-from gateway.running import GATEWAY, delta, running
+from support.gateways import GATEWAY, delta, running
 
 SCHEMA = TableSchema(table="todos", columns=[{"name": "n", "type": "number"}])
 

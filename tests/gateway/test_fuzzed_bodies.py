@@ -9,7 +9,7 @@ import httpx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.running import GATEWAY, Server, delta, token
+from support.gateways import GATEWAY, Server, delta, token
 
 PUSH = f"/sync/{GATEWAY}/push"
 

@@ -14,7 +14,7 @@ from driftline.gateway._sync.pull import LogReader, Page
 from driftline.gateway._sync.push import parse_push
 from driftline.gateway._sync.row_index import RowIndex
 from driftline.gateway._sync.rules import parse_rules
-from gateway.running import GATEWAY, delta
+from support.gateways import GATEWAY, delta
 
 CHANGES = 3000
 RULES = parse_rules(

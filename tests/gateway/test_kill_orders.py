@@ -10,7 +10,7 @@ import pytest
 
 from driftline.lake._read.state import state_rows
 from driftline.lake._store.flush import count_waiting
-from gateway.kills import SCHEMAS, Killed, Steps, World, counted, misfitting, until_done
+from support.gateway_kills import SCHEMAS, Killed, Steps, World, counted, misfitting, until_done
 
 
 def schemas_come_between(world: World) -> None:

@@ -20,7 +20,7 @@ from driftline.lake import Lake, compact, register, set_horizon, verify
 from driftline.lake._read.state import all_deltas, state_rows
 from driftline.lake._store.flush import count_set_aside, count_waiting
 from driftline.lake._store.logs import claim_of
-from gateway.running import GATEWAY, SECRET, SOURCE, Server, delta, running
+from support.gateways import GATEWAY, SECRET, SOURCE, Server, delta, running
 
 SCHEMA = {"table": "todos", "columns": [{"name": "n", "type": "number"}]}
 QUIET = ("--rate-limit", "0", "--flush-seconds", "3600")
@@ -298,7 +298,7 @@ def test_below_a_horizon_known_deltas_are_acknowledged_and_late_ones_set_aside(p
 
 def test_what_others_bring_to_the_lake_reaches_clients_and_is_not_flushed_back(place: Place, tmp_path: Path) -> None:
     from driftline.lake import flush as lake_flush
-    from lake_support import delta as made
+    from support.lakes import delta as made
 
     with place.serve() as server:
         push(server, rows(0, 2))

@@ -16,7 +16,7 @@ from driftline.deltas._deltas import make_hlc
 from driftline.errors import ClockDriftError, DriftlineError
 from driftline.gateway._log.log import Appended, DeltaLog, Entry, Projection, StoredRow, StoredVersion
 from driftline.gateway._log.sqlite import SqliteLog
-from postgres_server import postgres_server
+from support.postgres import postgres_server
 
 NOW = 1_700_000_000_000
 OpenLog = Callable[[], DeltaLog]

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 
 from driftline.gateway._http import openapi_document
 from driftline.gateway._settings import GatewaySettings
-from gateway.running import GATEWAY, Server, token
+from support.gateways import GATEWAY, Server, token
 
 schema = schemathesis.openapi.from_dict(openapi_document(GatewaySettings(gateway=GATEWAY, data=Path("data"))))
 CHECKS = [

@@ -15,8 +15,8 @@ import pytest
 
 from driftline.lake import Lake
 from driftline.lake._read.state import all_deltas
-from gateway.running import Server, delta, running
-from postgres_server import PostgresServer, postgres_server, running_postgres
+from support.gateways import Server, delta, running
+from support.postgres import PostgresServer, postgres_server, running_postgres
 
 psycopg = pytest.importorskip("psycopg", reason="needs psycopg, of the extra postgresql")
 

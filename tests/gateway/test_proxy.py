@@ -16,8 +16,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.running import GATEWAY, Client, Server, delta, running
 from gateway.test_feed import Feed
+from support.gateways import GATEWAY, Client, Server, delta, running
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "gateway.md"

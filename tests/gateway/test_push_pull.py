@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from driftline.deltas import RowDelta, merge
-from gateway.running import CLOCK, GATEWAY, Server, delta, running
+from support.gateways import CLOCK, GATEWAY, Server, delta, running
 
 CASES = {case["id"]: case for case in json.loads((Path(__file__).parents[1] / "vectors/delta-cases.json").read_text())}
 

@@ -23,8 +23,8 @@ from driftline.client._http import GatewayClient
 from driftline.errors import DriftlineError, LakeError
 from driftline.gateway._log.sqlite import SqliteLog
 from driftline.http._requests import public_error
-from gateway.running import GATEWAY, SECRET, Server, delta, running, token
-from web.serving import serving
+from support.compare_server import serving
+from support.gateways import GATEWAY, SECRET, Server, delta, running, token
 
 PAIR = {"old_json": 1, "new_json": 1, "schema_fragment": {}}
 FRONT = ["/", "/docs", "/openapi.json", "/health", "/ready", "/metrics", "/v1/health", "/v1/metrics"]

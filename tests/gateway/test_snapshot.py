@@ -19,7 +19,7 @@ from driftline.deltas import RowDelta
 from driftline.deltas._merge import RowFold
 from driftline.gateway._lake.snapshot import ARROW
 from driftline.lake import Lake, compact
-from gateway.running import GATEWAY, Client, Server, delta, running
+from support.gateways import GATEWAY, Client, Server, delta, running
 
 SCHEMA = {"table": "todos", "columns": [{"name": "x", "type": "number"}, {"name": "team", "type": "string"}]}
 BASE = 65536 * 1000

@@ -14,7 +14,7 @@ import httpx
 import jwt
 import pytest
 
-from gateway.running import CLOCK, GATEWAY, SECRET, Server, delta, running, token
+from support.gateways import CLOCK, GATEWAY, SECRET, Server, delta, running, token
 
 PUSH, PULL = f"/sync/{GATEWAY}/push", f"/sync/{GATEWAY}/pull"
 

@@ -15,7 +15,7 @@ import pytest
 from driftline.client._http import GatewayClient
 from driftline.deltas import RowDelta, extract
 from driftline.errors import GatewayError
-from gateway.running import GATEWAY, SOURCE, Server, delta, running, token
+from support.gateways import GATEWAY, SOURCE, Server, delta, running, token
 
 ROOT = Path(__file__).parents[2]
 

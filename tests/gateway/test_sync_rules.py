@@ -22,7 +22,7 @@ from driftline.gateway._sync.pull import View, read_page, start_of
 from driftline.gateway._sync.push import parse_push
 from driftline.gateway._sync.row_index import RowIndex
 from driftline.gateway._sync.rules import SyncRules, parse_rules
-from gateway.running import GATEWAY, Server, delta, running
+from support.gateways import GATEWAY, Server, delta, running
 
 MINE = {"name": "mine", "tables": ["todos"], "filters": [{"column": "owner", "op": "eq", "value": "jwt:sub"}]}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from driftline.gateway._sync.rules import parse_rules
-from gateway.running import Server, delta
+from support.gateways import Server, delta
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "sync.json").read_text())
 COMPARISONS = [case for case in CASES if "op_value" in case.get("input", {})]

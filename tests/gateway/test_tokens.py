@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from gateway.running import GATEWAY, SECRET, SOURCE, Client, running
+from support.gateways import GATEWAY, SECRET, SOURCE, Client, running
 
 
 def driftline(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,7 @@ from driftline.lake._fold import fold as folding
 from driftline.lake._fold.fold import Folded, fold
 from driftline.lake._store.rows import encode_deltas
 from driftline.lake._store.stamps import stamp_deltas
-from lake_support import SCHEMA, delta, row_deltas
+from support.lakes import SCHEMA, delta, row_deltas
 
 FULL = {"title": "x", "Unit Price": 1, "done": True, "tags (all)": []}
 

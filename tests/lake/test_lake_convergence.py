@@ -13,7 +13,7 @@ from driftline.deltas import RowDelta, merge
 from driftline.lake import Lake, compact, flush, register, replay, verify
 from driftline.lake._read.state import snapshot_table, state_rows
 from driftline.lake._store.rows import decode_state
-from lake_support import BATCHES, SCHEMA, load_lake, row_deltas
+from support.lakes import BATCHES, SCHEMA, load_lake, row_deltas
 
 
 @settings(max_examples=20)

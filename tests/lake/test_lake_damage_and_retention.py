@@ -24,8 +24,8 @@ from driftline.lake import (
 from driftline.lake._read.state import all_deltas, state_rows
 from driftline.lake._store.delta import files_of, load
 from driftline.lake._store.envelopes import parse_envelope, read_envelope
-from lake_damage import DAMAGES, delta_files, forge
-from lake_support import SCHEMA, delta, load_lake
+from support.lake_damage import DAMAGES, delta_files, forge
+from support.lakes import SCHEMA, delta, load_lake
 
 BATCHES = [
     [delta("INSERT", "r1", 10, title="a"), delta("INSERT", "r2", 11, title="b")],

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from driftline.lake import Lake, compact, flush, set_horizon, verify
 from driftline.lake._read.state import state_rows
 from driftline.lake._store.delta import files_of, load
-from lake_support import delta, load_lake
+from support.lakes import delta, load_lake
 
 TARGET = 40_000
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from driftline.lake import Lake, compact
-from lake_support import delta, load_lake
+from support.lakes import delta, load_lake
 
 duckdb = pytest.importorskip("duckdb", reason="needs the package duckdb, a dev dependency")
 

@@ -22,7 +22,7 @@ from driftline.lake._load.ingest import commit_ingested, ingest_locally, plan_in
 from driftline.lake._load.load import Schedulers, extract_snapshots
 from driftline.lake._read.state import all_deltas, state_rows
 from driftline.lake._store.rows import decode_deltas, encode_deltas, json_texts
-from lake_support import BATCHES, SCHEMA, delta, row_deltas
+from support.lakes import BATCHES, SCHEMA, delta, row_deltas
 
 
 def write_snapshots(folder: Path, rows: int = 300, seed: int = 1) -> tuple[Path, Path]:

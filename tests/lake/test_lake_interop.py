@@ -14,7 +14,7 @@ from deltalake import DeltaTable, QueryBuilder
 from driftline.lake import Lake, compact, flush, flush_envelopes, materialize, register, vacuum, verify
 from driftline.lake._read.state import all_deltas
 from driftline.lake._store.rows import escape_name, unescape_name
-from lake_support import SCHEMA, delta, load_lake
+from support.lakes import SCHEMA, delta, load_lake
 
 BATCHES = [
     [delta("INSERT", f"r{n}", n, title=f"t{n}", done=n % 2 == 0, **{"Unit Price": n / 4}) for n in range(40)],

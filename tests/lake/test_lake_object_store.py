@@ -17,7 +17,7 @@ from driftline.errors import LakeError
 from driftline.lake import Lake, compact, flush, flush_envelopes, materialize, register, replay, vacuum, verify
 from driftline.lake._read.state import all_deltas, state_rows
 from driftline.lake._store.delta import files_of, load
-from lake_support import SCHEMA, delta, load_lake
+from support.lakes import SCHEMA, delta, load_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

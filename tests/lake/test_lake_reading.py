@@ -19,7 +19,7 @@ from driftline.errors import DriftlineError
 from driftline.lake import Lake, changes, compact, flush, lake_log, materialize, register, replay, row_history
 from driftline.lake._read.state import all_deltas, state_rows
 from driftline.lake._store.delta import load
-from lake_support import BATCHES, SCHEMA, delta, load_lake
+from support.lakes import BATCHES, SCHEMA, delta, load_lake
 
 TIMELINE = [
     [

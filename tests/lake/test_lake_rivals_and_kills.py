@@ -22,7 +22,7 @@ from driftline.lake._read.state import snapshot_table, state_rows
 from driftline.lake._store.delta import load, transaction_version
 from driftline.lake._store.parquet import DataFile
 from driftline.lake._store.rows import decode_state
-from lake_support import SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once
+from support.lakes import SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once
 
 STAGES = ["planned", "folded", "deletes committed", "base committed"]
 

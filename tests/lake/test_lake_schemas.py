@@ -16,7 +16,7 @@ from driftline.errors import DriftlineError
 from driftline.lake import Lake, compact, flush, register, registered, replay, verify
 from driftline.lake._read.state import all_deltas, state_rows
 from driftline.lake._store.rows import escape_name, unescape_name
-from lake_support import delta
+from support.lakes import delta
 
 
 def schema(**types: str) -> TableSchema:

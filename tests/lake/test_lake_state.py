@@ -18,7 +18,7 @@ from driftline.lake import Lake, compact, flush, register, set_horizon, status_o
 from driftline.lake._fold.maintain import CompactionPolicy, backlog_of, compact_due
 from driftline.lake._read.state import state_rows
 from driftline.lake._store.delta import files_of, load
-from lake_support import SCHEMA, delta, load_lake
+from support.lakes import SCHEMA, delta, load_lake
 
 BATCHES = [
     [delta("INSERT", "r1", 10, title="Buy milk", **{"Unit Price": 1.5, "tags (all)": [1, {"b": None}]})],

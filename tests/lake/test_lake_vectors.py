@@ -14,7 +14,7 @@ from driftline.lake import Lake, compact, flush, register, replay
 from driftline.lake._read.state import all_deltas, snapshot_table
 from driftline.lake._store.delta import load
 from driftline.lake._store.rows import decode_state
-from lake_support import delta
+from support.lakes import delta
 
 CASES = {case["id"]: case for case in json.loads((Path(__file__).parents[1] / "vectors/delta-cases.json").read_bytes())}
 

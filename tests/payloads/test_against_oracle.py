@@ -7,8 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from driftline import payloads
-from payloads.plain_scrub import KINDS, scrubbed
-from payloads.strategies import NAMES, PAYLOADS, SCALARS, schemas
+from support.payload_strategies import NAMES, PAYLOADS, SCALARS, schemas
+from support.plain_scrub import KINDS, scrubbed
 
 SCRUB_RULES = {
     "x-migration-strategy": st.sampled_from(["strict", "ignore"]),

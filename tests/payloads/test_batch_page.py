@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from browser import needs_browser, shown_page
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
 from driftline.payloads import compare
 from driftline.payloads._batch import view as batch_page
 from driftline.payloads._batch.view import find_reports, read_view
 from driftline.payloads._suggest.write import apply_rules
+from support.browser import needs_browser, shown_page
 
 SCHEMA = {
     "properties": {

@@ -11,7 +11,7 @@ from driftline.payloads import error_response
 from driftline.payloads._compare import arrays as unordered_arrays
 from driftline.payloads._compare import compare as comparison
 from driftline.payloads._compare import objects
-from payloads.strategies import ANY_SCHEMA, NAMES, PAYLOADS, SCALARS
+from support.payload_strategies import ANY_SCHEMA, NAMES, PAYLOADS, SCALARS
 
 # Two objects of the same members, so that most of them match and some do not.
 OBJECTS = st.dictionaries(NAMES, PAYLOADS, max_size=6)

@@ -7,7 +7,7 @@ import pytest
 
 import driftline as dl
 from driftline.errors import PayloadError
-from payloads.expectations import assert_expected
+from support.payload_expectations import assert_expected
 
 FOLDER = Path(__file__).parents[1] / "conformance" / "payloads"
 CASES = sorted(folder for folder in FOLDER.iterdir() if (folder / "expect.json").exists())

@@ -14,7 +14,7 @@ from driftline.payloads._compare.report import Run
 from driftline.payloads._compare.sides import materialise
 from driftline.payloads._values.limits import Deadline
 from driftline.payloads._values.values import MISSING
-from payloads.strategies import ANY_SCHEMA, PAYLOADS, SYMMETRIC_RULES, schemas
+from support.payload_strategies import ANY_SCHEMA, PAYLOADS, SYMMETRIC_RULES, schemas
 
 RFC_9535 = JSONPathEnvironment(strict=True)
 QUICK = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,7 +6,7 @@ import pytest
 import driftline as dl
 from driftline.errors import PayloadError
 from driftline.payloads import error_response
-from payloads.expectations import assert_expected
+from support.payload_expectations import assert_expected
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "payload-cases.json").read_text())["cases"]
 

@@ -15,7 +15,7 @@ from driftline.errors import PipelineError
 from driftline.lake import Lake
 from driftline.lake._store.snapshots import read_ledger
 from driftline.pipeline import RunRecord, load
-from pipeline.shop import lake_rows, results, run
+from support.shop import lake_rows, results, run
 
 PIPELINE = """\
 [pipeline]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.shop import (
+from spark.test_table_diff_cluster import connect_server
+from support.shop import (
     DAYS,
     PIPELINE,
     lake_rows,
@@ -17,7 +18,6 @@ from pipeline.shop import (
     snapshot_rows,
     start_cli,
 )
-from spark.test_table_diff_cluster import connect_server
 
 # The suite goes through Spark Connect once, in spark/test_table_diff_cluster; starting its server is most of the time.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.faults]

@@ -14,7 +14,7 @@ from driftline.core._objects import delta_options
 from driftline.errors import PipelineError
 from driftline.lake import Lake, materialize
 from driftline.pipeline import load
-from pipeline.shop import results, run
+from support.shop import results, run
 
 deltalake = pytest.importorskip("deltalake", reason="needs deltalake, the extra lake")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from codeindex.caches import make_cache
-from codeindex.repositories import git, make_repository
 from driftline import changesets
 from driftline.pipeline import load, run_pipeline
-from pipeline.shop import (
+from support.index_caches import make_cache
+from support.repositories import git, make_repository
+from support.shop import (
     DAYS,
     PIPELINE,
     assert_lake_is_the_snapshots,

@@ -11,7 +11,7 @@ import pytest
 
 from driftline.lake import Lake, verify
 from driftline.lake._read.state import all_deltas
-from pipeline.shop import SOURCE, assert_lake_is_the_snapshots, make_shop, output_bytes, results, run, start_cli
+from support.shop import SOURCE, assert_lake_is_the_snapshots, make_shop, output_bytes, results, run, start_cli
 
 HERE = Path(__file__).parent
 

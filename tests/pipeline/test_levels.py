@@ -14,7 +14,7 @@ from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
 from driftline.errors import PipelineError
 from driftline.pipeline import load
-from pipeline.shop import run
+from support.shop import run
 
 HEAD = '[pipeline]\nname = "p"\n[tables.t]\nsnapshots = "t-{date}.csv"\nkey = "id"\nevents = "{to}.jsonl"\n'
 

@@ -11,7 +11,7 @@ import pytest
 
 from driftline.lake import Lake, materialize, vacuum, verify
 from driftline.lake._store.schemas import last_versions
-from pipeline.shop import SOURCE, lake_rows, results, run
+from support.shop import SOURCE, lake_rows, results, run
 
 HERE = Path(__file__).parent
 

@@ -8,7 +8,7 @@ import pytest
 
 import driftline
 from driftline.tables import _engines as local
-from pipeline.shop import DAYS, assert_lake_is_the_snapshots, make_shop, run
+from support.shop import DAYS, assert_lake_is_the_snapshots, make_shop, run
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from driftline.core._parts import read_pieces
 from driftline.errors import LockedError, PipelineError
 from driftline.pipeline import load
 from driftline.pipeline._run.records import RecordStore
-from pipeline.shop import DAYS, change_snapshot, make_shop, results, run
+from support.shop import DAYS, change_snapshot, make_shop, results, run
 
 pytest.importorskip("obstore", reason="needs obstore, the extra cloud")
 

@@ -13,7 +13,7 @@ from driftline.errors import OptionError
 from driftline.pipeline import load
 from driftline.pipeline._run.dry_run import make_plan
 from driftline.pipeline._run.run import Selection
-from pipeline.shop import DAYS, PIPELINE, assert_lake_is_the_snapshots, change_snapshot, make_shop, results, run
+from support.shop import DAYS, PIPELINE, assert_lake_is_the_snapshots, change_snapshot, make_shop, results, run
 
 
 def planned(file: Path, **options) -> dict[str, tuple[str, str]]:

@@ -22,9 +22,9 @@ import pytest
 from driftline.core._objects import ObjectPath
 from driftline.pipeline import load, run_pipeline
 from driftline.spark._runtime.standalone import StandaloneCluster
-from pipeline.shop import SOURCE
-from s3_server import unreliable
 from spark.test_table_diff_cluster import connect_server
+from support.s3 import unreliable
+from support.shop import SOURCE
 
 pytest.importorskip("obstore", reason="needs obstore, the extra cloud")
 pytestmark = [pytest.mark.spark, pytest.mark.faults]

@@ -11,7 +11,7 @@ from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
 from driftline.errors import DriftlineError
 from driftline.pipeline import load
-from pipeline.shop import PIPELINE, lake_rows, make_shop, run
+from support.shop import PIPELINE, lake_rows, make_shop, run
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from browser import needs_browser, shown_page
 from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
 from driftline.errors import PipelineError
 from driftline.pipeline import load
 from driftline.pipeline._run.report import _stages, report_page, run_report
-from pipeline.shop import make_shop, next_day, read_snapshot, run, write_snapshot
+from support.browser import needs_browser, shown_page
+from support.shop import make_shop, next_day, read_snapshot, run, write_snapshot
 
 LIMITS = 'fail_if = ["changed > 50%"]\nwarn_if = ["changed(price) > 2"]\ndeltas = true\n'
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipeline.shop import SOURCE
+from support.shop import SOURCE
 
 ROOT = Path(__file__).parents[2]
 STORY = ROOT / "examples/retail/story.py"

@@ -20,7 +20,7 @@ from driftline.errors import LockedError, PipelineError
 from driftline.pipeline import load, run_pipeline
 from driftline.pipeline._run import run as running
 from driftline.pipeline._run.run import locked
-from pipeline.shop import (
+from support.shop import (
     DAYS,
     PIPELINE,
     SOURCE,

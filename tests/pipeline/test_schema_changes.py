@@ -13,7 +13,7 @@ from driftline import changesets
 from driftline.errors import PipelineError
 from driftline.lake import Lake, verify
 from driftline.lake._store.schemas import registered
-from pipeline.shop import lake_rows, run
+from support.shop import lake_rows, run
 
 DAYS = {
     "2026-03-01": "id,name\n1,a\n2,b\n",

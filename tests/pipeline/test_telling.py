@@ -23,7 +23,7 @@ from driftline.pipeline import RunRecord, load
 from driftline.pipeline._declare.declaration import FinishHook, Pipeline
 from driftline.pipeline._run.notify import FORMATS, body_of, call_hooks
 from driftline.pipeline._run.run import locked
-from pipeline.shop import run
+from support.shop import run
 
 HEAD = '[pipeline]\nname = "p"\n[tables.t]\nsnapshots = "t-{date}.csv"\nkey = "id"\nevents = "{to}.jsonl"\n'
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from browser import needs_browser, shown_page
 from driftline.sinks._formats import Heading, html, write_events
+from support.browser import needs_browser, shown_page
 
 EVENTS = [
     {"type": "schema", "columns_a": ["id", "n"], "columns_b": ["id", "n"]},

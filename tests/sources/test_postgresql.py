@@ -14,7 +14,7 @@ import driftline as dl
 from driftline.core._workspace import Workspace
 from driftline.errors import InputError
 from driftline.sources._open import open_source
-from postgres_server import postgres_server
+from support.postgres import postgres_server
 
 dbapi = pytest.importorskip("adbc_driver_postgresql.dbapi", reason="needs adbc-driver-postgresql, the extra postgresql")
 

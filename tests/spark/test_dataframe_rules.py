@@ -17,8 +17,8 @@ import driftline as dl
 import driftline.spark
 from driftline.errors import DriftlineError
 from driftline.tables._options import READING_OPTIONS, check_options
-from tables import rules_oracle
-from tables.rules_strategies import cases
+from support import table_rules_oracle as rules_oracle
+from support.table_rules_strategies import cases
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 

@@ -11,14 +11,14 @@ import apsw
 import pytest
 
 import driftline.spark
-from codeindex.caches import small_index
-from codeindex.index_layouts import write_index
 from driftline import codeindex, payloads
 from driftline.changesets._make.rows import from_events as changeset_of
 from driftline.deltas import RowDelta, TableSchema
 from driftline.deltas._extract import from_events
 from driftline.errors import DriftlineError
 from driftline.lake import replay
+from support.index_caches import small_index
+from support.index_layouts import write_index
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("two_partitions")]
 

@@ -13,9 +13,9 @@ import pytest
 from driftline.lake import replay
 from driftline.lake._read.state import all_deltas, snapshot_table
 from driftline.lake._store.rows import decode_state
-from lake_damage import delta_files, truncate
-from lake_support import SCHEMA, delta, load_lake
-from spark_support import SOURCE, connect_server
+from support.lake_damage import delta_files, truncate
+from support.lakes import SCHEMA, delta, load_lake
+from support.spark import SOURCE, connect_server
 
 # The suite goes through Spark Connect once, in test_table_diff_cluster; starting its server is most of the time.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.faults]

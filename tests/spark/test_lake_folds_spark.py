@@ -20,7 +20,7 @@ from driftline.lake._read.state import all_deltas, snapshot_table
 from driftline.lake._store.delta import files_of, load
 from driftline.lake._store.rows import decode_state
 from driftline.spark._lake import fold_engine, ingest_on_spark, load_schedulers
-from lake_support import SCHEMA, VALUES, delta, load_lake
+from support.lakes import SCHEMA, VALUES, delta, load_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,9 +24,9 @@ from driftline.lake._read.state import all_deltas, snapshot_table, state_rows
 from driftline.lake._store.delta import load
 from driftline.lake._store.rows import decode_state, escape_name
 from driftline.spark._lake import fold_engine
-from lake_damage import DAMAGES, delta_files, forge
-from lake_support import BATCHES, SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once
-from spark_support import SOURCE
+from support.lake_damage import DAMAGES, delta_files, forge
+from support.lakes import BATCHES, SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once
+from support.spark import SOURCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

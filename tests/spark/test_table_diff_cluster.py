@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from codeindex.caches import small_index
-from codeindex.index_layouts import write_index
 from driftline.spark._runtime.standalone import StandaloneCluster
 from driftline.tables._engines import DiffJob, find_engine
 from driftline.tables._options import check_options
-from spark import frame_story
-from spark_support import SOURCE, connect_server
+from support import frame_story
+from support.index_caches import small_index
+from support.index_layouts import write_index
+from support.spark import SOURCE, connect_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

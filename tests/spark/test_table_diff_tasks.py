@@ -27,8 +27,8 @@ from driftline.tables._kernels.hashes import new_seeds
 from driftline.tables._kernels.stages import TablePlan
 from driftline.tables._options import DiffOptions, check_options
 from driftline.tables._reference import diff_records
-from tables import rules_oracle
-from tables.rules_strategies import cases
+from support import table_rules_oracle as rules_oracle
+from support.table_rules_strategies import cases
 
 CELLS = ["", "a", "b", "é", "a,b", "l\nm", "c\r\nd", "\\", "\U0001f600", 'q"']
 rows = st.lists(st.tuples(st.sampled_from("123456789"), st.sampled_from(CELLS)), max_size=14)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from driftline.errors import DriftlineError
 from driftline.tables._engines import DiffJob, LocalPlan, run, run_vectorized
 from driftline.tables._options import check_options
-from tables import rules_oracle
-from tables.rules_strategies import cases
+from support import table_rules_oracle as rules_oracle
+from support.table_rules_strategies import cases
 
 EXAMPLES = 60  # many more were tried by hand
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from browser import CHROMIUM
-from web.console_server import ROOT, Server
+from support.browser import CHROMIUM
+from support.console_server import ROOT, Server
 
 
 @pytest.fixture(scope="session")

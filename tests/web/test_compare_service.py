@@ -11,7 +11,7 @@ import schemathesis
 from schemathesis.specs.openapi import checks as openapi_checks
 
 from driftline.payloads import compare
-from web.serving import serving
+from support.compare_server import serving
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "payload-cases.json").read_text())["cases"]
 SCHEMA = {"properties": {"total": {"type": "number", "x-migration-precision": 0.01}}}

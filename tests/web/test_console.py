@@ -20,7 +20,7 @@ from driftline.web._console.folder import Workspace
 from driftline.web._console.payloads import Studies, Study
 from driftline.web._console.results import Job, Jobs
 from driftline.web._console.start import GROUPS, NOT_OFFERED, options_of
-from web.console_server import Server
+from support.console_server import Server
 
 # --- hostile data ----------------------------------------------------------------------------------------------------
 

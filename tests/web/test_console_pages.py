@@ -13,9 +13,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from lake_support import delta, load_lake
-from web.console_server import Server, look_at
-from web.serving import serving
+from support.compare_server import serving
+from support.console_server import Server, look_at
+from support.lakes import delta, load_lake
 from web.test_console import write_events
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from driftline.spark._runtime.java import find_java
 from driftline.spark._runtime.jvm import class_path
 
-SOURCE = str(Path(__file__).parents[1] / "src")
+SOURCE = str(Path(__file__).parents[2] / "src")
 
 
 def free_port() -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.running import Server, running
+from support.gateways import Server, running
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from driftline.core import _parts as part_folders
 from driftline.core._files import atomic_write, open_bytes, read_lines, size_of, write_atomically
 from driftline.core._objects import ObjectPath, place_at
 from driftline.errors import InputError, LockedError, OptionError, StorageError
-from s3_server import unreliable
+from support.s3 import unreliable
 
 pytest.importorskip("obstore", reason="needs obstore, the extra cloud")
 

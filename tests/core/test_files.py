@@ -37,7 +37,7 @@ def test_a_kill_in_the_middle_never_shows_a_partial_file(tmp_path: Path) -> None
         "with atomic_write(sys.argv[1]) as out:\n"
         "    out.write(b'x' * 5_000_000); out.flush(); os.kill(os.getpid(), 9)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
     subprocess.run([sys.executable, "-c", code, str(target)], env=environment, check=False)
     assert not target.exists()
 
@@ -132,7 +132,7 @@ def test_processes_take_turns(tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")
     command = [sys.executable, "-c", COUNT_UP, str(tmp_path / "lock"), str(counter)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
     processes = [subprocess.Popen(command, env=environment) for _ in range(3)]
     assert [process.wait() for process in processes] == [0, 0, 0]
     assert counter.read_text() == "30"

@@ -25,7 +25,7 @@ from driftline.gateway._sync.push import parse_push
 from driftline.lake import Lake
 from driftline.lake._flush_target import LakeStore
 from driftline.lake._read.state import all_deltas
-from gateway.running import GATEWAY, delta
+from support.gateways import GATEWAY, delta
 
 # Everything that leaves something behind for the next process: (where it is called from, its name).
 DURABLE: tuple[tuple[Any, str], ...] = (

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from codeindex.index_layouts import chunk_row, file_row, write_index
+from support.index_layouts import chunk_row, file_row, write_index
 
 
 def put(path: Path, value: Any) -> None:

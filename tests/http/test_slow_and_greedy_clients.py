@@ -21,8 +21,8 @@ import pytest
 from driftline.errors import GatewayError, OptionError
 from driftline.http._requests import BodiesUnderWay, BodyLimits, RateLimiter, read_limited
 from driftline.http._server import ConnectionLimits, ServerOptions, limited_protocol
-from gateway.running import GATEWAY, Server, delta, running, token
-from web.serving import serving
+from support.compare_server import serving
+from support.gateways import GATEWAY, Server, delta, running, token
 
 PUSH = f"POST /sync/{GATEWAY}/push HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {{}}\r\nContent-Length: 1000\r\n\r\nabc"
 COMPARE = "POST /v1/compare HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc"

@@ -25,7 +25,7 @@ from driftline.deltas import TableSchema
 from driftline.errors import GatewayError
 from driftline.lake import Lake, compact, register, verify
 from driftline.lake._read.state import all_deltas, state_rows
-from gateway.running import GATEWAY, Client, Server, delta, token
+from support.gateways import GATEWAY, Client, Server, delta, token
 
 TABLES = ("todos", "free")
 ROWS = 30

@@ -1,0 +1,1 @@
+"""Servers, factories, strategies and reference implementations that the tests of several packages use."""
