@@ -9,8 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from driftline.deltas import Clock, ColumnDelta, RowDelta
-from driftline.deltas._deltas import physical_ms
+from driftline.deltas import Clock, ColumnDelta, RowDelta, physical_ms
 from driftline.gateway._log.log import Entry
 from driftline.gateway._log.sqlite import SqliteLog
 

@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from driftline import payloads
-from driftline.payloads._batch.suggest import accepted, schema_of, suggest
-from driftline.payloads._suggest.evidence import Suggestion
+from driftline.payloads import Suggestion, accepted, suggest
+from driftline.payloads._batch.suggest import schema_of
 
 Document = dict[str, Any]
 Change = Callable[[Document, random.Random], None]

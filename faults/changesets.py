@@ -17,10 +17,22 @@ from typing import Any
 
 import apsw
 
-from driftline.changesets import Changeset, apply, concat, diff, invert, iterate, parse, rebase
+from driftline.changesets import (
+    Changeset,
+    apply,
+    concat,
+    diff,
+    dump_lines,
+    invert,
+    iterate,
+    json_lines,
+    merge,
+    parse,
+    rebase,
+    statements,
+    text_lines,
+)
 from driftline.changesets._format.changegroup import inverted, merged
-from driftline.changesets._format.show import json_lines, statements, text_lines
-from driftline.changesets._git import dump_lines, merge
 from driftline.errors import DriftlineError
 from faults.tools import Tally, mutate
 

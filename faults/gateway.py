@@ -26,7 +26,7 @@ from typing import Any
 from driftline.client import Follower, Store
 from driftline.deltas import Clock, ColumnDelta, RowDelta
 from driftline.errors import GatewayError
-from driftline.gateway._auth import sign
+from driftline.gateway import sign
 from faults.tools import Tally, mutate
 
 SECRET = "a-secret-that-is-long-enough-for-hs256"

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from driftline import codeindex
-from driftline.codeindex import DiffOptions, Registry
-from driftline.codeindex._storage import CacheRoot
-from driftline.core._locks import process_runs
+from driftline.codeindex import CacheRoot, DiffOptions, Registry
+from driftline.core import process_runs
 from driftline.errors import DriftlineError
 from faults.tools import Tally, attempt, driftline, mutate
 

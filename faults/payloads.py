@@ -15,7 +15,7 @@ from typing import Any
 
 from driftline import payloads
 from driftline.errors import DriftlineError
-from driftline.payloads._captures import capture_pairs
+from driftline.payloads import capture_pairs
 from driftline.payloads._values.limits import Deadline
 from driftline.payloads._values.patterns import PatternError, PatternTimeoutError, SafePattern
 from faults.tools import Tally, attempt, driftline, mutate

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from benchmarks.contest import DATA, ROOT, Row, driftline_command
-from driftline.core._files import atomic_write
+from driftline.core import atomic_write
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 _PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"

@@ -17,7 +17,7 @@ import psutil
 
 from benchmarks.contest import DATA, ROOT, Row, driftline_command
 from benchmarks.data_gateway import loaded_log
-from driftline.gateway._auth import sign
+from driftline.gateway import sign
 
 GATEWAY = "bench"
 SECRET = "only-for-benchmarks-and-long-enough-for-hs256"

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-from driftline.lake import Lake, compact, materialize
-from driftline.lake._fold.local import run_locally
+from driftline.lake import Lake, compact, materialize, run_locally
 
 TABLE = "orders"
 
@@ -57,8 +56,7 @@ def main() -> None:
     with ExitStack() as stack:
         engine: Any = run_locally
         if given.engine == "spark":
-            from driftline.spark._lake import fold_engine
-            from driftline.spark._runtime.session import open_session
+            from driftline.spark import fold_engine, open_session
 
             config = {"spark.driver.maxResultSize": "64m"}
             session = stack.enter_context(open_session("local[2]", config=config))

@@ -9,10 +9,8 @@ import time
 from pathlib import Path
 
 import driftline
-from driftline.lake import Lake
-from driftline.lake._load.load import extract_snapshots
-from driftline.spark._lake import load_schedulers
-from driftline.spark._runtime.session import open_session
+from driftline.lake import Lake, extract_snapshots
+from driftline.spark import load_schedulers, open_session
 
 
 def main() -> None:

@@ -15,15 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from driftline.core._parts import line_ranges
-from driftline.core._workspace import Workspace
-from driftline.lake import Lake, compact, registered
-from driftline.lake._load.ingest import Extraction, commit_ingested, plan_ingest
-from driftline.spark._changesets import write_changeset_changesets as write_changeset
-from driftline.spark._lake import fold_engine, ingest_on_spark, survey_on_spark
-from driftline.spark._runtime.session import open_session
-from driftline.tables._engines import DiffJob, find_engine
-from driftline.tables._options import check_options
+from driftline.core import Workspace, line_ranges
+from driftline.lake import Lake, commit_ingested, compact, plan_ingest, registered
+from driftline.lake._load.ingest import Extraction
+from driftline.spark import fold_engine, ingest_on_spark, open_session, write_changeset_changesets as write_changeset
+from driftline.spark._lake import survey_on_spark
+from driftline.tables import DiffJob, check_options, find_engine
 
 MASTER = "local[2]"
 WARM_ROWS = 20_000

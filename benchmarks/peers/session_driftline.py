@@ -1,6 +1,6 @@
 """driftline's Spark session with one trivial job."""
 
-from driftline.spark._runtime.session import open_session
+from driftline.spark import open_session
 
 with open_session("local[2]") as spark:
     assert spark.range(1000).count() == 1000

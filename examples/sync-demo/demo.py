@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from driftline.client import Store
-from driftline.gateway._auth import sign
+from driftline.gateway import sign
 
 GATEWAY, TABLE = "demo", "todos"
 

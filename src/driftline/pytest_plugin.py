@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from driftline.tables._api import TableDiff
+    from driftline.tables import TableDiff
 
 _SECTION = "tables that differ"
 
@@ -46,13 +46,13 @@ def pytest_runtest_makereport(
 
 def _is_ours(result: object) -> bool:
     # Not imported before something failed: a test run without tables stays as quick as it was.
-    from driftline.tables._api import TableDiff
+    from driftline.tables import TableDiff
 
     return isinstance(result, TableDiff)
 
 
 def _as_text(result: TableDiff) -> str:
-    from driftline.sinks._formats.terminal import write
+    from driftline.sinks import write
 
     out = io.BytesIO()
     write(result.lines(), out, heading=result.heading(), hints=False)

@@ -7,8 +7,7 @@ import random
 
 import apsw
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from driftline.changesets import apply, concat, diff, invert, parse, rebase
 from driftline.changesets._make.sections import ChangegroupOnDisk

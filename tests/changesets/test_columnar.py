@@ -12,8 +12,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from driftline.changesets import Changeset, Patchset, Table, write_columns
 from driftline.errors import ChangesetError

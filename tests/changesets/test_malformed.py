@@ -8,8 +8,7 @@ import tracemalloc
 
 import apsw
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from driftline.changesets import apply, concat, invert, parse
 from driftline.errors import ChangesetError, CorruptChangesetError

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import apsw
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from driftline.changesets import Table, invert, parse
 from support.random_work import SHAPES, work_of

@@ -6,8 +6,7 @@ import random
 
 import apsw
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from driftline.changesets import Changeset, Patchset, Table, apply, parse
 from driftline.changesets._format.show import literal

@@ -7,8 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from driftline.core._json import canonical_json, fnv1a64, sha1_hex, sha256_hex, utf16_sort_key
 

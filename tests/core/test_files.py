@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from backports import zstd
 
-from driftline.core import _files as files
-from driftline.core import _locks as locks
+from driftline.core import _files as files, _locks as locks
 from driftline.errors import InputError, LockedError, StorageError
 
 

@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from driftline.core import _locks as leases
-from driftline.core import _objects as objects
-from driftline.core import _parts as part_folders
+from driftline.core import _locks as leases, _objects as objects, _parts as part_folders
 from driftline.core._files import atomic_write, open_bytes, read_lines, size_of, write_atomically
 from driftline.core._objects import ObjectPath, place_at
 from driftline.errors import InputError, LockedError, OptionError, StorageError
@@ -35,9 +33,9 @@ def test_create_and_replace_have_one_winner(root: ObjectPath) -> None:
     second = objects.replace(first, b"3")
     assert second is not None
     assert objects.replace(first, b"4") is None
-    assert objects.read(f"{root}/x")[0] == b"3"
-    objects.delete(f"{root}/x")
-    objects.delete(f"{root}/x")
+    assert objects.read_object(f"{root}/x")[0] == b"3"
+    objects.delete_object(f"{root}/x")
+    objects.delete_object(f"{root}/x")
     assert objects.replace(second, b"5") is None, "what is gone is not replaced"
     assert not (root / "x").exists()
 
@@ -52,7 +50,7 @@ def test_a_store_that_fails_at_random_still_has_one_winner(s3: tuple[Any, dict[s
         def count_up(writer: int) -> None:
             for turn in range(4):
                 while True:
-                    data, version = _patiently(lambda: objects.read(root.url))
+                    data, version = _patiently(lambda: objects.read_object(root.url))
                     number = int(data.split()[0]) + 1
                     if _patiently(lambda v=version, n=number, t=turn: objects.replace(v, b"%d %d %d" % (n, writer, t))):
                         told.append(number)
@@ -62,7 +60,7 @@ def test_a_store_that_fails_at_random_still_has_one_winner(s3: tuple[Any, dict[s
             list(pool.map(count_up, range(8)))
     # A writer whose answer was lost, and whose number was counted on before it looked, does not know and tries again.
     assert len(told) == len(set(told)) == 32
-    assert max(told) <= int(objects.read(root.url)[0].split()[0])
+    assert max(told) <= int(objects.read_object(root.url)[0].split()[0])
 
 
 def _patiently(act: Any) -> Any:

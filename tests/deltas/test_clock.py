@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from driftline.deltas import Clock
 from driftline.deltas._deltas import MAX_COUNTER, make_hlc, split_hlc

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from driftline.core._json import canonical_json, sha256_hex
 from driftline.deltas import ColumnDelta, delta_id

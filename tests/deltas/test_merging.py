@@ -6,8 +6,7 @@ import copy
 import itertools
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from driftline.deltas import ColumnDelta, RowDelta, RowState, merge
 from driftline.deltas._merge import fold_rows, join_folds

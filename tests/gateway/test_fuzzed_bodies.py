@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import httpx
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from support.gateways import GATEWAY, Server, delta, token
 

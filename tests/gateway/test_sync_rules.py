@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from driftline.deltas import ColumnDelta, RowDelta, merge
 from driftline.deltas._merge import RowFold, fold_from_plain, fold_rows, fold_to_plain, join_folds

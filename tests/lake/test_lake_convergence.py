@@ -6,8 +6,7 @@ import tempfile
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from driftline.deltas import RowDelta, merge
 from driftline.lake import Lake, compact, flush, register, replay, verify

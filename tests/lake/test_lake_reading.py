@@ -11,8 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import DriftlineError

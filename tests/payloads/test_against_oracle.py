@@ -3,8 +3,7 @@
 import json
 from collections import Counter
 
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from driftline import payloads
 from support.payload_strategies import NAMES, PAYLOADS, SCALARS, schemas

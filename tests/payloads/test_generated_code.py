@@ -3,14 +3,11 @@
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from driftline.errors import PayloadError
 from driftline.payloads import error_response
-from driftline.payloads._compare import arrays as unordered_arrays
-from driftline.payloads._compare import compare as comparison
-from driftline.payloads._compare import objects
+from driftline.payloads._compare import arrays as unordered_arrays, compare as comparison, objects
 from support.payload_strategies import ANY_SCHEMA, NAMES, PAYLOADS, SCALARS
 
 # Two objects of the same members, so that most of them match and some do not.

@@ -3,8 +3,7 @@
 import json
 from collections import Counter
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from jsonpath import JSONPathEnvironment
 
 from driftline import payloads

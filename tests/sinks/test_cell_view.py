@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from driftline.sinks._formats import cell_text
 from driftline.sinks._pages import difference_in_words, marked_parts, missing_word

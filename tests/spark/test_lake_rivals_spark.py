@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from driftline.deltas import RowDelta, TableSchema, merge
 from driftline.errors import LakeError

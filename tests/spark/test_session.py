@@ -11,8 +11,7 @@ import psutil
 import pytest
 
 from driftline.errors import EngineError
-from driftline.spark._runtime import java, session
-from driftline.spark._runtime import java as class_archive
+from driftline.spark._runtime import java, java as class_archive, session
 from driftline.spark._runtime.jvm import class_path
 from driftline.spark._runtime.session import is_plain, needs_home
 

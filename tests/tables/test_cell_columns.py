@@ -8,8 +8,7 @@ from datetime import datetime
 
 import numpy as np
 import polars as pl
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from driftline.tables._rules.cells import NUMBER, CellRule, Tolerance, number_of, seconds_of
 from driftline.tables._rules.vectors import differing, form_column, tolerant_column

@@ -14,8 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import driftline as dl
 

@@ -6,8 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from driftline.errors import DriftlineError
 from driftline.tables._engines import DiffJob, LocalPlan, run, run_vectorized

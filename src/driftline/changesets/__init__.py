@@ -5,86 +5,87 @@ Names are loaded when they are first used: a file can be inverted without NumPy 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from driftline.core._extras import load
+from driftline.core import lazy_exports
 
 if TYPE_CHECKING:
-    from driftline.changesets._apply import Applied, Conflict, TableReport, apply
-    from driftline.changesets._cdc.convert import Captured, from_cdc
-    from driftline.changesets._format.changeset import ChangeFile, Changeset, Patchset, concat, invert, parse, rebase
-    from driftline.changesets._format.encoding import UNDEFINED
-    from driftline.changesets._format.streams import iterate
-    from driftline.changesets._format.table import Column, Operation, Table
-    from driftline.changesets._make.databases import Diff, Note, Problem, diff
-    from driftline.changesets._make.record import Session
-    from driftline.changesets._make.rows import from_deltas, from_events
-    from driftline.changesets._make.sections import write_columns
-
-_LAZY: dict[str, str] = {
-    "UNDEFINED": "_format.encoding",
-    "Applied": "_apply",
-    "Captured": "_cdc.convert",
-    "ChangeFile": "_format.changeset",
-    "Changeset": "_format.changeset",
-    "Column": "_format.table",
-    "Conflict": "_apply",
-    "Diff": "_make.databases",
-    "Note": "_make.databases",
-    "Operation": "_format.table",
-    "Patchset": "_format.changeset",
-    "Problem": "_make.databases",
-    "Session": "_make.record",
-    "Table": "_format.table",
-    "TableReport": "_apply",
-    "apply": "_apply",
-    "concat": "_format.changeset",
-    "diff": "_make.databases",
-    "from_cdc": "_cdc.convert",
-    "from_deltas": "_make.rows",
-    "from_events": "_make.rows",
-    "invert": "_format.changeset",
-    "iterate": "_format.streams",
-    "parse": "_format.changeset",
-    "rebase": "_format.changeset",
-    "write_columns": "_make.sections",
-}
-
-__all__ = [
-    "UNDEFINED",
-    "Applied",
-    "Captured",
-    "ChangeFile",
-    "Changeset",
-    "Column",
-    "Conflict",
-    "Diff",
-    "Note",
-    "Operation",
-    "Patchset",
-    "Problem",
-    "Session",
-    "Table",
-    "TableReport",
-    "apply",
-    "concat",
-    "diff",
-    "from_cdc",
-    "from_deltas",
-    "from_events",
-    "invert",
-    "iterate",
-    "parse",
-    "rebase",
-    "write_columns",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(load(f"{__name__}.{_LAZY[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    from driftline.changesets._apply import (
+        Applied as Applied,
+        Conflict as Conflict,
+        TableReport as TableReport,
+        apply as apply,
+    )
+    from driftline.changesets._cdc.convert import (
+        Captured as Captured,
+        CdcNote as CdcNote,
+        CdcOptions as CdcOptions,
+        CdcTable as CdcTable,
+        PieceFacts as PieceFacts,
+        convert as convert,
+        deltas_from_cdc as deltas_from_cdc,
+        from_cdc as from_cdc,
+        survey as survey,
+        transactions as transactions,
+    )
+    from driftline.changesets._format.changeset import (
+        ChangeFile as ChangeFile,
+        Changeset as Changeset,
+        Patchset as Patchset,
+        concat as concat,
+        invert as invert,
+        parse as parse,
+        rebase as rebase,
+    )
+    from driftline.changesets._format.database import (
+        Database as Database,
+        database_from_sql as database_from_sql,
+        opened as opened,
+        tables_from_database as tables_from_database,
+        tables_from_sql as tables_from_sql,
+    )
+    from driftline.changesets._format.encoding import PATCHSET_MARKER as PATCHSET_MARKER, UNDEFINED as UNDEFINED
+    from driftline.changesets._format.show import (
+        json_array_lines as json_array_lines,
+        json_lines as json_lines,
+        literal as literal,
+        plain_operation as plain_operation,
+        statements as statements,
+        text_lines as text_lines,
+    )
+    from driftline.changesets._format.streams import (
+        concat_to as concat_to,
+        content_of as content_of,
+        invert_to as invert_to,
+        iterate as iterate,
+        operations_of as operations_of,
+        reopenable as reopenable,
+        summary as summary,
+    )
+    from driftline.changesets._format.table import Column as Column, Operation as Operation, Table as Table
+    from driftline.changesets._git import (
+        diff_lines as diff_lines,
+        dump_lines as dump_lines,
+        is_database as is_database,
+        is_empty as is_empty,
+        merge as merge,
+    )
+    from driftline.changesets._make.databases import (
+        Diff as Diff,
+        DiffSettings as DiffSettings,
+        Findings as Findings,
+        Note as Note,
+        Problem as Problem,
+        diff as diff,
+        diff_to as diff_to,
+    )
+    from driftline.changesets._make.record import Session as Session, record as record
+    from driftline.changesets._make.rows import (
+        from_deltas as from_deltas,
+        from_events as from_events,
+        write_changeset as write_changeset,
+        write_patchset as write_patchset,
+    )
+    from driftline.changesets._make.sections import write_columns as write_columns
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -21,7 +21,7 @@ from driftline.changesets._format.encoding import DELETE, INSERT, PATCHSET_MARKE
 from driftline.changesets._format.read import Header, RawRecord, Window, raw_records_in
 from driftline.changesets._format.streams import Open, Summary, iterate, reopenable, summary
 from driftline.changesets._format.table import Kind, Operation, Table, patchset_not_invertible
-from driftline.core._files import open_bytes
+from driftline.core import open_bytes
 from driftline.errors import ChangesetError, ConflictError, OptionError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from driftline.changesets._format.database import ROWID, StoredTable, explained,
 from driftline.changesets._format.encoding import decode_text, quoted
 from driftline.changesets._format.show import literal, text_lines
 from driftline.changesets._make.databases import Diff, diff
-from driftline.core._files import replace_file
+from driftline.core import replace_file
 from driftline.errors import DriftlineError
 
 _MAGIC = b"SQLite format 3\0"

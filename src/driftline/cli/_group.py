@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from driftline.core._engines import EngineName, use_spark_settings
+from driftline.core import EngineName, use_spark_settings
 from driftline.errors import OptionError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from driftline.core._engines import EngineChoice, Job
+    from driftline.core import EngineChoice, Job
 
 
 # What a shell offers when somebody presses Tab: file names for arguments and files, the known words for options.
@@ -205,7 +205,7 @@ def _take_settings(context: click.Context, option: click.Parameter, given: tuple
 
 def chosen_engine(job: Job, wanted: str, master: str | None, size: Callable[[], int]) -> str:
     """The engine to use; on a terminal the choice of `auto` is told."""
-    from driftline.core._engines import choose_engine
+    from driftline.core import choose_engine
 
     return tell_choice(wanted, choose_engine(job, wanted, size=size, master=master))
 

@@ -21,8 +21,7 @@ from driftline.errors import DriftlineError, IndexRefError, OptionError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from driftline.codeindex import ApiReport, IndexDiff, Registry
-    from driftline.codeindex._diff.files import Event
+    from driftline.codeindex import ApiReport, Event, IndexDiff, Registry
 
 
 # What `driftline index` says on a terminal: tables that fit its width, the important first.
@@ -40,10 +39,10 @@ _SIGNS = {
 
 def show_diff(result: IndexDiff) -> None:
     """The summary, and what happened to which definition."""
-    from driftline.codeindex import _view as render
+    from driftline.codeindex import summary_lines
 
     console = stderr_console()
-    for line in render.summary_lines(result):
+    for line in summary_lines(result):
         console.print(line, markup=False)
     told = filter(_is_told, result.events)
     rows = [_event_row(event) for event in islice(told, _MOST_ROWS)]
@@ -240,7 +239,7 @@ def _format_of(output: str | None) -> str:
 @contextmanager
 def _stdout_in(output: str | None) -> Iterator[None]:
     """Let what is printed go into a file."""
-    from driftline.core._files import open_output
+    from driftline.core import open_output
 
     if output is None:
         yield
@@ -265,8 +264,7 @@ def without_paths() -> Iterator[None]:
 
 def open_registry(cache_root: str | None, repo: str | None = None) -> Registry:
     """The registry of a cache root, or of a repository's default one."""
-    from driftline.codeindex import Registry
-    from driftline.codeindex._storage import CacheRoot
+    from driftline.codeindex import CacheRoot, Registry
 
     if not cache_root and not repo:
         raise IndexRefError("--cache-root or --repo is needed")
@@ -274,8 +272,7 @@ def open_registry(cache_root: str | None, repo: str | None = None) -> Registry:
 
 
 def _root_of(repo: str) -> Path:
-    from driftline.codeindex._build.build import default_cache_root
-    from driftline.codeindex._storage import GitRepository
+    from driftline.codeindex import GitRepository, default_cache_root
 
     return default_cache_root(GitRepository(repo))
 
@@ -299,7 +296,7 @@ def say_lines(lines: Iterable[str]) -> None:
 @contextmanager
 def binary_stdout() -> Iterator[Callable[[bytes], Any]]:
     """Stdout for bytes."""
-    from driftline.core._files import open_output
+    from driftline.core import open_output
 
     with open_output(None) as out:
         yield out.write
@@ -315,12 +312,12 @@ def print_diff(
     repo: str | None = None,
 ) -> None:
     """One diff in the format asked for; with a repository, reviews show its source."""
-    from driftline.codeindex import _view as render
+    from driftline.codeindex import json_line, summary_lines
 
     if format_name == "text" and is_watched():
         show_diff(result)
     elif format_name == "text":
-        say_lines(render.summary_lines(result))
+        say_lines(summary_lines(result))
     elif format_name in ("markdown", "html"):
         click.echo(_page(result, format_name, repo))
     elif format_name == "json":
@@ -329,19 +326,16 @@ def print_diff(
     else:
         with binary_stdout() as write:
             for event in result.events:
-                write(render.json_line(event, compact=compact))
+                write(json_line(event, compact=compact))
 
 
 def _page(result: IndexDiff, format_name: str, repo: str | None) -> str:
-    from driftline.codeindex import _view as render
-    from driftline.codeindex._options import V2
-    from driftline.codeindex._storage import GitRepository
-    from driftline.codeindex._view import ReviewSource, review_html, review_markdown
+    from driftline.codeindex import V2, GitRepository, ReviewSource, diff_markdown, review_html, review_markdown
 
     if result.inputs["kind"] != V2:
         if format_name == "html":
             raise IndexRefError("--format html shows diffs of git: references; this one is semantic-v1")
-        return render.diff_markdown(result)
+        return diff_markdown(result)
     source = ReviewSource(result.events, GitRepository(repo) if repo else None)
     return (review_html if format_name == "html" else review_markdown)(result, source)
 
@@ -364,22 +358,21 @@ def print_outcomes(outcomes: list[dict[str, Any]], format_name: str, compact: bo
 
 
 def _print_events(outcome: dict[str, Any], compact: bool) -> None:
-    from driftline.codeindex import _view as render
+    from driftline.codeindex import json_line
 
     with binary_stdout() as write:
         for event in outcome["events"]:
-            write(render.json_line({"repository": outcome["repository"], **event}, compact=compact))
+            write(json_line({"repository": outcome["repository"], **event}, compact=compact))
 
 
 def _markdown(outcome: dict[str, Any]) -> str:
-    from driftline.codeindex import IndexDiff
-    from driftline.codeindex import _view as render
+    from driftline.codeindex import IndexDiff, diff_markdown
 
     head = f"# {outcome['repository']}\n\n"
     if not outcome["ok"]:
         return f"{head}error[{outcome['code']}]: {outcome['message']}\n"
     result = IndexDiff(outcome["diffId"], outcome["inputs"], outcome["summary"], outcome["events"])
-    return f"{head}{render.diff_markdown(result)}\n"
+    return f"{head}{diff_markdown(result)}\n"
 
 
 def _outcome_line(outcome: dict[str, Any]) -> str:

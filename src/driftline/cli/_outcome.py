@@ -16,7 +16,7 @@ from typing import Any, NoReturn, cast
 
 import click
 
-from driftline.core._extras import explain
+from driftline.core import explain
 from driftline.errors import Cancelled, DriftlineError, InputError, StorageError
 
 SAME = 0
@@ -107,7 +107,7 @@ def _as_driftline_error(error: BaseException) -> DriftlineError:
     if isinstance(error, MemoryError):
         return StorageError("not enough memory: set a lower --memory, or use --engine spark", code="out_of_memory")
     if isinstance(error, OSError):
-        from driftline.core._files import STANDARD_OUTPUT, explain_os_error
+        from driftline.core import STANDARD_OUTPUT, explain_os_error
 
         return explain_os_error(error, error.filename or STANDARD_OUTPUT)
     return DriftlineError(
@@ -137,7 +137,7 @@ def _terminate(number: int, frame: FrameType | None) -> Any:
 
 def _make_stdout_whole() -> None:
     """Under `python -u` stdout is a raw file, which may take a part of the bytes and drop the rest without a word."""
-    from driftline.core._files import UnbufferedWriter
+    from driftline.core import UnbufferedWriter
 
     raw = getattr(sys.stdout, "buffer", None)
     if isinstance(raw, io.RawIOBase):

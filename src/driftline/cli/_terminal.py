@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from driftline.core._progress import Progress, Tracker
+from driftline.core import Progress, Tracker
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
+    from rich.progress import Progress as Bar, TaskID
 
 _QUIET_SECONDS = 2.0  # short work draws nothing
 _SHOWN_PHASES = 6  # with more of them, those that are done make room
@@ -90,8 +89,7 @@ class _Drawing:
 
 def make_bar() -> Bar:
     """Bars with a rate and the time left, on stderr; they go when the work is done."""
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, Progress as Bar, TaskProgressColumn, TextColumn
 
     return Bar(
         TextColumn("{task.description}"),

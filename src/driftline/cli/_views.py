@@ -14,23 +14,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftline.cli._terminal import eta_text, make_bar, rate_text, stderr_console, stdout_console
-from driftline.core._progress import Progress, Tracker
+from driftline.core import Progress, Tracker
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.padding import Padding
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
+    from rich.progress import Progress as Bar, TaskID
     from rich.table import Table
     from rich.text import Text
 
     from driftline.changesets import Applied
     from driftline.lake import CompactionResult, FlushResult, HistoryEntry, LogEntry, TableStatus, Verification
-    from driftline.payloads import Finding
-    from driftline.payloads._batch.view import BatchView, PlaceRow
-    from driftline.payloads._suggest.evidence import Suggestion
-    from driftline.pipeline import Pipeline, RunRecord, StageRun
-    from driftline.pipeline._run.dry_run import PlannedStage
+    from driftline.payloads import BatchView, Finding, PlaceRow, Suggestion
+    from driftline.pipeline import Pipeline, PlannedStage, RunRecord, StageRun
 
 
 # What `driftline changeset` says on a terminal.
@@ -125,7 +121,7 @@ def show_tables(found: Iterable[TableStatus]) -> None:
 
 def show_log(entries: Iterable[LogEntry]) -> None:
     """The commits of a table."""
-    from driftline.lake._store.lake import timestamp_text
+    from driftline.lake import timestamp_text
 
     table = _table(["commit", "operation", "deltas", "gateway", "files", "timestamps"], right=["deltas"])
     for entry in entries:
@@ -142,7 +138,7 @@ def show_history_lake_views(entries: Iterable[HistoryEntry]) -> None:
     """The deltas of a row; what a delta won and still holds is bold."""
     from rich.text import Text
 
-    from driftline.lake._store.lake import timestamp_text
+    from driftline.lake import timestamp_text
 
     table = _table(["timestamp", "client", "operation", "columns"])
     for entry in entries:
@@ -185,7 +181,7 @@ def print_batch(view: BatchView, folder: str, console: Console) -> None:
     """Counts, endpoints, the most frequent places with an example, failed pairs, and where the rest is."""
     from rich.text import Text
 
-    from driftline.payloads._values.values import spelled
+    from driftline.payloads import spelled
 
     share = f"{view.matched / view.pairs:.1%}" if view.pairs else "–"
     head = Text.assemble((f"{view.pairs:,} pairs", "bold"), "  ", (f"{view.matched:,} match", "green"), f" ({share})  ")
@@ -253,7 +249,7 @@ def _example(place: PlaceRow) -> Text:
 
 
 def _short(value: object) -> str:
-    from driftline.payloads._values.values import spelled
+    from driftline.payloads import spelled
 
     text = spelled(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
@@ -264,7 +260,7 @@ def print_suggestions(found: list[Suggestion], chosen: list[Suggestion], pairs: 
     from rich.padding import Padding
     from rich.text import Text
 
-    from driftline.payloads._values.values import spelled
+    from driftline.payloads import spelled
 
     taken = {id(one) for one in chosen}
     for one in found:
@@ -286,7 +282,7 @@ def print_suggestions(found: list[Suggestion], chosen: list[Suggestion], pairs: 
 
 
 def _shown(value: object) -> str:
-    from driftline.payloads._suggest.evidence import shown
+    from driftline.payloads import shown
 
     return _short(shown(value))
 
@@ -425,7 +421,7 @@ def show_table(rows: list[tuple[dict[str, Any], Any]]) -> None:
     """Stages with their results, seconds and counts, on stdout."""
     from rich.table import Table
 
-    from driftline.pipeline._run.report import counts_text
+    from driftline.pipeline import counts_text
 
     table = Table(box=None, pad_edge=False)
     table.add_column("stage", no_wrap=True)
@@ -453,7 +449,7 @@ def _without_kept(rows: list[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str
 
 def show_plan(planned: list[PlannedStage]) -> None:
     """The plan: on a terminal a table in which what is kept takes one line, else a line a stage."""
-    from driftline.pipeline._run.dry_run import plan_lines
+    from driftline.pipeline import plan_lines
 
     lines = list(plan_lines(planned))
     if not sys.stdout.isatty():

@@ -38,7 +38,7 @@ def dev() -> None:
 @click.option("-q", "--quiet", is_flag=True, help="Name only the fixtures that fail.")
 def conformance(folder: str, engine: str, master: str | None, quiet: bool) -> int:
     """Run the fixture DIR, or all fixtures below DIR, and say which pass."""
-    from driftline.tables.conformance import run_fixtures
+    from driftline.tables import run_fixtures
 
     engine = "vectorized" if engine == "kernels" else engine
     passed = failed = 0
@@ -58,6 +58,6 @@ def _one_session(engine: str, master: str | None) -> AbstractContextManager[obje
     """All fixtures share one Spark session, because starting one takes seconds."""
     if engine != "spark":
         return nullcontext()
-    from driftline.spark._runtime.session import open_session
+    from driftline.spark import open_session
 
     return open_session(master)

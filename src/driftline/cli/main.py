@@ -9,7 +9,7 @@ import click
 
 from driftline.cli._group import COMMANDS, LazyGroup
 from driftline.cli._outcome import run_and_exit
-from driftline.core._processes import leave_pandas_out
+from driftline.core import leave_pandas_out
 from driftline.version import __version__
 
 _EPILOG = """\b

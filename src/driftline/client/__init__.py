@@ -7,7 +7,15 @@
 ({'done': True, 'title': 'buy milk'}, 2)
 """
 
-from driftline.client._store import Change, Rejected, Store
-from driftline.client._sync import Follower, SyncReport
+from __future__ import annotations
 
-__all__ = ["Change", "Follower", "Rejected", "Store", "SyncReport"]
+from typing import TYPE_CHECKING
+
+from driftline.core import lazy_exports
+
+if TYPE_CHECKING:
+    from driftline.client._http import GatewayClient as GatewayClient
+    from driftline.client._store import Change as Change, Rejected as Rejected, Store as Store
+    from driftline.client._sync import Follower as Follower, SyncReport as SyncReport
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

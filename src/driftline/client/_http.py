@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from driftline.core._json import JsonObject
+from driftline.core import JsonObject
 from driftline.deltas import RowDelta
 from driftline.errors import GatewayError, OptionError
 

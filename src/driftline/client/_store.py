@@ -15,10 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from driftline.client._sync import Connection, Follower, SyncReport, sync
-from driftline.core._json import JsonObject
-from driftline.deltas import Clock, RowDelta, extract
-from driftline.deltas._merge import RowFold, RowKey, RowState, fold_from_plain, fold_to_plain
-from driftline.deltas._wire import check_value
+from driftline.core import JsonObject
+from driftline.deltas import (
+    Clock,
+    RowDelta,
+    RowFold,
+    RowKey,
+    RowState,
+    check_value,
+    extract,
+    fold_from_plain,
+    fold_to_plain,
+)
 from driftline.errors import InputError
 
 FORMAT_VERSION = 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from driftline.client._http import FeedReader, GatewayClient
-from driftline.core._json import JsonObject
+from driftline.core import JsonObject
 from driftline.deltas import RowDelta
 from driftline.errors import DriftlineError, GatewayError, OptionError
 

@@ -3,30 +3,68 @@
 `build` indexes a git revision, `diff` compares two, and `api` says what happened to the public surface.
 """
 
-from driftline.codeindex._build.build import Built
-from driftline.codeindex._diff.api import ApiReport, api, build
-from driftline.codeindex._diff.diff import DiffRequest, IndexDiff, diff, prepare
-from driftline.codeindex._options import DiffOptions, diff_id
-from driftline.codeindex._read.resolve import IndexRef, parse_ref
-from driftline.codeindex._registry.keep import Keeping, KeptDiff, compute, prune
-from driftline.codeindex._registry.registry import Registry
+from __future__ import annotations
 
-__all__ = [
-    "ApiReport",
-    "Built",
-    "DiffOptions",
-    "DiffRequest",
-    "IndexDiff",
-    "IndexRef",
-    "Keeping",
-    "KeptDiff",
-    "Registry",
-    "api",
-    "build",
-    "compute",
-    "diff",
-    "diff_id",
-    "parse_ref",
-    "prepare",
-    "prune",
-]
+from typing import TYPE_CHECKING
+
+from driftline.core import lazy_exports
+
+if TYPE_CHECKING:
+    from driftline.codeindex._build.build import (
+        Built as Built,
+        build_index as build_index,
+        default_cache_root as default_cache_root,
+        open_cache as open_cache,
+    )
+    from driftline.codeindex._diff.api import (
+        ApiReport as ApiReport,
+        api as api,
+        build as build,
+        report_lines as report_lines,
+        report_markdown as report_markdown,
+    )
+    from driftline.codeindex._diff.diff import (
+        DiffRequest as DiffRequest,
+        IndexDiff as IndexDiff,
+        ModeScheduler as ModeScheduler,
+        diff as diff,
+        prepare as prepare,
+    )
+    from driftline.codeindex._diff.files import Event as Event
+    from driftline.codeindex._diff.modes import diff_mode as diff_mode
+    from driftline.codeindex._options import (
+        V2 as V2,
+        DiffOptions as DiffOptions,
+        diff_id as diff_id,
+        parse_modes as parse_modes,
+        whole_number as whole_number,
+    )
+    from driftline.codeindex._read.artifacts import fingerprints as fingerprints
+    from driftline.codeindex._read.resolve import IndexRef as IndexRef, parse_ref as parse_ref
+    from driftline.codeindex._registry.keep import (
+        DiffJob as DiffJob,
+        Keeping as Keeping,
+        KeptDiff as KeptDiff,
+        choose_engine as choose_engine,
+        compute as compute,
+        name_repositories as name_repositories,
+        prune as prune,
+        run_many as run_many,
+    )
+    from driftline.codeindex._registry.registry import Registry as Registry
+    from driftline.codeindex._storage import CacheRoot as CacheRoot, GitRepository as GitRepository
+    from driftline.codeindex._view import (
+        ReviewSource as ReviewSource,
+        Section as Section,
+        diff_markdown as diff_markdown,
+        entries_markdown as entries_markdown,
+        entry_lines as entry_lines,
+        json_line as json_line,
+        pruned_lines as pruned_lines,
+        review_html as review_html,
+        review_markdown as review_markdown,
+        sections as sections,
+        summary_lines as summary_lines,
+    )
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

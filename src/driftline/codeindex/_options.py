@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from driftline.codeindex._read.resolve import ResolvedRef
-from driftline.core._json import JsonObject, canonical_json, sha1_hex
+from driftline.core import JsonObject, canonical_json, sha1_hex
 from driftline.errors import IndexRefError
 
 MODES = ("code", "prose", "extracted-prose", "records")

@@ -20,8 +20,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from driftline.core._json import JsonObject, canonical_json
-from driftline.core._locks import exclusive_lock
+from driftline.core import JsonObject, canonical_json, exclusive_lock
 from driftline.errors import IndexRefError, LockedError
 
 # A git repository as a store of objects: revisions, trees and blobs, never a checkout.

@@ -15,7 +15,7 @@ from driftline.codeindex._diff.diff import IndexDiff
 from driftline.codeindex._diff.files import Event
 from driftline.codeindex._registry.keep import Pruned
 from driftline.codeindex._storage import GitRepository, event_line
-from driftline.core._json import JsonObject
+from driftline.core import JsonObject
 
 # Diffs and registry entries as text, Markdown and JSON lines.
 

@@ -1,4 +1,4 @@
-"""Which optional package belongs to which extra, and the one line that says so when it is missing.
+"""Imports on demand: the public names of a package, optional packages and the extras that bring them.
 
 The core compares tables and payloads. Everything else comes as an extra of the `driftline` distribution; its modules
 are imported only where they are used, so a missing one surfaces as a `ModuleNotFoundError`, which `explain` turns into
@@ -10,41 +10,71 @@ words.
 "building a code index needs tree-sitter-python: pip install 'driftline[index]'"
 >>> explain(ModuleNotFoundError("No module named 'nowhere'", name="nowhere")) is None
 True
-
-What a room takes from one above it, by name, so that imports only go down.
-
-The package itself, which stands above all rooms, says what there is (`driftline/__init__.py`); a room asks for what it
-knows how to use, and the code is imported when it is first used.
-
->>> sorted(offered("event format"))
-['changeset', 'patchset']
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import ast
+import sys
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from driftline.errors import MissingExtraError
 
-_OFFERS: defaultdict[str, dict[str, str]] = defaultdict(dict)
+
+def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package whose names are imported when they are first used.
+
+    The names stand once, as import lines in the package's `if TYPE_CHECKING:` block: type checkers read that block, and
+    so does this function, from the loader's source (a file, or a member of the archive that Spark ships).
+
+    >>> _, _, names = lazy_exports("driftline.client")
+    >>> "Store" in names
+    True
+    """
+    exports = _type_checking_imports(package)
+
+    def get(name: str) -> Any:
+        if name not in exports:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, original = exports[name]
+        if module == package:
+            return load(f"{package}.{original}")
+        return getattr(load(module), original)
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *exports})
+
+    # Sub-packages are attributes, but `from driftline import *` does not import them.
+    return get, names, sorted(name for name, (module, _) in exports.items() if module != package)
 
 
-def offer(what: str, name: str, place: str) -> None:
-    """Name the function at `place` (`module:function`) as one of a kind."""
-    _OFFERS[what][name] = place
+def _type_checking_imports(package: str) -> dict[str, tuple[str, str]]:
+    """Name -> (module, name there), of the import lines below `if TYPE_CHECKING:`."""
+    spec = sys.modules[package].__spec__
+    loader: Any = spec and spec.loader
+    if hasattr(loader, "get_source"):
+        source = loader.get_source(package)
+    else:  # pytest's loader of plugins reads files only
+        source = loader.get_data(spec and spec.origin)
+    if source is None:
+        raise ImportError(f"the source of {package} is needed to find its names", name=package)
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.If) and isinstance(statement.test, ast.Name):
+            return {
+                alias.asname or alias.name: (line.module or package, alias.name)
+                for line in statement.body
+                if isinstance(line, ast.ImportFrom)
+                for alias in line.names
+            }
+    return {}
 
 
-def offered(what: str) -> dict[str, str]:
-    """The places of all functions of a kind, by name."""
-    return dict(_OFFERS[what])
-
-
-def load_function(place: str) -> Any:
-    """The function at a place."""
-    module, _, name = place.partition(":")
+def load_function(location: str) -> Any:
+    """The function at `module:function`."""
+    module, _, name = location.partition(":")
     return getattr(import_module(module), name)
 
 

@@ -159,7 +159,7 @@ def _new_record(scope: str, seconds: float) -> LeaseRecord:
 
 def _there(place: ObjectPath) -> tuple[dict[str, Any], objects.ObjectVersion] | None:
     try:
-        data, version = objects.read(place.url)
+        data, version = objects.read_object(place.url)
     except NotFoundError:
         return None
     try:

@@ -77,7 +77,7 @@ def look_at(url: str) -> ObjectVersion:
     return ObjectVersion(url, about["size"], about["e_tag"] or about["last_modified"].isoformat())
 
 
-def read(url: str) -> tuple[bytes, ObjectVersion]:
+def read_object(url: str) -> tuple[bytes, ObjectVersion]:
     """A small object whole, and which version of it that was."""
     import obstore
 
@@ -111,7 +111,7 @@ def replace(version: ObjectVersion, data: bytes) -> ObjectVersion | None:
     return _conditional_put(version.url, data, {"e_tag": version.etag})
 
 
-def copy(source: str, target: str) -> None:
+def copy_object(source: str, target: str) -> None:
     """Put an object under another name, in the store where that can be done there."""
     import obstore
 
@@ -127,7 +127,7 @@ def copy(source: str, target: str) -> None:
             out.write(data)
 
 
-def delete(url: str) -> None:
+def delete_object(url: str) -> None:
     """Remove an object; one that is not there is fine."""
     import obstore
 
@@ -142,7 +142,7 @@ def delete(url: str) -> None:
 def delete_below(folder: str) -> None:
     """Remove all objects below a URL."""
     for url in list_below(folder):
-        delete(url)
+        delete_object(url)
 
 
 def delete_old(folder: str, kept: set[str], seconds: float) -> None:
@@ -150,7 +150,7 @@ def delete_old(folder: str, kept: set[str], seconds: float) -> None:
     limit = datetime.now(UTC) - timedelta(seconds=seconds)
     for url, written in entries_below(folder):
         if url not in kept and written < limit:
-            delete(url)
+            delete_object(url)
 
 
 def list_below(folder: str) -> list[str]:
@@ -279,7 +279,7 @@ def _conditional_put(url: str, data: bytes, mode: Any) -> ObjectVersion | None:
 def _own(url: str, data: bytes) -> ObjectVersion | None:
     """The version that is there, if it is what was to be written: then only the answer was lost."""
     try:
-        there, version = read(url)
+        there, version = read_object(url)
     except NotFoundError:
         return None
     return version if there == data else None
@@ -425,7 +425,7 @@ class ObjectPath:
 
     def read_bytes(self) -> bytes:
         """The whole object."""
-        return read(self.url)[0]
+        return read_object(self.url)[0]
 
     def write_bytes(self, data: bytes) -> int:
         """Write the whole object."""
@@ -453,7 +453,7 @@ class ObjectPath:
 
     def unlink(self, missing_ok: bool = True) -> None:
         """Remove the object; a store does not tell whether there was one."""
-        delete(self.url)
+        delete_object(self.url)
 
     def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
         """Nothing: a store has no folders, only names."""

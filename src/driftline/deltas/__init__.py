@@ -1,19 +1,58 @@
 """Row deltas: the clock, the records, their ids, extraction from row versions and the one rule of merging."""
 
-from driftline.deltas._deltas import Clock, ColumnDelta, RowDelta, delta_id
-from driftline.deltas._extract import extract, from_events
-from driftline.deltas._merge import RowState, merge
-from driftline.deltas._schema import ColumnSchema, TableSchema
+from __future__ import annotations
 
-__all__ = [
-    "Clock",
-    "ColumnDelta",
-    "ColumnSchema",
-    "RowDelta",
-    "RowState",
-    "TableSchema",
-    "delta_id",
-    "extract",
-    "from_events",
-    "merge",
-]
+from typing import TYPE_CHECKING
+
+from driftline.core import lazy_exports
+
+if TYPE_CHECKING:
+    from driftline.deltas._deltas import (
+        COUNTER_BITS as COUNTER_BITS,
+        MAX_COUNTER as MAX_COUNTER,
+        MAX_HLC as MAX_HLC,
+        Clock as Clock,
+        ColumnDelta as ColumnDelta,
+        Op as Op,
+        RowDelta as RowDelta,
+        check_column_name as check_column_name,
+        check_column_names as check_column_names,
+        check_drift as check_drift,
+        check_gateway_id as check_gateway_id,
+        check_table_name as check_table_name,
+        columns_text as columns_text,
+        delta_id as delta_id,
+        hash_input as hash_input,
+        make_hlc as make_hlc,
+        physical_ms as physical_ms,
+        shorten as shorten,
+    )
+    from driftline.deltas._extract import extract as extract, from_events as from_events, row_id_of_key as row_id_of_key
+    from driftline.deltas._merge import (
+        RowFold as RowFold,
+        RowKey as RowKey,
+        RowState as RowState,
+        Stamp as Stamp,
+        fold_from_plain as fold_from_plain,
+        fold_to_plain as fold_to_plain,
+        merge as merge,
+        stamp_of as stamp_of,
+    )
+    from driftline.deltas._schema import (
+        COLUMN_TYPES as COLUMN_TYPES,
+        ColumnSchema as ColumnSchema,
+        ColumnType as ColumnType,
+        TableSchema as TableSchema,
+        Types as Types,
+        typed_event as typed_event,
+        typed_events as typed_events,
+    )
+    from driftline.deltas._wire import (
+        MAX_ID_LENGTH as MAX_ID_LENGTH,
+        check_value as check_value,
+        delta_from_wire as delta_from_wire,
+        delta_hlc_from_wire as delta_hlc_from_wire,
+        hlc_from_wire as hlc_from_wire,
+    )
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

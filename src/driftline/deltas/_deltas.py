@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from driftline.core._json import Json, JsonObject, canonical_json
+from driftline.core import Json, JsonObject, canonical_json
 from driftline.errors import ClockDriftError, DeltaError
 
 # A column of a delta.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from driftline.core._json import Json, canonical_json
+from driftline.core import Json, canonical_json
 from driftline.deltas._deltas import Clock, ColumnDelta, Op, RowDelta
 from driftline.deltas._schema import TableSchema
 from driftline.errors import DeltaError

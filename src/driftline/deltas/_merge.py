@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from driftline.core._json import JsonObject, utf16_sort_key, utf16_sorted
+from driftline.core import JsonObject, utf16_sort_key, utf16_sorted
 from driftline.deltas._deltas import RowDelta
 
 RowKey = tuple[str, str]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast, get_args
 
-from driftline.core._json import Json, JsonObject
+from driftline.core import Json, JsonObject
 from driftline.deltas._deltas import check_column_names, check_table_name, shorten
 from driftline.errors import DeltaError
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
-from driftline.core._json import Json, JsonObject
+from driftline.core import Json, JsonObject
 from driftline.deltas._deltas import (
     MAX_HLC,
     OPS,

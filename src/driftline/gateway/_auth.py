@@ -13,8 +13,7 @@ from typing import Any
 
 import jwt
 
-from driftline.core._files import explain_io_errors, write_atomically
-from driftline.core._json import JsonObject
+from driftline.core import JsonObject, explain_io_errors, write_atomically
 from driftline.errors import DriftlineError, GatewayError, OptionError
 
 MIN_SECRET_BYTES = 32  # RFC 7518, 3.2: an HS256 key has at least the size of the hash

@@ -13,20 +13,18 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from driftline.core._json import JsonObject
-from driftline.deltas._schema import COLUMN_TYPES
-from driftline.deltas._wire import MAX_ID_LENGTH
+from driftline.core import JsonObject
+from driftline.deltas import COLUMN_TYPES, MAX_ID_LENGTH
 from driftline.errors import GatewayError
 from driftline.gateway._auth import Caller
-from driftline.gateway._lake.snapshot import ARROW, NDJSON
-from driftline.gateway._lake.snapshot import DEFAULT_LIMIT as SNAPSHOT_LIMIT
+from driftline.gateway._lake.snapshot import ARROW, DEFAULT_LIMIT as SNAPSHOT_LIMIT, NDJSON
 from driftline.gateway._service import Gateway
 from driftline.gateway._settings import GatewaySettings
 from driftline.gateway._sync.feed import wait_of
 from driftline.gateway._sync.pull import DEFAULT_LIMIT, REASONS
 from driftline.gateway._sync.push import MAX_DELTAS
 from driftline.gateway._sync.rules import FILTER_OPS
-from driftline.http._requests import read_limited
+from driftline.http import read_limited
 from driftline.version import __version__
 
 # The OpenAPI document of the gateway.

@@ -14,8 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from driftline.deltas import TableSchema
-from driftline.deltas._deltas import make_hlc, physical_ms
+from driftline.deltas import TableSchema, make_hlc, physical_ms
 from driftline.errors import DeltaError, DriftlineError, GatewayError, InputError, StorageError
 from driftline.gateway._auth import Caller
 from driftline.gateway._lake import snapshot
@@ -29,8 +28,7 @@ from driftline.gateway._sync.pull import LogReader, Page, limit_of, naming_snaps
 from driftline.gateway._sync.push import Push, check_authors, check_clocks, check_horizons, check_schemas, parse_push
 from driftline.gateway._sync.row_index import RowIndex
 from driftline.gateway._sync.rules import NO_RULES, SyncRules, parse_rules
-from driftline.http._metrics import Metrics
-from driftline.http._requests import RateLimiter
+from driftline.http import Metrics, RateLimiter
 
 # Group commit: pushes that arrive while the disk is syncing share the next sync.
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from driftline.deltas._deltas import check_gateway_id
+from driftline.deltas import check_gateway_id
 from driftline.errors import OptionError
 from driftline.gateway._auth import Authenticator, KeySet, parse_secrets, read_key_set, read_secret_file
 from driftline.gateway._lake.process import CompactionSettings, LakeWork

@@ -5,103 +5,96 @@ Names are loaded when they are first used: a gateway looks after its lake withou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from driftline.core._extras import load
+from driftline.core import lazy_exports
 
-if TYPE_CHECKING:
-    from driftline.lake._fold.compact import CompactionResult, compact, merge_small_files
-    from driftline.lake._fold.fold import replay
-    from driftline.lake._fold.maintain import (
-        Backlog,
-        CompactionPolicy,
-        TableStatus,
-        backlog_of,
-        compact_due,
-        set_horizon,
-        status_of,
-        vacuum,
-    )
-    from driftline.lake._read.changes import ChangeCounts, changes
-    from driftline.lake._read.history import HistoryEntry, LogEntry, Verification, lake_log, row_history, verify
-    from driftline.lake._read.state import materialize
-    from driftline.lake._store.flush import FlushResult, flush, flush_envelopes
-    from driftline.lake._store.lake import Lake
-    from driftline.lake._store.schemas import register, registered
-
-
-# The formats that a table's state is written in, for whoever offers them without writing any.
-
-
+# The formats that the state of a table is written in.
 STATE_FORMATS = ("jsonl", "csv", "parquet", "sqlite")
 
-
-_LAZY: dict[str, str] = {
-    "Backlog": "_fold.maintain",
-    "ChangeCounts": "_read.changes",
-    "CompactionPolicy": "_fold.maintain",
-    "CompactionResult": "_fold.compact",
-    "FlushResult": "_store.flush",
-    "HistoryEntry": "_read.history",
-    "Lake": "_store.lake",
-    "LogEntry": "_read.history",
-    "TableStatus": "_fold.maintain",
-    "Verification": "_read.history",
-    "backlog_of": "_fold.maintain",
-    "changes": "_read.changes",
-    "compact": "_fold.compact",
-    "compact_due": "_fold.maintain",
-    "flush": "_store.flush",
-    "flush_envelopes": "_store.flush",
-    "lake_log": "_read.history",
-    "materialize": "_read.state",
-    "merge_small_files": "_fold.compact",
-    "register": "_store.schemas",
-    "registered": "_store.schemas",
-    "replay": "_fold.fold",
-    "row_history": "_read.history",
-    "set_horizon": "_fold.maintain",
-    "status_of": "_fold.maintain",
-    "vacuum": "_fold.maintain",
-    "verify": "_read.history",
-}
-
-__all__ = [
-    "Backlog",
-    "ChangeCounts",
-    "CompactionPolicy",
-    "CompactionResult",
-    "FlushResult",
-    "HistoryEntry",
-    "Lake",
-    "LogEntry",
-    "TableStatus",
-    "Verification",
-    "backlog_of",
-    "changes",
-    "compact",
-    "compact_due",
-    "flush",
-    "flush_envelopes",
-    "lake_log",
-    "materialize",
-    "merge_small_files",
-    "register",
-    "registered",
-    "replay",
-    "row_history",
-    "set_horizon",
-    "status_of",
-    "vacuum",
-    "verify",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(load(f"{__name__}.{_LAZY[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+if TYPE_CHECKING:
+    from driftline.lake._flush_target import LakeStore as LakeStore, TableFacts as TableFacts
+    from driftline.lake._fold.compact import (
+        CompactionResult as CompactionResult,
+        Engine as Engine,
+        compact as compact,
+        merge_small_files as merge_small_files,
+    )
+    from driftline.lake._fold.fold import replay as replay
+    from driftline.lake._fold.local import run_locally as run_locally
+    from driftline.lake._fold.maintain import (
+        Backlog as Backlog,
+        CompactionPolicy as CompactionPolicy,
+        TableStatus as TableStatus,
+        backlog_of as backlog_of,
+        compact_due as compact_due,
+        set_horizon as set_horizon,
+        status_of as status_of,
+        vacuum as vacuum,
+    )
+    from driftline.lake._load.ingest import (
+        Scheduler as Scheduler,
+        commit_ingested as commit_ingested,
+        ingest_locally as ingest_locally,
+        parse_delta as parse_delta,
+        plan_ingest as plan_ingest,
+    )
+    from driftline.lake._load.load import (
+        LoadJob as LoadJob,
+        Schedulers as Schedulers,
+        WantedSnapshot as WantedSnapshot,
+        extract_snapshots as extract_snapshots,
+        load_changes as load_changes,
+        load_snapshot as load_snapshot,
+        positions_digest as positions_digest,
+        refresh as refresh,
+        refuse_others as refuse_others,
+        settle as settle,
+    )
+    from driftline.lake._read.bootstrap import (
+        columns_in as columns_in,
+        row_records as row_records,
+        watched_values as watched_values,
+    )
+    from driftline.lake._read.changes import (
+        ChangeCounts as ChangeCounts,
+        changes as changes,
+        write_changes as write_changes,
+    )
+    from driftline.lake._read.history import (
+        HistoryEntry as HistoryEntry,
+        LogEntry as LogEntry,
+        Verification as Verification,
+        lake_log as lake_log,
+        row_history as row_history,
+        verify as verify,
+    )
+    from driftline.lake._read.state import materialize as materialize
+    from driftline.lake._store.delta import files_of as files_of, load as load
+    from driftline.lake._store.envelopes import parse_envelope as parse_envelope
+    from driftline.lake._store.flush import (
+        FlushResult as FlushResult,
+        LogRange as LogRange,
+        count_waiting as count_waiting,
+        flush as flush,
+        flush_content as flush_content,
+        flush_envelopes as flush_envelopes,
+    )
+    from driftline.lake._store.lake import (
+        LAST_TIMESTAMP as LAST_TIMESTAMP,
+        Lake as Lake,
+        parse_timestamp as parse_timestamp,
+        timestamp_text as timestamp_text,
+    )
+    from driftline.lake._store.logs import Claim as Claim
+    from driftline.lake._store.schemas import register as register, registered as registered, required as required
+    from driftline.lake._store.snapshots import (
+        Ledger as Ledger,
+        Positions as Positions,
+        ReadFile as ReadFile,
+        Window as Window,
+        newest_snapshot as newest_snapshot,
+        read_ledger as read_ledger,
+    )
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -9,8 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driftline.deltas import RowDelta, TableSchema
-from driftline.deltas._merge import RowFold
+from driftline.deltas import RowDelta, RowFold, TableSchema
 from driftline.errors import DriftlineError, LakeError
 
 if TYPE_CHECKING:

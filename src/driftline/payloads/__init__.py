@@ -6,20 +6,88 @@
 True
 """
 
-from driftline.payloads._compare.compare import PayloadPlan, assert_equivalent, compare, compile, error_response  # noqa: A004
-from driftline.payloads._compare.report import Entry, Report
-from driftline.payloads._lint import Finding, lint
-from driftline.payloads._values.limits import EngineConfig
+from __future__ import annotations
 
-__all__ = [
-    "EngineConfig",
-    "Entry",
-    "Finding",
-    "PayloadPlan",
-    "Report",
-    "assert_equivalent",
-    "compare",
-    "compile",
-    "error_response",
-    "lint",
-]
+from typing import TYPE_CHECKING
+
+from driftline.core import lazy_exports
+
+if TYPE_CHECKING:
+    from driftline.payloads._batch.ci import (
+        annotation_lines as annotation_lines,
+        junit_xml as junit_xml,
+        write_for_ci as write_for_ci,
+    )
+    from driftline.payloads._batch.job import BatchJob as BatchJob, Role as Role, open_source as open_source
+    from driftline.payloads._batch.run import (
+        BatchTotals as BatchTotals,
+        Scheduler as Scheduler,
+        local_scheduler as local_scheduler,
+        run_batch as run_batch,
+    )
+    from driftline.payloads._batch.suggest import (
+        accepted as accepted,
+        read_pairs as read_pairs,
+        suggest as suggest,
+        suggest_file as suggest_file,
+    )
+    from driftline.payloads._batch.totals import parse_conditions as parse_conditions
+    from driftline.payloads._batch.view import BatchView as BatchView, PlaceRow as PlaceRow, batch_view as batch_view
+    from driftline.payloads._captures import (
+        Masker as Masker,
+        capture_pairs as capture_pairs,
+        record_line as record_line,
+    )
+    from driftline.payloads._compare.compare import (
+        PayloadPlan as PayloadPlan,
+        assert_equivalent as assert_equivalent,
+        bundle_of as bundle_of,
+        compare as compare,
+        compile as compile,  # noqa: A004
+        error_response as error_response,
+    )
+    from driftline.payloads._compare.report import (
+        Entry as Entry,
+        Report as Report,
+        indented as indented,
+        print_report as print_report,
+    )
+    from driftline.payloads._lint import Finding as Finding, infer_schema as infer_schema, lint as lint
+    from driftline.payloads._rules.path_rules import (
+        PathRule as PathRule,
+        ignore_flag as ignore_flag,
+        key_flag as key_flag,
+        start_state as start_state,
+        tolerance_flag as tolerance_flag,
+        unordered_flag as unordered_flag,
+    )
+    from driftline.payloads._schema.documents import (
+        Bundle as Bundle,
+        load_schema as load_schema,
+        read_text as read_text,
+        yaml_text as yaml_text,
+    )
+    from driftline.payloads._suggest.evidence import Suggestion as Suggestion, shown as shown
+    from driftline.payloads._suggest.write import (
+        RuleEdit as RuleEdit,
+        apply_rules as apply_rules,
+        count_words as count_words,
+        rules_yaml as rules_yaml,
+        suggestions_page as suggestions_page,
+    )
+    from driftline.payloads._values.limits import (
+        BYTES_PER_MB as BYTES_PER_MB,
+        LOG_LEVELS as LOG_LEVELS,
+        EngineConfig as EngineConfig,
+    )
+    from driftline.payloads._values.text import (
+        check_members as check_members,
+        encode as encode,
+        has_long_number as has_long_number,
+        parse_json as parse_json,
+        raw_members as raw_members,
+        readable_members as readable_members,
+    )
+    from driftline.payloads._values.values import spelled as spelled
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-from driftline.core._files import open_bytes
+from driftline.core import open_bytes
 from driftline.errors import InputError, PayloadError
 from driftline.payloads._compare.report import Entry, Report
 from driftline.payloads._rules.path_rules import PathState, bad_flag, start_state

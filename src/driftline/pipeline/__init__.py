@@ -4,9 +4,44 @@ from driftline import pipeline
 record = pipeline.run_pipeline(pipeline.load("nightly.toml"))
 """
 
-from driftline.pipeline._declare.declaration import Pipeline
-from driftline.pipeline._declare.read import load
-from driftline.pipeline._run.records import RunRecord, StageRun
-from driftline.pipeline._run.run import run_pipeline
+from __future__ import annotations
 
-__all__ = ["Pipeline", "RunRecord", "StageRun", "load", "run_pipeline"]
+from typing import TYPE_CHECKING
+
+from driftline.core import lazy_exports
+
+if TYPE_CHECKING:
+    from driftline.pipeline._check import (
+        CheckReport as CheckReport,
+        PairResult as PairResult,
+        check_html as check_html,
+        check_json as check_json,
+        check_junit as check_junit,
+        check_pairs as check_pairs,
+        load_pairs as load_pairs,
+    )
+    from driftline.pipeline._declare.declaration import Pipeline as Pipeline, template_for as template_for
+    from driftline.pipeline._declare.read import load as load
+    from driftline.pipeline._run.dry_run import (
+        PlannedStage as PlannedStage,
+        make_plan as make_plan,
+        plan_lines as plan_lines,
+    )
+    from driftline.pipeline._run.notify import tell as tell
+    from driftline.pipeline._run.records import RecordStore as RecordStore, RunRecord as RunRecord, StageRun as StageRun
+    from driftline.pipeline._run.report import (
+        ReportStage as ReportStage,
+        RunReport as RunReport,
+        counts_text as counts_text,
+        report_page as report_page,
+        run_report as run_report,
+    )
+    from driftline.pipeline._run.run import (
+        Selection as Selection,
+        failed_before_start as failed_before_start,
+        failed_stages as failed_stages,
+        run_pipeline as run_pipeline,
+    )
+    from driftline.pipeline._stages.graph import build as build, state_directory as state_directory
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

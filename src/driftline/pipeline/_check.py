@@ -20,18 +20,24 @@ from xml.sax.saxutils import quoteattr
 
 import msgspec
 
-from driftline.core._files import StrPath, explain_io_errors, explain_os_error, replace_file
-from driftline.core._json import JsonObject
-from driftline.core._progress import Tracker, silent
-from driftline.core._thresholds import TABLE_COUNTS, Threshold, parse_threshold
+from driftline.core import (
+    TABLE_COUNTS,
+    JsonObject,
+    StrPath,
+    Threshold,
+    Tracker,
+    explain_io_errors,
+    explain_os_error,
+    parse_threshold,
+    replace_file,
+    silent,
+)
 from driftline.errors import Cancelled, DriftlineError, OptionError
 from driftline.pipeline._declare.read import ENGINES, read_document
 from driftline.pipeline._declare.toml import Section
 from driftline.pipeline._stages.stage import RunEngine
-from driftline.sinks._pages import page_bytes
-from driftline.tables._engines import DiffJob, find_engine, memory_limit
-from driftline.tables._events import Stats
-from driftline.tables._options import DiffOptions, check_options, option_names
+from driftline.sinks import page_bytes
+from driftline.tables import DiffJob, DiffOptions, Stats, check_options, find_engine, memory_limit, option_names
 
 # From a file of pairs to what `driftline check` compares (pipeline §9); every mistake names its line.
 

@@ -1,1 +1,28 @@
 """Writers: JSONL, JSON, CSV, Markdown, summaries, HTML, SQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from driftline.core import lazy_exports
+
+if TYPE_CHECKING:
+    from driftline.sinks._formats import (
+        FORMATS as FORMATS,
+        Heading as Heading,
+        cell_text as cell_text,
+        find_format as find_format,
+        format_for as format_for,
+        write_events as write_events,
+    )
+    from driftline.sinks._formats.table import known_version as known_version, write_table as write_table
+    from driftline.sinks._formats.terminal import write as write
+    from driftline.sinks._pages import (
+        Part as Part,
+        environment as environment,
+        marked_parts as marked_parts,
+        number as number,
+        page_bytes as page_bytes,
+    )
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

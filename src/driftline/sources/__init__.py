@@ -1,1 +1,56 @@
 """Readers: strict CSV, Parquet, JSONL, SQLite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from driftline.core import lazy_exports
+
+if TYPE_CHECKING:
+    from driftline.sources._addresses import (
+        InputFile as InputFile,
+        StoredFile as StoredFile,
+        is_delta_folder as is_delta_folder,
+        list_urls as list_urls,
+        stored_copy as stored_copy,
+    )
+    from driftline.sources._cells import (
+        SpooledBatch as SpooledBatch,
+        json_cells as json_cells,
+        json_columns as json_columns,
+        plain_values as plain_values,
+        value_kind as value_kind,
+    )
+    from driftline.sources._csv.parse import RecordTexts as RecordTexts, record_texts as record_texts
+    from driftline.sources._csv.strict import (
+        CsvReading as CsvReading,
+        TextTable as TextTable,
+        decoded as decoded,
+        exact_encoding as exact_encoding,
+    )
+    from driftline.sources._formats.csv import CsvSource as CsvSource
+    from driftline.sources._in_memory import is_object as is_object
+    from driftline.sources._open import (
+        check_two_sides as check_two_sides,
+        fingerprint as fingerprint,
+        header_of as header_of,
+        is_stream as is_stream,
+        is_text as is_text,
+        open_source as open_source,
+        write_nothing as write_nothing,
+    )
+    from driftline.sources._source import (
+        Counted as Counted,
+        KnownRecords as KnownRecords,
+        ParsedRange as ParsedRange,
+        ReadOptions as ReadOptions,
+        RowPart as RowPart,
+        Source as Source,
+        Split as Split,
+        SplitSide as SplitSide,
+        TextSplit as TextSplit,
+        TypedSplit as TypedSplit,
+        WidthMismatch as WidthMismatch,
+    )
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

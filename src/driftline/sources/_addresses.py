@@ -17,10 +17,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from driftline.core._files import StrPath, atomic_write, explain_io_errors
-from driftline.core._objects import SCHEMES as SCHEMES
-from driftline.core._objects import ObjectVersion, Place, changed, list_below, located, look_at
-from driftline.core._objects import is_url as is_url
+from driftline.core import (
+    SCHEMES,
+    ObjectVersion,
+    Place,
+    StrPath,
+    atomic_write,
+    changed,
+    explain_io_errors,
+    is_url,
+    list_below,
+    located,
+    look_at,
+)
 from driftline.errors import InputError
 
 # A plain file of one side, and what it was when the work began.

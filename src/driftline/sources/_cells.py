@@ -23,9 +23,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from driftline.core._files import atomic_write, explain_io_errors
-from driftline.core._objects import Place, is_url, read
-from driftline.core._workspace import Workspace
+from driftline.core import Place, Workspace, atomic_write, explain_io_errors, is_url, read_object
 from driftline.errors import InputError
 from driftline.sources._addresses import InputFile
 from driftline.sources._csv.parse import take_records
@@ -260,7 +258,7 @@ class SpooledBatch:
         return pa.Table.from_arrays(columns, list(self.header))
 
     def _opened(self) -> Any:
-        return pa.BufferReader(read(self.path)[0]) if is_url(self.path) else pa.OSFile(self.path)
+        return pa.BufferReader(read_object(self.path)[0]) if is_url(self.path) else pa.OSFile(self.path)
 
 
 def spool_rows(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from driftline.core._workspace import Workspace
+from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import InputFile
 from driftline.sources._source import Counted, FileFingerprint, KnownRecords, ParsedRange, RecordNumbers, SplitSide

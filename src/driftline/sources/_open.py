@@ -14,19 +14,22 @@ from typing import Any, BinaryIO, cast
 
 import xxhash
 
-from driftline.core._files import (
+from driftline.core import (
+    MANIFEST,
+    Place,
     StrPath,
+    Workspace,
     atomic_write,
     compression_of_bytes,
     decompressed,
     explain_io_errors,
+    is_url,
+    place_at,
+    read_manifest,
     text_into,
 )
-from driftline.core._objects import Place, place_at
-from driftline.core._parts import MANIFEST, read_manifest
-from driftline.core._workspace import Workspace
 from driftline.errors import InputError
-from driftline.sources._addresses import Address, InputFile, StoredFile, is_url, known_suffix, list_urls, parse_address
+from driftline.sources._addresses import Address, InputFile, StoredFile, known_suffix, list_urls, parse_address
 from driftline.sources._formats import FORMATS
 from driftline.sources._in_memory import is_object, open_object
 from driftline.sources._source import Format, Opening, ReadOptions, Source

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, cast
 
-from driftline.core._workspace import Workspace
+from driftline.core import Workspace
 from driftline.errors import TableError
 from driftline.sources._addresses import Address, InputFile
 

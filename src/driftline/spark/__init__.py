@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from driftline.core import lazy_exports
 
 if TYPE_CHECKING:
-    from driftline.spark._changesets import write_changeset as write_changeset
-    from driftline.spark._frames.diff import DataFrameDiff as DataFrameDiff
-    from driftline.spark._frames.diff import diff as diff
-    from driftline.spark._frames.functions import compare_payloads as compare_payloads
-    from driftline.spark._frames.functions import fold as fold
-    from driftline.spark._frames.functions import index_diffs as index_diffs
-    from driftline.spark._frames.functions import merge_rows as merge_rows
-    from driftline.spark._frames.functions import row_deltas as row_deltas
-    from driftline.spark._frames.functions import state_as_of as state_as_of
-
-# Loaded when they are first used, so that this package can be imported without Spark.
-_LAZY = {
-    "DataFrameDiff": "driftline.spark._frames.diff",
-    "compare_payloads": "driftline.spark._frames.functions",
-    "diff": "driftline.spark._frames.diff",
-    "fold": "driftline.spark._frames.functions",
-    "index_diffs": "driftline.spark._frames.functions",
-    "merge_rows": "driftline.spark._frames.functions",
-    "row_deltas": "driftline.spark._frames.functions",
-    "state_as_of": "driftline.spark._frames.functions",
-    "write_changeset": "driftline.spark._changesets",
-}
-
-__all__ = list(_LAZY)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'driftline.spark' has no attribute {name!r}")
+    from driftline.spark._changesets import (
+        diff_to_changeset as diff_to_changeset,
+        events_to_changeset as events_to_changeset,
+        write_changeset as write_changeset,
+    )
+    from driftline.spark._frames.diff import DataFrameDiff as DataFrameDiff, diff as diff
+    from driftline.spark._frames.functions import (
+        compare_payloads as compare_payloads,
+        fold as fold,
+        index_diffs as index_diffs,
+        merge_rows as merge_rows,
+        row_deltas as row_deltas,
+        state_as_of as state_as_of,
+    )
+    from driftline.spark._index import mode_scheduler as mode_scheduler, run_jobs as run_jobs
+    from driftline.spark._lake import (
+        fold_engine as fold_engine,
+        in_tasks as in_tasks,
+        ingest_on_spark as ingest_on_spark,
+        load_schedulers as load_schedulers,
+    )
+    from driftline.spark._payloads import spark_scheduler as spark_scheduler
+    from driftline.spark._runtime.java import find_java as find_java
+    from driftline.spark._runtime.masters import chosen_master as chosen_master
+    from driftline.spark._runtime.session import (
+        open_session as open_session,
+        run_small_job as run_small_job,
+        run_table_diff as run_table_diff,
+    )
+    from driftline.spark._table_diff import diff_to_table_on_spark as diff_to_table_on_spark
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -18,17 +18,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import functions as f
-from pyspark.sql import types as t
+from pyspark.sql import functions as f, types as t
 
-from driftline.changesets._format.changeset import Changeset, Patchset
-from driftline.changesets._make.rows import EventCollector, Format, TypeVotes, describe_types
-from driftline.changesets._make.sections import SCHEMA as RECORDS
-from driftline.changesets._make.sections import SectionPlan, cut_by_range, encode_events, joined_range
-from driftline.core._files import AnyPath, open_to_read
-from driftline.core._objects import Place
-from driftline.core._parts import PartWriter, line_ranges, read_pieces
-from driftline.core._progress import Tracker, silent
+from driftline.changesets import Changeset, Patchset
+from driftline.changesets.kernels import (
+    SCHEMA as RECORDS,
+    EventCollector,
+    Format,
+    SectionPlan,
+    TypeVotes,
+    cut_by_range,
+    describe_types,
+    encode_events,
+    joined_range,
+)
+from driftline.core import AnyPath, PartWriter, Place, Tracker, line_ranges, open_to_read, read_pieces, silent
 from driftline.errors import DriftlineError, OptionError
 from driftline.spark._frames.functions import check_same_columns, events_of_batch
 from driftline.spark._jobs import OrderedPart, join_parts, scratch_place, shared_folder_needed, watched, write_part
@@ -49,8 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from driftline.spark._frames.diff import DataFrameDiff
-    from driftline.tables._engines import DiffJob
-    from driftline.tables._events import Stats
+    from driftline.tables import DiffJob, Stats
 
 
 # A SQLite changeset or patchset from the diff of two DataFrames.
@@ -246,7 +249,7 @@ def diff_to_changeset(
         events = PartWriter(scratch / "events")
         stats = run(replace(job, parts=events), events.write)
         events.commit()
-        write_changeset_changesets(
+        events_to_changeset(
             spark,
             events.folder,
             out,
@@ -260,7 +263,7 @@ def diff_to_changeset(
     return stats
 
 
-def write_changeset_changesets(
+def events_to_changeset(
     spark: SparkSession,
     path: AnyPath,
     out: BinaryIO,

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from driftline.codeindex._diff import modes as kernels
-from driftline.codeindex._diff.diff import ModeScheduler
-from driftline.codeindex._diff.files import Event, FileChange, file_event
-from driftline.codeindex._diff.modes import (
+from driftline.codeindex import V2, DiffJob, DiffOptions, Event, ModeScheduler, diff_mode, kernels
+from driftline.codeindex.kernels import (
     AFTER,
     BEFORE,
+    FileChange,
+    IndexDir,
     IndexSide,
     ModeDiff,
     Record,
@@ -30,19 +30,17 @@ from driftline.codeindex._diff.modes import (
     Split,
     change_from_payload,
     change_payload,
-    diff_mode,
+    compact_json,
+    file_event,
     note_file_counts,
     open_side,
     path_key,
     path_of,
     plan_splits,
+    read_pieces,
+    same_artifacts,
 )
-from driftline.codeindex._options import V2, DiffOptions
-from driftline.codeindex._read.artifacts import read_pieces, same_artifacts
-from driftline.codeindex._read.resolve import IndexDir
-from driftline.codeindex._registry.keep import DiffJob
-from driftline.codeindex._storage import compact_json
-from driftline.core._progress import Tracker
+from driftline.core import Tracker
 from driftline.errors import DriftlineError, EngineError, IndexRefError
 from driftline.spark._runtime.session import open_session
 from driftline.spark._runtime.workers import settle_worker
@@ -190,7 +188,8 @@ def job_task(with_events: bool) -> Task:
     """Whole diffs, a repository each."""
 
     def run(batches: Batches) -> Batches:
-        from driftline.codeindex._registry.keep import DiffJob, run_job
+        from driftline.codeindex import DiffJob
+        from driftline.codeindex.kernels import run_job
 
         settle_worker()
         for batch in batches:

@@ -17,13 +17,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar, cast
 
 import xxhash
 
-from driftline.core import _parts as part_folders
-from driftline.core._engines import SHARED_FOLDER_VARIABLE, shared_folder
-from driftline.core._files import explain_io_errors, open_to_read, write_all
-from driftline.core._objects import ObjectPath, Place, place_at
-from driftline.core._parts import Part, remove
-from driftline.core._progress import Tracker
-from driftline.core._workspace import Workspace
+from driftline.core import (
+    SHARED_FOLDER_VARIABLE,
+    ObjectPath,
+    Part,
+    Place,
+    Tracker,
+    Workspace,
+    explain_io_errors,
+    open_to_read,
+    place_at,
+    remove,
+    shared_folder,
+    write_all,
+    write_part as write_numbered_part,
+)
 from driftline.errors import DriftlineError, EngineError, StorageError
 from driftline.spark._runtime.masters import is_local
 
@@ -60,7 +68,7 @@ class OrderedPart:
 def write_part(folder: Place, range_number: int, pieces: Iterable[bytes | memoryview]) -> OrderedPart:
     """Write one range of the output into a new file of a folder that the driver sees too."""
     if isinstance(folder, ObjectPath):
-        part = part_folders.write_part(folder, range_number, pieces)
+        part = write_numbered_part(folder, range_number, pieces)
         return OrderedPart(range_number, f"{folder}/{part.name}", 0, part.size, part.checksum)
     path = folder / f"part-{range_number:06d}-{secrets.token_hex(8)}.jsonl"
     digest, size = xxhash.xxh3_128(), 0

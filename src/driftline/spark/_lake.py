@@ -15,18 +15,38 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from driftline.core._parts import LineRange
-from driftline.core._progress import Tracker, silent
+from driftline.core import LineRange, Tracker, silent
 from driftline.errors import DriftlineError
-from driftline.lake._fold.local import RangeJob, Result, load_range, split_work
-from driftline.lake._fold.plan import DeltaWork, FoldPlan, bounded_rows, delta_work, lower_bounds
-from driftline.lake._load.ingest import IngestedFile, IngestPlan, Survey, survey, write_range
-from driftline.lake._load.load import Schedulers
-from driftline.lake._store.parquet import DataFile
+from driftline.lake import Schedulers
+from driftline.lake.kernels import (
+    DataFile,
+    DeltaWork,
+    FoldPlan,
+    IngestedFile,
+    IngestPlan,
+    RangeJob,
+    Result,
+    Survey,
+    bounded_rows,
+    delta_work,
+    load_range,
+    lower_bounds,
+    split_work,
+    survey,
+    write_range,
+)
 from driftline.spark._jobs import is_connect_session, watched
 from driftline.spark._runtime.workers import settle_worker
-from driftline.spark._tasks import BLOCK_BYTES, ShuffleBlock, error_text, frame_schema, pack, raise_task_error, unpack
-from driftline.spark._tasks import SCHEMA as BLOCKS
+from driftline.spark._tasks import (
+    BLOCK_BYTES,
+    SCHEMA as BLOCKS,
+    ShuffleBlock,
+    error_text,
+    frame_schema,
+    pack,
+    raise_task_error,
+    unpack,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from driftline.core._progress import Tracker
-from driftline.payloads._batch.run import Scheduler
+from driftline.core import Tracker
+from driftline.payloads import Scheduler
 from driftline.spark._runtime.session import open_session
 from driftline.spark._tasks import TaskPool
 

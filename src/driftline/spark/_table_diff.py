@@ -20,15 +20,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import polars as pl
 import pyarrow as pa
 
-from driftline.core._files import explain_io_errors, output_place
-from driftline.core._objects import ObjectPath, Place
-from driftline.core._parts import PartWriter
-from driftline.core._workspace import Workspace
+from driftline.core import ObjectPath, PartWriter, Place, Workspace, explain_io_errors, output_place
 from driftline.errors import DriftlineError, OptionError, TableError
-from driftline.sinks._formats.table import known_version, write_table
-from driftline.sources._addresses import stored_copy
-from driftline.sources._cells import SpooledBatch
-from driftline.sources._source import Counted, Source, Split, SplitSide
+from driftline.sinks import known_version, write_table
+from driftline.sources import Counted, Source, Split, SplitSide, SpooledBatch, stored_copy
 from driftline.spark._jobs import (
     OrderedPart,
     Write,
@@ -55,12 +50,29 @@ from driftline.spark._table_tasks import (
     pick_task,
 )
 from driftline.spark._tasks import SCHEMA, TaskPool, frame_schema
-from driftline.tables._columns import Comparison, Side, raise_first, settle_columns
-from driftline.tables._engines import DiffJob, Engine, diff_to_table, open_sides
-from driftline.tables._events import Stats, changes_by_column, column_stats_event, event_line, schema_event, stats_line
-from driftline.tables._kernels.hashes import as_frame, new_seeds
-from driftline.tables._kernels.output import choose_bounds, order_values
-from driftline.tables._kernels.stages import HashedSide, HashedSplit, TablePlan, check_unchanged, sides_of, total_stats
+from driftline.tables import DiffJob, Stats, diff_to_table, event_line
+from driftline.tables.kernels import (
+    Comparison,
+    Engine,
+    HashedSide,
+    HashedSplit,
+    Side,
+    TablePlan,
+    as_frame,
+    changes_by_column,
+    check_unchanged,
+    choose_bounds,
+    column_stats_event,
+    new_seeds,
+    open_sides,
+    order_values,
+    raise_first,
+    schema_event,
+    settle_columns,
+    sides_of,
+    stats_line,
+    total_stats,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

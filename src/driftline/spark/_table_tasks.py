@@ -21,29 +21,35 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from driftline.core._files import explain_io_errors, write_all
-from driftline.core._objects import Place
-from driftline.core._workspace import Workspace
+from driftline.core import Place, Workspace, explain_io_errors, write_all
 from driftline.errors import DriftlineError, InputError, StorageError
-from driftline.sources._addresses import InputFile
-from driftline.sources._source import Split
+from driftline.sources import InputFile, Split
 from driftline.spark._jobs import write_part
 from driftline.spark._tasks import BLOCK_BYTES, ShuffleBlock, pack, unpack
-from driftline.tables._columns import Side
-from driftline.tables._events import Stats
-from driftline.tables._kernels.hashes import ROW_HASH, RowHashes, join_hashes, split_of
-from driftline.tables._kernels.match import SELECTED_ROW, Duplicate, HashCollision, SelectedRows
-from driftline.tables._kernels.output import ChunkStore, RowChunk, cut_points, join_chunks
-from driftline.tables._kernels.stages import (
+from driftline.tables import Stats
+from driftline.tables.kernels import (
+    ROW_HASH,
+    SELECTED_ROW,
+    ChunkStore,
+    Duplicate,
+    HashCollision,
     HashedSplit,
+    RowChunk,
+    RowHashes,
+    SelectedRows,
+    Side,
     TablePlan,
     cut_chunks,
+    cut_points,
     encode_cut,
     hash_split,
+    join_chunks,
+    join_hashes,
     match_bucket,
     pick_rows,
     range_bounds,
     row_blocks,
+    split_of,
 )
 
 FACT, PART, LINES = "fact", "part", "lines"

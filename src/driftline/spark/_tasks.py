@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import functions
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
 
-from driftline.core._progress import Tracker
+from driftline.core import Tracker
 from driftline.errors import DriftlineError
 from driftline.spark._jobs import watched
 from driftline.spark._runtime.workers import settle_worker

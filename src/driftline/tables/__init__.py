@@ -27,3 +27,54 @@ Kernels, for schedulers. They are pure, picklable, keep no state, and are run on
 
 `local` and `local_run` are the scheduler for one machine and show the steps in order.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from driftline.core import lazy_exports
+
+if TYPE_CHECKING:
+    from driftline.tables._api import (
+        TableDiff as TableDiff,
+        TablesDifferError as TablesDifferError,
+        assert_equal as assert_equal,
+        diff as diff,
+    )
+    from driftline.tables._engines import (
+        DiffJob as DiffJob,
+        Write as Write,
+        check_folder as check_folder,
+        choose_engine as choose_engine,
+        default_limit as default_limit,
+        diff_to_folder as diff_to_folder,
+        diff_to_table as diff_to_table,
+        find_engine as find_engine,
+        memory_limit as memory_limit,
+    )
+    from driftline.tables._events import Stats as Stats, event_line as event_line
+    from driftline.tables._explain import (
+        explain as explain,
+        heading_of as heading_of,
+        key_candidates as key_candidates,
+        remedy as remedy,
+    )
+    from driftline.tables._options import (
+        OPTIONS as OPTIONS,
+        DiffOptions as DiffOptions,
+        HeaderMode as HeaderMode,
+        Option as Option,
+        check_options as check_options,
+        option_names as option_names,
+    )
+    from driftline.tables._patch import (
+        CsvStyle as CsvStyle,
+        header_row as header_row,
+        merge_tables as merge_tables,
+        open_text as open_text,
+        patch_table as patch_table,
+    )
+    from driftline.tables._rules.cells import EXACT as EXACT
+    from driftline.tables.conformance import run_fixtures as run_fixtures
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)

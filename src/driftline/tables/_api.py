@@ -11,10 +11,9 @@ from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, Unpack, cast
 
-from driftline.core._files import StrPath, atomic_write
-from driftline.core._progress import Tracker, silent
-from driftline.sinks._formats import Heading, cell_text, find_format, format_for, write_events
-from driftline.sources._in_memory import is_object
+from driftline.core import StrPath, Tracker, atomic_write, silent
+from driftline.sinks import Heading, cell_text, find_format, format_for, write_events
+from driftline.sources import is_object
 from driftline.tables._engines import DiffJob, TableInput, choose_engine, find_engine
 from driftline.tables._events import ChangedEvent, JsonValue, RowEvent, Stats, TableEvent
 from driftline.tables._explain import heading_of, identity

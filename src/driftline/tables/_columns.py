@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from driftline.errors import OptionError, TableError
-from driftline.sources._source import RowPart, SplitSide
+from driftline.sources import RowPart, SplitSide
 from driftline.tables._options import DiffOptions
 from driftline.tables._rules.cells import CellRule, Kind, Step, TimePattern, Tolerance
 

@@ -1,4 +1,4 @@
-"""Engines run a diff; they are found by name, so that meaning never imports them, and Spark's is offered from above."""
+"""Engines run a diff; they are found by name, and the one of a package above this one is named as text."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from driftline.core import _engines as engines
-from driftline.core._extras import load_function, offered
-from driftline.core._files import StrPath
-from driftline.core._parts import PartWriter
-from driftline.core._progress import Tracker, silent
-from driftline.core._workspace import Workspace
+from driftline.core import (
+    EngineChoice,
+    PartWriter,
+    StrPath,
+    Tracker,
+    Workspace,
+    check_engine,
+    choose_engine as choose_by_size,
+    load_function,
+    silent,
+)
 from driftline.errors import OptionError, TableError
-from driftline.sources._in_memory import is_object
-from driftline.sources._open import check_two_sides, open_source
-from driftline.sources._source import Source
+from driftline.sources import Source, check_two_sides, is_object, open_source
 from driftline.tables._columns import HashedText, Sides, hashed_text, settle_columns
 from driftline.tables._events import Stats, changes_by_column, column_stats_event, event_line, schema_event, stats_line
 from driftline.tables._options import DiffOptions
@@ -32,7 +35,7 @@ TableInput = StrPath | Any  # a name, or a table itself: see `sources.objects`
 ENGINES: dict[str, str] = {
     "local": "driftline.tables._engines:run",
     "vectorized": "driftline.tables._engines:run_vectorized",  # local without the shortcut for small files
-    **offered("table engine"),
+    "spark": "driftline.spark:run_table_diff",
 }
 
 
@@ -62,20 +65,20 @@ class Engine(Protocol):
 def find_engine(name: str) -> Engine:
     """The engine of that name."""
     if name not in ENGINES:
-        engines.check_engine(name, None)
+        check_engine(name, None)
     engine: Engine = load_function(ENGINES[name])
     return engine
 
 
-def choose_engine(wanted: str, job: DiffJob) -> engines.EngineChoice:
+def choose_engine(wanted: str, job: DiffJob) -> EngineChoice:
     """The engine to use and the reason in words."""
 
     def size() -> int:
         return _size_of(job.a) + _size_of(job.b)
 
     if wanted == "vectorized":  # for tests
-        return engines.EngineChoice(wanted, "as asked")
-    return engines.choose_engine("tables", wanted, size=size, master=job.master)
+        return EngineChoice(wanted, "as asked")
+    return choose_by_size("tables", wanted, size=size, master=job.master)
 
 
 def _size_of(given: TableInput) -> int:
@@ -92,7 +95,7 @@ def _size_of(given: TableInput) -> int:
 
 def check_folder(output: str, format_name: str, limit: int | None) -> None:
     """Raise for what a folder or a table cannot hold."""
-    from driftline.core._files import output_place
+    from driftline.core import output_place
 
     if format_name not in ("jsonl", "parquet", "delta"):
         raise OptionError(
@@ -115,7 +118,7 @@ def diff_to_folder(run: Engine, job: DiffJob, output: str) -> Stats:
 @contextmanager
 def writing_parts(output: str) -> Iterator[PartWriter]:
     """A writer whose parts become the folder's content at the end of the block, and are removed after an error."""
-    from driftline.core._files import output_place
+    from driftline.core import output_place
 
     parts = PartWriter(output_place(output))
     try:
@@ -131,8 +134,8 @@ def diff_to_table(run: Engine, job: DiffJob, output: str, format_name: str) -> S
     import tempfile
     from pathlib import Path
 
-    from driftline.core._files import output_place
-    from driftline.sinks._formats.table import known_version, write_table
+    from driftline.core import output_place
+    from driftline.sinks import known_version, write_table
 
     target = output_place(output)
     known = known_version(target, format_name)
@@ -191,7 +194,7 @@ def default_limit() -> int:
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    from driftline.sources._source import SplitSide
+    from driftline.sources import SplitSide
     from driftline.tables._vectorized import LocalRun
 
     Layouts = tuple[SplitSide, SplitSide]

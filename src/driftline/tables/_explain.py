@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from driftline.core._workspace import Workspace
+from driftline.core import Workspace
 from driftline.errors import DriftlineError, InputError, StorageError
-from driftline.sinks._formats import Heading
-from driftline.sources._formats.csv import CsvSource
-from driftline.sources._open import is_stream, open_source
-from driftline.sources._source import Source
+from driftline.sinks import Heading
+from driftline.sources import CsvSource, Source, is_stream, open_source
 from driftline.tables._columns import Column, Comparison, settle_columns
 from driftline.tables._engines import DiffJob, TableInput, open_sides
 from driftline.tables._options import DEFAULTS, DiffOptions

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, TypedDict, cast, get_args
 
-from driftline.core._thresholds import TABLE_COUNTS, Threshold, parse_threshold
+from driftline.core import TABLE_COUNTS, Threshold, parse_threshold
 from driftline.errors import OptionError, TableError
-from driftline.sources._source import ReadOptions
+from driftline.sources import ReadOptions
 from driftline.tables._rules.cells import STEPS, Kind, Step, TimePattern, Tolerance
 
 # Values of options as people write them, on the command line, in Python or in TOML, to checked values.

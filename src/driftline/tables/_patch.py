@@ -9,12 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal
 
-from driftline.core._files import StrPath
-from driftline.core._workspace import Workspace
+from driftline.core import StrPath, Workspace
 from driftline.errors import InputError, OptionError, PatchConflict, TableError
-from driftline.sources._csv.strict import CsvReading, TextTable, decoded, exact_encoding
-from driftline.sources._formats.csv import CsvSource
-from driftline.sources._open import open_source
+from driftline.sources import CsvReading, CsvSource, TextTable, decoded, exact_encoding, open_source
 from driftline.tables._columns import column_rules, duplicate_key_problem, missing_key_problem, width_problem
 from driftline.tables._options import DiffOptions
 from driftline.tables._rules.cells import CellRule

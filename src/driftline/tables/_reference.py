@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from driftline.sources._csv.strict import TextTable
+from driftline.sources import TextTable
 from driftline.tables._columns import (
     Column,
     Comparison,

@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from driftline.core._workspace import Workspace
+from driftline.core import Workspace
 from driftline.errors import OptionError, TableError
-from driftline.sources._source import KnownRecords, Source, Split, SplitSide
+from driftline.sources import KnownRecords, Source, Split, SplitSide
 from driftline.tables._columns import Side, hashed_text, raise_first, settle_columns
 from driftline.tables._engines import DiffJob, LocalPlan, ordered_map
 from driftline.tables._events import Stats

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from driftline.core._files import StrPath, explain_io_errors
+from driftline.core import StrPath, explain_io_errors
 from driftline.errors import DriftlineError, InputError
 from driftline.tables._engines import DiffJob, find_engine
 from driftline.tables._options import check_options, option_names

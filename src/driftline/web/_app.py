@@ -13,14 +13,13 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from driftline.errors import GatewayError
-from driftline.http._metrics import Metrics, exposition
-from driftline.http._requests import EXCEPTION_HANDLERS, RequestFrame
+from driftline.http import EXCEPTION_HANDLERS, Metrics, RequestFrame, exposition
 from driftline.version import __version__
 from driftline.web._compare import Authorize, CompareLimits, CompareService
 from driftline.web._openapi import compare_document, openapi_page, server_page
 
 if TYPE_CHECKING:
-    from driftline.gateway._service import Gateway
+    from driftline.gateway import Gateway
 
 
 # What every server offers, with a gateway or without: where to begin, documents, health, metrics (gateway §2).
@@ -84,7 +83,7 @@ class Front:
     def _documents(self) -> list[dict[str, Any]]:
         if self._gateway is None:
             return [compare_document()]
-        from driftline.gateway._http import openapi_document
+        from driftline.gateway import openapi_document
 
         return [openapi_document(self._gateway.settings), compare_document()]
 
@@ -105,7 +104,7 @@ def application(metrics: Metrics, limits: CompareLimits, gateway: Gateway | None
     """Everything that a server process offers, framed."""
     routes = Front(metrics, gateway).routes()
     if gateway is not None:
-        from driftline.gateway._http import gateway_routes
+        from driftline.gateway import gateway_routes
 
         routes += gateway_routes(gateway)
     rest = Starlette(

@@ -16,13 +16,15 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from driftline.errors import DriftlineError, GatewayError, PayloadError
-from driftline.http._requests import STATUS_OF_CODE, error_headers, public_error, read_limited, timed_chunks
-from driftline.payloads import PayloadPlan, error_response
-from driftline.payloads import compile as compile_schema
-from driftline.payloads._values.limits import BYTES_PER_MB, EngineConfig
-from driftline.payloads._values.text import (
+from driftline.http import STATUS_OF_CODE, error_headers, public_error, read_limited, timed_chunks
+from driftline.payloads import (
+    BYTES_PER_MB,
+    EngineConfig,
+    PayloadPlan,
     check_members,
+    compile as compile_schema,
     encode,
+    error_response,
     has_long_number,
     parse_json,
     raw_members,

@@ -11,8 +11,8 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from driftline.payloads._values.limits import LOG_LEVELS
-from driftline.sinks._pages import environment
+from driftline.payloads import LOG_LEVELS
+from driftline.sinks import environment
 from driftline.version import __version__
 
 # The server's own pages: what it serves, with payloads to compare, and its API, which can be tried.

@@ -21,10 +21,8 @@ from driftline.changesets._format.changeset import Changeset, Patchset
 from driftline.changesets._format.database import tables_from_sql
 from driftline.changesets._format.encoding import Field, folded
 from driftline.changesets._format.table import Affinity, Operation, Table, apply_affinity
-from driftline.core._json import canonical_json
-from driftline.deltas._deltas import Clock, ColumnDelta, Op, RowDelta
-from driftline.deltas._extract import row_id_of_key
-from driftline.deltas._schema import ColumnType
+from driftline.core import canonical_json
+from driftline.deltas import Clock, ColumnDelta, ColumnType, Op, RowDelta, row_id_of_key
 from driftline.errors import ChangesetError
 
 Format = Literal["changeset", "patchset"]

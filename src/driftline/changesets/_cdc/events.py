@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from driftline.changesets._format.encoding import MAX_INTEGER, MIN_INTEGER, Value
-from driftline.core._json import canonical_json
+from driftline.core import canonical_json
 from driftline.errors import ChangesetError
 
 CdcKind = Literal["insert", "update", "delete", "truncate", "begin", "commit"]

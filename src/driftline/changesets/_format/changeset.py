@@ -32,7 +32,7 @@ from driftline.changesets._format.read import Header, raw_records, read_raw_reco
 from driftline.changesets._format.session import ColumnEvents, EventLog, image_columns
 from driftline.changesets._format.streams import Summary, concat_to, content_of, invert_to, iterate, summary
 from driftline.changesets._format.table import AnyRow, Operation, Table, patchset_not_invertible
-from driftline.core._files import write_all
+from driftline.core import write_all
 from driftline.errors import ChangesetError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import apsw
 
 from driftline.changesets._format.encoding import UNDEFINED, Field, folded, quoted
 from driftline.changesets._format.table import Column, Table, affinity_of, apply_affinity
-from driftline.core._files import StrPath, explain_os_error
+from driftline.core import StrPath, explain_os_error
 from driftline.errors import ChangesetError, DriftlineError, LockedError, OptionError, StorageError
 
 Database = StrPath | apsw.Connection

@@ -20,9 +20,8 @@ import apsw
 
 from driftline.changesets._format.encoding import DELETE, INSERT, UPDATE
 from driftline.changesets._format.read import Counts, Window, count_carefully, count_quickly, operations_in, walk
-from driftline.changesets._format.table import Operation
-from driftline.changesets._format.table import Table as SummariesTable
-from driftline.core._files import explain_io_errors, open_bytes, write_all
+from driftline.changesets._format.table import Operation, Table as SummariesTable
+from driftline.core import explain_io_errors, open_bytes, write_all
 from driftline.errors import ChangesetError, OptionError
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def concat_to(
 
 def _concat_on_disk(out: IO[bytes], opens: Iterable[Open], size: int, memory_bytes: int) -> None:
     from driftline.changesets._make.sections import ChangegroupOnDisk
-    from driftline.core._workspace import Workspace
+    from driftline.core import Workspace
 
     with Workspace() as workspace:
         group = ChangegroupOnDisk(workspace, size=size, memory_bytes=memory_bytes)

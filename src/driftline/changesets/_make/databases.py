@@ -24,7 +24,7 @@ from driftline.changesets._format.database import STAT1, StoredTable, explained,
 from driftline.changesets._format.encoding import CHANGESET_MARKER, PATCHSET_MARKER, Row, folded
 from driftline.changesets._format.table import Column, Operation, Table
 from driftline.changesets._make.table_diff import NEW, OLD, TablePair, recoded
-from driftline.core._files import StrPath, write_all
+from driftline.core import StrPath, write_all
 from driftline.errors import ChangesetError
 
 if TYPE_CHECKING:

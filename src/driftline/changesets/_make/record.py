@@ -14,7 +14,7 @@ from driftline.changesets._format.changeset import Changeset, Patchset
 from driftline.changesets._format.database import explained, file_name, opened, tables_from_database
 from driftline.changesets._format.encoding import folded
 from driftline.changesets._make.databases import DiffSettings, Findings, diff_to
-from driftline.core._files import StrPath, explain_os_error
+from driftline.core import StrPath, explain_os_error
 from driftline.errors import ChangesetError, OptionError
 
 

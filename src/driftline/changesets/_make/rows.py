@@ -37,10 +37,8 @@ from driftline.changesets._format.encoding import TAG_INTEGER, TAG_NULL, TAG_REA
 from driftline.changesets._format.session import EventLog, single_entries
 from driftline.changesets._format.table import Table, plain_value
 from driftline.changesets._format.vectors import Mask, Vector, as_mask, from_values
-from driftline.core._json import canonical_json
-from driftline.deltas._deltas import RowDelta
-from driftline.deltas._merge import RowState, merge, stamp_of
-from driftline.deltas._schema import TableSchema
+from driftline.core import canonical_json
+from driftline.deltas import RowDelta, RowState, TableSchema, merge, stamp_of
 from driftline.errors import ChangesetError
 
 ROW_ID_COLUMN = "row_id"

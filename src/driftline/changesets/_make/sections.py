@@ -44,8 +44,7 @@ from driftline.changesets._format.session import (
 from driftline.changesets._format.table import Table
 from driftline.changesets._format.vectors import Indexes, as_numbers, binary_array, from_fields, of_bytes, of_numbers
 from driftline.changesets._make.rows import EventCollector, key_collision
-from driftline.core._files import write_all
-from driftline.core._workspace import SpillStore, TableCodec, Workspace
+from driftline.core import SpillStore, TableCodec, Workspace, write_all
 from driftline.errors import ChangesetError
 
 # ("insert", rows), ("update", before, after) or ("delete", rows), each with Arrow, Polars or plain columns

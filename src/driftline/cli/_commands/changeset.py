@@ -17,10 +17,7 @@ from driftline.errors import OptionError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from driftline.changesets import Note, Problem, Table
-    from driftline.changesets._cdc.convert import CdcNote, CdcOptions
-    from driftline.changesets._format.database import Database
-    from driftline.changesets._format.table import Table as ChangesetCdcTable
+    from driftline.changesets import CdcNote, CdcOptions, Database, Note, Problem, Table, Table as ChangesetCdcTable
 
 
 # `driftline changeset from-cdc`: captured messages as one file, as a file for each transaction, or as row deltas.
@@ -44,8 +41,7 @@ def write_cdc(
     """Write what the messages of a file say, in the form that is wanted."""
     from pathlib import Path
 
-    from driftline.changesets._cdc.convert import CdcOptions
-    from driftline.changesets._cdc.convert import from_cdc as from_cdc_changeset_cdc
+    from driftline.changesets import CdcOptions, from_cdc as from_cdc_changeset_cdc
 
     if form != "deltas" and (client_id is not None or start is not None):
         raise OptionError("--client-id and --start are for --format deltas")
@@ -66,7 +62,7 @@ def write_cdc(
 
 @contextmanager
 def _lines(file: str) -> Iterator[Iterable[bytes]]:
-    from driftline.core._files import explain_io_errors, open_bytes
+    from driftline.core import explain_io_errors, open_bytes
 
     if file == "-":
         yield sys.stdin.buffer
@@ -84,9 +80,9 @@ def _write_deltas(
     start: int | None,
     options: dict[str, Any],
 ) -> None:
-    from driftline.changesets._cdc.convert import deltas_from_cdc
-    from driftline.core._files import open_output, write_all
-    from driftline.deltas._deltas import Clock
+    from driftline.changesets import deltas_from_cdc
+    from driftline.core import open_output, write_all
+    from driftline.deltas import Clock
 
     notes: list[CdcNote] = []
     first = Clock() if start is None else start
@@ -102,8 +98,8 @@ def _write_transactions(
     import tempfile
     from pathlib import Path
 
-    from driftline.changesets._cdc.convert import transactions
-    from driftline.core._files import atomic_write, explain_io_errors
+    from driftline.changesets import transactions
+    from driftline.core import atomic_write, explain_io_errors
 
     with explain_io_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -192,8 +188,7 @@ Examples:
 )
 def show(file: str, database: str | None, schema: str | None, form: str) -> None:
     """Print what a changeset or patchset says: + insert, ~ update, - delete; * marks the key."""
-    from driftline.changesets._format.show import json_array_lines, json_lines, text_lines
-    from driftline.changesets._format.streams import operations_of, reopenable, summary
+    from driftline.changesets import json_array_lines, json_lines, operations_of, reopenable, summary, text_lines
 
     tables = _tables(database, schema)
     with reopenable(_source(file)) as open_changes:
@@ -219,8 +214,7 @@ Examples:
 @_schema_options
 def sql(file: str, database: str | None, schema: str | None) -> None:
     """Print a changeset or patchset as SQL statements."""
-    from driftline.changesets import iterate
-    from driftline.changesets._format.show import statements
+    from driftline.changesets import iterate, statements
 
     for statement in statements(iterate(_source(file), _tables(database, schema))):
         print(statement)
@@ -256,7 +250,7 @@ Examples:
 @_output_option
 def invert(file: str, output: str | None) -> None:
     """Make the changeset that undoes another one."""
-    from driftline.changesets._format.streams import invert_to
+    from driftline.changesets import invert_to
 
     _write(lambda out: invert_to(out, _source(file)), output, file)
 
@@ -276,8 +270,8 @@ def concat(
     files: tuple[str, ...], database: str | None, schema: str | None, output: str | None, memory: str | None
 ) -> None:
     """Make one file that does what several do one after the other; files beyond memory are merged on disk."""
-    from driftline.changesets._format.streams import concat_to
-    from driftline.tables._engines import default_limit, memory_limit
+    from driftline.changesets import concat_to
+    from driftline.tables import default_limit, memory_limit
 
     limit = memory_limit(memory)
     _check_one(database, schema)
@@ -334,8 +328,8 @@ Exit codes: 0 applied (conflicts that were omitted or replaced are told), 2 noth
 )
 def apply(file: str, database: str, rebase_data: str | None, form: str, **options: Any) -> None:
     """Apply a changeset or patchset to a database, whole or not at all."""
-    from driftline.changesets._apply import apply as apply_changes
-    from driftline.core._files import write_atomically
+    from driftline.changesets import apply as apply_changes
+    from driftline.core import write_atomically
 
     applied = apply_changes(_source(file), database, **_apply_options(**options))
     for conflict, action in applied.conflicts:
@@ -405,7 +399,7 @@ written. Exit codes: 0 no difference, 1 differences, 2 error.
 @_output_option
 def diff(old: str, new: str, tables: tuple[str, ...], form: str, output: str | None, **options: Any) -> int:
     """Make the changes that turn database OLD into database NEW."""
-    from driftline.changesets._make.databases import DiffSettings, Findings, diff_to
+    from driftline.changesets import DiffSettings, Findings, diff_to
 
     found = Findings()
     settings = DiffSettings(tables or None, patchset=form == "patchset", **options)
@@ -443,8 +437,8 @@ returned; 2 also when the change could not be written.
 @click.option("-o", "--output", metavar="FILE", required=True, help="Write to FILE (whole or not at all).")
 def record(database: str, command: tuple[str, ...], form: str, allow_incomplete: bool, output: str) -> int:
     """Run COMMAND and write what it changed in a database."""
-    from driftline.changesets._make.record import record as record_command
-    from driftline.core._files import open_output
+    from driftline.changesets import record as record_command
+    from driftline.core import open_output
 
     with open_output(output, (database,)) as out, _problems_told():
         code, found = record_command(
@@ -531,7 +525,7 @@ def _source(file: str) -> Any:
 
 
 def _read_bytes(file: str) -> bytes:
-    from driftline.changesets._format.streams import content_of
+    from driftline.changesets import content_of
 
     return content_of(_source(file))
 
@@ -544,7 +538,7 @@ def _read_text(file: str) -> str:
 
 
 def _write(write: Callable[[BinaryIO], object], output: str | None, *inputs: str) -> None:
-    from driftline.core._files import open_output
+    from driftline.core import open_output
 
     if output is None and sys.stdout.isatty():
         raise OptionError("a changeset is not text: name a file with -o, or send stdout somewhere")
@@ -553,7 +547,7 @@ def _write(write: Callable[[BinaryIO], object], output: str | None, *inputs: str
 
 
 def _database_from(schema: str) -> Database:
-    from driftline.changesets._format.database import database_from_sql
+    from driftline.changesets import database_from_sql
 
     return database_from_sql(_read_text(schema))
 
@@ -564,7 +558,7 @@ def _check_one(database: str | None, schema: str | None) -> None:
 
 
 def _tables(database: str | None, schema: str | None) -> list[Table]:
-    from driftline.changesets._format.database import tables_from_database, tables_from_sql
+    from driftline.changesets import tables_from_database, tables_from_sql
 
     _check_one(database, schema)
     if schema is not None:

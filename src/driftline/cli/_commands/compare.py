@@ -14,9 +14,7 @@ from driftline.cli._outcome import DIFFERENT, SAME
 
 if TYPE_CHECKING:
     from driftline.errors import PayloadError
-    from driftline.payloads import Report
-    from driftline.payloads._captures import Masker
-    from driftline.payloads._rules.path_rules import PathRule
+    from driftline.payloads import Masker, PathRule, Report
 
 
 # Options that the commands for payloads share.
@@ -62,7 +60,7 @@ def flags_of(
     ignore: tuple[str, ...], unordered: tuple[str, ...], keys: tuple[str, ...], tolerances: tuple[str, ...]
 ) -> tuple[PathRule, ...]:
     """The rules of paths that a call gave; a text that is no path is refused at once."""
-    from driftline.payloads._rules.path_rules import ignore_flag, key_flag, start_state, tolerance_flag, unordered_flag
+    from driftline.payloads import ignore_flag, key_flag, start_state, tolerance_flag, unordered_flag
 
     flags = (
         *map(ignore_flag, ignore),
@@ -76,7 +74,7 @@ def flags_of(
 
 def read_mask_key(path: str | None) -> bytes | None:
     """The key of masked values, from a file."""
-    from driftline.core._files import explain_io_errors
+    from driftline.core import explain_io_errors
 
     if path is None:
         return None
@@ -89,7 +87,7 @@ def read_mask_key(path: str | None) -> bytes | None:
 
 def masker_of(masked: tuple[str, ...], key_file: str | None) -> Masker | None:
     """The masker that a call asked for."""
-    from driftline.payloads._captures import Masker
+    from driftline.payloads import Masker
 
     key = read_mask_key(key_file)
     return Masker(masked, key) if masked else None
@@ -141,8 +139,7 @@ def compare(
 ) -> int:
     """Decide whether the payload NEW is equivalent to OLD."""
     from driftline.errors import PayloadError
-    from driftline.payloads import Report
-    from driftline.payloads import compile as compile_schema
+    from driftline.payloads import Report, compile as compile_schema
 
     if old == new == "-":
         raise click.UsageError("only one of OLD and NEW can be standard input")
@@ -173,7 +170,7 @@ def read_config(path: str | None) -> dict[str, Any] | None:
     if path is None:
         return None
     from driftline.errors import PayloadError
-    from driftline.payloads._schema.documents import load_schema
+    from driftline.payloads import load_schema
 
     try:
         content = load_schema(Path(path)).content
@@ -183,7 +180,7 @@ def read_config(path: str | None) -> dict[str, Any] | None:
 
 
 def _read(path: str) -> bytes:
-    from driftline.core._files import open_bytes
+    from driftline.core import open_bytes
 
     if path == "-":
         return sys.stdin.buffer.read()
@@ -197,25 +194,23 @@ def _shown(path: str) -> str:
 
 def _rendered(report: Report, format_name: str, name: str, output: str | None) -> bytes:
     if format_name == "junit":
-        from driftline.payloads._batch.ci import junit_xml
+        from driftline.payloads import junit_xml
 
         return junit_xml(report, name)
     if format_name == "text":
         return _as_text(report, is_terminal=output is None and sys.stdout.isatty())
-    from driftline.payloads._compare.report import indented
+    from driftline.payloads import indented
 
     return indented(report.to_json()) + b"\n"
 
 
 def _rendered_error(error: PayloadError, format_name: str, name: str, output: str | None) -> bytes:
     """A comparison that was cut short: its error response, with what was found until then."""
-    from driftline.payloads import Report, error_response
-    from driftline.payloads._compare.report import indented
-    from driftline.payloads._values.text import encode
+    from driftline.payloads import Report, encode, error_response, indented
 
     found = Report.of(error.context["partial_result"])
     if format_name == "junit":
-        from driftline.payloads._batch.ci import junit_xml
+        from driftline.payloads import junit_xml
 
         return junit_xml(found, name, error)
     if format_name == "text":
@@ -226,7 +221,7 @@ def _rendered_error(error: PayloadError, format_name: str, name: str, output: st
 def _as_text(report: Report, *, is_terminal: bool) -> bytes:
     from rich.console import Console
 
-    from driftline.payloads._compare.report import print_report
+    from driftline.payloads import print_report
 
     target = io.StringIO()
     print_report(report, Console(file=target, force_terminal=is_terminal, highlight=False, soft_wrap=True))
@@ -234,7 +229,7 @@ def _as_text(report: Report, *, is_terminal: bool) -> bytes:
 
 
 def _write(data: bytes, output: str | None, *inputs: str) -> None:
-    from driftline.core._files import open_output, write_all
+    from driftline.core import open_output, write_all
 
     with open_output(output, inputs) as out:
         write_all(out, data)

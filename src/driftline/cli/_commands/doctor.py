@@ -16,7 +16,7 @@ from typing import Literal
 import click
 
 from driftline.cli._outcome import ERROR, SAME
-from driftline.core._extras import EXTRA_OF
+from driftline.core import EXTRA_OF
 from driftline.errors import DriftlineError
 from driftline.version import __version__
 
@@ -111,15 +111,14 @@ def _memory() -> Finding:
 
 
 def _java() -> Finding:
-    from driftline.spark._runtime.java import find_java
+    from driftline.spark import find_java
 
     java = find_java()
     return Finding("java", f"{java.version} (from {java.found_in})")
 
 
 def _spark(master: str | None) -> Finding:
-    from driftline.spark._runtime.masters import chosen_master
-    from driftline.spark._runtime.session import run_small_job
+    from driftline.spark import chosen_master, run_small_job
 
     started = time.monotonic()
     outcome = run_small_job(master)

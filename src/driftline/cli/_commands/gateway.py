@@ -17,7 +17,7 @@ from driftline.cli._views import counted, tell
 from driftline.errors import DeltaError, GatewayError, OptionError
 
 if TYPE_CHECKING:
-    from driftline.client._http import GatewayClient
+    from driftline.client import GatewayClient
     from driftline.deltas import RowDelta
 
 
@@ -72,8 +72,8 @@ def create(
 
     The secret comes from --secret-file or from DRIFTLINE_JWT_SECRET and is never printed.
     """
-    from driftline.deltas._deltas import check_gateway_id
-    from driftline.gateway._auth import sign
+    from driftline.deltas import check_gateway_id
+    from driftline.gateway import sign
 
     check_gateway_id(gateway)
     now = int(time.time())
@@ -99,7 +99,7 @@ def rotate(secret_file: Path, keep: int) -> None:
     A running gateway notices. New tokens are signed with the new secret; tokens of the kept old ones stay valid, so
     rotate again with --keep 0 once they have expired.
     """
-    from driftline.gateway._auth import rotate_secret_file
+    from driftline.gateway import rotate_secret_file
 
     count = rotate_secret_file(secret_file, keep)
     click.echo(f"{secret_file.name} holds {count} secret{'s' if count > 1 else ''}", err=True)
@@ -126,8 +126,7 @@ def _ttl_seconds(text: str) -> int:
 
 
 def _signing_secret(secret_file: Path | None) -> str:
-    from driftline.gateway._auth import parse_secrets, read_secret_file
-    from driftline.gateway._settings import SECRET_VARIABLE
+    from driftline.gateway import SECRET_VARIABLE, parse_secrets, read_secret_file
 
     if secret_file is not None:
         found = read_secret_file(secret_file)
@@ -139,7 +138,7 @@ def _signing_secret(secret_file: Path | None) -> str:
 
 
 def _read(path: Path) -> str:
-    from driftline.core._files import explain_io_errors
+    from driftline.core import explain_io_errors
 
     with explain_io_errors(path):
         return path.read_text("utf-8")
@@ -221,7 +220,7 @@ def pull(output: Path | None, cursor_file: Path | None, **wanted: Any) -> None:
     With --cursor-file each delta is fetched once, also those that arrive late. A gateway that has forgotten old deltas
     has a snapshot to begin with: lines with the columns of each row and their stamps.
     """
-    from driftline.core._files import open_output, write_atomically
+    from driftline.core import open_output, write_atomically
 
     cursor = None
     with open_output(output) as out:
@@ -237,7 +236,7 @@ def _pages(
     cursor_file: Path | None, *, since: str, refetch: bool, snapshot: bool, limit: int, **options: Any
 ) -> Iterator[tuple[list[Any], str]]:
     """The lines of each page, and the cursor after it."""
-    from driftline.deltas._wire import hlc_from_wire
+    from driftline.deltas import hlc_from_wire
 
     client = _client(**options)
     if snapshot:
@@ -256,7 +255,7 @@ def _pages(
 
 
 def _client(url: str, gateway: str, client_id: str | None, token_file: Path | None, patience: float) -> GatewayClient:
-    from driftline.client._http import GatewayClient
+    from driftline.client import GatewayClient
 
     token = _token(token_file)
     name = client_id or _subject(token)
@@ -266,7 +265,7 @@ def _client(url: str, gateway: str, client_id: str | None, token_file: Path | No
 
 
 def _token(token_file: Path | None) -> str | None:
-    from driftline.core._files import explain_io_errors
+    from driftline.core import explain_io_errors
 
     if token_file is None:
         return os.environ.get(_TOKEN_VARIABLE) or None

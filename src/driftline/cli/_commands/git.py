@@ -82,7 +82,7 @@ def _attributes_file(is_global: bool) -> Path:
 
 
 def _add_attributes(path: Path, patterns: Sequence[str]) -> list[str]:
-    from driftline.core._files import explain_io_errors, write_atomically
+    from driftline.core import explain_io_errors, write_atomically
 
     wanted = [f"{pattern} diff=driftline merge=driftline" for pattern in patterns]
     with explain_io_errors(path):
@@ -123,7 +123,7 @@ def diff(rules: str | None, path: str, versions: tuple[str, ...]) -> int:
 
 
 def _show(old: str, new: str, rules: str | None) -> None:
-    from driftline.changesets._git import diff_lines, is_database, is_empty
+    from driftline.changesets import diff_lines, is_database, is_empty
 
     sides = [path for path in (old, new) if not is_empty(path)]
     if sides and all(map(is_database, sides)):
@@ -162,8 +162,7 @@ Git calls it with the common ancestor, our version (which is replaced), theirs, 
 @click.argument("path", required=False)
 def merge(rules: str | None, base: str, ours: str, theirs: str, path: str | None) -> int:
     """Merge three versions of a file, for Git: exit 0 when all is merged, 1 when something is left to decide."""
-    from driftline.changesets._git import is_database, is_empty
-    from driftline.changesets._git import merge as merge_databases
+    from driftline.changesets import is_database, is_empty, merge as merge_databases
 
     sides = [side for side in (base, ours, theirs) if not is_empty(side)]
     shown = path or ours
@@ -193,8 +192,8 @@ Examples:
 @click.argument("file")
 def textconv(file: str) -> None:
     """Print a database as SQL text, for Git's own diff; other files as they are."""
-    from driftline.changesets._git import dump_lines, is_database, is_empty
-    from driftline.core._files import explain_io_errors, standard_output, write_all
+    from driftline.changesets import dump_lines, is_database, is_empty
+    from driftline.core import explain_io_errors, standard_output, write_all
 
     if is_empty(file) or is_database(file):
         for line in dump_lines(file):

@@ -30,10 +30,7 @@ from driftline.cli._terminal import progress_bar
 from driftline.errors import IndexRefError
 
 if TYPE_CHECKING:
-    from driftline.codeindex import KeptDiff
-    from driftline.codeindex._build.build import Built
-    from driftline.codeindex._diff.diff import ModeScheduler
-    from driftline.codeindex._registry.keep import DiffJob
+    from driftline.codeindex import Built, DiffJob, KeptDiff, ModeScheduler
 
 
 # `driftline index diff`: what changed between two versions of a code base.
@@ -140,7 +137,7 @@ def compute(
     **options: Any,
 ) -> int:
     """Compare two versions of a code base."""
-    from driftline.codeindex._registry.keep import DiffJob, name_repositories
+    from driftline.codeindex import DiffJob, name_repositories
 
     if not from_ref or not to_ref:
         raise IndexRefError("--from and --to are both needed")
@@ -164,8 +161,7 @@ def compute(
 
 
 def _compute_one(job: DiffJob, engine: str, master: str | None) -> KeptDiff:
-    from driftline.codeindex import compute as compute_diff
-    from driftline.codeindex._registry.keep import choose_engine
+    from driftline.codeindex import choose_engine, compute as compute_diff
 
     with progress_bar() as tracker:
         request, cache = job.prepare(tracker)
@@ -176,23 +172,23 @@ def _compute_one(job: DiffJob, engine: str, master: str | None) -> KeptDiff:
 
 def _scheduler(engine: str, master: str | None) -> AbstractContextManager[ModeScheduler]:
     if engine == "spark":
-        from driftline.spark._index import mode_scheduler
+        from driftline.spark import mode_scheduler
 
         return mode_scheduler(master)
-    from driftline.codeindex._diff.modes import diff_mode
+    from driftline.codeindex import diff_mode
 
     return nullcontext(diff_mode)
 
 
 def _compute_many(jobs: list[DiffJob], engine: str, master: str | None, with_events: bool) -> list[dict[str, Any]]:
-    from driftline.core._engines import choose_engine
+    from driftline.core import choose_engine
 
     # Repositories are spread over the cores of this machine, unless Spark was asked for or is configured.
     if choose_engine("index", engine, size=lambda: 0, master=master).name == "spark":
-        from driftline.spark._index import run_jobs
+        from driftline.spark import run_jobs
 
         return run_jobs(jobs, master, with_events=with_events)
-    from driftline.codeindex._registry.keep import run_many
+    from driftline.codeindex import run_many
 
     with progress_bar() as tracker:
         return run_many(jobs, tracker, with_events=with_events)
@@ -249,9 +245,7 @@ def build_index(
     *, repository: str, force: bool, wait_ms: str, cache_root: str | None, format_name: str, compact: bool
 ) -> int:
     """Index a git revision: its files, definitions, and what they call and import."""
-    from driftline.codeindex._build.build import build, default_cache_root, open_cache
-    from driftline.codeindex._options import whole_number
-    from driftline.codeindex._storage import GitRepository
+    from driftline.codeindex import GitRepository, build_index as build, default_cache_root, open_cache, whole_number
 
     directory, revision = _split(repository)
     source = GitRepository(directory)
@@ -305,8 +299,7 @@ def api(
     compact: bool,
 ) -> int:
     """Say what changed in the public surface, and what breaks callers."""
-    from driftline.codeindex import api as compare
-    from driftline.codeindex._diff import api as api_text
+    from driftline.codeindex import api as compare, report_lines, report_markdown
 
     if not from_ref or not to_ref:
         raise IndexRefError("--from and --to are both needed")
@@ -318,9 +311,9 @@ def api(
 
         show_api(shown)
     elif format_name == "text":
-        say_lines(api_text.report_lines(shown))
+        say_lines(report_lines(shown))
     elif format_name == "markdown":
-        click.echo(api_text.report_markdown(shown))
+        click.echo(report_markdown(shown))
     elif format_name == "json":
         print_json({"ok": True, **shown.to_dict()}, compact)
     else:
@@ -366,8 +359,7 @@ def list_diffs(
     *, modes: tuple[str, ...], cache_root: str | None, repo: str | None, format_name: str, compact: bool
 ) -> int:
     """List persisted diffs, newest first."""
-    from driftline.codeindex import _view as render
-    from driftline.codeindex._options import parse_modes
+    from driftline.codeindex import entries_markdown, entry_lines, parse_modes
 
     entries = open_registry(cache_root, repo).entries(parse_modes(modes) if modes else ())
     if format_name == "text" and is_watched():
@@ -375,14 +367,14 @@ def list_diffs(
 
         show_entries(entries)
     elif format_name == "text":
-        say_lines(render.entry_lines(entries))
+        say_lines(entry_lines(entries))
     elif format_name == "json":
         print_json({"ok": True, "diffs": entries}, compact)
     elif format_name == "jsonl":
         for entry in entries:
             print_json(entry, compact=True)
     else:
-        click.echo(render.entries_markdown(entries))
+        click.echo(entries_markdown(entries))
     return SAME
 
 
@@ -407,17 +399,15 @@ def prune_diffs(
     compact: bool,
 ) -> int:
     """Remove old diffs and orphan directories; a diff stays if it is among the newest or young enough."""
-    from driftline.codeindex import _view as render
-    from driftline.codeindex import prune
-    from driftline.codeindex._options import whole_number
+    from driftline.codeindex import prune, pruned_lines, whole_number
 
     wait = whole_number(wait_ms, "wait-ms", minimum=0)
     registry = open_registry(cache_root, repo)
     pruned = prune(registry, max_diffs=max_diffs, retain_days=retain_days, dry_run=dry_run, wait_ms=wait)
     if format_name == "text":
-        say_lines(render.pruned_lines(pruned))
+        say_lines(pruned_lines(pruned))
     elif format_name == "markdown":
-        click.echo("\n".join(f"- {line}" for line in render.pruned_lines(pruned)))
+        click.echo("\n".join(f"- {line}" for line in pruned_lines(pruned)))
     else:
         print_json({"ok": True, **pruned.to_dict()}, compact or format_name == "jsonl")
     return SAME

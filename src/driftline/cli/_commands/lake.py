@@ -21,19 +21,17 @@ from driftline.cli._views import (
     flush_words,
     on_terminal,
     proof_words,
+    show_history_lake_views as show_history,
     show_log,
     show_tables,
     tell,
 )
-from driftline.cli._views import show_history_lake_views as show_history
-from driftline.core._files import open_output, standard_output
+from driftline.core import open_output, standard_output
 from driftline.lake import STATE_FORMATS
 
 if TYPE_CHECKING:
     from driftline.deltas import RowDelta
-    from driftline.lake import FlushResult, Lake, TableStatus
-    from driftline.lake._fold.compact import Engine
-    from driftline.lake._load.ingest import Scheduler
+    from driftline.lake import Engine, FlushResult, Lake, Scheduler, TableStatus
 
 
 # Flushing files: JSON lines of deltas by ranges (on Spark too), envelopes whole.
@@ -54,8 +52,8 @@ def flush_files(
 def _flush_file(lake: Lake, path: Path, gateway: str, scheduler: Scheduler) -> Iterator[FlushResult]:
     import hashlib
 
-    from driftline.core._files import explain_io_errors
-    from driftline.lake._store.envelopes import parse_envelope
+    from driftline.core import explain_io_errors
+    from driftline.lake import parse_envelope
 
     with explain_io_errors(path), open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -69,9 +67,8 @@ def _flush_file(lake: Lake, path: Path, gateway: str, scheduler: Scheduler) -> I
 
 
 def _flush_lines(lake: Lake, path: Path, gateway: str, digest: str, scheduler: Scheduler) -> Iterator[FlushResult]:
-    from driftline.core._parts import line_ranges
-    from driftline.lake._load.ingest import commit_ingested, parse_delta, plan_ingest
-    from driftline.lake._store.schemas import registered
+    from driftline.core import line_ranges
+    from driftline.lake import commit_ingested, parse_delta, plan_ingest, registered
 
     ranges = line_ranges(path)
     known = [table for table in lake.tables() if registered(lake, table) is not None]
@@ -87,7 +84,7 @@ def _flush_lines(lake: Lake, path: Path, gateway: str, digest: str, scheduler: S
 def _flush_deltas(lake: Lake, deltas: Iterable[RowDelta], gateway: str, digest: str) -> Iterator[FlushResult]:
     from collections import defaultdict
 
-    from driftline.lake._store.flush import flush_content
+    from driftline.lake import flush_content
 
     by_table: dict[str, list[RowDelta]] = defaultdict(list)
     for delta in deltas:
@@ -101,7 +98,7 @@ def _as_file(name: str, stack: ExitStack) -> Path:
     import sys
     import tempfile
 
-    from driftline.core._files import explain_io_errors
+    from driftline.core import explain_io_errors
 
     if name != "-":
         with explain_io_errors(name):
@@ -114,12 +111,11 @@ def _as_file(name: str, stack: ExitStack) -> Path:
 
 
 def _scheduler(name: str, master: str | None, stack: ExitStack) -> Scheduler:
-    from driftline.lake._load.ingest import ingest_locally
+    from driftline.lake import ingest_locally
 
     if name == "local":
         return ingest_locally
-    from driftline.spark._lake import ingest_on_spark
-    from driftline.spark._runtime.session import open_session
+    from driftline.spark import ingest_on_spark, open_session
 
     return partial(ingest_on_spark, stack.enter_context(open_session(master)))
 
@@ -227,7 +223,7 @@ class Folds:
             for table in tables:
                 name = chosen_engine("lake", self.engine, self.master, partial(table_bytes, self.lake, table))
                 if name == "spark" and session is None:
-                    from driftline.spark._runtime.session import open_session
+                    from driftline.spark import open_session
 
                     session = stack.enter_context(open_session(self.master))
                 with progress_bar() as tracker:
@@ -253,7 +249,7 @@ def open_lake(location: str) -> Lake:
 
 def table_bytes(lake: Lake, table: str) -> int:
     """How many bytes of delta files a table has."""
-    from driftline.lake._store.delta import files_of, load
+    from driftline.lake import files_of, load
 
     deltas_table = load(lake, table, "deltas")
     return 0 if deltas_table is None else sum(file.size for file in files_of(deltas_table))
@@ -262,10 +258,10 @@ def table_bytes(lake: Lake, table: str) -> int:
 def _fold_engine(name: str, session: Any) -> Engine:
     """The scheduler of folds: threads of this machine, or a Spark session."""
     if name == "local":
-        from driftline.lake._fold.local import run_locally
+        from driftline.lake import run_locally
 
         return run_locally
-    from driftline.spark._lake import fold_engine
+    from driftline.spark import fold_engine
 
     return fold_engine(session)
 
@@ -292,8 +288,7 @@ def materialize(
     table: str, as_of: str | None, generation: int | None, format_name: str, output: str | None, folds: Folds
 ) -> int:
     """Write the rows of a table as they are now, or were at a timestamp within retention."""
-    from driftline.lake import materialize as write_state
-    from driftline.lake._store.lake import parse_timestamp
+    from driftline.lake import materialize as write_state, parse_timestamp
 
     timestamp = None if as_of is None else parse_timestamp(as_of)
     target = standard_output() if output is None else output
@@ -320,8 +315,7 @@ The window is everything after --from up to and including --to. Exit codes: 0 no
 @fold_options
 def changes(table: str, since: str, until: str | None, format_name: str, output: str | None, folds: Folds) -> int:
     """Write the net change of a table between two timestamps."""
-    from driftline.lake._read.changes import write_changes
-    from driftline.lake._store.lake import LAST_TIMESTAMP, parse_timestamp
+    from driftline.lake import LAST_TIMESTAMP, parse_timestamp, write_changes
 
     begin, end = parse_timestamp(since), LAST_TIMESTAMP if until is None else parse_timestamp(until)
     with folds.of(folds.lake.table_name(table)) as way, open_output(output) as out:
@@ -376,8 +370,7 @@ Examples:
 @lake_option
 def log(table: str, format_name: str, location: str) -> int:
     """List the commits of a table: flushes, compactions, schema changes, retention."""
-    from driftline.lake import lake_log
-    from driftline.lake._store.lake import timestamp_text
+    from driftline.lake import lake_log, timestamp_text
 
     entries = lake_log(open_lake(location), table)
     if on_terminal() and format_name == "text":
@@ -413,8 +406,7 @@ Examples:
 @lake_option
 def history(table: str, row_id: str, format_name: str, location: str) -> int:
     """List every delta of a row in the order of replay, and the columns that each one won."""
-    from driftline.lake import row_history
-    from driftline.lake._store.lake import timestamp_text
+    from driftline.lake import row_history, timestamp_text
 
     entries = row_history(open_lake(location), table, row_id)
     if on_terminal() and format_name == "text":
@@ -472,8 +464,7 @@ def _status_line(status: TableStatus) -> str:
 
 def _tell_waiting(folds: Folds, table: str) -> None:
     """Say what is not in the result: deltas that no schema takes."""
-    from driftline.lake._store.flush import count_waiting
-    from driftline.lake._store.schemas import registered
+    from driftline.lake import count_waiting, registered
 
     waiting = count_waiting(folds.lake, table) if registered(folds.lake, table) is not None else 0
     if waiting:
@@ -501,8 +492,7 @@ def schema(table: str, file: Path | None, location: str) -> int:
     """Register the schema of TABLE from a JSON FILE, or show the registered one."""
     from driftline.deltas import TableSchema
     from driftline.errors import DeltaError
-    from driftline.lake import register
-    from driftline.lake._store.schemas import required
+    from driftline.lake import register, required
 
     lake = open_lake(location)
     if file is None:
@@ -558,8 +548,7 @@ def extract(
     """Append the deltas that lead from snapshot A of a table to snapshot B."""
     from contextlib import ExitStack
 
-    from driftline.lake._load.load import extract_snapshots
-    from driftline.lake._store.lake import parse_timestamp
+    from driftline.lake import extract_snapshots, parse_timestamp
 
     lake = open_lake(location)
     name = chosen_engine("lake", engine, master, lambda: _size(a) + _size(b))
@@ -569,8 +558,7 @@ def extract(
     with ExitStack() as stack:
         options["tracker"] = stack.enter_context(progress_bar())
         if name == "spark":
-            from driftline.spark._lake import load_schedulers
-            from driftline.spark._runtime.session import open_session
+            from driftline.spark import load_schedulers, open_session
 
             options["schedulers"] = load_schedulers(stack.enter_context(open_session(master)))
         result = extract_snapshots(lake, a, b, key=key, table=table, client_id=client_id, **options)
@@ -607,8 +595,7 @@ def flush(
 
     Without FILES, envelopes that wait in the lake for a schema become Parquet.
     """
-    from driftline.lake import flush_envelopes
-    from driftline.lake._store.schemas import registered
+    from driftline.lake import flush_envelopes, registered
 
     lake = open_lake(location)
     if files:
@@ -637,8 +624,7 @@ Examples:
 @fold_options
 def compact(table: str | None, full: bool, target_file_mb: int, folds: Folds) -> int:
     """Fold new deltas into a new snapshot; only touched ranges of row ids are rewritten."""
-    from driftline.lake import compact as compact_table
-    from driftline.lake._store.schemas import registered
+    from driftline.lake import compact as compact_table, registered
 
     lake = folds.lake
     names = [table] if table else [name for name in lake.tables() if registered(lake, name) is not None]
@@ -675,9 +661,7 @@ def vacuum(table: str, hours: int, horizon: str | None, dry_run: bool, folds: Fo
     With --horizon, history begins there: older deltas are refused from then on.
     """
     from driftline.errors import OptionError
-    from driftline.lake import set_horizon
-    from driftline.lake import vacuum as vacuum_table
-    from driftline.lake._store.lake import parse_timestamp
+    from driftline.lake import parse_timestamp, set_horizon, vacuum as vacuum_table
 
     if horizon is not None:
         if dry_run:

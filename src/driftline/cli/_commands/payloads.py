@@ -26,10 +26,8 @@ from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar
 
 if TYPE_CHECKING:
-    from driftline.core._progress import Tracker
-    from driftline.payloads._batch.run import BatchJob, BatchTotals, Scheduler
-    from driftline.payloads._schema.documents import Bundle
-    from driftline.payloads._suggest.evidence import Suggestion
+    from driftline.core import Tracker
+    from driftline.payloads import BatchJob, BatchTotals, Bundle, Scheduler, Suggestion
 
 
 # `driftline payloads batch`: many pairs of payloads, on this machine or on Spark.
@@ -91,9 +89,7 @@ def batch(
     **options: Any,
 ) -> int:
     """Compare many pairs of payloads and add up what differs."""
-    from driftline.payloads._batch.ci import annotation_lines, write_for_ci
-    from driftline.payloads._batch.run import run_batch
-    from driftline.payloads._batch.totals import parse_conditions
+    from driftline.payloads import annotation_lines, parse_conditions, run_batch, write_for_ci
 
     wanted = parse_conditions(conditions)
     job = _job(inputs, schemas, **options)
@@ -118,7 +114,7 @@ def _tell(totals: BatchTotals, output: str) -> None:
         return
     from driftline.cli._terminal import stdout_console
     from driftline.cli._views import print_batch
-    from driftline.payloads._batch.view import batch_view
+    from driftline.payloads import batch_view
 
     result = totals.result()
     print_batch(batch_view(result.summary, result.aggregate, (), result.failures), output, stdout_console())
@@ -128,10 +124,10 @@ def _scheduler(
     engine: str, job: BatchJob, master: str | None, workers: int | None, tracker: Tracker
 ) -> AbstractContextManager[Scheduler]:
     if engine == "spark":
-        from driftline.spark._payloads import spark_scheduler
+        from driftline.spark import spark_scheduler
 
         return spark_scheduler(master, tracker)
-    from driftline.payloads._batch.run import local_scheduler
+    from driftline.payloads import local_scheduler
 
     return local_scheduler(job, workers)
 
@@ -151,8 +147,8 @@ def _job(
 ) -> BatchJob:
     import secrets
 
-    from driftline.core._objects import is_url
-    from driftline.payloads._batch.job import BatchJob, Role, open_source
+    from driftline.core import is_url
+    from driftline.payloads import BatchJob, Role, open_source
 
     if len(inputs) > 2:
         raise click.UsageError("give one file of pairs, or two files to join")
@@ -185,7 +181,7 @@ def _schema(given: str) -> tuple[str | None, str]:
 
 
 def _bundle(path: str, root: str | None) -> bytes | Bundle:
-    from driftline.payloads._compare.compare import bundle_of
+    from driftline.payloads import bundle_of
 
     bundle = bundle_of(Path(path), root)
     return bundle if bundle.files else bundle.main
@@ -211,8 +207,8 @@ what has no partner becomes a MISSING_PARTNER difference in the batch.
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 def pairs(captures: tuple[str, ...], output: str | None) -> None:
     """Make pairs of captured traffic, for `payloads batch --records full`."""
-    from driftline.core._files import open_output, write_all
-    from driftline.payloads._captures import capture_pairs, record_line
+    from driftline.core import open_output, write_all
+    from driftline.payloads import capture_pairs, record_line
 
     if len(captures) > 2:
         raise click.UsageError("give two HAR files or one GoReplay file")
@@ -241,9 +237,8 @@ are always there; rules are yours to add.
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout; .json for JSON, else YAML.")
 def infer(samples: tuple[str, ...], output: str | None) -> None:
     """Write a schema that fits all SAMPLES."""
-    from driftline.core._files import open_output, write_all
-    from driftline.payloads._lint import infer_schema
-    from driftline.payloads._schema.documents import yaml_text
+    from driftline.core import open_output, write_all
+    from driftline.payloads import infer_schema, yaml_text
 
     schema = infer_schema(value for path in samples for value in _values(path))
     as_json = output is not None and output.endswith(".json")
@@ -253,8 +248,8 @@ def infer(samples: tuple[str, ...], output: str | None) -> None:
 
 
 def _values(path: str) -> Iterator[Any]:
-    from driftline.core._files import open_bytes
-    from driftline.payloads._values.text import parse_json
+    from driftline.core import open_bytes
+    from driftline.payloads import parse_json
 
     with open_bytes(path) as stream:
         if ".jsonl" in Path(path).name or ".ndjson" in Path(path).name:
@@ -314,9 +309,8 @@ def suggest(
     format_name: str | None,
 ) -> None:
     """Suggest rules that explain how NEW differs from OLD in PAIRS."""
-    from driftline.core._files import open_output, write_all, write_atomically
-    from driftline.payloads._batch.suggest import accepted, suggest_file
-    from driftline.payloads._suggest.write import count_words, suggestions_page
+    from driftline.core import open_output, write_all, write_atomically
+    from driftline.payloads import accepted, count_words, suggest_file, suggestions_page
 
     if target is not None and (output is not None or schema is not None):
         raise click.UsageError("--apply names the schema that is read and changed: leave out --schema and -o")
@@ -354,11 +348,8 @@ def _written(
     format_name: str | None,
 ) -> bytes:
     """What the command prints; with a target the rules are put into it and the change is printed."""
-    from driftline.core._files import write_atomically
-    from driftline.payloads._compare.report import indented
-    from driftline.payloads._schema.documents import read_text
-    from driftline.payloads._suggest.write import apply_rules, rules_yaml
-    from driftline.payloads._values.text import encode
+    from driftline.core import write_atomically
+    from driftline.payloads import apply_rules, encode, indented, read_text, rules_yaml
 
     text = read_text(Path(base)) if base is not None else ""
     if target is not None:

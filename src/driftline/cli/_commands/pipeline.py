@@ -18,9 +18,7 @@ from driftline.cli._outcome import CANCELLED, ERROR
 from driftline.cli._terminal import progress_bar, stdout_console
 
 if TYPE_CHECKING:
-    from driftline.pipeline import Pipeline
-    from driftline.pipeline._check import CheckReport, PairResult
-    from driftline.pipeline._run.run import Selection
+    from driftline.pipeline import CheckReport, PairResult, Pipeline, Selection
 
 
 # `driftline check`: many pairs of tables at once, from one file.
@@ -82,7 +80,7 @@ def check(
     progress: bool | None,
 ) -> int:
     """Compare the pairs of tables that the file PAIRS names, and report on all of them."""
-    from driftline.pipeline._check import check_pairs, load_pairs
+    from driftline.pipeline import check_pairs, load_pairs
 
     declared = load_pairs(file)
     shape = format_name or _FORMATS.get(os.path.splitext(output or "")[1], "text")
@@ -100,7 +98,7 @@ def check(
 
 
 def _write(report: CheckReport, shape: str, output: str | None) -> None:
-    from driftline.core._files import open_output
+    from driftline.core import open_output
 
     if shape == "text" and output is None:
         _show(report)
@@ -112,14 +110,14 @@ def _write(report: CheckReport, shape: str, output: str | None) -> None:
 
 
 def _rendered(report: CheckReport, shape: str) -> bytes:
-    from driftline.pipeline import _check as check_formats
+    from driftline.pipeline import check_html, check_json, check_junit
 
     if shape == "text":
         return "".join(f"{line}\n" for line in _lines(report)).encode()
     ways: dict[str, Any] = {
-        "json": check_formats.check_json,
-        "junit": check_formats.check_junit,
-        "html": check_formats.check_html,
+        "json": check_json,
+        "junit": check_junit,
+        "html": check_html,
     }
     rendered: bytes = ways[shape](report)
     return rendered
@@ -151,7 +149,7 @@ def _lines(report: CheckReport) -> list[str]:
 
 
 def _counts(result: PairResult) -> str:
-    from driftline.pipeline._run.report import counts_text
+    from driftline.pipeline import counts_text
 
     return counts_text(result.counts) if result.counts else result.code or ""
 
@@ -200,10 +198,7 @@ def _selecting(command: Function) -> Function:
     def with_selection(
         file: str, patterns: tuple[str, ...], first: str | None, last: str | None, retry_failed: bool, **given: object
     ) -> Any:
-        from driftline.pipeline import load
-        from driftline.pipeline._run.records import RecordStore
-        from driftline.pipeline._run.run import Selection, failed_stages
-        from driftline.pipeline._stages.graph import state_directory
+        from driftline.pipeline import RecordStore, Selection, failed_stages, load, state_directory
 
         failed = None
         if retry_failed:
@@ -295,9 +290,7 @@ def run(
 ) -> int:
     """Run the pipeline in FILE."""
     from driftline.cli._views import explain, show_run, stage_board, tell_notes
-    from driftline.pipeline import load, run_pipeline
-    from driftline.pipeline._run.notify import tell
-    from driftline.pipeline._stages.graph import build
+    from driftline.pipeline import build, load, run_pipeline, tell
 
     declared = load(file)
     with _telling_a_false_start(declared), stage_board(len(build(declared)), progress) as (tracker, on_stage):
@@ -332,8 +325,7 @@ def run(
 def plan(file: str, selection: Selection, full_refresh: bool, format_name: str) -> int:
     """Say for every stage of the pipeline in FILE whether it would run, and why; run nothing."""
     from driftline.cli._views import show_plan
-    from driftline.pipeline import load
-    from driftline.pipeline._run.dry_run import make_plan
+    from driftline.pipeline import load, make_plan
 
     planned = make_plan(load(file), selection, full_refresh=full_refresh)
     if format_name == "json":
@@ -349,9 +341,7 @@ def plan(file: str, selection: Selection, full_refresh: bool, format_name: str) 
 def status(file: str, format_name: str) -> int:
     """Show the last run of the pipeline in FILE; the exit code is that run's."""
     from driftline.cli._views import show_table
-    from driftline.pipeline import load
-    from driftline.pipeline._run.records import RecordStore
-    from driftline.pipeline._stages.graph import state_directory
+    from driftline.pipeline import RecordStore, load, state_directory
 
     declared = load(file)
     last = RecordStore(state_directory(declared)).last_run()
@@ -372,9 +362,7 @@ def status(file: str, format_name: str) -> int:
 def history(file: str, format_name: str) -> int:
     """List the runs of the pipeline in FILE, newest first."""
     from driftline.cli._views import show_history
-    from driftline.pipeline import load
-    from driftline.pipeline._run.records import RecordStore
-    from driftline.pipeline._stages.graph import state_directory
+    from driftline.pipeline import RecordStore, load, state_directory
 
     runs = list(RecordStore(state_directory(load(file))).runs())
     if format_name == "json":
@@ -395,9 +383,8 @@ def history(file: str, format_name: str) -> int:
 )
 def report(file: str, output: str | None, run_id: str | None, format_name: str | None) -> int:
     """Show a run of the pipeline in FILE as one page: stages, limits, trends."""
-    from driftline.core._files import open_output
-    from driftline.pipeline import load
-    from driftline.pipeline._run.report import report_page, run_report
+    from driftline.core import open_output
+    from driftline.pipeline import load, report_page, run_report
 
     declared = load(file)
     found = run_report(declared, run_id)
@@ -413,9 +400,9 @@ def report(file: str, output: str | None, run_id: str | None, format_name: str |
 @click.argument("file", metavar="FILE", default="pipeline.toml")
 def init(file: str) -> int:
     """Write a commented template to FILE (pipeline.toml); an existing file is left alone."""
-    from driftline.core._files import write_atomically
+    from driftline.core import write_atomically
     from driftline.errors import OptionError
-    from driftline.pipeline._declare.declaration import template_for
+    from driftline.pipeline import template_for
 
     target = Path(file)
     if target.exists():
@@ -429,8 +416,7 @@ def init(file: str) -> int:
 def _telling_a_false_start(declared: Pipeline) -> Iterator[None]:
     """A run that cannot begin (locked, no snapshots, a lake that is away) is told like one that failed."""
     from driftline.errors import Cancelled, DriftlineError
-    from driftline.pipeline._run.notify import tell
-    from driftline.pipeline._run.run import failed_before_start
+    from driftline.pipeline import failed_before_start, tell
 
     try:
         yield

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from driftline.gateway._lake.process import CompactionSettings
-    from driftline.gateway._settings import GatewaySettings
-    from driftline.http._server import Service
-    from driftline.web._compare import CompareLimits
+    from driftline.gateway import CompactionSettings, GatewaySettings
+    from driftline.http import Service
+    from driftline.web import CompareLimits
 
 
 # `driftline ui`: the console in a browser.
@@ -41,7 +40,7 @@ It listens on this machine only, unless --host names another address: then it as
 @click.option("--open/--no-open", "open_browser", default=False, help="Open the page in a browser.")
 def ui(folder: Path, host: str, port: int, open_browser: bool) -> None:
     """Look in a browser: diffs, payloads, pipelines, lakes, changesets, code."""
-    from driftline.http._server import ServerOptions, listen, serve
+    from driftline.http import ServerOptions, listen, serve
 
     with listen(host, port) as free:  # which port 0 stands for, or that the port is taken
         port = free.getsockname()[1]
@@ -51,8 +50,8 @@ def ui(folder: Path, host: str, port: int, open_browser: bool) -> None:
 
 def _make_console(folder: Path, host: str, port: int, open_browser: bool) -> Service:
     """Called when the port is open already, so that whoever reads the address can follow it at once."""
-    from driftline.http._server import Service
-    from driftline.web._console.app import Console, Guard
+    from driftline.http import Service
+    from driftline.web import Console, Guard
 
     token = None if host in ("127.0.0.1", "localhost", "::1") else secrets.token_urlsafe(16)
     console = Console(folder)
@@ -126,9 +125,8 @@ The secret can also stand in DRIFTLINE_JWT_SECRET. Logs are JSON lines on stderr
 )
 def serve(payload_limit: float, max_in_flight: int, per_address: int, **options: Any) -> None:
     """Serve payload comparisons, and push and pull of row deltas, over HTTP."""
-    from driftline.http._server import ConnectionLimits, ServerOptions
-    from driftline.http._server import serve as run
-    from driftline.web._compare import CompareLimits
+    from driftline.http import ConnectionLimits, ServerOptions, serve as run
+    from driftline.web import CompareLimits
 
     names = ("host", "port", "workers", "log_level", "tls_cert", "tls_key")
     serving = ServerOptions(
@@ -143,7 +141,7 @@ def serve(payload_limit: float, max_in_flight: int, per_address: int, **options:
 def _gateway_settings(
     host: str, workers: int, *, gateway: str | None, data: Path | None, body_limit: float, flush_mb: float, **rest: Any
 ) -> GatewaySettings | None:
-    from driftline.gateway._settings import MIB, GatewaySettings, authenticator, check_insecure
+    from driftline.gateway import MIB, GatewaySettings, authenticator, check_insecure
 
     if gateway is None and data is None:
         return None
@@ -158,7 +156,7 @@ def _gateway_settings(
 
 def _compaction(options: dict[str, Any]) -> CompactionSettings | None:
     """What the options say about compaction; they are taken out."""
-    from driftline.gateway._lake.process import CompactionSettings
+    from driftline.gateway import CompactionSettings
 
     names = ("no_compact", "compact_deltas", "compact_mb", "compact_seconds", "master")
     off, deltas, size, seconds, master = (options.pop(name) for name in names)
@@ -169,8 +167,7 @@ def _compaction(options: dict[str, Any]) -> CompactionSettings | None:
 @contextmanager
 def _spark_folds(master: str) -> Iterator[Any]:
     """Folds on a Spark master; opened inside the process that compacts."""
-    from driftline.spark._lake import fold_engine
-    from driftline.spark._runtime.session import open_session
+    from driftline.spark import fold_engine, open_session
 
     with open_session(master) as session:
         yield fold_engine(session)
@@ -179,7 +176,7 @@ def _spark_folds(master: str) -> Iterator[Any]:
 @contextmanager
 def _metrics_directory(settings: GatewaySettings | None) -> Iterator[Path]:
     """Where the workers' counters meet; without a gateway they are nobody's after the end."""
-    from driftline.http._metrics import clear
+    from driftline.http import clear
 
     if settings is not None:
         clear(settings.data / "metrics")
@@ -190,14 +187,13 @@ def _metrics_directory(settings: GatewaySettings | None) -> Iterator[Path]:
 
 
 def _make_service(limits: CompareLimits, settings: GatewaySettings | None, directory: Path) -> Service:
-    from driftline.http._metrics import Metrics
-    from driftline.http._server import Service
-    from driftline.web._app import application
+    from driftline.http import Metrics, Service
+    from driftline.web import application
 
     metrics = Metrics(directory)
     if settings is None:
         return Service(application(metrics, limits), metrics.close)
-    from driftline.gateway._service import Gateway
+    from driftline.gateway import Gateway
 
     gateway = Gateway(settings, metrics)
 

@@ -16,15 +16,23 @@ import click
 from driftline.cli._group import Function, Words, engine_options, tell_choice
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say, size_text
-from driftline.core._files import explain_io_errors
+from driftline.core import explain_io_errors
 from driftline.errors import DriftlineError, OptionError
-from driftline.sinks._formats import FORMATS, find_format, format_for, write_events
-from driftline.tables._engines import DiffJob, choose_engine, find_engine
-from driftline.tables._events import Stats
-from driftline.tables._options import OPTIONS, DiffOptions, Option, check_options, option_names
+from driftline.sinks import FORMATS, find_format, format_for, write_events
+from driftline.tables import (
+    OPTIONS,
+    DiffJob,
+    DiffOptions,
+    Option,
+    Stats,
+    check_options,
+    choose_engine,
+    find_engine,
+    option_names,
+)
 
 if TYPE_CHECKING:
-    from driftline.sinks._formats import Heading
+    from driftline.sinks import Heading
 
 
 # The options of a table diff on the command line, made from the one table of them, and rules files.
@@ -84,7 +92,7 @@ def naming_remedies(options: DiffOptions) -> Iterator[None]:
     try:
         yield
     except DriftlineError as error:
-        from driftline.tables._explain import remedy
+        from driftline.tables import remedy
 
         words = remedy(error, options)
         if words is not None:
@@ -131,10 +139,8 @@ Exit codes: 0 merged, 1 conflicts, 2 error.
 @click.option("-o", "--output", metavar="FILE", required=True, help="Write to FILE; it may be OURS.")
 def merge(base: str, ours: str, theirs: str, *, prefer: Any, output: str, **rules: Any) -> int:
     """Merge the changes that OURS and THEIRS made to the CSV table BASE."""
-    from driftline.core._files import atomic_write, open_output
-    from driftline.core._workspace import Workspace
-    from driftline.tables._events import event_line
-    from driftline.tables._patch import CsvStyle, header_row, merge_tables, open_text
+    from driftline.core import Workspace, atomic_write, open_output
+    from driftline.tables import CsvStyle, event_line, header_row, merge_tables, open_text
 
     options = check_options(**given_options(**rules))
     with Workspace() as workspace:
@@ -171,9 +177,8 @@ Rows stay in the order of A, added rows come behind. Exit codes: 0 done, 1 A doe
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
 def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
     """Apply EVENTS, the JSONL output of a diff, to the CSV table A."""
-    from driftline.core._files import open_output
-    from driftline.core._workspace import Workspace
-    from driftline.tables._patch import CsvStyle, open_text, patch_table
+    from driftline.core import Workspace, open_output
+    from driftline.tables import CsvStyle, open_text, patch_table
 
     options = check_options(**given_options(**rules))
     with Workspace() as workspace:
@@ -186,7 +191,7 @@ def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
 
 
 def _lines(name: str) -> Iterator[bytes]:
-    from driftline.core._files import read_lines
+    from driftline.core import read_lines
 
     return iter(cast(BinaryIO, sys.stdin.buffer)) if name == "-" else read_lines(name)
 
@@ -261,7 +266,7 @@ def diff(
     **rules: Any,
 ) -> int:
     """Find what changed between the tables A and B."""
-    from driftline.tables._engines import memory_limit
+    from driftline.tables import memory_limit
 
     sys.setswitchinterval(_SHORT_SWITCH)
     options = check_options(**given_options(**rules))
@@ -291,7 +296,7 @@ def diff(
 
 
 def _explain(job: DiffJob, engine: str) -> int:
-    from driftline.tables._explain import explain
+    from driftline.tables import explain
 
     name, reason = choose_engine(engine, job)
     for line in explain(job, f"{name} ({reason})"):
@@ -328,20 +333,20 @@ def _is_folder(output: str | None, format_name: str, limit: int | None) -> bool:
         raise OptionError("a Delta table needs a place: name it with -o")
     if output is None or not (output.endswith("/") or format_name == "delta"):
         return False
-    from driftline.tables._engines import check_folder
+    from driftline.tables import check_folder
 
     check_folder(output, format_name, limit)
     return True
 
 
 def _write_folder(engine: str, job: DiffJob, output: str, format_name: str) -> Stats:
-    from driftline.tables._engines import diff_to_folder, diff_to_table
+    from driftline.tables import diff_to_folder, diff_to_table
 
     run = find_engine(engine)
     if format_name == "jsonl":
         return diff_to_folder(run, job, output)
     if engine == "spark":
-        from driftline.spark._table_diff import diff_to_table_on_spark
+        from driftline.spark import diff_to_table_on_spark
 
         return diff_to_table_on_spark(run, job, output, format_name)
     return diff_to_table(run, job, output, format_name)
@@ -356,14 +361,14 @@ def _write_file(
     settings: dict[str, Any],
     heading: Callable[[], Heading],
 ) -> Stats:
-    from driftline.core._files import open_output
+    from driftline.core import open_output
 
     run = find_engine(engine)
     with open_output(output, (job.a, job.b)) as out:
         if format_name == "jsonl" and limit is None:
             return run(job, out.write)
         if settings and engine == "spark":
-            from driftline.spark._changesets import diff_to_changeset
+            from driftline.spark import diff_to_changeset
 
             return diff_to_changeset(run, job, out, format_name, **settings)
         return _run_and_format(run, job, out, format_name, limit, settings, heading)
@@ -394,7 +399,7 @@ def _run_and_format(
 
 
 def _heading(job: DiffJob, engine: str, began: float) -> Heading:
-    from driftline.tables._explain import heading_of
+    from driftline.tables import heading_of
 
     return heading_of(job, engine, time.monotonic() - began)
 
@@ -410,7 +415,7 @@ def _hint_at_keys(job: DiffJob, stats: Stats) -> None:
     """A positional diff that finds most rows changed was perhaps meant to be keyed."""
     if job.options.mode == "keyed" or stats.changed * 2 <= stats.compared:
         return
-    from driftline.tables._explain import key_candidates
+    from driftline.tables import key_candidates
 
     names = key_candidates(job)
     which = f" (candidates: {', '.join(names)})" if names else ""

@@ -33,10 +33,10 @@ from driftline.codeindex._storage import (
     is_directory,
     read_object,
 )
-from driftline.core._files import write_atomically
-from driftline.core._json import JsonObject, canonical_json, sha1_hex
-from driftline.core._progress import Tracker, silent
-from driftline.core._workers import WorkerContext
+from driftline.core import write_atomically
+from driftline.core import JsonObject, canonical_json, sha1_hex
+from driftline.core import Tracker, silent
+from driftline.core import WorkerContext
 from driftline.errors import IndexRefError
 
 INDEX_FORMAT = "driftline-index-2"
@@ -123,7 +123,7 @@ def open_cache(directory: str | os.PathLike[str]) -> CacheRoot:
     return CacheRoot(directory)
 
 
-def build(
+def build_index(
     repository: GitRepository,
     revision: str,
     cache: CacheRoot,

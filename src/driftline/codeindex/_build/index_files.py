@@ -21,7 +21,7 @@ from driftline.codeindex._build.definitions import path_is_public
 from driftline.codeindex._read.artifacts import inside
 from driftline.codeindex._read.resolve import IndexDir
 from driftline.codeindex._storage import TreeEntry, exists, read_bytes, read_object
-from driftline.core._json import sha1_hex
+from driftline.core import sha1_hex
 from driftline.errors import IndexRefError
 
 # Rows of a build as its files hold them, made from what was extracted and the path of the file (index diffs §6.6).

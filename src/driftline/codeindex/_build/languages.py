@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tree_sitter import Parser, Query
-from driftline.core._json import JsonObject
+from driftline.core import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

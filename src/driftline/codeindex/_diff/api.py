@@ -23,8 +23,7 @@ from driftline.codeindex._read.resolve import IndexDir
 from driftline.codeindex._read.rows import all_rows
 from driftline.codeindex._storage import GitRepository, member
 from driftline.codeindex._view import code
-from driftline.core._json import JsonObject, utf16_sort_key
-from driftline.core._progress import Tracker
+from driftline.core import JsonObject, Tracker, utf16_sort_key
 
 # Whether a call that was good is still good: parameters of loosely typed languages compared (index diffs §8.2).
 
@@ -460,7 +459,7 @@ def build(
     """Index a git revision and make it the latest build; only blobs that no earlier build knows are parsed."""
     source = GitRepository(repo)
     cache = open_cache(cache_root or default_cache_root(source))
-    return building.build(source, revision, cache, current=True, force=force, tracker=tracker)
+    return building.build_index(source, revision, cache, current=True, force=force, tracker=tracker)
 
 
 def api(

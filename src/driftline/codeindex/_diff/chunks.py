@@ -13,9 +13,7 @@ import msgspec
 from driftline.codeindex._read.artifacts import Artifact
 from driftline.codeindex._read.rows import Probe, Row, selected_rows
 from driftline.codeindex._storage import Number, compact_json, member, number_or_none, parse_json, row_id, text_or_empty
-from driftline.core._json import JsonObject, canonical_json, utf16_sort_key
-from driftline.core._progress import Tracker
-from driftline.core._workspace import SpillStore
+from driftline.core import JsonObject, SpillStore, Tracker, canonical_json, utf16_sort_key
 
 Verdict = Literal["added", "removed", "modified", "moved"]
 

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from driftline.codeindex._build.build import build, default_cache_root, open_cache
+from driftline.codeindex._build.build import build_index, default_cache_root, open_cache
 from driftline.codeindex._diff.files import Event
 from driftline.codeindex._diff.modes import ModeDiff, diff_mode
 from driftline.codeindex._options import DiffOptions, canonical_inputs, diff_id, kind_of
@@ -24,8 +24,7 @@ from driftline.codeindex._read.resolve import (
     resolve_tree,
 )
 from driftline.codeindex._storage import CacheRoot, GitRepository, compact_json
-from driftline.core._json import JsonObject
-from driftline.core._progress import Tracker, silent
+from driftline.core import JsonObject, Tracker, silent
 
 MAX_EVENTS = "max-events"
 
@@ -155,7 +154,7 @@ def _cache(cache_root: str | os.PathLike[str] | CacheRoot | None, repository: Gi
 def _resolve_git(
     ref: IndexRef, repository: GitRepository, cache: CacheRoot, modes: Sequence[str], tracker: Tracker | None
 ) -> ResolvedRef:
-    built = build(repository, ref.value, cache, tracker=tracker)
+    built = build_index(repository, ref.value, cache, tracker=tracker)
     return resolve_tree(built.tree_id, built.root, cache, modes, ref.value)
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from driftline.codeindex._diff.chunks import Chunk, ChunkPair, EdgeChange
 from driftline.codeindex._storage import Number, number_or_none, row_id, text_or_none
-from driftline.core._json import JsonObject, canonical_json, utf16_sort_key, utf16_sorted
+from driftline.core import JsonObject, canonical_json, utf16_sort_key, utf16_sorted
 
 ChangeKind = Literal["added", "removed", "modified", "renamed"]
 

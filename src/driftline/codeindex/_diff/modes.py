@@ -66,10 +66,7 @@ from driftline.codeindex._read.artifacts import (
 from driftline.codeindex._read.resolve import IndexDir
 from driftline.codeindex._read.rows import EveryRow, Probe, Row, all_rows, rows_between
 from driftline.codeindex._storage import compact_json, parse_json, row_id
-from driftline.core._files import compression_of
-from driftline.core._json import JsonObject, utf16_sort_key
-from driftline.core._progress import Tracker
-from driftline.core._workspace import Workspace
+from driftline.core import JsonObject, Tracker, Workspace, compression_of, utf16_sort_key
 from driftline.errors import IndexRefError
 
 # The kernel of an index diff: one changed file in, its events and counts out.

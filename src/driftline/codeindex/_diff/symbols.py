@@ -38,8 +38,7 @@ from driftline.codeindex._read.artifacts import (
 from driftline.codeindex._read.resolve import IndexDir
 from driftline.codeindex._read.rows import Row, all_rows, selected_rows
 from driftline.codeindex._storage import member
-from driftline.core._json import utf16_sort_key
-from driftline.core._progress import Tracker
+from driftline.core import Tracker, utf16_sort_key
 from driftline.errors import IndexRefError
 
 Sketch = tuple[int, ...]

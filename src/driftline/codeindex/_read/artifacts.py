@@ -16,7 +16,7 @@ import xxhash
 
 from driftline.codeindex._read.resolve import IndexDir, ResolvedRef
 from driftline.codeindex._storage import exists, explain, is_below, names_in, read_object, regular_size
-from driftline.core._json import JsonObject, canonical_json, sha1_hex
+from driftline.core import JsonObject, canonical_json, sha1_hex
 from driftline.errors import IndexRefError
 
 FILE_META = "file_meta"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal, TypeGuard
 
 from driftline.codeindex._storage import CacheRoot, exists, is_directory, read_object
-from driftline.core._json import JsonObject, canonical_json, sha1_hex
+from driftline.core import JsonObject, canonical_json, sha1_hex
 from driftline.errors import IndexRefError
 
 RefKind = Literal["latest", "build", "snapshot", "tag", "path", "git"]

@@ -15,9 +15,7 @@ import msgspec
 
 from driftline.codeindex._read.artifacts import Artifact, Part, is_compressed
 from driftline.codeindex._storage import explain, parse_json
-from driftline.core._files import compression_of_bytes, decompressed
-from driftline.core._json import JsonObject
-from driftline.core._progress import Tracker, silent
+from driftline.core import JsonObject, Tracker, compression_of_bytes, decompressed, silent
 from driftline.errors import IndexRefError, InputError
 
 _BLOCK_BYTES = 1 << 20

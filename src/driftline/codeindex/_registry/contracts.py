@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from driftline.core._json import JsonObject
+from driftline.core import JsonObject
 from driftline.errors import IndexRefError
 
 # The end of the text: `$` would also match before a last line feed.

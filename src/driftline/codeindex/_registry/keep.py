@@ -19,10 +19,7 @@ from driftline.codeindex._read.artifacts import CHUNK_META, fingerprints, read_p
 from driftline.codeindex._read.resolve import IndexDir
 from driftline.codeindex._registry.registry import DIFF_ID, LeakCheck, Registry
 from driftline.codeindex._storage import CacheRoot, explain, names_in
-from driftline.core import _engines as engines
-from driftline.core._json import JsonObject
-from driftline.core._progress import Tracker, silent
-from driftline.core._workers import WorkerContext
+from driftline.core import EngineChoice, JsonObject, Tracker, WorkerContext, choose_engine as choose_by_size, silent
 from driftline.errors import DriftlineError, IndexRefError
 
 # Computing a diff and keeping it: reuse, the policy for paths, and persistence under the lock.
@@ -258,9 +255,9 @@ def _shortest_name(parts: tuple[str, ...], others: Sequence[tuple[str, ...]]) ->
     return "/".join(parts) or "."
 
 
-def choose_engine(request: DiffRequest, engine: str, master: str | None) -> engines.EngineChoice:
+def choose_engine(request: DiffRequest, engine: str, master: str | None) -> EngineChoice:
     """The engine for a request and the reason for it."""
-    return engines.choose_engine("index", engine, size=lambda: chunk_bytes(request), master=master)
+    return choose_by_size("index", engine, size=lambda: chunk_bytes(request), master=master)
 
 
 def chunk_bytes(request: DiffRequest) -> int:

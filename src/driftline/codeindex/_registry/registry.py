@@ -36,8 +36,7 @@ from driftline.codeindex._storage import (
     read_object,
     regular_size,
 )
-from driftline.core._files import atomic_write, sync_directory
-from driftline.core._json import JsonObject
+from driftline.core import JsonObject, atomic_write, sync_directory
 from driftline.errors import IndexRefError, InputError, StorageError
 
 # No path of this machine reaches a persisted file (index diffs §4.5).

@@ -16,7 +16,7 @@ from driftline.deltas import TableSchema
 from driftline.gateway._log.log import DeltaLog
 from driftline.gateway._sync.push import entry_of
 from driftline.gateway._sync.rules import SyncRules, read_stored_rules
-from driftline.lake._flush_target import LakeStore, TableFacts
+from driftline.lake import LakeStore, TableFacts
 
 # Deltas that reached the lake another way (another log, `lake extract`, `lake flush`) are taken into the log.
 #

@@ -19,11 +19,10 @@ from driftline.errors import DriftlineError, InputError, LakeError
 from driftline.gateway._lake.config import close_gateway
 from driftline.gateway._log.log import DeltaLog, Identity, read_all
 from driftline.gateway._sync.push import stored_delta
-from driftline.lake._flush_target import LakeStore
+from driftline.lake import LakeStore
 
 if TYPE_CHECKING:
-    from driftline.lake._store.flush import FlushResult
-    from driftline.lake._store.logs import Claim
+    from driftline.lake import Claim, FlushResult
 
 
 # What ties a log to a lake (deltas-and-lake §4): looked at when a server starts, and before every flushed range.
@@ -80,7 +79,7 @@ class LakeTie:
 
     def _look(self, *, starting: bool) -> Standing | None:
         """One look; None if a rival's claim came in between."""
-        from driftline.lake._store.logs import Claim
+        from driftline.lake import Claim
 
         claim, identity = self.store.claim(self.gateway), self.log.identity()
         if claim is None:
@@ -102,7 +101,7 @@ class LakeTie:
         return Standing() if taken else None
 
     def _first_claim(self, identity: Identity) -> Standing | None:
-        from driftline.lake._store.logs import Claim
+        from driftline.lake import Claim
 
         flushed_before = self.store.unnamed_sequence(self.gateway)
         if self.log.document(UNNAMED) is None and flushed_before is not None and not self.adopt:
@@ -139,7 +138,7 @@ class LakeTie:
         return self._claimed_again(self.log.renew_identity(), claim, problem)
 
     def _claimed_again(self, identity: Identity, claim: Claim | None, problem: str) -> Standing | None:
-        from driftline.lake._store.logs import Claim
+        from driftline.lake import Claim
 
         before = claim.ids if claim else ()
         was = tuple(dict.fromkeys(log_id for log_id in (*identity.was, *before) if log_id != identity.log_id))
@@ -260,7 +259,7 @@ class Flusher:
         raise LakeError("copies of this log keep flushing into the lake", code="commit_conflict")
 
     def _try_range(self, report: FlushReport) -> None:
-        from driftline.lake._store.flush import LogRange
+        from driftline.lake import LogRange
 
         progress, identity = self._log.flush_progress(), self._log.identity()
         done, target = progress.flushed, progress.flushing

@@ -20,16 +20,15 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from driftline.core._processes import leave_pandas_out
-from driftline.deltas import TableSchema
-from driftline.deltas._deltas import physical_ms
+from driftline.core import leave_pandas_out
+from driftline.deltas import TableSchema, physical_ms
 from driftline.errors import DriftlineError, GatewayError, LakeError
 from driftline.gateway._lake.config import copy_facts, import_foreign, note_registered
 from driftline.gateway._lake.flush import Flusher, FlushReport, LakeTie
 from driftline.gateway._lake.snapshot import Request, Snapshots
 from driftline.gateway._log.log import DeltaLog
 from driftline.gateway._log.sqlite import SqliteLog
-from driftline.lake._flush_target import LakeStore
+from driftline.lake import LakeStore
 
 # A process behind a pipe, for work that must not hold up an answer: it is started by the first question.
 #
@@ -200,7 +199,7 @@ class Compactor:
 
 def due_tables(lake: Any, settings: CompactionSettings | None) -> list[str]:
     """The tables in which enough waits to be folded."""
-    from driftline.lake._fold.maintain import CompactionPolicy, backlog_of
+    from driftline.lake import CompactionPolicy, backlog_of
 
     if settings is None:
         return []
@@ -218,7 +217,7 @@ class _CompactionDesk:
     """Compacts one table at a time; an engine is opened with the first of them and kept."""
 
     def __init__(self, lake: str, open_engine: OpenEngine | None) -> None:
-        from driftline.lake._store.lake import Lake
+        from driftline.lake import Lake
 
         self._lake = Lake(lake)
         self._open_engine = open_engine
@@ -226,7 +225,7 @@ class _CompactionDesk:
         self._way: dict[str, Any] | None = None
 
     def compact(self, table: str) -> None:
-        from driftline.lake._fold.compact import compact
+        from driftline.lake import compact
 
         if self._way is None:
             opened = None if self._open_engine is None else self._open.enter_context(self._open_engine())

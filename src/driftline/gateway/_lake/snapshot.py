@@ -21,15 +21,14 @@ from typing import Any
 
 import msgspec
 
-from driftline.core._json import JsonObject
-from driftline.deltas._deltas import make_hlc, physical_ms
-from driftline.deltas._merge import RowFold
+from driftline.core import JsonObject
+from driftline.deltas import RowFold, make_hlc, physical_ms
 from driftline.errors import GatewayError, LakeError
 from driftline.gateway._log.log import DeltaLog, read_all, unavailable
 from driftline.gateway._sync.pull import NO_VIEW, Cursor, must_refetch
 from driftline.gateway._sync.push import stored_delta
 from driftline.gateway._sync.rules import SyncRules
-from driftline.lake._flush_target import LakeStore
+from driftline.lake import LakeStore
 
 DEFAULT_LIMIT = 5000
 MAX_LIMIT = 50_000
@@ -193,7 +192,7 @@ class Snapshots:
 
 
 def _json_page(head: Mapping[str, Any], pins: Pins, request: Request, folder: Path) -> bytes:
-    from driftline.lake._read.bootstrap import row_records
+    from driftline.lake import row_records
 
     lines = [_line({"page": head})]
     following: Pins | None = None
@@ -259,7 +258,7 @@ class _Cut:
 
 def _cuts(pins: Pins, request: Request, folder: Path) -> Iterator[_Cut]:
     """The rows after the pins in pieces, with those left out that the caller does not see."""
-    from driftline.lake._read.bootstrap import columns_in
+    from driftline.lake import columns_in
 
     scanned = 0
     for number in range(pins.table, len(pins.tables)):
@@ -291,7 +290,7 @@ def _visible(rows: Any, table: str, columns: Any, request: Request) -> Any:
     """The living rows that the caller's rules show."""
     import pyarrow as pa
 
-    from driftline.lake._read.bootstrap import watched_values
+    from driftline.lake import watched_values
 
     assert request.rules is not None
     watched = request.rules.columns_of(table)

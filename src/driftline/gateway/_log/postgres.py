@@ -19,9 +19,8 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row, tuple_row
 
-from driftline.core._json import JsonObject
-from driftline.deltas._deltas import Clock, check_drift, physical_ms
-from driftline.deltas._merge import RowKey
+from driftline.core import JsonObject
+from driftline.deltas import Clock, RowKey, check_drift, physical_ms
 from driftline.errors import DriftlineError, InputError
 from driftline.gateway._log.log import (
     Appended,

@@ -18,8 +18,7 @@ from typing import Any
 
 import apsw
 
-from driftline.deltas._deltas import Clock, check_drift, physical_ms
-from driftline.deltas._merge import RowKey
+from driftline.deltas import Clock, RowKey, check_drift, physical_ms
 from driftline.errors import DriftlineError, InputError
 from driftline.gateway._log.log import (
     Appended,

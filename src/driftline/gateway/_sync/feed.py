@@ -21,7 +21,7 @@ from driftline.gateway._auth import Caller
 from driftline.gateway._log.log import DeltaLog
 from driftline.gateway._sync.pull import LogReader, Page
 from driftline.gateway._sync.rules import SyncRules
-from driftline.http._requests import error_body, public_error, refetch_members
+from driftline.http import error_body, public_error, refetch_members
 
 MAX_WAIT_SECONDS = 30
 MAX_LISTENERS = 2000  # of one process

@@ -12,10 +12,7 @@ from typing import Any
 
 import msgspec
 
-from driftline.deltas import ColumnDelta, RowDelta
-from driftline.deltas._deltas import MAX_HLC, Op
-from driftline.deltas._merge import RowFold, RowKey, stamp_of
-from driftline.deltas._wire import hlc_from_wire
+from driftline.deltas import MAX_HLC, ColumnDelta, Op, RowDelta, RowFold, RowKey, hlc_from_wire, stamp_of
 from driftline.errors import GatewayError
 from driftline.gateway._auth import Caller
 from driftline.gateway._log.log import DeltaLog, Record

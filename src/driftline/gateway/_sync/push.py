@@ -12,17 +12,22 @@ from dataclasses import dataclass
 
 import msgspec
 
-from driftline.deltas import ColumnDelta, RowDelta, TableSchema
-from driftline.deltas._deltas import (
+from driftline.deltas import (
+    MAX_ID_LENGTH,
+    ColumnDelta,
     Op,
+    RowDelta,
+    TableSchema,
     check_column_names,
     check_drift,
     check_table_name,
+    check_value,
     columns_text,
+    delta_hlc_from_wire,
     hash_input,
+    hlc_from_wire,
     shorten,
 )
-from driftline.deltas._wire import MAX_ID_LENGTH, check_value, delta_hlc_from_wire, hlc_from_wire
 from driftline.errors import DeltaError, GatewayError
 from driftline.gateway._log.log import OP_CODES, Entry
 

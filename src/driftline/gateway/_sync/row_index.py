@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from driftline.deltas._deltas import RowDelta
-from driftline.deltas._merge import RowFold, RowKey
+from driftline.deltas import RowDelta, RowFold, RowKey
 from driftline.gateway._log.log import DeltaLog, Projection, StoredRow, StoredVersion, read_all
 from driftline.gateway._sync.push import stored_delta
 from driftline.gateway._sync.rules import SyncRules

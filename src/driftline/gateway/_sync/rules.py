@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from driftline.core._json import Json, canonical_json, sha256_hex, utf16_sort_key
-from driftline.deltas._deltas import check_column_name, check_table_name
+from driftline.core import Json, canonical_json, sha256_hex, utf16_sort_key
+from driftline.deltas import check_column_name, check_table_name
 from driftline.errors import DeltaError, GatewayError
 
 FilterOp = Literal["eq", "neq", "in", "gt", "lt", "gte", "lte"]

@@ -18,9 +18,8 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from driftline.core._progress import Tracker
-from driftline.deltas import ColumnSchema
-from driftline.deltas._schema import ColumnType
+from driftline.core import Tracker
+from driftline.deltas import ColumnSchema, ColumnType
 from driftline.errors import LakeError
 from driftline.lake._fold.local import RangeInput, RangeJob, Result, fold_range, run_locally
 from driftline.lake._fold.plan import ROWS_PER_RANGE, TARGET_FILE_BYTES, FoldPlan, plan_fold

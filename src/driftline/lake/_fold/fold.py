@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core._json import JsonObject, utf16_sort_key
+from driftline.core import JsonObject, utf16_sort_key
 from driftline.deltas import ColumnSchema, RowDelta
 from driftline.lake._store.rows import ROW_ID, STAMPS, base_file_schema, deletes_file_schema, escaped
 from driftline.lake._store.stamps import NONE, Bools, ClientRanks, Ints, Stamps, ints, present

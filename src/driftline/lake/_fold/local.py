@@ -18,9 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core._json import string_text
-from driftline.core._progress import Tracker, silent
-from driftline.core._workspace import SpillStore, TableCodec, Workspace
+from driftline.core import SpillStore, TableCodec, Tracker, Workspace, silent, string_text
 from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
 from driftline.lake._fold.fold import Folded, fold, fold_early

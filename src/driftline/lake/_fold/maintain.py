@@ -14,9 +14,8 @@ from typing import Any
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from driftline.core._json import JsonObject
-from driftline.core._progress import Tracker
-from driftline.deltas._deltas import make_hlc, physical_ms
+from driftline.core import JsonObject, Tracker
+from driftline.deltas import make_hlc, physical_ms
 from driftline.errors import LakeError, OptionError
 from driftline.lake._fold.compact import Engine, WriteSnapshot, collect_changes, compact
 from driftline.lake._fold.local import run_locally

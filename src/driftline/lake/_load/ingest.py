@@ -15,9 +15,7 @@ from itertools import repeat
 import msgspec
 from deltalake import DeltaTable
 
-from driftline.core._files import AnyPath
-from driftline.core._json import JsonObject
-from driftline.core._parts import LineRange, read_pieces
+from driftline.core import AnyPath, JsonObject, LineRange, read_pieces
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema, from_events
 from driftline.errors import DeltaError, DriftlineError, LakeError
 from driftline.lake._store.delta import Commit, append, files_of, loaded, retried, transaction_version

@@ -23,14 +23,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core._files import StrPath
-from driftline.core._json import JsonObject, canonical_json, sha256_hex
-from driftline.core._objects import Place
-from driftline.core._parts import LineRange, line_ranges
-from driftline.core._progress import Tracker, silent
-from driftline.deltas import Clock, ColumnSchema, TableSchema
-from driftline.deltas._deltas import check_table_name
-from driftline.deltas._schema import Types, typed_event
+from driftline.core import (
+    JsonObject,
+    LineRange,
+    Place,
+    StrPath,
+    Tracker,
+    canonical_json,
+    line_ranges,
+    sha256_hex,
+    silent,
+)
+from driftline.deltas import Clock, ColumnSchema, TableSchema, Types, check_table_name, typed_event
 from driftline.errors import DriftlineError, LakeError
 from driftline.lake._fold.compact import Engine
 from driftline.lake._fold.fold import fold
@@ -54,9 +58,8 @@ from driftline.lake._store.parquet import DataFile, write_file
 from driftline.lake._store.rows import ROW_ID, STAMPS, delta_file_schema, escaped
 from driftline.lake._store.schemas import every_column, refused_before, register, registered, start_generation
 from driftline.lake._store.snapshots import LOAD, Ledger, Positions, Window, greatest_hlc, read_ledger
-from driftline.sources._open import fingerprint, header_of, is_text, write_nothing
-from driftline.tables._engines import DiffJob, find_engine
-from driftline.tables._options import DiffOptions, check_options
+from driftline.sources import fingerprint, header_of, is_text, write_nothing
+from driftline.tables import DiffJob, DiffOptions, check_options, find_engine
 
 # A whole snapshot against the lake: what must be written so that the table's state is the snapshot.
 #

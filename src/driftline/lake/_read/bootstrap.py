@@ -16,9 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core._json import JsonObject, utf16_sort_key
-from driftline.deltas import ColumnSchema
-from driftline.deltas._merge import RowFold, Stamp, fold_to_plain
+from driftline.core import JsonObject, utf16_sort_key
+from driftline.deltas import ColumnSchema, RowFold, Stamp, fold_to_plain
 from driftline.errors import LakeError
 from driftline.lake._fold.local import RangeInput, Result, fold_range, run_locally
 from driftline.lake._fold.plan import FoldPlan, plan_fold

@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core._files import explain_io_errors
-from driftline.core._json import JsonObject, canonical_json, utf16_sort_key
-from driftline.core._progress import Tracker
+from driftline.core import JsonObject, Tracker, canonical_json, explain_io_errors, utf16_sort_key
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import OptionError
 from driftline.lake._fold.compact import Engine

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core._json import JsonObject
-from driftline.core._progress import Tracker
+from driftline.core import JsonObject, Tracker
 from driftline.deltas import ColumnSchema, RowDelta
 from driftline.errors import LakeError
 from driftline.lake._fold.compact import Engine

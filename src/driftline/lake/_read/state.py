@@ -16,11 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from driftline.core._files import AnyPath, atomic_write, explain_io_errors, open_to_read, output_place, replace_file
-from driftline.core._json import JsonObject
-from driftline.core._objects import ObjectPath, Place, place_at
-from driftline.core._parts import remove
-from driftline.core._progress import Tracker
+from driftline.core import (
+    AnyPath,
+    JsonObject,
+    ObjectPath,
+    Place,
+    Tracker,
+    atomic_write,
+    explain_io_errors,
+    open_to_read,
+    output_place,
+    place_at,
+    remove,
+    replace_file,
+)
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import LakeError, OptionError
 from driftline.lake import STATE_FORMATS

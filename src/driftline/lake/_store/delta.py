@@ -15,8 +15,8 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from driftline.core._json import JsonObject
-from driftline.deltas._deltas import check_table_name
+from driftline.core import JsonObject
+from driftline.deltas import check_table_name
 from driftline.errors import LakeError
 from driftline.lake._store.lake import Lake, Part, attempt_token, relative
 from driftline.lake._store.parquet import DataFile, now_ms

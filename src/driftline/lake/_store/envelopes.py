@@ -21,9 +21,8 @@ from typing import Any, Literal
 
 import pyarrow.fs as pa_fs
 
-from driftline.core._files import explain_io_errors, sync_directory, write_atomically
-from driftline.deltas import RowDelta
-from driftline.deltas._wire import delta_from_wire
+from driftline.core import explain_io_errors, sync_directory, write_atomically
+from driftline.deltas import RowDelta, delta_from_wire
 from driftline.errors import DriftlineError, LakeError
 from driftline.lake._store.lake import Lake, attempt_token, delta_file_name, relative
 

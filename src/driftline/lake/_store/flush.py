@@ -18,10 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from driftline.core._json import JsonObject
-from driftline.deltas import ColumnSchema, RowDelta
-from driftline.deltas._deltas import check_column_names, check_gateway_id
-from driftline.deltas._merge import RowFold
+from driftline.core import JsonObject
+from driftline.deltas import ColumnSchema, RowDelta, RowFold, check_column_names, check_gateway_id
 from driftline.errors import DeltaError, DriftlineError, LakeError
 from driftline.lake._store.delta import Commit, append, files_of, load, loaded, retried, transaction_version
 from driftline.lake._store.envelopes import (

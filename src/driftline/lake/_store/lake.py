@@ -32,8 +32,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
-from driftline.core._objects import delta_options
-from driftline.deltas._deltas import MAX_COUNTER, MAX_HLC, check_gateway_id, check_table_name, make_hlc
+from driftline.core import delta_options
+from driftline.deltas import MAX_COUNTER, MAX_HLC, check_gateway_id, check_table_name, make_hlc
 from driftline.errors import LakeError, OptionError
 
 LAST_TIMESTAMP = MAX_HLC

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from driftline.core._json import JsonObject
-from driftline.deltas import ColumnSchema, RowDelta
-from driftline.deltas._deltas import check_gateway_id
+from driftline.core import JsonObject
+from driftline.deltas import ColumnSchema, RowDelta, check_gateway_id
 from driftline.errors import LakeError
 from driftline.lake._store.delta import (
     Commit,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from driftline.core._files import explain_io_errors
+from driftline.core import explain_io_errors
 from driftline.errors import LakeError
 from driftline.lake._store.lake import Lake
 from driftline.lake._store.rows import HLC, ROW_ID

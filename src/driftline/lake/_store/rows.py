@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core._json import JsonObject, canonical_json, number_text, string_text
+from driftline.core import JsonObject, canonical_json, number_text, string_text
 from driftline.deltas import ColumnDelta, ColumnSchema, RowDelta
 from driftline.errors import DeltaError
 

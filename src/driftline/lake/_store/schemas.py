@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Field
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 
-from driftline.core._json import JsonObject
+from driftline.core import JsonObject
 from driftline.deltas import ColumnSchema, TableSchema
 from driftline.errors import DeltaError, LakeError
 from driftline.lake._store.delta import (

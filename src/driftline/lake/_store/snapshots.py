@@ -13,9 +13,8 @@ from typing import Any
 import pyarrow.fs as pa_fs
 from deltalake import DeltaTable
 
-from driftline.core._json import JsonObject
-from driftline.deltas import ColumnSchema
-from driftline.deltas._deltas import MAX_HLC
+from driftline.core import JsonObject
+from driftline.deltas import MAX_HLC, ColumnSchema
 from driftline.errors import LakeError
 from driftline.lake._store.delta import commit_entries, files_of, load, transaction_version
 from driftline.lake._store.flush import waiting_envelopes

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core._json import utf16_sorted
+from driftline.core import utf16_sorted
 from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
 from driftline.lake._store.rows import STAMP, escaped, value_fields

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from driftline.core._files import write_atomically
+from driftline.core import write_atomically
 from driftline.errors import PayloadError
 from driftline.payloads._batch.job import BatchJob
 from driftline.payloads._batch.totals import BatchResult, Groups, RulePlace, rule_places

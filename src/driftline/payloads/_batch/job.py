@@ -15,11 +15,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from driftline.core._files import AnyPath, compression_of, explain_io_errors, open_bytes, open_to_read, size_of
-from driftline.core._objects import is_url
+from driftline.core import AnyPath, compression_of, explain_io_errors, is_url, open_bytes, open_to_read, size_of
 from driftline.errors import InputError, PayloadError
-from driftline.payloads._compare.compare import PayloadPlan
-from driftline.payloads._compare.compare import compile as compile_schema
+from driftline.payloads._compare.compare import PayloadPlan, compile as compile_schema
 from driftline.payloads._rules.path_rules import PathRule
 from driftline.payloads._schema.documents import Bundle
 from driftline.payloads._values.text import check_members, encode, parse_json, raw_members, readable_members

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from driftline.core._files import explain_io_errors, open_to_read
-from driftline.core._parts import local_files
+from driftline.core import explain_io_errors, local_files, open_to_read
 from driftline.errors import PayloadError
 from driftline.payloads._batch.job import (
     BatchJob,

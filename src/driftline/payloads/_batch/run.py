@@ -17,12 +17,21 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from driftline.core import _objects as objects
-from driftline.core._files import AnyPath, atomic_write, explain_io_errors, open_to_read, output_place, write_atomically
-from driftline.core._objects import ObjectPath, Place
-from driftline.core._parts import remove
-from driftline.core._progress import Tracker, silent
-from driftline.core._workers import WorkerContext
+from driftline.core import (
+    AnyPath,
+    ObjectPath,
+    Place,
+    Tracker,
+    WorkerContext,
+    atomic_write,
+    copy_object,
+    explain_io_errors,
+    open_to_read,
+    output_place,
+    remove,
+    silent,
+    write_atomically,
+)
 from driftline.payloads._batch.job import BatchJob, SortKey, Split, splits_of
 from driftline.payloads._batch.kernels import RangeResult, Spool, compare_range, sample_keys, scatter
 from driftline.payloads._batch.totals import BatchTotals, rule_places
@@ -148,7 +157,7 @@ def _place_tables(folder: Place, tables: list[str]) -> None:
 def _store_tables(folder: ObjectPath, tables: list[str]) -> None:
     names = [f"{folder}/part-{number:05d}.parquet" for number in range(len(tables))]
     for table, name in zip(tables, names, strict=True):
-        objects.copy(table, name)
+        copy_object(table, name)
     for left in folder.below():
         if left.url not in names:
             left.unlink()

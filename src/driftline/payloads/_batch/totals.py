@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from driftline.core._thresholds import Threshold, parse_threshold
+from driftline.core import Threshold, parse_threshold
 from driftline.errors import PayloadError
 from driftline.payloads._batch.job import Record, SortKey
 from driftline.payloads._compare.report import Entry, Report

@@ -19,9 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from driftline.core._files import AnyPath, explain_io_errors, open_to_read
-from driftline.core._objects import Place as StoragePlace
-from driftline.core._objects import place_at
+from driftline.core import AnyPath, Place as StoragePlace, explain_io_errors, open_to_read, place_at
 from driftline.errors import InputError
 from driftline.payloads._schema.documents import yaml_text
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX
@@ -31,7 +29,7 @@ from driftline.payloads._values.paths import Place, parse_place
 from driftline.payloads._values.text import encode, parse_json
 from driftline.payloads._values.times import parse_iso
 from driftline.payloads._values.values import Json, JsonRow
-from driftline.sinks._pages import page_bytes
+from driftline.sinks import page_bytes
 
 MOST_FAILURES = 1000  # reports.jsonl has all of them
 PARTIAL = ("TIMEOUT", "MAX_DEPTH_EXCEEDED")  # codes of failed pairs that have findings nevertheless

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from driftline.core._files import open_bytes
+from driftline.core import open_bytes
 from driftline.errors import DriftlineError, PayloadError
 from driftline.payloads._compare.compiler import compile_root
 from driftline.payloads._compare.plan import Plans, SchemaSettings

@@ -28,7 +28,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from driftline.core._files import explain_io_errors
+from driftline.core import explain_io_errors
 from driftline.errors import PayloadError
 from driftline.payloads._values.limits import current
 from driftline.payloads._values.paths import unescape_pointer

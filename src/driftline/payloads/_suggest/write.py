@@ -28,7 +28,7 @@ from driftline.payloads._suggest.evidence import EXAMPLES, Pair, Suggestion, sho
 from driftline.payloads._values.paths import Place, place_text, unescape_pointer
 from driftline.payloads._values.text import encode
 from driftline.payloads._values.values import Json, spelled
-from driftline.sinks._pages import page_bytes
+from driftline.sinks import page_bytes
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_-]*")

@@ -16,8 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 import regex
-from jsonpath import JSONPathEnvironment
-from jsonpath import filter as filters
+from jsonpath import JSONPathEnvironment, filter as filters
 from jsonpath.exceptions import JSONPathError
 from jsonpath.function_extensions import ExpressionType, FilterFunction
 from jsonpath.match import JSONPathMatch
@@ -27,8 +26,7 @@ from jsonpath.selectors import Filter
 from driftline.payloads._values.limits import current
 
 try:  # private, but the only parse tree there is; without it no pattern counts as linear
-    from re import _constants as _op  # type: ignore[attr-defined]
-    from re import _parser  # type: ignore[attr-defined]
+    from re import _constants as _op, _parser  # type: ignore[attr-defined]
 except ImportError:  # pragma: no cover
     _parser = None
 

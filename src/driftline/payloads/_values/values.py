@@ -21,7 +21,7 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from driftline.core._json import number_text
+from driftline.core import number_text
 
 OLD: Final = 0
 NEW: Final = 1

@@ -9,15 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from driftline.core._files import text_into
-from driftline.core._json import JsonObject
-from driftline.core._objects import ObjectPath, Place, is_url
-from driftline.core._thresholds import Threshold
-from driftline.core._workspace import Workspace
-from driftline.deltas._schema import ColumnType
+from driftline.core import JsonObject, ObjectPath, Place, Threshold, Workspace, is_url, text_into
+from driftline.deltas import ColumnType
 from driftline.errors import PipelineError
-from driftline.sources._open import open_source
-from driftline.sources._source import ReadOptions, Source
+from driftline.sources import ReadOptions, Source, open_source
 
 # When the columns of a table change from one snapshot to the next: what is compared and loaded then (pipeline §2).
 #

@@ -8,11 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast, get_args
 
-from driftline.core._files import StrPath, explain_io_errors
-from driftline.core._objects import is_url
-from driftline.core._thresholds import AGE, INDEX_COUNTS, PAYLOAD_COUNTS, TABLE_COUNTS, Threshold, parse_threshold
-from driftline.deltas._deltas import check_gateway_id, check_table_name
-from driftline.deltas._schema import COLUMN_TYPES, ColumnType
+from driftline.core import (
+    AGE,
+    INDEX_COUNTS,
+    PAYLOAD_COUNTS,
+    TABLE_COUNTS,
+    StrPath,
+    Threshold,
+    explain_io_errors,
+    is_url,
+    parse_threshold,
+)
+from driftline.deltas import COLUMN_TYPES, ColumnType, check_gateway_id, check_table_name
 from driftline.errors import DriftlineError, PipelineError
 from driftline.lake import STATE_FORMATS
 from driftline.pipeline._declare.declaration import (
@@ -34,8 +41,7 @@ from driftline.pipeline._declare.declaration import (
 )
 from driftline.pipeline._declare.snapshots import LABEL_MARKS, PLACEHOLDERS, VERSIONS
 from driftline.pipeline._declare.toml import Document, Section, key_lines, parse_toml
-from driftline.tables._engines import memory_limit
-from driftline.tables._options import HeaderMode, check_options, option_names
+from driftline.tables import HeaderMode, check_options, memory_limit, option_names
 
 Checked = TypeVar("Checked")
 

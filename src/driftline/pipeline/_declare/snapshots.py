@@ -14,9 +14,8 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from driftline.core._objects import ObjectPath, Place, entries_below, is_url, list_below, place_at
-from driftline.core._thresholds import AGE
-from driftline.deltas._deltas import MAX_HLC, make_hlc
+from driftline.core import AGE, ObjectPath, Place, entries_below, is_url, list_below, place_at
+from driftline.deltas import MAX_HLC, make_hlc
 from driftline.errors import PipelineError
 from driftline.pipeline._declare.declaration import Pipeline, TableFlow
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from driftline.core._json import JsonObject
+from driftline.core import JsonObject
 from driftline.errors import PipelineError
 
 KeyPath = tuple[str | int, ...]

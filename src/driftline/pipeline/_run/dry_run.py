@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from driftline.core._json import JsonObject
-from driftline.core._progress import Tracker, silent
+from driftline.core import JsonObject, Tracker, silent
 from driftline.errors import DriftlineError
 from driftline.pipeline._declare.declaration import Pipeline
 from driftline.pipeline._run.records import StageRun

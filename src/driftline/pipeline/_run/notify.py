@@ -18,8 +18,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from driftline.core._files import explain_io_errors, write_atomically
-from driftline.core._json import JsonObject
+from driftline.core import JsonObject, explain_io_errors, write_atomically
 from driftline.errors import DriftlineError
 from driftline.pipeline._declare.declaration import FinishHook, Pipeline
 from driftline.pipeline._run.records import RunRecord, StageRun

@@ -10,9 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 
-from driftline.core._files import explain_io_errors, write_atomically
-from driftline.core._json import JsonObject, sha256_hex
-from driftline.core._objects import ObjectPath, Place
+from driftline.core import JsonObject, ObjectPath, Place, explain_io_errors, sha256_hex, write_atomically
 from driftline.errors import PipelineError
 from driftline.pipeline._stages.stage import OutputFile, Result, StageRecord
 from driftline.version import __version__

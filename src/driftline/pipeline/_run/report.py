@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from driftline.core._json import JsonObject
+from driftline.core import JsonObject
 from driftline.errors import PipelineError
 from driftline.pipeline._declare.declaration import Pipeline
 from driftline.pipeline._run.records import RecordStore
 from driftline.pipeline._stages.graph import state_directory
-from driftline.sinks._pages import page_bytes
+from driftline.sinks import page_bytes
 
 TREND_RUNS = 30
 NEWEST_LABELS = 6  # of a table, in the graph

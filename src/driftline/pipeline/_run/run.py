@@ -15,12 +15,17 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from driftline.core._engines import sharing
-from driftline.core._files import explain_io_errors, explain_os_error
-from driftline.core._locks import lock_at
-from driftline.core._objects import ObjectPath, Place
-from driftline.core._progress import Tracker
-from driftline.core._thresholds import AGE, Threshold
+from driftline.core import (
+    AGE,
+    ObjectPath,
+    Place,
+    Threshold,
+    Tracker,
+    explain_io_errors,
+    explain_os_error,
+    lock_at,
+    sharing,
+)
 from driftline.errors import Cancelled, DriftlineError, LockedError, OptionError
 from driftline.pipeline._declare.declaration import Pipeline
 from driftline.pipeline._declare.snapshots import label_order

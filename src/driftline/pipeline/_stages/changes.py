@@ -17,23 +17,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import xxhash
 from backports import zstd
 
-from driftline.core._files import explain_io_errors
-from driftline.core._json import JsonObject
-from driftline.core._objects import Place, entries_below
-from driftline.core._parts import LineRange
-from driftline.core._thresholds import AGE
+from driftline.core import AGE, JsonObject, LineRange, Place, entries_below, explain_io_errors, is_url
 from driftline.errors import ChangesetError, PipelineError
-from driftline.lake import registered
-from driftline.lake._load.load import load_changes, positions_digest, refresh
-from driftline.lake._store.snapshots import Positions, ReadFile
+from driftline.lake import Positions, ReadFile, load_changes, positions_digest, refresh, registered
 from driftline.pipeline._stages.diffs import disk_folder
 from driftline.pipeline._stages.lake import load_job
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 from driftline.pipeline._stages.table import CHANGES, TablePlan
-from driftline.sources._addresses import InputFile, StoredFile, is_url, list_urls
+from driftline.sources import InputFile, StoredFile, list_urls
 
 if TYPE_CHECKING:
-    from driftline.changesets._cdc.convert import CdcTable, PieceFacts
+    from driftline.changesets import CdcTable, PieceFacts
 
 
 # Files of change events: which bytes of them are new, and whether what was read is still what it was (pipeline §8).
@@ -388,7 +382,7 @@ class _Reading:
 
     def _settle_columns(self) -> CdcTable:
         """The columns that the lake knows; those of the events where it knows none, or where new ones are added."""
-        from driftline.changesets._cdc.convert import CdcTable
+        from driftline.changesets import CdcTable
 
         plan, changes, policy = self._plan, self._plan.flow.changes, self._plan.flow.schema_policy
         assert changes is not None
@@ -475,17 +469,17 @@ def _cuts(pieces: Sequence[_Piece], facts: Sequence[PieceFacts], *, in_order: bo
 
 def _in_pieces(context: StageContext, kernel: Any, count: int) -> Iterable[PieceFacts]:
     """Run a kernel over every piece, here or in Spark's tasks."""
-    from driftline.changesets._cdc.convert import PieceFacts
+    from driftline.changesets import PieceFacts
 
     if context.engine.is_spark and isinstance(context.state, Path):  # tasks see no disk of ours beside a store
-        from driftline.spark._lake import in_tasks
+        from driftline.spark import in_tasks
 
         return (PieceFacts.from_wire(wire) for wire in in_tasks(context.engine.session(), count, kernel))
     return (PieceFacts.from_wire(kernel(number)) for number in range(count))
 
 
 def _survey_piece(table: CdcTable, pieces: list[_Piece], number: int) -> JsonObject:
-    from driftline.changesets._cdc.convert import survey
+    from driftline.changesets import survey
 
     piece = pieces[number]
     with _Named(piece.name):
@@ -493,7 +487,7 @@ def _survey_piece(table: CdcTable, pieces: list[_Piece], number: int) -> JsonObj
 
 
 def _convert_piece(table: CdcTable, pieces: list[_Piece], targets: list[Path], number: int) -> JsonObject:
-    from driftline.changesets._cdc.convert import convert
+    from driftline.changesets import convert
 
     piece = pieces[number]
     with _Named(piece.name), open(targets[number], "wb") as out:

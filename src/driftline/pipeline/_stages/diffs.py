@@ -11,18 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from driftline.core._json import JsonObject
-from driftline.core._objects import ObjectPath, Place
-from driftline.core._parts import PartWriter, read_pieces, remove
-from driftline.deltas._schema import typed_event, typed_events
+from driftline.core import JsonObject, ObjectPath, PartWriter, Place, read_pieces, remove
+from driftline.deltas import typed_event, typed_events
 from driftline.errors import TableError
 from driftline.pipeline._declare.declaration import TableFlow, header_of, reshaped, shapes_of
 from driftline.pipeline._declare.snapshots import Snapshot, age_of
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 from driftline.pipeline._stages.table import TablePlan
-from driftline.tables._engines import DiffJob, Write, find_engine
-from driftline.tables._events import Stats
-from driftline.tables._options import DiffOptions
+from driftline.tables import DiffJob, DiffOptions, Stats, Write, find_engine
 
 
 def diff_stages(plan: TablePlan) -> Iterator[Stage]:
@@ -79,7 +75,7 @@ def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, context: StageCont
         parts = context.outputs.parts("events") if context.outputs.is_folder("events") else None
         stats = compare(plan, *_sides(plan, before, after, folder), context, out.write, parts)
     if "formatted" in context.stage.outputs:
-        from driftline.sinks._formats import write_events
+        from driftline.sinks import write_events
 
         lines = (line for piece in context.outputs.written("events") for line in read_pieces(piece))
         with context.outputs.writing("formatted") as out:
@@ -212,11 +208,12 @@ def write_locally(out: BinaryIO, kind: Kind, flow: TableFlow, events: Place, con
 
 def write_on_spark(out: BinaryIO, kind: Kind, flow: TableFlow, events: Place, context: StageContext) -> int:
     """The same bytes; records are made and put into order in tasks."""
-    from driftline.spark._changesets import write_changeset_changesets as write_changeset
+
+    from driftline.spark import events_to_changeset
 
     header = json.loads(next(read_pieces(events)))["columns_b"]
     with scratch_folder(context) as folder:
-        return write_changeset(
+        return events_to_changeset(
             context.engine.session(),
             events,
             out,

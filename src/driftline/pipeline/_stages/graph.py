@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from driftline.core._objects import Place
+from driftline.core import Place
 from driftline.errors import PipelineError
 from driftline.pipeline._declare.declaration import Pipeline, TableFlow
 from driftline.pipeline._declare.snapshots import find_snapshots

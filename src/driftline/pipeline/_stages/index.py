@@ -8,13 +8,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from driftline.codeindex import Registry
-from driftline.codeindex._diff.diff import ModeScheduler
-from driftline.codeindex._diff.modes import diff_mode
-from driftline.codeindex._read.artifacts import fingerprints
-from driftline.codeindex._registry.keep import DiffJob, choose_engine, compute
-from driftline.codeindex._storage import CacheRoot
-from driftline.core._json import JsonObject
+from driftline.codeindex import (
+    CacheRoot,
+    DiffJob,
+    ModeScheduler,
+    Registry,
+    choose_engine,
+    compute,
+    diff_mode,
+    fingerprints,
+)
+from driftline.core import JsonObject
 from driftline.errors import DriftlineError
 from driftline.pipeline._declare.declaration import IndexFlow, Pipeline
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
@@ -81,7 +85,7 @@ def _scheduler(context: StageContext, name: str) -> Iterator[ModeScheduler]:
     if name != "spark":
         yield diff_mode
         return
-    from driftline.spark._index import mode_scheduler
+    from driftline.spark import mode_scheduler
 
     context.engine.session()
     with mode_scheduler(context.engine.master) as scheduler:

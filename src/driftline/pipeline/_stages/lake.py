@@ -7,22 +7,29 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from driftline.core._json import JsonObject
-from driftline.core._objects import Place
-from driftline.core._parts import PartWriter
-from driftline.core._thresholds import parse_threshold
-from driftline.deltas._deltas import COUNTER_BITS, physical_ms
+from driftline.core import JsonObject, PartWriter, Place, parse_threshold
+from driftline.deltas import COUNTER_BITS, physical_ms
 from driftline.errors import LakeError
-from driftline.lake import materialize
-from driftline.lake._load.load import LoadJob, Schedulers, WantedSnapshot, load_snapshot, refresh, refuse_others, settle
-from driftline.lake._store.lake import parse_timestamp
-from driftline.lake._store.snapshots import Ledger, Window, read_ledger
+from driftline.lake import (
+    Ledger,
+    LoadJob,
+    Schedulers,
+    WantedSnapshot,
+    Window,
+    load_snapshot,
+    materialize,
+    parse_timestamp,
+    read_ledger,
+    refresh,
+    refuse_others,
+    settle,
+)
 from driftline.pipeline._declare.declaration import Shape, StateTarget, header_of, reshaped
 from driftline.pipeline._declare.snapshots import Snapshot, end_of_day, parse_day, start_of_day
 from driftline.pipeline._stages.diffs import compare, scratch_folder
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 from driftline.pipeline._stages.table import TablePlan
-from driftline.sources._open import is_text, write_nothing
+from driftline.sources import is_text, write_nothing
 
 # The stages behind the lake: fold what was loaded, and write the table's state at the declared moments.
 
@@ -60,7 +67,7 @@ def _compact(plan: TablePlan, context: StageContext) -> Outcome:
 
 
 def _is_compacted(plan: TablePlan, context: StageContext, facts: Mapping[str, Any]) -> bool:
-    from driftline.lake._store.snapshots import newest_snapshot
+    from driftline.lake import newest_snapshot
 
     snapshot = newest_snapshot(plan.lake(), plan.flow.name)
     return snapshot is not None and snapshot.deltas_version >= facts["deltas_version"]
@@ -85,7 +92,7 @@ def fold_options(context: StageContext) -> dict[str, Any]:
     """Where folds of this run do their work."""
     if not context.engine.is_spark:
         return {}
-    from driftline.spark._lake import fold_engine
+    from driftline.spark import fold_engine
 
     return {"engine": fold_engine(context.engine.session())}
 
@@ -313,7 +320,7 @@ def schedulers_of(context: StageContext) -> Schedulers:
     """Where loads of this run do their work."""
     if not context.engine.is_spark:
         return Schedulers()
-    from driftline.spark._lake import load_schedulers
+    from driftline.spark import load_schedulers
 
     return load_schedulers(context.engine.session())
 

@@ -20,19 +20,26 @@ from typing import BinaryIO, cast
 
 import xxhash
 
-from driftline.core import _objects as objects
-from driftline.core._files import (
+from driftline.core import (
+    JsonObject,
+    ObjectPath,
+    PartWriter,
+    Place,
+    Tracker,
+    copy_object,
+    delete_object,
     explain_io_errors,
+    look_at,
     open_to_read,
+    read_manifest,
+    remove,
     replace_file,
+    sha256_hex,
     size_of,
     sync_directory,
+    uploading,
     write_atomically,
 )
-from driftline.core._json import JsonObject, sha256_hex
-from driftline.core._objects import ObjectPath, Place, look_at
-from driftline.core._parts import PartWriter, read_manifest, remove
-from driftline.core._progress import Tracker
 from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.pipeline._declare.declaration import Pipeline
 from driftline.pipeline._stages.stage import OutputFile, Stage
@@ -213,7 +220,7 @@ class Outputs:
             return
         place = self.path(role)
         if isinstance(place, ObjectPath):
-            with objects.uploading(place.url) as out:
+            with uploading(place.url) as out:
                 yield out
         else:
             with explain_io_errors(self._pipeline.shown(place)), open(place, "wb", buffering=1 << 20) as out:
@@ -279,7 +286,7 @@ def _folder_record(pipeline: Pipeline, role: str, folder: Place) -> OutputFile:
 
 def _file_record(pipeline: Pipeline, role: str, file: Place) -> OutputFile:
     if isinstance(file, ObjectPath):
-        found = objects.look_at(file.url)
+        found = look_at(file.url)
         return OutputFile(role, file.url, found.size, f"etag:{found.etag}", 0)
     status = file.stat()
     return OutputFile(role, pipeline.shown(file), status.st_size, checksum(file), status.st_mtime_ns)
@@ -355,7 +362,7 @@ def _are_there(folder: Place, thorough: bool) -> bool:
     """Whether all parts that the manifest names are as it says; bytes are read on demand."""
     for part in read_manifest(folder) or ():
         file = folder / part.name
-        size = objects.look_at(file.url).size if isinstance(file, ObjectPath) else file.stat().st_size
+        size = look_at(file.url).size if isinstance(file, ObjectPath) else file.stat().st_size
         if size != part.size or (thorough and checksum(file) != part.checksum):
             return False
     return True
@@ -385,15 +392,15 @@ def _move(temporary: Place, place: Place) -> None:
 
 def _copy_objects(temporary: ObjectPath, place: ObjectPath) -> None:
     if temporary.exists():
-        objects.copy(temporary.url, place.url)
+        copy_object(temporary.url, place.url)
         return
     before, kept = {file.url for file in place.below()}, set()
     for file in temporary.below():
         target = place.url + file.url.removeprefix(temporary.url)
-        objects.copy(file.url, target)
+        copy_object(file.url, target)
         kept.add(target)
     for url in before - kept:
-        objects.delete(url)
+        delete_object(url)
 
 
 def _sync(file: Place) -> None:

@@ -7,15 +7,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from driftline.core._engines import choose_engine
-from driftline.core._files import explain_io_errors
-from driftline.core._objects import ObjectPath, Place
+from driftline.core import ObjectPath, Place, choose_engine, explain_io_errors
 from driftline.pipeline._declare.declaration import PayloadFlow, Pipeline
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 
 if TYPE_CHECKING:
-    from driftline.payloads._batch.job import BatchJob, Role
-    from driftline.payloads._batch.run import Scheduler
+    from driftline.payloads import BatchJob, Role, Scheduler
 
 
 def payload_stages(pipeline: Pipeline, flow: PayloadFlow) -> list[Stage]:
@@ -42,7 +39,7 @@ def _given(flow: PayloadFlow) -> list[tuple[str, Role]]:
 
 
 def _compare(flow: PayloadFlow, context: StageContext) -> Outcome:
-    from driftline.payloads._batch.run import run_batch
+    from driftline.payloads import run_batch
 
     job = _job(flow, context.pipeline)
     with _scheduler(context, job) as scheduler:
@@ -58,7 +55,7 @@ def _compare(flow: PayloadFlow, context: StageContext) -> Outcome:
 
 
 def _job(flow: PayloadFlow, pipeline: Pipeline) -> BatchJob:
-    from driftline.payloads._batch.job import BatchJob, open_source
+    from driftline.payloads import BatchJob, open_source
 
     schema = pipeline.place(flow.schema)
     with explain_io_errors(flow.schema):
@@ -77,12 +74,12 @@ def _scheduler(context: StageContext, job: BatchJob) -> Iterator[Scheduler]:
     engine = context.engine
     name, _ = choose_engine("payloads", engine.wanted, size=lambda: job.size, master=engine.master)
     if name != "spark":
-        from driftline.payloads._batch.run import local_scheduler
+        from driftline.payloads import local_scheduler
 
         with local_scheduler(job) as scheduler:
             yield scheduler
         return
-    from driftline.spark._payloads import spark_scheduler
+    from driftline.spark import spark_scheduler
 
     engine.session()
     with spark_scheduler(engine.master, context.tracker) as scheduler:

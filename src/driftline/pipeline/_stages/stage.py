@@ -9,15 +9,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from driftline.core._engines import check_engine, choose_engine
-from driftline.core._json import JsonObject, canonical_json, sha256_hex
-from driftline.core._thresholds import Threshold
-from driftline.tables._engines import DiffJob, default_limit
-from driftline.tables._engines import choose_engine as choose_table_engine
+from driftline.core import JsonObject, Threshold, canonical_json, check_engine, choose_engine, sha256_hex
+from driftline.tables import DiffJob, choose_engine as choose_table_engine, default_limit
 
 if TYPE_CHECKING:
-    from driftline.core._objects import Place
-    from driftline.core._progress import Tracker
+    from driftline.core import Place, Tracker
     from driftline.pipeline._declare.declaration import Pipeline
     from driftline.pipeline._stages.outputs import FileFingerprint, Outputs
 
@@ -60,7 +56,7 @@ class RunEngine:
 
     def session(self) -> Any:
         """The one Spark session of the run."""
-        from driftline.spark._runtime.session import open_session
+        from driftline.spark import open_session
 
         with self._lock:
             if self._session is None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from driftline.core._json import JsonObject
-from driftline.core._objects import Place
-from driftline.lake import Lake, registered
-from driftline.lake._store.snapshots import Ledger, read_ledger
+from driftline.core import JsonObject, Place
+from driftline.lake import Lake, Ledger, read_ledger, registered
 from driftline.pipeline._declare.declaration import Pipeline, Shape, TableFlow, header_of, shapes_of
 from driftline.pipeline._declare.snapshots import Snapshot, fill
-from driftline.tables._options import DiffOptions, check_options
+from driftline.tables import DiffOptions, check_options
 
 CHANGES = "changes"  # the label of stages that follow change events
 

@@ -1,7 +1,7 @@
 """The formats a stream of events can be written in, by name.
 
 A format is a function that takes the lines of the JSONL stream (schema first, stats last) and a binary file.
-Its code is imported when it is first used; those of rooms above this one are offered by name.
+Its code is imported when it is first used; formats of packages above this one are named as text.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from driftline.core._extras import load_function, offered
-from driftline.core._files import StrPath
+from driftline.core import StrPath, load_function
 from driftline.errors import OptionError
 
 # JSON: the events as one array, an event a line.
@@ -123,7 +122,8 @@ FORMATS: dict[str, str] = {
     "html": "driftline.sinks._formats.html:write",
     "parquet": "driftline.sinks._formats.table:write",
     "delta": "driftline.sinks._formats.table:write",
-    **offered("event format"),
+    "changeset": "driftline.changesets:write_changeset",
+    "patchset": "driftline.changesets:write_patchset",
 }
 
 

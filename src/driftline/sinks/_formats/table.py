@@ -14,9 +14,17 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from driftline.core._files import AnyPath
-from driftline.core._objects import Place, delta_options
-from driftline.core._parts import LineRange, Part, commit_parts, line_ranges, manifest_version, write_part
+from driftline.core import (
+    AnyPath,
+    LineRange,
+    Part,
+    Place,
+    commit_parts,
+    delta_options,
+    line_ranges,
+    manifest_version,
+    write_part,
+)
 from driftline.errors import StorageError
 
 SCHEMA = pa.schema(

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from driftline.core._files import explain_io_errors
+from driftline.core import explain_io_errors
 from driftline.sources._addresses import InputFile
 from driftline.sources._csv.parse import (
     count_quotes,

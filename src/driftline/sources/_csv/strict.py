@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec, module_from_spec
 from typing import Any, BinaryIO, Literal, NoReturn
 
-from driftline.core._files import explain_io_errors
+from driftline.core import explain_io_errors
 from driftline.errors import TableError
 from driftline.sources._addresses import InputFile
 

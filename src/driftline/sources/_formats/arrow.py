@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from driftline.core._files import explain_io_errors
-from driftline.core._workspace import Workspace
+from driftline.core import Workspace, explain_io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
 from driftline.sources._formats.columnar import ColumnarFiles, ColumnarSplit

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from driftline.core._workspace import Workspace
+from driftline.core import Workspace
 from driftline.sources._addresses import InputFile
 from driftline.sources._source import (
     Counted,

@@ -13,8 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driftline.core._files import explain_io_errors
-from driftline.core._workspace import Workspace
+from driftline.core import Workspace, explain_io_errors
 from driftline.sources._addresses import Address, InputFile, known_suffix
 from driftline.sources._csv.strict import (
     UTF_8,

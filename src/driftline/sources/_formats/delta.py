@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from driftline.core._objects import delta_options
+from driftline.core import delta_options, is_url
 from driftline.errors import InputError
-from driftline.sources._addresses import Address, InputFile, StoredFile, is_delta_folder, is_url
+from driftline.sources._addresses import Address, InputFile, StoredFile, is_delta_folder
 from driftline.sources._formats.parquet import DataFile, DataFileSource
 from driftline.sources._source import Opening
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from driftline.core import is_url
 from driftline.errors import InputError
-from driftline.sources._addresses import Address, InputFile, StoredFile, is_url, list_urls
+from driftline.sources._addresses import Address, InputFile, StoredFile, list_urls
 from driftline.sources._formats.parquet import DataFile, DataFileSource
 from driftline.sources._source import Opening
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from driftline.core._workspace import Workspace
+from driftline.core import Workspace
 from driftline.errors import DriftlineError, InputError
 from driftline.sources._addresses import Address, InputFile
 from driftline.sources._formats.columnar import TypedRows, TypedSource

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from driftline.core._files import explain_io_errors
-from driftline.core._workspace import Workspace
+from driftline.core import Workspace, explain_io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
 from driftline.sources._source import FileFingerprint, Opening, SplitSide, fingerprint_of_files

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from driftline.core._workspace import Workspace
+from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile
 from driftline.sources._source import FileFingerprint, Opening, SplitSide, fingerprint_of_files

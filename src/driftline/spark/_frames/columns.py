@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import functions as f
-from pyspark.sql import types as t
+from pyspark.sql import functions as f, types as t
 
 from driftline.errors import TableError
 from driftline.spark._runtime.workers import settle_worker
 from driftline.spark._tasks import arrow_function
-from driftline.tables._columns import Comparison
-from driftline.tables._options import DiffOptions
-from driftline.tables._rules.cells import CellRule
+from driftline.tables import DiffOptions
+from driftline.tables.kernels import CellRule, Comparison
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -248,8 +246,8 @@ def _forms(cells: pa.Array, rule: CellRule, *, is_json: bool) -> pa.Array:
     """The forms of a batch of cells, as `tables.cells` decides them; a null has one too."""
     import polars as pl
 
-    from driftline.sources._cells import json_columns
-    from driftline.tables._rules.vectors import form_column
+    from driftline.sources import json_columns
+    from driftline.tables.kernels import form_column
 
     settle_worker()
     is_text = not is_json and (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type))
@@ -285,7 +283,7 @@ def _verdict_function(rule: CellRule) -> Callable[[Column, Column], Column]:
 def _verdicts(a: pa.Array, b: pa.Array, rule: CellRule) -> pa.Array:
     import polars as pl
 
-    from driftline.tables._rules.vectors import forms_differ
+    from driftline.tables.kernels import forms_differ
 
     settle_worker()
     # A pair without one of its rows is no change: what is said about its cells is not asked for.

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
-from pyspark.sql import Window
-from pyspark.sql import functions as f
-from pyspark.sql import types as t
+from pyspark.sql import Window, functions as f, types as t
 
 from driftline.errors import OptionError, TableError
 from driftline.spark._frames.columns import (
@@ -26,9 +24,8 @@ from driftline.spark._frames.columns import (
 from driftline.spark._runtime.session import ship_to_tasks
 from driftline.spark._runtime.workers import settle_worker
 from driftline.spark._tasks import arrow_function
-from driftline.tables._columns import Sides, settle_columns
-from driftline.tables._options import READING_OPTIONS, DiffOptions, FrameRules, check_options
-from driftline.tables._rules.cells import CellRule
+from driftline.tables import DiffOptions, check_options
+from driftline.tables.kernels import READING_OPTIONS, CellRule, FrameRules, Sides, settle_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -190,7 +187,7 @@ def _exceeded(options: DiffOptions, names: Sequence[str]) -> Callable[..., Colum
     def exceeded(
         added: pa.Array, removed: pa.Array, changed: pa.Array, unchanged: pa.Array, changes: pa.Array
     ) -> pa.Array:
-        from driftline.tables._events import Stats
+        from driftline.tables import Stats
 
         counts = zip(*(one.to_pylist() for one in (added, removed, changed, unchanged)), strict=True)
         stats = [
@@ -324,7 +321,7 @@ class _KeyedRow:
 
 
 def _pairs_of_key(a: list[dict[str, Any]], b: list[dict[str, Any]], tolerant: list[CellRule]) -> list[dict[str, Any]]:
-    from driftline.tables._reference import match_alike
+    from driftline.tables.kernels import match_alike
 
     def equal(one: _KeyedRow, other: _KeyedRow) -> bool:
         forms = zip(tolerant, one.soft, other.soft, strict=True)

@@ -17,15 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import functions as f
-from pyspark.sql import types as t
+from pyspark.sql import functions as f, types as t
 
-from driftline.deltas import ColumnSchema, RowDelta, TableSchema
-from driftline.deltas._deltas import MAX_HLC
-from driftline.deltas._wire import delta_from_wire
+from driftline.deltas import MAX_HLC, ColumnSchema, RowDelta, TableSchema, delta_from_wire
 from driftline.errors import DriftlineError, OptionError, PayloadError
-from driftline.lake._store.lake import LAST_TIMESTAMP, parse_timestamp
-from driftline.lake._store.rows import ROW_ID, escaped, state_file_schema
+from driftline.lake import LAST_TIMESTAMP, parse_timestamp
+from driftline.lake.kernels import ROW_ID, escaped, state_file_schema
 from driftline.spark._runtime.session import ship_to_tasks
 from driftline.spark._runtime.workers import settle_worker
 from driftline.spark._tasks import SCHEMA, ShuffleBlock, pack, unpack
@@ -33,7 +30,7 @@ from driftline.spark._tasks import SCHEMA, ShuffleBlock, pack, unpack
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from driftline.lake._fold.fold import Folded
+    from driftline.lake.kernels import Folded
     from driftline.spark._frames.diff import DataFrameDiff
 
 
@@ -102,9 +99,7 @@ class _Reading:
     def _sent(self, deltas: Sequence[RowDelta]) -> Iterator[ShuffleBlock]:
         import polars as pl
 
-        from driftline.lake._fold.fold import useful
-        from driftline.lake._store.rows import encode_deltas
-        from driftline.lake._store.stamps import stamp_deltas
+        from driftline.lake.kernels import encode_deltas, stamp_deltas, useful
 
         columns = self._table.columns
         stamped = useful(columns, stamp_deltas(encode_deltas(deltas, columns), columns))
@@ -135,7 +130,7 @@ class _Folding:
             yield from folded.base.select(names).cast(self._shown(names)).to_batches()
 
     def _folded(self, held: list[Any], before: Folded | None) -> Folded:
-        from driftline.lake._fold.fold import fold as fold_deltas
+        from driftline.lake.kernels import fold as fold_deltas
 
         base, deletes = (None, None) if before is None else (before.base, before.deletes)
         return fold_deltas(self._columns, pa.concat_tables(held), base, deletes)
@@ -233,7 +228,7 @@ def index_diffs(
     Added are `diff_id`, `changed`, `summary` (JSON), `events` (JSON texts in order), and `error` where there is no
     diff.
     """
-    from driftline.codeindex._options import DiffOptions
+    from driftline.codeindex import DiffOptions
 
     limits = {"max_events": max_events, "include_relations": include_relations, "detect_renames": detect_renames}
     DiffOptions.of(modes, **limits)  # type: ignore[arg-type]  # a mistake in them is raised now
@@ -303,7 +298,8 @@ def _index_task(
 def _index_diff(
     before: str, after: str, cache_root: str | None, modes: tuple[str, ...], limits: dict[str, Any]
 ) -> dict[str, Any]:
-    from driftline.codeindex._registry.keep import DiffJob, run_job
+    from driftline.codeindex import DiffJob
+    from driftline.codeindex.kernels import run_job
 
     try:
         job = DiffJob.of(before, after, cache_root, modes=modes, persist=False, **limits)
@@ -326,7 +322,7 @@ def _json(value: Any) -> str:
 
 def _delta_task(table: str, client_id: str, start: int) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
-        from driftline.deltas._extract import from_events
+        from driftline.deltas import from_events
 
         settle_worker()
         for batch in batches:
@@ -354,7 +350,7 @@ def events_of_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
 
 
 def _json_rows(column: pa.StructArray) -> list[dict[str, Any] | None]:
-    from driftline.sources._cells import json_columns
+    from driftline.sources import json_columns
 
     names = [field.name for field in column.type]
     cells = json_columns(pa.Table.from_arrays(column.flatten(), [str(at) for at in range(len(names))]))

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from driftline.core._json import sha1_hex
-from driftline.core._locks import exclusive_lock
+from driftline.core import exclusive_lock, sha1_hex
 from driftline.errors import EngineError, LockedError
 
 OLDEST_JAVA = 17

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from driftline.core._locks import process_runs
+from driftline.core import process_runs
 from driftline.errors import EngineError
 from driftline.spark._runtime.java import ClassArchive, Java, archive_for, find_java
 

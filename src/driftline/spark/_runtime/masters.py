@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from driftline.core._engines import configured_master
+from driftline.core import configured_master
 from driftline.errors import EngineError
 from driftline.spark._runtime.jvm import HADOOP_VARIABLES, Jvm
 

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import driftline
-from driftline.core._engines import spark_settings
-from driftline.core._json import sha256_hex
+from driftline.core import sha256_hex, spark_settings
 from driftline.errors import Cancelled, EngineError, OptionError
 from driftline.spark._jobs import is_connect_session
 from driftline.spark._runtime.jvm import HADOOP_VARIABLES, Jvm, begin_jvm, end_running_jvm, spark_home
@@ -45,8 +44,7 @@ from driftline.spark._runtime.pyspark_internals import (
     silence_py4j,
     spare_pandas,
 )
-from driftline.tables._engines import DiffJob, Write
-from driftline.tables._events import Stats
+from driftline.tables import DiffJob, Stats, Write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -354,7 +352,7 @@ def _name_python(batches: Iterator[Any]) -> Iterator[Any]:
 # The door to table diffs on Spark: the JVM starts before Polars, Arrow and pyspark are imported.
 
 
-def run(job: DiffJob, write: Write) -> Stats:
+def run_table_diff(job: DiffJob, write: Write) -> Stats:
     """Diff on Spark."""
     begin_session(job.master)
     from driftline.spark._table_diff import run as run_on_spark

@@ -15,8 +15,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from driftline.core._files import explain_io_errors
-from driftline.core._workspace import SpillStore, Workspace
+from driftline.core import SpillStore, Workspace, explain_io_errors
 from driftline.tables._columns import Comparison
 from driftline.tables._kernels.hashes import ROW_HASH, RowHashes, column_name
 from driftline.tables._kernels.match import RowKind

@@ -18,9 +18,20 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from driftline.sources._cells import json_cells, plain_values, value_kind
-from driftline.sources._csv.parse import RecordTexts, record_texts
-from driftline.sources._source import KnownRecords, ParsedRange, Split, SplitSide, TextSplit, TypedSplit, WidthMismatch
+from driftline.sources import (
+    KnownRecords,
+    ParsedRange,
+    RecordTexts,
+    Split,
+    SplitSide,
+    TextSplit,
+    TypedSplit,
+    WidthMismatch,
+    json_cells,
+    plain_values,
+    record_texts,
+    value_kind,
+)
 from driftline.tables._columns import (
     Column,
     Comparison,

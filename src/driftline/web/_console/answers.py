@@ -14,9 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from driftline.core._extras import explain
+from driftline.core import explain
 from driftline.errors import DriftlineError
-from driftline.sinks._pages import environment
+from driftline.sinks import environment
 
 # The console's templates and how they show sizes and times.
 

@@ -19,13 +19,15 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from driftline.web._console import changesets as changesets_page
-from driftline.web._console import code as code_page
-from driftline.web._console import diff as diff_page
-from driftline.web._console import lake as lake_page
-from driftline.web._console import payloads as payloads_page
-from driftline.web._console import pipelines as pipelines_page
-from driftline.web._console import start as start_page
+from driftline.web._console import (
+    changesets as changesets_page,
+    code as code_page,
+    diff as diff_page,
+    lake as lake_page,
+    payloads as payloads_page,
+    pipelines as pipelines_page,
+    start as start_page,
+)
 from driftline.web._console.answers import compile_templates, plain_error
 from driftline.web._console.code import Reviews
 from driftline.web._console.folder import Workspace

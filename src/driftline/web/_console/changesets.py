@@ -20,8 +20,7 @@ from driftline.errors import DriftlineError, InputError
 from driftline.web._console.answers import handler, page
 
 if TYPE_CHECKING:
-    from driftline.changesets._apply import Applied, Conflict
-    from driftline.changesets._format.table import Operation
+    from driftline.changesets import Applied, Conflict, Operation
     from driftline.web._console.app import Console
 
 PAGE_ROWS = 50
@@ -129,9 +128,7 @@ async def _view(console: Console, request: Request) -> Response:
 
 
 def _shown(console: Console, query: dict[str, str]) -> FileView:
-    from driftline.changesets._format.database import tables_from_database
-    from driftline.changesets._format.encoding import PATCHSET_MARKER
-    from driftline.changesets._format.streams import summary
+    from driftline.changesets import PATCHSET_MARKER, summary, tables_from_database
 
     name, database = query.get("path", ""), query.get("database", "")
     path = console.workspace.path_of(name)
@@ -170,7 +167,7 @@ def _counted(sections: Iterable[tuple[str, dict[str, int]]]) -> list[tuple[str, 
 
 
 def _operations(path: Path, declared: Any, table: str, skip: int, *, inverse: bool) -> list[Operation]:
-    from driftline.changesets._format.streams import invert_to, operations_of
+    from driftline.changesets import invert_to, operations_of
 
     with tempfile.TemporaryFile() as inverted, path.open("rb") as stream:
         if inverse:
@@ -182,7 +179,7 @@ def _operations(path: Path, declared: Any, table: str, skip: int, *, inverse: bo
 
 
 def _rendered(operations: list[Operation], show: str) -> tuple[list[ShownRow], list[str]]:
-    from driftline.changesets._format.show import statements
+    from driftline.changesets import statements
 
     if show in ("sql", "inverse"):
         return [], list(statements(operations))
@@ -190,7 +187,7 @@ def _rendered(operations: list[Operation], show: str) -> tuple[list[ShownRow], l
 
 
 def _row(operation: Operation) -> ShownRow:
-    from driftline.changesets._format.show import plain_operation
+    from driftline.changesets import plain_operation
 
     plain = plain_operation(operation) or {}
     table = operation.table
@@ -202,8 +199,7 @@ def _tried(path: Path, database: Path, policy: str) -> Applied:
     """Apply the file to a copy of the database that is thrown away."""
     import apsw
 
-    from driftline.changesets._apply import apply
-    from driftline.changesets._format.database import opened
+    from driftline.changesets import apply, opened
 
     if database.stat().st_size > _LARGEST_COPY:
         raise InputError(f"{database.name} is too large to try it on a copy: use a smaller one", code="too_large")
@@ -220,8 +216,7 @@ def _tried(path: Path, database: Path, policy: str) -> Applied:
 
 
 def _meeting_rows(conflict: Conflict) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    from driftline.changesets._format.encoding import UNDEFINED
-    from driftline.changesets._format.show import literal
+    from driftline.changesets import UNDEFINED, literal
 
     if conflict.operation is None:
         return [], []
@@ -245,7 +240,7 @@ async def _inverse(console: Console, request: Request) -> Response:
 
 
 def _inverted(path: Path) -> bytes:
-    from driftline.changesets._format.streams import invert_to
+    from driftline.changesets import invert_to
 
     with tempfile.TemporaryFile() as out:
         invert_to(out, path)

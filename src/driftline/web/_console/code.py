@@ -16,15 +16,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from driftline.core._files import write_atomically
+from driftline.core import write_atomically
 from driftline.errors import InputError
-from driftline.sinks._pages import Part, marked_parts
+from driftline.sinks import Part, marked_parts
 from driftline.web._console.answers import checked_form, handler, page
 from driftline.web._console.folder import Workspace
 from driftline.web._console.results import ID, Job, Jobs
 
 if TYPE_CHECKING:
-    from driftline.codeindex._view import Section
+    from driftline.codeindex import Section
     from driftline.web._console.app import Console
 
 
@@ -151,8 +151,7 @@ class Reviews:
         )
 
     def _run(self, job: Job, review: Review, directory: Path) -> str:
-        from driftline.codeindex import compute
-        from driftline.codeindex._registry.keep import DiffJob
+        from driftline.codeindex import DiffJob, compute
 
         sides = (f"git:{review.before}", f"git:{review.after}")
         wanted = DiffJob.of(*sides, None, repo=str(directory), persist=False)
@@ -189,15 +188,14 @@ class Reviews:
 
     def sections(self, review: Review) -> list[Section]:
         """What happened, file by file."""
-        from driftline.codeindex._view import sections
+        from driftline.codeindex import sections
 
         with (self.folder / review.id / "events.jsonl").open(encoding="utf-8", errors="surrogatepass") as lines:
             return sections([json.loads(line) for line in lines if line.strip()])
 
     def bodies(self, review: Review, section: Section) -> list[tuple[dict[str, Any], list[BodyLine]]]:
         """The definitions of a file, each with its lines side by side; none where nothing of the body changed."""
-        from driftline.codeindex._storage import GitRepository
-        from driftline.codeindex._view import ReviewSource
+        from driftline.codeindex import GitRepository, ReviewSource
 
         events = [event for event in (section.file_event, *section.symbols) if event is not None]
         source = ReviewSource(events, GitRepository(self._repository(review.repository)))

@@ -222,7 +222,7 @@ def _written(path: Path, wanted: str) -> Iterator[bytes]:
     """The events in another format, spooled to a temporary file that goes with its last reader."""
     import tempfile
 
-    from driftline.sinks._formats import write_events
+    from driftline.sinks import write_events
 
     out = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the answer was sent
     with path.open("rb") as lines:

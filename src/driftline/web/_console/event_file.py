@@ -259,7 +259,7 @@ class EventFile:
 
     def _save(self, index: _Index) -> None:
         """Keep the index beside the result; a folder that cannot be written only costs time at the next look."""
-        from driftline.core._files import atomic_write
+        from driftline.core import atomic_write
 
         head = json.dumps({"version": INDEX_VERSION, "of": list(self.identity), "sets": index.sets})
         try:

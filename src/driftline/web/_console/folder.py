@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driftline.errors import InputError
-from driftline.sources._addresses import is_delta_folder
+from driftline.sources import is_delta_folder
 
 HIDDEN_FOLDER = ".driftline"  # where the console keeps results and uploads
 _TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".db", ".sqlite", ".sqlite3")
@@ -164,8 +164,8 @@ class Workspace:
 
 
 def _files_of_delta(address: str) -> list[str]:
-    from driftline.core._workspace import Workspace as Scratch
-    from driftline.sources._open import open_source
+    from driftline.core import Workspace as Scratch
+    from driftline.sources import open_source
 
     with Scratch() as scratch:
         source = open_source(address, scratch)

@@ -24,8 +24,7 @@ from driftline.web._console.folder import Workspace
 from driftline.web._console.results import Job, Jobs
 
 if TYPE_CHECKING:
-    from driftline.lake import HistoryEntry, Lake, TableStatus
-    from driftline.lake._read.history import Verification
+    from driftline.lake import HistoryEntry, Lake, TableStatus, Verification
     from driftline.web._console.app import Console
 
 
@@ -153,8 +152,7 @@ class Lakes:
 
     def history(self, lake: Lake, table: str, row_id: str) -> list[Deed]:
         """Every delta of a row, newest first, and why each of its values counts or not."""
-        from driftline.lake import row_history
-        from driftline.lake._store.lake import timestamp_text
+        from driftline.lake import row_history, timestamp_text
 
         entries = row_history(lake, table, row_id)
         return [
@@ -251,7 +249,7 @@ class LakeView:
     @property
     def moment(self) -> str:
         """The chosen moment in words."""
-        from driftline.lake._store.lake import timestamp_text
+        from driftline.lake import timestamp_text
 
         return "now" if self.at is None else timestamp_text(self.moments[self.at])
 

@@ -22,15 +22,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from driftline.core._files import write_atomically
+from driftline.core import write_atomically
 from driftline.errors import DriftlineError, InputError
 from driftline.web._console.answers import Form, checked_form, handler, page
 from driftline.web._console.folder import HIDDEN_FOLDER, Workspace
 from driftline.web._console.results import Job, Jobs
 
 if TYPE_CHECKING:
-    from driftline.payloads._batch.run import BatchJob
-    from driftline.payloads._suggest.write import RuleEdit
+    from driftline.payloads import BatchJob, RuleEdit
     from driftline.web._console.app import Console
 
 
@@ -105,8 +104,7 @@ class Studies:
         return self._jobs.start(study.title, lambda job: self._run(job, study))
 
     def _run(self, job: Job, study: Study) -> str:
-        from driftline.payloads._batch.run import local_scheduler, run_batch
-        from driftline.payloads._values.text import encode
+        from driftline.payloads import encode, local_scheduler, run_batch
 
         began = time.monotonic()
         name = f"{HIDDEN_FOLDER}/payloads/{job.id}"
@@ -123,7 +121,7 @@ class Studies:
         return f"/payloads/batch?path={name}"
 
     def _batch_job(self, study: Study) -> BatchJob:
-        from driftline.payloads._batch.job import BatchJob, open_source
+        from driftline.payloads import BatchJob, open_source
 
         source = open_source(self.workspace.path_of(study.pairs), "pairs")
         schemas = {endpoint: self._schema(file, study.root) for endpoint, file in study.rules}
@@ -131,7 +129,7 @@ class Studies:
         return BatchJob((source,), schemas or {None: b"{}"}, root=study.root, schema_names=names)
 
     def _schema(self, file: str, root: str | None) -> Any:
-        from driftline.payloads._compare.compare import bundle_of
+        from driftline.payloads import bundle_of
 
         path = self.workspace.new_path(file)
         if not path.exists():
@@ -143,7 +141,7 @@ class Studies:
         return bundle if bundle.files else bundle.main
 
     def _suggestions(self, study: Study, rules: tuple[Endpoint, str], job: Job) -> Iterator[dict[str, Any]]:
-        from driftline.payloads._batch.suggest import read_pairs, suggest
+        from driftline.payloads import read_pairs, suggest
 
         endpoint, file = rules
         others = [other for other, _ in study.rules if other is not None]
@@ -196,7 +194,7 @@ class Studies:
 
     def changes(self, batch: Batch, ids: Iterable[str], new_file: str) -> list[Change]:
         """What accepting suggestions would write, file by file; `new_file` takes rules that have no file yet."""
-        from driftline.payloads._suggest.write import apply_rules
+        from driftline.payloads import apply_rules
 
         wanted = set(ids)
         chosen = [one for one in batch.suggestions if one["plain_rule"] and _name(one) in wanted]
@@ -223,7 +221,7 @@ class Studies:
         return self.start(Study(batch.study.pairs, rules, batch.study.root))
 
     def _text(self, file: str) -> str:
-        from driftline.payloads._schema.documents import read_text
+        from driftline.payloads import read_text
 
         if not file.endswith(RULE_ENDINGS):
             raise InputError(f"{file}: rules are kept in a file that ends with .yaml, .yml or .json", code="bad_name")

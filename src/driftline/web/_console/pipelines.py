@@ -18,15 +18,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from driftline.errors import Cancelled, DriftlineError, InputError, PipelineError
-from driftline.sinks._pages import number
+from driftline.sinks import number
 from driftline.web._console.answers import checked_form, handler, page
 from driftline.web._console.folder import HIDDEN_FOLDER, Workspace
 from driftline.web._console.results import Job, Jobs
 
 if TYPE_CHECKING:
-    from driftline.pipeline import Pipeline
-    from driftline.pipeline._run.report import ReportStage, RunReport
-    from driftline.pipeline._run.run import Selection
+    from driftline.pipeline import Pipeline, ReportStage, RunReport, Selection
     from driftline.web._console.app import Console
 
 
@@ -79,7 +77,7 @@ class Pipelines:
 
     def report(self, name: str, run_id: str | None) -> RunReport:
         """The report of a run: the one that is named, or the newest."""
-        from driftline.pipeline._run.report import run_report
+        from driftline.pipeline import run_report
 
         return run_report(self.load(name), run_id or None)
 
@@ -110,8 +108,7 @@ class Pipelines:
             return False
 
     def _known(self, name: str) -> Known:
-        from driftline.pipeline._run.records import RecordStore
-        from driftline.pipeline._stages.graph import state_directory
+        from driftline.pipeline import RecordStore, state_directory
 
         try:
             declared = self.load(name)
@@ -121,18 +118,14 @@ class Pipelines:
             return Known(name, name, [], error.message)
 
     def _selection(self, declared: Pipeline, wish: str) -> Selection:
-        from driftline.pipeline._run.records import RecordStore
-        from driftline.pipeline._run.run import Selection, failed_stages
-        from driftline.pipeline._stages.graph import state_directory
+        from driftline.pipeline import RecordStore, Selection, failed_stages, state_directory
 
         if wish == "failed":
             return Selection(failed=failed_stages(RecordStore(state_directory(declared)).last_run()))
         return Selection(patterns=(wish,) if wish else ())
 
     def _run(self, job: Job, name: str, declared: Pipeline, selection: Selection) -> str:
-        from driftline.pipeline import run_pipeline
-        from driftline.pipeline._run.notify import tell
-        from driftline.pipeline._run.run import failed_before_start
+        from driftline.pipeline import failed_before_start, run_pipeline, tell
 
         try:
             record = run_pipeline(declared, tracker=job.tracker, selection=selection)

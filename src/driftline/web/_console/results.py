@@ -16,9 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from driftline.core._extras import explain
-from driftline.core._files import atomic_write
-from driftline.core._progress import Progress, Tracker
+from driftline.core import Progress, Tracker, atomic_write, explain
 from driftline.errors import DriftlineError, InputError
 from driftline.web._console.event_file import EventFile
 from driftline.web._console.folder import Workspace
@@ -154,7 +152,7 @@ class Results:
         return self._jobs.start(comparison.title, lambda job: self._compare(job, comparison))
 
     def _compare(self, job: Job, wanted: Comparison) -> str:
-        from driftline.tables._api import diff
+        from driftline.tables import diff
 
         began = time.monotonic()
         sides = [self.workspace.table_address(name) for name in (wanted.a, wanted.b)]

@@ -15,17 +15,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from driftline.core._files import atomic_write
-from driftline.core._progress import Tracker
-from driftline.core._workspace import Workspace
+from driftline.core import Tracker, Workspace, atomic_write
 from driftline.errors import Cancelled, DriftlineError, InputError
-from driftline.sources._open import open_source
-from driftline.tables._options import OPTIONS, Option, check_options
-from driftline.tables._rules.cells import EXACT
+from driftline.sources import open_source
+from driftline.tables import EXACT, OPTIONS, Option, check_options
 from driftline.web._console.answers import Form, checked_form, handler, page
-from driftline.web._console.folder import HIDDEN_FOLDER
-from driftline.web._console.folder import Workspace as PreviewWorkspace
-from driftline.web._console.folder import Workspace as UploadsWorkspace
+from driftline.web._console.folder import HIDDEN_FOLDER, Workspace as PreviewWorkspace, Workspace as UploadsWorkspace
 from driftline.web._console.results import Comparison, Job
 
 if TYPE_CHECKING:
@@ -225,7 +220,7 @@ class Previews:
 def _count(sides: list[str], options: dict[str, Any], tracker: Tracker) -> Counts:
     import json
 
-    from driftline.tables._api import diff
+    from driftline.tables import diff
 
     try:
         with diff(sides[0], sides[1], engine="local", tracker=tracker, column_stats=True, **options) as result:

@@ -1,0 +1,66 @@
+"""Steps of `tables` that a scheduler runs; only the Spark engine imports them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from driftline.core import lazy_exports
+
+if TYPE_CHECKING:
+    from driftline.tables._columns import (
+        Comparison as Comparison,
+        Side as Side,
+        Sides as Sides,
+        raise_first as raise_first,
+        settle_columns as settle_columns,
+    )
+    from driftline.tables._engines import Engine as Engine, open_sides as open_sides
+    from driftline.tables._events import (
+        changes_by_column as changes_by_column,
+        column_stats_event as column_stats_event,
+        schema_event as schema_event,
+        stats_line as stats_line,
+    )
+    from driftline.tables._kernels.hashes import (
+        ROW_HASH as ROW_HASH,
+        RowHashes as RowHashes,
+        as_frame as as_frame,
+        join_hashes as join_hashes,
+        new_seeds as new_seeds,
+        split_of as split_of,
+    )
+    from driftline.tables._kernels.match import (
+        SELECTED_ROW as SELECTED_ROW,
+        Duplicate as Duplicate,
+        HashCollision as HashCollision,
+        SelectedRows as SelectedRows,
+    )
+    from driftline.tables._kernels.output import (
+        ChunkStore as ChunkStore,
+        RowChunk as RowChunk,
+        choose_bounds as choose_bounds,
+        cut_points as cut_points,
+        join_chunks as join_chunks,
+        order_values as order_values,
+    )
+    from driftline.tables._kernels.stages import (
+        HashedSide as HashedSide,
+        HashedSplit as HashedSplit,
+        TablePlan as TablePlan,
+        check_unchanged as check_unchanged,
+        cut_chunks as cut_chunks,
+        encode_cut as encode_cut,
+        hash_split as hash_split,
+        match_bucket as match_bucket,
+        pick_rows as pick_rows,
+        range_bounds as range_bounds,
+        row_blocks as row_blocks,
+        sides_of as sides_of,
+        total_stats as total_stats,
+    )
+    from driftline.tables._options import READING_OPTIONS as READING_OPTIONS, FrameRules as FrameRules
+    from driftline.tables._reference import match_alike as match_alike
+    from driftline.tables._rules.cells import CellRule as CellRule
+    from driftline.tables._rules.vectors import form_column as form_column, forms_differ as forms_differ
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(__name__)
