@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from driftline import payloads
-from driftline.payloads import Suggestion, accepted, suggest
+from driftline.payloads import Suggestion, read_accepted, suggest
 from driftline.payloads._batch.suggest import schema_of
 
 Document = dict[str, Any]
@@ -268,7 +268,7 @@ def evaluate(api: Api, pairs: int, seed: int) -> Score:
     told = {number for number, pair in enumerate(made) if not plan.compare_values(*pair).is_match}
     sure_bugs = sum(_bug_is_sure(api, bug, pairs, seed) for bug in api.bugs.values())
     return Score(
-        len(api.rules), len(right), sum(one.path not in right for one in rules), len(accepted(rules, ["sure"])),
+        len(api.rules), len(right), sum(one.path not in right for one in rules), len(read_accepted(rules, ["sure"])),
         len(api.bugs), sure_bugs, len(faulty), len(faulty & told),
     )  # fmt: skip
 

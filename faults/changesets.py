@@ -29,8 +29,8 @@ from driftline.changesets import (
     merge,
     parse,
     rebase,
-    statements,
     text_lines,
+    to_sql,
 )
 from driftline.changesets._format.changegroup import inverted, merged
 from driftline.errors import DriftlineError
@@ -125,7 +125,7 @@ def _read(data: bytes) -> str | None:
     for lines in (text_lines(changes), json_lines(changes)):
         for line in lines:
             line.encode(errors="surrogateescape")
-    for _ in statements(operation for operation in changes if operation.table.is_named):
+    for _ in to_sql(operation for operation in changes if operation.table.is_named):
         pass
     return None
 

@@ -56,14 +56,14 @@ def main() -> None:
     with ExitStack() as stack:
         engine: Any = run_locally
         if given.engine == "spark":
-            from driftline.spark import fold_engine, open_session
+            from driftline.spark import lake_engine, open_session
 
             config = {"spark.driver.maxResultSize": "64m"}
             session = stack.enter_context(open_session("local[2]", config=config))
             session.range(1).count()
             if not given.fresh:
                 session.range(0, 2, 1, 2).mapInArrow(start_worker, "id long").count()
-            engine = fold_engine(session)
+            engine = lake_engine(session)
         start = time.perf_counter()
         count = job(given, engine)
         wall = time.perf_counter() - start

@@ -18,9 +18,9 @@ from typing import Any
 from driftline.core import Workspace, line_ranges
 from driftline.lake import Lake, commit_ingested, compact, plan_ingest, registered
 from driftline.lake._load.ingest import Extraction
-from driftline.spark import fold_engine, ingest_on_spark, open_session, write_changeset_changesets as write_changeset
+from driftline.spark import ingest_on_spark, lake_engine, open_session, write_changeset_changesets as write_changeset
 from driftline.spark._lake import survey_on_spark
-from driftline.tables import DiffJob, check_options, find_engine
+from driftline.tables import TableDiffJob, check_options, find_engine
 
 MASTER = "local[2]"
 WARM_ROWS = 20_000
@@ -38,8 +38,8 @@ class Work:
     out: Path
 
     @property
-    def job(self) -> DiffJob:
-        return DiffJob(str(self.before), str(self.after), check_options(key_columns=["id"]), master=MASTER)
+    def job(self) -> TableDiffJob:
+        return TableDiffJob(str(self.before), str(self.after), check_options(key_columns=["id"]), master=MASTER)
 
     @property
     def events(self) -> Path:
@@ -64,7 +64,7 @@ def deltas(work: Work) -> None:
 
 
 def compaction(work: Work) -> None:
-    compact(work.lake, work.table, engine=fold_engine(work.session))
+    compact(work.lake, work.table, engine=lake_engine(work.session))
 
 
 def patchset(work: Work) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from driftline.changesets import Changeset, Patchset, Table, apply, parse
-from driftline.changesets._format.show import literal
+from driftline.changesets._format.show import sql_literal
 from driftline.errors import ChangesetError
 from support.random_work import SHAPES, random_value, work_of
 from support.sqlite_oracle import contents
@@ -32,7 +32,7 @@ def test_digested_inserts_are_what_a_session_records(seed, count):
     rng = random.Random(seed)
     ddl = "CREATE TABLE t (k INTEGER PRIMARY KEY, a TEXT, b REAL, c NUMERIC, d, e BLOB)"
     rows = [[key, *(random_value(rng) for _ in range(5))] for key in rng.sample(range(-500, 500), count)]
-    values = ", ".join("(" + ", ".join(literal(value) for value in row) + ")" for row in rows)
+    values = ", ".join("(" + ", ".join(sql_literal(value) for value in row) + ")" for row in rows)
     text = f"INSERT INTO t VALUES {values}; DELETE FROM t WHERE k = {rows[0][0]};"
     assert bytes(Patchset.digest_sql(text, Table.from_sql(ddl))) == patchset_of_sqlite(ddl, text)
 
@@ -44,7 +44,7 @@ def test_literals_are_read_back_identically(seed):
     connection = apsw.Connection(":memory:")
     for _ in range(40):
         value = random_value(rng)
-        (back,) = next(connection.execute(f"SELECT {literal(value)}"))
+        (back,) = next(connection.execute(f"SELECT {sql_literal(value)}"))
         assert repr(back) == repr(value)
 
 

@@ -14,7 +14,7 @@ import pytest
 from driftline.client import Change, Store
 from driftline.client._http import GatewayClient
 from driftline.deltas import Clock, ColumnDelta, RowDelta
-from driftline.deltas._merge import RowFold, fold_from_plain, fold_to_plain
+from driftline.deltas._merge import RowMerge, fold_from_plain, fold_to_plain
 from driftline.errors import DeltaError, GatewayError, InputError, OptionError
 from support.gateways import GATEWAY, Server, running, token
 
@@ -261,7 +261,7 @@ def test_folds_survive_being_written_down() -> None:
     dice = random.Random(4)
     clock = Clock(lambda: 1000)
     for _ in range(200):
-        whole, stored = RowFold(), RowFold()
+        whole, stored = RowMerge(), RowMerge()
         for _ in range(dice.randrange(1, 8)):
             op = dice.choice(["INSERT", "UPDATE", "DELETE"])
             columns = [] if op == "DELETE" else [ColumnDelta(dice.choice("xy"), dice.randrange(9))]

@@ -15,7 +15,7 @@ import pytest
 from driftline import codeindex
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline as cli
-from driftline.codeindex._registry.keep import DiffJob, name_repositories, run_job
+from driftline.codeindex._registry.keep import IndexDiffJob, name_repositories, run_job
 from driftline.errors import DriftlineError
 from support.index_caches import make_cache, put
 from support.index_layouts import chunk_row, file_row, manifest_of, write_index
@@ -150,7 +150,7 @@ def test_what_may_not_be_read_is_an_error_without_a_path(open_folder: Path, lock
     with unprivileged():
         code = run(cli, [*words, "--cache-root", str(closed)])
         answer = json.loads(capfd.readouterr().out)
-        jobs = [DiffJob.of("build:b1", "build:b2", str(root)) for root in (closed, good)]
+        jobs = [IndexDiffJob.of("build:b1", "build:b2", str(root)) for root in (closed, good)]
         outcomes = [run_job(job) for job in jobs]
     os.chmod(closed / locked, 0o755)
     assert (code, answer["ok"]) == (2, False)
@@ -201,7 +201,7 @@ def test_an_output_file_is_whole_and_its_ending_chooses_the_format(tmp_path: Pat
 
 def test_repositories_are_told_apart() -> None:
     roots = ["/x/a/cache", "/x/b/cache", "/y/other", None, "/x/b/cache"]
-    jobs = name_repositories([DiffJob.of("latest", "latest", root) for root in roots])
+    jobs = name_repositories([IndexDiffJob.of("latest", "latest", root) for root in roots])
     assert [job.repository for job in jobs] == ["a/cache", "b/cache", "other", ".", "b/cache"]
 
 

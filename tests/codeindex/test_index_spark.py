@@ -15,7 +15,7 @@ from driftline.codeindex._diff import modes as kernels
 from driftline.codeindex._diff.diff import run
 from driftline.codeindex._diff.modes import Split
 from driftline.codeindex._read.rows import EveryRow, rows_between
-from driftline.codeindex._registry.keep import DiffJob, run_job
+from driftline.codeindex._registry.keep import IndexDiffJob, run_job
 from driftline.codeindex._storage import event_line
 from driftline.errors import DriftlineError
 from support.index_caches import make_cache
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def both_ways(old: Path, new: Path, **options: Any) -> tuple[IndexDiff, IndexDiff]:
-    from driftline.spark._index import mode_scheduler
+    from driftline.spark._index import index_scheduler
 
     request = codeindex.prepare(f"path:{old}", f"path:{new}", None, DiffOptions.of(**options))
-    with mode_scheduler() as scheduler:
+    with index_scheduler() as scheduler:
         on_spark = run(request, scheduler=scheduler, created_at="2026-01-01T00:00:00.000Z")
     return run(request, created_at="2026-01-01T00:00:00.000Z"), on_spark
 
@@ -108,10 +108,10 @@ def test_errors_keep_their_code(tmp_path: Path, spark: SparkSession) -> None:
     with pytest.raises(DriftlineError) as caught:
         codeindex.diff(f"path:{old}", f"path:{new}")
     local_error = caught.value
-    from driftline.spark._index import mode_scheduler
+    from driftline.spark._index import index_scheduler
 
     request = codeindex.prepare(f"path:{old}", f"path:{new}", None, DiffOptions.of())
-    with pytest.raises(DriftlineError) as caught, mode_scheduler() as scheduler:
+    with pytest.raises(DriftlineError) as caught, index_scheduler() as scheduler:
         run(request, scheduler=scheduler)
     assert (caught.value.code, caught.value.message) == (local_error.code, local_error.message)
     assert str(tmp_path) not in caught.value.message
@@ -123,7 +123,7 @@ def test_many_repositories_on_spark(tmp_path: Path, spark: SparkSession) -> None
 
     roots = [make_cache(tmp_path / name) for name in ("a", "b", "c")]
     (roots[1] / "builds/current.json").unlink()
-    jobs = [DiffJob.of("build:b1", "latest", str(root)) for root in roots]
+    jobs = [IndexDiffJob.of("build:b1", "latest", str(root)) for root in roots]
     outcomes = run_jobs(jobs)
     assert [outcome["ok"] for outcome in outcomes] == [True, False, True]
     assert outcomes[1]["code"] == "NOT_FOUND"

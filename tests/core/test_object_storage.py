@@ -14,7 +14,7 @@ import pytest
 
 from driftline.core import _locks as leases, _objects as objects, _parts as part_folders
 from driftline.core._files import atomic_write, open_bytes, read_lines, size_of, write_atomically
-from driftline.core._objects import ObjectPath, place_at
+from driftline.core._objects import ObjectPath, location
 from driftline.errors import InputError, LockedError, OptionError, StorageError
 from support.s3 import unreliable
 
@@ -160,7 +160,7 @@ def test_of_many_that_want_a_lease_one_at_a_time_has_it(s3: tuple[Any, dict[str,
 
 @pytest.mark.parametrize("kind", ["local", "store"])
 def test_a_folder_of_parts_changes_in_one_step(kind: str, root: ObjectPath, tmp_path: Path) -> None:
-    folder = place_at(str(tmp_path / "out") if kind == "local" else f"{root}/out")
+    folder = location(str(tmp_path / "out") if kind == "local" else f"{root}/out")
     lines = [b'{"n":%d}\n' % number for number in range(1000)]
     writer = part_folders.PartWriter(folder, part_bytes=2000)
     for line in lines:

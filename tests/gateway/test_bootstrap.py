@@ -31,7 +31,7 @@ from driftline.gateway._sync.push import check_horizons, parse_push
 from driftline.gateway._sync.row_index import RowIndex
 from driftline.gateway._sync.rules import NO_RULES, SyncRules
 from driftline.lake import compact, register, set_horizon
-from driftline.lake._flush_target import LakeStore
+from driftline.lake._flush_target import FlushTarget
 from driftline.lake._store.flush import flush_content
 from support.crash_world import replayed
 from support.postgres import postgres_server
@@ -77,7 +77,7 @@ class Gateway:
 
     def __init__(self, folder: Path, log: DeltaLog) -> None:
         self.log = log
-        self.store = LakeStore(str(folder / "lake"))
+        self.store = FlushTarget(str(folder / "lake"))
         self.flusher = Flusher(LakeTie(self.log, self.store, GATEWAY, run="1"))
         self.index = RowIndex(self.log)
         self.reader = LogReader(self.log, self.index, GATEWAY, self.rules)

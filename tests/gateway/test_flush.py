@@ -19,7 +19,7 @@ from driftline.gateway._lake.flush import Flusher, LakeTie
 from driftline.gateway._log.sqlite import SqliteLog
 from driftline.gateway._sync.push import parse_push, stored_delta
 from driftline.lake import Lake
-from driftline.lake._flush_target import LakeStore
+from driftline.lake._flush_target import FlushTarget
 from driftline.lake._store.delta import load
 from driftline.lake._store.envelopes import envelope_paths, read_envelope
 from support.gateways import GATEWAY, delta, running
@@ -33,7 +33,7 @@ class Setting:
     def __init__(self, path: Path) -> None:
         self.log = SqliteLog(path / "log.sqlite")
         self.lake = Lake(str(path / "lake"))
-        self.store = LakeStore(str(path / "lake"))
+        self.store = FlushTarget(str(path / "lake"))
         self.flusher = self.restarted()
 
     def restarted(self) -> Flusher:

@@ -16,7 +16,7 @@ import pytest
 
 from driftline.core._json import utf16_sort_key
 from driftline.deltas import RowDelta
-from driftline.deltas._merge import RowFold
+from driftline.deltas._merge import RowMerge
 from driftline.gateway._lake.snapshot import ARROW
 from driftline.lake import Lake, compact
 from support.gateways import GATEWAY, Client, Server, delta, running
@@ -29,18 +29,18 @@ class Replica:
     """What a client keeps: the folds of rows, from snapshot pages and deltas; stamps have the first 8 bytes of ids."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[str, str], RowFold] = {}
+        self.rows: dict[tuple[str, str], RowMerge] = {}
 
     def take(self, deltas: list[dict[str, Any]]) -> None:
         for each in deltas:
             found = RowDelta.from_wire(each)
             short = msgspec.structs.replace(found, delta_id=found.delta_id[:16])
-            self.rows.setdefault((found.table, found.row_id), RowFold()).add(short)
+            self.rows.setdefault((found.table, found.row_id), RowMerge()).add(short)
 
     def begin(self, records: list[dict[str, Any]]) -> None:
         for record in records:
             stamps = [(int(hlc), utf16_sort_key(client), mark) for hlc, client, mark in record["stamps"]]
-            fold = RowFold()
+            fold = RowMerge()
             if "live" in record:
                 fold.written = (*stamps[record["live"]], False)
                 fold.columns = {

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from driftline.deltas import ColumnDelta, RowDelta, merge
-from driftline.deltas._merge import RowFold, fold_from_plain, fold_rows, fold_to_plain, join_folds
+from driftline.deltas._merge import RowMerge, fold_from_plain, fold_rows, fold_to_plain, join_folds
 from driftline.errors import GatewayError
 from driftline.gateway._auth import Caller
 from driftline.gateway._log.log import Appended
@@ -238,7 +238,7 @@ def test_a_caller_that_begins_with_a_snapshot_converges_too(steps: list[Any]) ->
     with tempfile.TemporaryDirectory() as directory:
         gateway = Log(directory)
         accepted: list[RowDelta] = []
-        folds: dict[Any, RowFold] = {}
+        folds: dict[Any, RowMerge] = {}
         cursor = gateway.pull(None, 1).cursor
         for change, action, limit in [*steps, (None, "pull", 1)]:
             if change is not None:

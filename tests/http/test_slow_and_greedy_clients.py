@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from driftline.errors import GatewayError, OptionError
-from driftline.http._requests import BodiesUnderWay, BodyLimits, RateLimiter, read_limited
+from driftline.http._requests import BodiesUnderWay, BodyLimits, RateLimiter, read_body
 from driftline.http._server import ConnectionLimits, ServerOptions, limited_protocol
 from support.compare_server import serving
 from support.gateways import GATEWAY, Server, delta, running, token
@@ -123,7 +123,7 @@ async def slow_body(*chunks: tuple[float, bytes]) -> bytes:
         return {"type": "http.request", "body": body, "more_body": bool(waiting)}
 
     with BodiesUnderWay(BodyLimits(0.2, 0.5, 100)).reading() as share:
-        return await read_limited({"headers": [], "body_share": share}, receive, 1000)
+        return await read_body({"headers": [], "body_share": share}, receive, 1000)
 
 
 def test_gaps_and_whole_times_of_bodies() -> None:

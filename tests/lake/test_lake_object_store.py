@@ -106,9 +106,9 @@ def test_a_damaged_object_is_named(lake: Lake, store: tuple[Any, dict[str, str]]
 
 @pytest.mark.spark
 def test_tasks_reach_the_store(lake: Lake, spark: SparkSession) -> None:
-    from driftline.spark._lake import fold_engine
+    from driftline.spark._lake import lake_engine
 
     filled(lake)
-    assert compact(lake, "todos", engine=fold_engine(spark), rows_per_range=20).is_new
+    assert compact(lake, "todos", engine=lake_engine(spark), rows_per_range=20).is_new
     assert dict(state_rows(lake, "todos")) == replay(EVERYTHING)
-    assert verify(lake, "todos", engine=fold_engine(spark), oracle=True).is_proved
+    assert verify(lake, "todos", engine=lake_engine(spark), oracle=True).is_proved

@@ -10,14 +10,14 @@ import pytest
 from driftline import payloads
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.payloads._batch.suggest import accepted, schema_of, suggest
+from driftline.payloads._batch.suggest import read_accepted, schema_of, suggest
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload-beyond.json").read_text())
 CASES = [case for case in VECTORS if case["area"] == "suggest"]
 
 
 def still_different(pairs, found, wanted):
-    plan = payloads.compile(schema_of(accepted(found, [wanted])))
+    plan = payloads.compile(schema_of(read_accepted(found, [wanted])))
     return [number for number, (old, new) in enumerate(pairs) if not plan.compare_values(old, new).is_match]
 
 
@@ -99,7 +99,7 @@ def test_a_migration_is_found_and_faults_stay(seed):
     assert {one.path: one.rule for one in found if one.rule} == TRUE_RULES
     assert {one.path for one in found if one.level == "review"} == {"$.amount"}
     assert still_different(pairs, found, "all") == list(range(0, 150, 37))
-    preserving = {one.path for one in accepted(found)}
+    preserving = {one.path for one in read_accepted(found)}
     assert preserving == {
         "$.invoiceNumber", "$.status", "$.created", "$.seen", "$.zip", "$.customer.firstName",
     }  # fmt: skip

@@ -13,7 +13,7 @@ from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
 from driftline.errors import PipelineError
 from driftline.lake import Lake
-from driftline.lake._store.snapshots import read_ledger
+from driftline.lake._store.snapshots import load_history
 from driftline.pipeline import RunRecord, load
 from support.shop import lake_rows, results, run
 
@@ -163,10 +163,10 @@ def test_positions_of_files_that_are_gone_do_not_gather(file: Path) -> None:
         add(file, f"{number}.jsonl", debezium("c", row(number)))
         assert run(file).exit_code == 0
         (file.parent / f"cdc/{number - 1}.jsonl").unlink(missing_ok=True)
-    assert sorted(read_ledger(Lake(file.parent / "lake"), "t").changes) == ["3.jsonl", "4.jsonl", "5.jsonl"]
+    assert sorted(load_history(Lake(file.parent / "lake"), "t").changes) == ["3.jsonl", "4.jsonl", "5.jsonl"]
     add(file, "6.jsonl", debezium("c", row(6)))
     assert run(file).exit_code == 0
-    assert sorted(read_ledger(Lake(file.parent / "lake"), "t").changes) == ["4.jsonl", "5.jsonl", "6.jsonl"]
+    assert sorted(load_history(Lake(file.parent / "lake"), "t").changes) == ["4.jsonl", "5.jsonl", "6.jsonl"]
     add(file, "1.jsonl", debezium("c", row(1)))
     assert "late_changes" in problem(run(file))
     assert set(rows(file)) == {"1", "2", "3", "4", "5", "6"}

@@ -11,7 +11,7 @@ import pytest
 from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
 from driftline.errors import PipelineError
-from driftline.pipeline._check import check_pairs, load_pairs
+from driftline.pipeline._check import check_pairs, read_pairs
 
 PAIRS = """\
 [check]
@@ -59,7 +59,7 @@ def check(*arguments: str) -> int:
 
 
 def test_each_pair_is_judged_by_its_own_rules(file: Path) -> None:
-    report = check_pairs(load_pairs(file))
+    report = check_pairs(read_pairs(file))
     assert [(result.pair, result.verdict) for result in report.results] == [
         ("same", "passed"),
         ("near", "warned"),
@@ -153,5 +153,5 @@ def test_the_page_stands_alone(file: Path) -> None:
 def test_mistakes_are_told_with_their_line(file: Path, change: tuple[str, str], words: str) -> None:
     file.write_text(PAIRS.replace(*change))
     with pytest.raises(PipelineError, match=r"pairs\.toml:\d+: ") as caught:
-        load_pairs(file)
+        read_pairs(file)
     assert words in caught.value.message

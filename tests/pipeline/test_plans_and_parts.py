@@ -11,13 +11,13 @@ from driftline.cli._outcome import run as run_command
 from driftline.cli.main import driftline
 from driftline.errors import OptionError
 from driftline.pipeline import load
-from driftline.pipeline._run.dry_run import make_plan
+from driftline.pipeline._run.dry_run import dry_run
 from driftline.pipeline._run.run import Selection
 from support.shop import DAYS, PIPELINE, assert_lake_is_the_snapshots, change_snapshot, make_shop, results, run
 
 
 def planned(file: Path, **options) -> dict[str, tuple[str, str]]:
-    return {stage.stage: (stage.plan, stage.why) for stage in make_plan(load(file), **options)}
+    return {stage.stage: (stage.plan, stage.why) for stage in dry_run(load(file), **options)}
 
 
 def test_a_plan_says_what_would_run_and_why(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from driftline.errors import PipelineError
 from driftline.pipeline import load
 from driftline.pipeline._declare.declaration import template_for
 from driftline.pipeline._declare.toml import key_lines, line_of, parse_toml
-from driftline.pipeline._stages.graph import build
+from driftline.pipeline._stages.graph import stage_graph
 
 HEAD = '[pipeline]\nname = "shop"\n'
 TABLE = '[tables.t]\nbefore = "a.csv"\nafter = "b.csv"\nkey = "id"\nevents = "e.jsonl"\n'
@@ -92,7 +92,7 @@ def test_two_stages_may_not_write_one_file(tmp_path: Path) -> None:
         + '[tables.t]\nsnapshots = "a-{date}.csv"\nkey = "id"\nevents = "e-{from}.jsonl"\npatchset = "e-{to}.jsonl"\n'
     )
     with pytest.raises(PipelineError, match=r"both write e-2026-03-02\.jsonl"):
-        build(load(tmp_path / "p.toml"))
+        stage_graph(load(tmp_path / "p.toml"))
 
 
 @given(

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from driftline.sinks._formats import cell_text
-from driftline.sinks._pages import difference_in_words, marked_parts, missing_word
+from driftline.sinks._pages import difference_in_words, highlight, missing_word
 
 CELLS = st.one_of(st.text(max_size=30), st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False))
 
 
 @given(CELLS, CELLS)
 def test_parts_put_together_are_the_texts(old: object, new: object) -> None:
-    before, after = marked_parts(old, new)
+    before, after = highlight(old, new)
     assert "".join(text for text, _ in before) == cell_text(old)
     assert "".join(text for text, _ in after) == cell_text(new)
     unmarked = ["".join(text for text, marked in side if not marked) for side in (before, after)]
@@ -41,12 +41,12 @@ def test_differences_in_words(old: object, new: object, words: str) -> None:
 
 
 def test_short_words_that_share_a_letter_are_marked_whole() -> None:
-    assert marked_parts("free", "pie") == ([("free", True)], [("pie", True)])
-    assert marked_parts("Rosa Khan", "ROSA KHAN")[0] == [("Rosa", True), (" ", False), ("Khan", True)]
+    assert highlight("free", "pie") == ([("free", True)], [("pie", True)])
+    assert highlight("Rosa Khan", "ROSA KHAN")[0] == [("Rosa", True), (" ", False), ("Khan", True)]
 
 
 def test_a_long_text_is_marked_between_its_common_ends() -> None:
-    before, after = marked_parts("x " * 5000 + "old" + " y" * 5000, "x " * 5000 + "new" + " y" * 5000)
+    before, after = highlight("x " * 5000 + "old" + " y" * 5000, "x " * 5000 + "new" + " y" * 5000)
     assert [text for text, marked in before if marked] == ["old"]
     assert [text for text, marked in after if marked] == ["new"]
 

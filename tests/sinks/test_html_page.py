@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from driftline.sinks._formats import Heading, html, write_events
+from driftline.sinks._formats import Title, html, write_events
 from support.browser import needs_browser, shown_page
 
 EVENTS = [
@@ -106,7 +106,7 @@ def test_searching_in_a_real_browser(tmp_path: Path, address: str, visible: set[
 
 
 def test_a_heading_says_what_was_compared_and_how() -> None:
-    page = page_of(EVENTS, heading=Heading("monday.csv → <b>", "key id · local, 0.2 s", "ignore <i>", "2026-01-01"))
+    page = page_of(EVENTS, heading=Title("monday.csv → <b>", "key id · local, 0.2 s", "ignore <i>", "2026-01-01"))
     assert "<h1>monday.csv → &lt;b&gt;</h1>" in page
     assert "key id · local, 0.2 s · 2026-01-01 · 2 and 2 rows · 2 columns" in page
     assert "Rules: ignore &lt;i&gt;" in page

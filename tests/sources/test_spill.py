@@ -12,7 +12,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from driftline.core._workspace import BytesCodec, SpillStore, TableCodec, Workspace
+from driftline.core._workspace import ArrowCodec, BytesCodec, SpillStore, Workspace
 from driftline.errors import DriftlineError
 
 
@@ -40,7 +40,7 @@ def test_pieces_come_back_in_their_order(tmp_path, limit):
 
 def test_tables_of_several_spills(tmp_path):
     with Workspace(str(tmp_path)) as workspace:
-        store = SpillStore(workspace, 1, TableCodec())
+        store = SpillStore(workspace, 1, ArrowCodec())
         tables = [pa.table({"n": [number], "t": pa.array([f"x{number}"]).dictionary_encode()}) for number in range(5)]
         for table in tables:
             store.add(0, table)

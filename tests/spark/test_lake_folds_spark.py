@@ -19,7 +19,7 @@ from driftline.lake._load.load import extract_snapshots
 from driftline.lake._read.state import all_deltas, snapshot_table
 from driftline.lake._store.delta import files_of, load
 from driftline.lake._store.rows import decode_state
-from driftline.spark._lake import fold_engine, ingest_on_spark, load_schedulers
+from driftline.spark._lake import ingest_on_spark, lake_engine, load_schedulers
 from support.lakes import SCHEMA, VALUES, delta, load_lake
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_shuffled_deltas_split_files_and_generations_give_the_replay(
     everything = [random_delta(chance, 60) for _ in range(1200)]
     lake = Lake(str(tmp_path))
     register(lake, SCHEMA)
-    engine = fold_engine(spark)
+    engine = lake_engine(spark)
     for sequence in range(1, 5):
         batch = everything[(sequence - 1) * 300 : sequence * 300]
         flush(lake, "todos", batch, gateway_id="gw", sequence=sequence)
@@ -84,7 +84,7 @@ def assert_same_bytes_as_locally(lake: Lake, engine: Any, as_of: int) -> None:
 def test_only_touched_ranges_are_rewritten(spark: SparkSession, tmp_path: Path) -> None:
     rows = [delta("INSERT", f"r{number:04d}", number, title="x") for number in range(400)]
     lake = load_lake(tmp_path, [rows])
-    engine = fold_engine(spark)
+    engine = lake_engine(spark)
     compact(lake, "todos", engine=engine, rows_per_range=100, target_file_bytes=1000)
     before = {file.path for file in files_of(load(lake, "todos", "base"))}
     flush(lake, "todos", [delta("UPDATE", "r0007", 500, title="y")], gateway_id="gw", sequence=2)
@@ -100,7 +100,7 @@ def test_a_damaged_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
     victim = sorted((tmp_path / "tables/todos/deltas").rglob("*.parquet"))[1]
     victim.write_bytes(victim.read_bytes()[:-20])
     with pytest.raises(LakeError, match=victim.name) as caught:
-        compact(lake, "todos", engine=fold_engine(spark))
+        compact(lake, "todos", engine=lake_engine(spark))
     assert caught.value.code == "corrupt_file"
     assert load(lake, "todos", "base") is None
     assert json.loads(json.dumps(caught.value.to_dict()))["path"].endswith(victim.name)
@@ -159,7 +159,7 @@ def test_spark_reads_the_state_and_writes_the_same(spark: SparkSession, tmp_path
 
     chance = random.Random(11)
     lake = load_lake(tmp_path / "lake", [[random_delta(chance, 30) for _ in range(60)] for _ in range(3)])
-    compact(lake, "todos", rows_per_range=20, target_file_bytes=2000, engine=fold_engine(spark))
+    compact(lake, "todos", rows_per_range=20, target_file_bytes=2000, engine=lake_engine(spark))
     state = DeltaTable(lake.part("todos", "state"))
     by_spark = spark.read.parquet(*state.file_uris()).orderBy("_row_id").collect()
     by_deltalake = state.to_pyarrow_table().sort_by("_row_id").to_pylist()

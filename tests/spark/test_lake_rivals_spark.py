@@ -22,7 +22,7 @@ from driftline.lake import Lake, compact, flush, register, replay, verify
 from driftline.lake._read.state import all_deltas, snapshot_table, state_rows
 from driftline.lake._store.delta import load
 from driftline.lake._store.rows import decode_state, escape_name
-from driftline.spark._lake import fold_engine
+from driftline.spark._lake import lake_engine
 from support.lake_damage import DAMAGES, delta_files, forge
 from support.lakes import BATCHES, SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once
 from support.spark import SOURCE
@@ -54,7 +54,7 @@ def test_one_state_whatever_the_order_and_the_generations(
 ) -> None:
     generations = data.draw(st.sets(st.integers(0, len(batches) - 1), max_size=2))
     moment = data.draw(st.integers(0, 7))
-    engine = fold_engine(spark)
+    engine = lake_engine(spark)
     with tempfile.TemporaryDirectory() as root:
         lake = Lake(root)
         register(lake, SCHEMA)
@@ -80,17 +80,17 @@ def test_a_damaged_delta_file_is_named(spark: SparkSession, tmp_path: Path, dama
     whole = victim.read_bytes()
     damage(victim)
     with pytest.raises(LakeError, match=victim.name):
-        compact(lake, "todos", engine=fold_engine(spark))
+        compact(lake, "todos", engine=lake_engine(spark))
     assert [load(lake, "todos", part).version() for part in ("base", "deletes")] == versions
     assert all(path.exists() for path in files)
     victim.write_bytes(whole)
-    compact(lake, "todos", engine=fold_engine(spark))
+    compact(lake, "todos", engine=lake_engine(spark))
     assert snapshot(lake) == replay(together(batches))
 
 
 def test_verify_names_forged_deltas_and_lists_differing_rows(spark: SparkSession, tmp_path: Path) -> None:
     lake = load_lake(tmp_path, [[delta("INSERT", "r1", 1, title="a"), delta("INSERT", "r2", 2, done=True)]], {0})
-    engine = fold_engine(spark)
+    engine = lake_engine(spark)
     base = next(tmp_path.joinpath("tables/todos/base").glob("*.parquet"))
     whole = base.read_bytes()
     forge(base)
@@ -109,7 +109,7 @@ def test_verify_names_forged_deltas_and_lists_differing_rows(spark: SparkSession
 def test_a_stop_at_a_stage_boundary_leaves_a_readable_lake(spark: SparkSession, tmp_path: Path, stage: str) -> None:
     batches = lives_and_deaths(3)
     lake = load_lake(tmp_path, batches[:2], {0})
-    engine = fold_engine(spark)
+    engine = lake_engine(spark)
 
     def die(reached: str) -> None:
         if reached == stage:
@@ -174,7 +174,7 @@ def test_a_killed_compactor_leaves_a_readable_lake(tmp_path: Path, stage: str, s
 
 def test_schemas_change_between_files(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
-    engine = fold_engine(spark)
+    engine = lake_engine(spark)
     steps = [["a"], ["a", "b c"], ["b c"], ["b c", "a"]]
     for number, names in enumerate(steps):
         register(lake, TableSchema("todos", [{"name": name, "type": "string"} for name in names]))
@@ -207,13 +207,13 @@ def test_compactors_and_flushes_at_once(spark: SparkSession, tmp_path: Path) -> 
 
     def compactor() -> None:
         for _ in range(3):
-            compact(lake, "todos", rows_per_range=3, engine=fold_engine(spark))
+            compact(lake, "todos", rows_per_range=3, engine=lake_engine(spark))
 
     problems = problems_at_once(partial(flusher, 1), partial(flusher, 2), compactor, compactor)
     # A loser either folded again or said that others kept committing.
     assert [problem for problem in problems if getattr(problem, "code", "") != "commit_conflict"] == []
-    compact(lake, "todos", engine=fold_engine(spark))
-    proof = verify(lake, "todos", engine=fold_engine(spark), oracle=True)
+    compact(lake, "todos", engine=lake_engine(spark))
+    proof = verify(lake, "todos", engine=lake_engine(spark), oracle=True)
     assert (proof.is_proved, proof.deltas) == (True, 16)
     assert snapshot(lake) == replay(together(made))
 
@@ -221,7 +221,7 @@ def test_compactors_and_flushes_at_once(spark: SparkSession, tmp_path: Path) -> 
 def test_the_losing_compactor_folds_again(spark: SparkSession, tmp_path: Path) -> None:
     batches = lives_and_deaths(4)
     lake = load_lake(tmp_path, batches[:2], {0})
-    engine = fold_engine(spark)
+    engine = lake_engine(spark)
     seen: list[str] = []
 
     def rival(stage: str) -> None:

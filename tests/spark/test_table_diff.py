@@ -20,7 +20,7 @@ from driftline.spark import _table_diff as table_diff
 from driftline.spark._table_diff import SparkPlan
 from driftline.spark._table_tasks import FACT, hashes_of
 from driftline.spark._tasks import pack, unpack
-from driftline.tables._engines import DiffJob, find_engine
+from driftline.tables._engines import TableDiffJob, find_engine
 from driftline.tables._options import check_options
 from driftline.tables.conformance import _job_of, find_fixtures, run_fixture
 
@@ -54,7 +54,7 @@ def test_fixture(spark, fixture: Path) -> None:
 )
 def test_any_cut_gives_the_bytes_of_the_local_engine(spark, tmp_path: Path, options: dict, sizes: SparkPlan) -> None:
     a, b = _two_tables(tmp_path, "sorted" in str(options))
-    job = DiffJob(a, b, check_options(**options))
+    job = TableDiffJob(a, b, check_options(**options))
     assert _run(job, sizes) == _run(job, engine="local")
 
 
@@ -64,7 +64,7 @@ def test_part_files_of_a_folder_follow_each_other(spark, tmp_path: Path) -> None
     (folder / "1.csv").write_text("id,v\n1,a\n2,b\n")
     (folder / "2.csv").write_text("id,v\n3,c\n1,d\n")
     (tmp_path / "b.csv").write_text("id,v\n1,a\n")
-    job = DiffJob(folder, tmp_path / "b.csv", check_options(key_columns=["id"]))
+    job = TableDiffJob(folder, tmp_path / "b.csv", check_options(key_columns=["id"]))
     with pytest.raises(DriftlineError, match=r'Duplicate key in A: \{"id":"1"\} \(rows 2 and 5\)'):
         _run(job)
 
@@ -83,7 +83,7 @@ def test_errors_name_the_exact_row(spark, tmp_path: Path, spoil, message: str) -
     rows = [[str(n), "two\nlines" if n % 5 == 0 else "v", "w"] for n in range(600)]
     _write(tmp_path / "a.csv", rows)
     _write(tmp_path / "b.csv", spoil(rows))
-    job = DiffJob(tmp_path / "a.csv", tmp_path / "b.csv", check_options(key_columns=["id"]))
+    job = TableDiffJob(tmp_path / "a.csv", tmp_path / "b.csv", check_options(key_columns=["id"]))
     with pytest.raises(DriftlineError) as caught:
         _run(job, SMALL)
     assert message in caught.value.message
@@ -116,7 +116,7 @@ def test_a_hash_collision_starts_again_with_other_seeds(spark, tmp_path: Path, m
         return run
 
     monkeypatch.setattr(table_diff, "hash_task", hash_task)
-    job = DiffJob(a, b, check_options(key_columns=["id"]))
+    job = TableDiffJob(a, b, check_options(key_columns=["id"]))
     assert _run(job, replace(SMALL, stream_lines=stream_lines)) == _run(job, engine="local")
     assert len(set(colliding_seeds)) == 2
 
@@ -128,7 +128,7 @@ def test_a_file_that_changes_is_told(spark, tmp_path: Path) -> None:
         if report.phase == "diff" and not b.read_bytes().endswith(b"9999,,\n"):
             b.write_bytes(b.read_bytes() + b"9999,,\n")
 
-    job = DiffJob(a, b, check_options(key_columns=["id"]), tracker=Tracker(change_b, interval=0))
+    job = TableDiffJob(a, b, check_options(key_columns=["id"]), tracker=Tracker(change_b, interval=0))
     with pytest.raises(DriftlineError, match="changed while it was being read"):
         _run(job)
 
@@ -136,14 +136,14 @@ def test_a_file_that_changes_is_told(spark, tmp_path: Path) -> None:
 def test_progress_is_told_and_cancelling_ends_the_job(spark, tmp_path: Path) -> None:
     a, b = _two_tables(tmp_path, False)
     phases: list[str] = []
-    job = DiffJob(a, b, check_options(), tracker=Tracker(lambda report: phases.append(report.phase)))
+    job = TableDiffJob(a, b, check_options(), tracker=Tracker(lambda report: phases.append(report.phase)))
     _run(job, SMALL)
     # Splits are guessed, so nothing is read to plan them; only a wrong guess is laid out by a job of its own.
     assert list(dict.fromkeys(phases)) == ["count", "diff", "write"]
 
     tracker = Tracker(lambda report: report.phase == "diff" and tracker.cancel())
     with pytest.raises(Cancelled):
-        _run(DiffJob(a, b, check_options(), tracker=tracker), SMALL)
+        _run(TableDiffJob(a, b, check_options(), tracker=tracker), SMALL)
     assert spark.range(5).count() == 5
     assert threading.active_count() < 30
 
@@ -153,7 +153,7 @@ def test_nothing_is_left_behind(spark, tmp_path: Path, monkeypatch) -> None:
     shared.mkdir()
     monkeypatch.setenv(engines.SHARED_FOLDER_VARIABLE, str(shared))
     a, b = _two_tables(tmp_path, False)
-    job = DiffJob(a, b, check_options(key_columns=["id"]))
+    job = TableDiffJob(a, b, check_options(key_columns=["id"]))
     assert _run(job, SMALL) == _run(job, engine="local")
     assert list(shared.iterdir()) == []
 
@@ -162,7 +162,9 @@ def test_nothing_is_left_behind(spark, tmp_path: Path, monkeypatch) -> None:
 def test_typed_sources_give_the_bytes_of_the_local_engine(spark, tmp_path: Path, kind: str) -> None:
     a = [{"id": n, "when": f"2026-01-{n % 28 + 1:02d}", "v": n / 7, "tag": None} for n in range(300)]
     b = [{**row, "v": 1.5 if row["id"] % 40 == 0 else row["v"]} for row in reversed(a[5:])]
-    job = DiffJob(_typed(tmp_path, "a", kind, a), _typed(tmp_path, "b", kind, b), check_options(key_columns=["id"]))
+    job = TableDiffJob(
+        _typed(tmp_path, "a", kind, a), _typed(tmp_path, "b", kind, b), check_options(key_columns=["id"])
+    )
     assert _run(job, SparkPlan(bucket_rows=200, range_bytes=4000)) == _run(job, engine="local")
 
 
@@ -180,7 +182,7 @@ def _typed(folder: Path, name: str, kind: str, rows: list[dict]) -> str:
     return str(path)
 
 
-def _run(job: DiffJob, sizes: SparkPlan | None = None, engine: str = "spark") -> bytes:
+def _run(job: TableDiffJob, sizes: SparkPlan | None = None, engine: str = "spark") -> bytes:
     written: list[bytes] = []
     if engine == "spark":
         table_diff.run(job, lambda data: written.append(bytes(data)), sizes)

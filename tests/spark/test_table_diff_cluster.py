@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from driftline.spark._runtime.standalone import StandaloneCluster
-from driftline.tables._engines import DiffJob, find_engine
+from driftline.tables._engines import TableDiffJob, find_engine
 from driftline.tables._options import check_options
 from support import frame_story
 from support.index_caches import small_index
@@ -44,7 +44,9 @@ def tables(tmp_path: Path) -> tuple[Path, Path]:
 
 def expected(a: Path, b: Path) -> bytes:
     written: list[bytes] = []
-    find_engine("local")(DiffJob(a, b, check_options(key_columns=["id"])), lambda data: written.append(bytes(data)))
+    find_engine("local")(
+        TableDiffJob(a, b, check_options(key_columns=["id"])), lambda data: written.append(bytes(data))
+    )
     return b"".join(written)
 
 

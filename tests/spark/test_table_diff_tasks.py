@@ -20,11 +20,11 @@ from driftline.spark._jobs import OrderedPart, join_parts, write_part
 from driftline.spark._table_diff import _numbered, _sided, gather, row_bounds, sampled_bounds
 from driftline.spark._table_tasks import TaskPlan, encode_task, hash_task, match_task, pick_task
 from driftline.spark._tasks import ShuffleBlock, pack, unpack
-from driftline.tables._columns import raise_first, settle_columns
+from driftline.tables._columns import raise_first_error, resolve_columns
 from driftline.tables._events import column_stats_event, event_line
 from driftline.tables._kernels.hashes import new_seeds
-from driftline.tables._kernels.stages import TablePlan
-from driftline.tables._options import DiffOptions, check_options
+from driftline.tables._kernels.stages import DiffPlan
+from driftline.tables._options import TableOptions, check_options
 from driftline.tables._reference import diff_records
 from support import table_rules_oracle as rules_oracle
 from support.table_rules_strategies import cases
@@ -45,7 +45,7 @@ def shuffled(task, blocks: list[ShuffleBlock], chance: random.Random) -> list[Sh
     return results
 
 
-def run_tasks(folder: Path, options: DiffOptions, split_bytes: int, buckets: int, ranges: int, seed: int) -> bytes:
+def run_tasks(folder: Path, options: TableOptions, split_bytes: int, buckets: int, ranges: int, seed: int) -> bytes:
     """The whole way of the data, with a shuffle in memory."""
     with Workspace() as workspace:
         a, b = (
@@ -56,7 +56,7 @@ def run_tasks(folder: Path, options: DiffOptions, split_bytes: int, buckets: int
         )
         assert a is not None
         assert b is not None
-        plan = TablePlan(options, settle_columns(a.header, b.header, options), new_seeds(), buckets)
+        plan = DiffPlan(options, resolve_columns(a.header, b.header, options), new_seeds(), buckets)
         bounds = sampled_bounds(a, b, plan, ranges)
         splits = _sided(a, b)
         if options.has_row_numbers:
@@ -75,7 +75,7 @@ def run_tasks(folder: Path, options: DiffOptions, split_bytes: int, buckets: int
         findings = gather([block._asdict() for block in blocks], workspace.new_file("spool"))
         findings.raise_error()
         sides = findings.side("A", a), findings.side("B", b)
-        raise_first(
+        raise_first_error(
             [
                 *sides[0].problems,
                 *sides[1].problems,
@@ -151,7 +151,7 @@ def test_a_missing_file_is_a_fact_that_names_it(tmp_path: Path) -> None:
     assert a is not None
     assert b is not None
     options = check_options(key_columns=["id"])
-    plan = TablePlan(options, settle_columns(a.header, b.header, options), new_seeds(), 1)
+    plan = DiffPlan(options, resolve_columns(a.header, b.header, options), new_seeds(), 1)
     tasks = TaskPlan(plan, _sided(a, b), sampled_bounds(a, b, plan, 1), 3, None)
     (tmp_path / "b.csv").unlink()
     numbers = pa.RecordBatch.from_arrays([pa.array([0, 1], pa.int64())], names=["id"])
@@ -168,7 +168,7 @@ def _csv(table: list[tuple[str, str]]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _plainly(a: bytes, b: bytes, options: DiffOptions) -> bytes | str:
+def _plainly(a: bytes, b: bytes, options: TableOptions) -> bytes | str:
     try:
         events = list(diff_records(read_records(a, side="A"), read_records(b, side="B"), options))
     except DriftlineError as error:

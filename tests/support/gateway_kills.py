@@ -23,7 +23,7 @@ from driftline.gateway._lake.flush import Flusher, LakeTie
 from driftline.gateway._log.sqlite import SqliteLog
 from driftline.gateway._sync.push import parse_push
 from driftline.lake import Lake
-from driftline.lake._flush_target import LakeStore
+from driftline.lake._flush_target import FlushTarget
 from driftline.lake._read.state import all_deltas
 from support.gateways import GATEWAY, delta
 
@@ -107,10 +107,10 @@ class World:
     def flush(self) -> None:
         """A process that starts, flushes and ends."""
         with self.log() as log:
-            Flusher(LakeTie(log, LakeStore(self.lake.root), GATEWAY, secrets.token_hex(4))).flush()
+            Flusher(LakeTie(log, FlushTarget(self.lake.root), GATEWAY, secrets.token_hex(4))).flush()
 
     def register(self, schema: TableSchema) -> None:
-        LakeStore(self.lake.root).register(schema)
+        FlushTarget(self.lake.root).register(schema)
 
     def back_up(self) -> None:
         shutil.copy(self.root / "log.sqlite", self.root / "backup.sqlite")

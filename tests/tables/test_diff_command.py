@@ -18,7 +18,7 @@ from driftline.core._progress import Tracker
 from driftline.errors import Cancelled, DriftlineError
 from driftline.sources._csv.splits import ByteRange
 from driftline.tables import _engines as local
-from driftline.tables._engines import DiffJob, LocalPlan, run_vectorized
+from driftline.tables._engines import LocalPlan, TableDiffJob, run_vectorized
 from driftline.tables._options import check_options
 
 FIXTURES = Path(__file__).parents[1] / "conformance" / "tables"
@@ -146,10 +146,10 @@ def test_small_files_need_neither_arrow_nor_polars(pair: tuple[str, str]) -> Non
     assert done.returncode == 0, done.stderr
 
 
-def _many_rows(tmp_path: Path, rows: int = 3000) -> DiffJob:
+def _many_rows(tmp_path: Path, rows: int = 3000) -> TableDiffJob:
     (tmp_path / "a.csv").write_text("id,v\n" + "".join(f"{n},a\n" for n in range(rows)))
     (tmp_path / "b.csv").write_text("id,v\n" + "".join(f"{n},b\n" for n in range(rows)))
-    return DiffJob(tmp_path / "a.csv", tmp_path / "b.csv", check_options(key_columns=["id"]))
+    return TableDiffJob(tmp_path / "a.csv", tmp_path / "b.csv", check_options(key_columns=["id"]))
 
 
 SMALL_PIECES = LocalPlan(threads=2, split_bytes=4000, early_bytes=0, bucket_rows=500, hash_bytes=1000, chunk_bytes=0)
@@ -204,7 +204,7 @@ def test_cancelling_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mo
     job = _many_rows(tmp_path)
     tracker = Tracker(lambda record: tracker.cancel() if record.phase == "match" else None, interval=0)
     with pytest.raises(Cancelled):
-        run_vectorized(DiffJob(job.a, job.b, job.options, tracker=tracker), lambda data: None, SMALL_PIECES)
+        run_vectorized(TableDiffJob(job.a, job.b, job.options, tracker=tracker), lambda data: None, SMALL_PIECES)
     assert list(workspaces.iterdir()) == []
 
 
@@ -212,7 +212,7 @@ def test_progress_reaches_its_totals(tmp_path: Path) -> None:
     job = _many_rows(tmp_path)
     ended = {}
     tracker = Tracker(lambda record: ended.update({record.phase: record.fraction}), interval=0)
-    run_vectorized(DiffJob(job.a, job.b, job.options, tracker=tracker), lambda data: None, SMALL_PIECES)
+    run_vectorized(TableDiffJob(job.a, job.b, job.options, tracker=tracker), lambda data: None, SMALL_PIECES)
     assert ended == {"read": 1.0, "match": 1.0, "fetch": 1.0, "write": 1.0}
 
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings, strategies as st
 from driftline.errors import DriftlineError
 from driftline.sources._csv.parse import record_texts
 from driftline.sources._csv.strict import read_records
-from driftline.tables._engines import DiffJob, LocalPlan, run_vectorized
+from driftline.tables._engines import LocalPlan, TableDiffJob, run_vectorized
 from driftline.tables._events import event_line
 from driftline.tables._kernels import stages
-from driftline.tables._options import DiffOptions, check_options
+from driftline.tables._options import TableOptions, check_options
 from driftline.tables._reference import diff_records
 
 CELLS = ["", "a", "b", "é", '"', 'x"y', "a,b", "l\nm", "c\r\nd", "\x00", "\x01", "\\", "\U0001f600", " "]
@@ -25,7 +25,7 @@ key_cell = st.sampled_from(["1", "2", "10", "9", "a", "é", "\x00", "a\x00", "a,
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[bytes, bytes, DiffOptions]:
+def tables(draw: st.DrawFn) -> tuple[bytes, bytes, TableOptions]:
     """Two tables that share most rows, and how to compare them."""
     width = draw(st.integers(1, 4))
     names = draw(st.permutations(NAMES))[:width]
@@ -83,7 +83,7 @@ def _sometimes_quoted(text: str) -> str:
     return _always_quoted(text) if len(text) % 2 else _left_bare(text)
 
 
-def plainly(a: bytes, b: bytes, options: DiffOptions) -> bytes | str:
+def plainly(a: bytes, b: bytes, options: TableOptions) -> bytes | str:
     try:
         events = list(diff_records(read_records(a, side="A"), read_records(b, side="B"), options))
     except DriftlineError as error:
@@ -91,14 +91,14 @@ def plainly(a: bytes, b: bytes, options: DiffOptions) -> bytes | str:
     return b"".join(map(event_line, events))
 
 
-def with_kernels(a: bytes, b: bytes, options: DiffOptions, plan: LocalPlan) -> bytes | str:
+def with_kernels(a: bytes, b: bytes, options: TableOptions, plan: LocalPlan) -> bytes | str:
     with tempfile.TemporaryDirectory() as folder:
         paths = Path(folder) / "a.csv", Path(folder) / "b.csv"
         paths[0].write_bytes(a)
         paths[1].write_bytes(b)
         written: list[bytes] = []
         try:
-            run_vectorized(DiffJob(*paths, options), lambda data: written.append(bytes(data)), plan)
+            run_vectorized(TableDiffJob(*paths, options), lambda data: written.append(bytes(data)), plan)
         except DriftlineError as error:
             assert not written
             return f"{error.code}: {error.message}"
@@ -118,7 +118,7 @@ PLANS = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(case=tables(), plan=PLANS)
-def test_same_bytes_or_same_error(case: tuple[bytes, bytes, DiffOptions], plan: LocalPlan) -> None:
+def test_same_bytes_or_same_error(case: tuple[bytes, bytes, TableOptions], plan: LocalPlan) -> None:
     a, b, options = case
     assert with_kernels(a, b, options, plan) == plainly(a, b, options)
 

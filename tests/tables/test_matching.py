@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from driftline.tables import _vectorized as local_run
-from driftline.tables._engines import DiffJob, LocalPlan, run_vectorized
+from driftline.tables._engines import LocalPlan, TableDiffJob, run_vectorized
 from driftline.tables._kernels.hashes import ROW_HASH
 from driftline.tables._kernels.match import Duplicate, HashCollision, key_pairs, match_keyed
 from driftline.tables._options import check_options
@@ -68,6 +68,6 @@ def test_a_collision_starts_the_run_again_with_other_seeds(tmp_path: Path, monke
         return matching(a, b, plan)
 
     monkeypatch.setattr(local_run, "match_bucket", collide_once)
-    job = DiffJob(tmp_path / "a.csv", tmp_path / "b.csv", check_options(key_columns=["id"]))
+    job = TableDiffJob(tmp_path / "a.csv", tmp_path / "b.csv", check_options(key_columns=["id"]))
     assert run_vectorized(job, lambda data: None, LocalPlan(threads=2)).changed == 1
     assert len(set(seeds)) == 2

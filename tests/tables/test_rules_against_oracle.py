@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from driftline.errors import DriftlineError
-from driftline.tables._engines import DiffJob, LocalPlan, run, run_vectorized
+from driftline.tables._engines import LocalPlan, TableDiffJob, run, run_vectorized
 from driftline.tables._options import check_options
 from support import table_rules_oracle as rules_oracle
 from support.table_rules_strategies import cases
@@ -25,7 +25,7 @@ def ours(engine, a: bytes, b: bytes, rules: dict) -> tuple[str, int] | str:
         written: list[bytes] = []
         try:
             checked = check_options(**rules)
-            stats = engine(DiffJob(*paths, checked), lambda data: written.append(bytes(data)))
+            stats = engine(TableDiffJob(*paths, checked), lambda data: written.append(bytes(data)))
         except DriftlineError as error:
             assert not written
             return error.code

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     )
     from driftline.changesets._format.database import (
         Database as Database,
+        connect as connect,
         database_from_sql as database_from_sql,
-        opened as opened,
         tables_from_database as tables_from_database,
         tables_from_sql as tables_from_sql,
     )
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from driftline.changesets._format.show import (
         json_array_lines as json_array_lines,
         json_lines as json_lines,
-        literal as literal,
         plain_operation as plain_operation,
-        statements as statements,
+        sql_literal as sql_literal,
         text_lines as text_lines,
+        to_sql as to_sql,
     )
     from driftline.changesets._format.streams import (
         concat_to as concat_to,
@@ -72,8 +72,8 @@ if TYPE_CHECKING:
     )
     from driftline.changesets._make.databases import (
         Diff as Diff,
+        DiffFindings as DiffFindings,
         DiffSettings as DiffSettings,
-        Findings as Findings,
         Note as Note,
         Problem as Problem,
         diff as diff,

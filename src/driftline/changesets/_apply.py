@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 
 import apsw
 
-from driftline.changesets._format.database import PATIENCE, Database, StoredTable, explained, opened, stored_tables
+from driftline.changesets._format.database import PATIENCE, Database, StoredTable, connect, explained, stored_tables
 from driftline.changesets._format.encoding import DELETE, INSERT, PATCHSET_MARKER, UNDEFINED, Row, encode_value, folded
 from driftline.changesets._format.read import Header, RawRecord, Window, raw_records_in
 from driftline.changesets._format.streams import Open, Summary, iterate, reopenable, summary
@@ -546,7 +546,7 @@ def apply(
     switches = _Switches(foreign_keys, foreign_key_actions, triggers, ignore_noop, invert)
     handler = handler_of(on_conflict)
     try:
-        with reopenable(data) as open_changes, opened(database, write=True, timeout=timeout) as connection:
+        with reopenable(data) as open_changes, connect(database, write=True, timeout=timeout) as connection:
             with open_changes() as stream:
                 found = summary(stream)
             _check_file(found, invert)

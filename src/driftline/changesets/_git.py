@@ -14,9 +14,9 @@ from typing import Any
 import apsw
 
 from driftline.changesets._apply import Conflict, apply
-from driftline.changesets._format.database import ROWID, StoredTable, explained, opened, stored_tables
+from driftline.changesets._format.database import ROWID, StoredTable, connect, explained, stored_tables
 from driftline.changesets._format.encoding import decode_text, quoted
-from driftline.changesets._format.show import literal, text_lines
+from driftline.changesets._format.show import sql_literal, text_lines
 from driftline.changesets._make.databases import Diff, diff
 from driftline.core import replace_file
 from driftline.errors import DriftlineError
@@ -62,7 +62,7 @@ def _both_sides(*paths: str) -> Iterator[list[str]]:
 
 
 def _without_rows(model: str, path: Path) -> str:
-    with opened(model) as source, explained(model):
+    with connect(model) as source, explained(model):
         (encoding,) = next(source.execute("PRAGMA encoding"))
         virtual = {table.name for table in stored_tables(source) if table.kind != "table"}
         made = apsw.Connection(str(path))
@@ -79,7 +79,7 @@ def dump_lines(path: str) -> Iterator[str]:
     """A database as SQL, rows in the order of their keys, so that two versions differ by line where rows differ."""
     if is_empty(path):
         return
-    with opened(path) as connection, explained(path):
+    with connect(path) as connection, explained(path):
         tables = {table.name: table for table in stored_tables(connection)}
         query = "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type <> 'table', type, name"
         found: list[tuple[Any, ...]] = connection.execute(query).fetchall()
@@ -98,7 +98,7 @@ def _insert_lines(connection: apsw.Connection, table: StoredTable) -> Iterator[s
     (encoding,) = next(connection.execute("PRAGMA encoding"))
     for row in connection.execute(f"SELECT {values} FROM {quoted(table.name)} ORDER BY {order}"):  # noqa: S608
         pairs = zip(row[::2], row[1::2], strict=True)
-        texts = [literal(_text(value, encoding) if kind == "text" else value) for kind, value in pairs]
+        texts = [sql_literal(_text(value, encoding) if kind == "text" else value) for kind, value in pairs]
         yield f"INSERT INTO {quoted(table.name)} ({', '.join(names)}) VALUES ({', '.join(texts)});"  # noqa: S608
 
 
@@ -140,7 +140,7 @@ def _apply_to(found: Diff, mine: str, target: str) -> list[Conflict]:
     folder = os.path.dirname(os.path.realpath(target))
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         copy = os.path.join(scratch, "merged.db")
-        with opened(mine) as source, explained(mine):
+        with connect(mine) as source, explained(mine):
             merged = apsw.Connection(copy)
             with merged.backup("main", source, "main") as backup:
                 backup.step()
@@ -164,7 +164,7 @@ def _unmerged_schema(found: Diff, mine: str, theirs: str) -> list[str]:
 
 
 def _objects(path: str) -> dict[str, str]:
-    with opened(path) as connection, explained(path):
+    with connect(path) as connection, explained(path):
         query = "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE type <> 'table' AND sql IS NOT NULL"
         return {str(name): str(text) for name, text in connection.execute(query)}
 
@@ -179,5 +179,5 @@ def _unmerged_pragmas(base: str, ours: str, theirs: str) -> list[str]:
 
 
 def _pragma(path: str, name: str) -> int:
-    with opened(path) as connection, explained(path):
+    with connect(path) as connection, explained(path):
         return int(next(chain.from_iterable(connection.execute(f"PRAGMA {name}"))))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from driftline.changesets._make.rows import (
         EventCollector as EventCollector,
         Format as Format,
-        TypeVotes as TypeVotes,
+        TypeInference as TypeInference,
         describe_types as describe_types,
     )
     from driftline.changesets._make.sections import (

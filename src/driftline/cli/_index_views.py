@@ -21,7 +21,7 @@ from driftline.errors import DriftlineError, IndexRefError, OptionError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from driftline.codeindex import ApiReport, Event, IndexDiff, Registry
+    from driftline.codeindex import ApiReport, IndexDiff, IndexEvent, Registry
 
 
 # What `driftline index` says on a terminal: tables that fit its width, the important first.
@@ -53,16 +53,16 @@ def show_diff(result: IndexDiff) -> None:
         console.print(f"{hidden} more: --format markdown, html or jsonl has them", style="dim")
 
 
-def _is_told(event: Event) -> bool:
+def _is_told(event: IndexEvent) -> bool:
     """Definitions, and files that came, went or have another name; a modified file shows by its definitions."""
     return _kind(event) in _SIGNS and not event["kind"].startswith(("relation.", "file.modified"))
 
 
-def _kind(event: Event) -> str:
+def _kind(event: IndexEvent) -> str:
     return str(event["kind"]).rpartition(".")[2]
 
 
-def _event_row(event: Event) -> tuple[Any, ...]:
+def _event_row(event: IndexEvent) -> tuple[Any, ...]:
     from rich.text import Text
 
     sign, style = _SIGNS[_kind(event)]

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, cast
 
 import click
 
-from driftline.core import explain
+from driftline.core import missing_extra
 from driftline.errors import Cancelled, DriftlineError, InputError, StorageError
 
 SAME = 0
@@ -102,7 +102,7 @@ def _as_driftline_error(error: BaseException) -> DriftlineError:
         return DriftlineError(_usage_message(error), code="usage")
     if isinstance(error, click.ClickException):
         return DriftlineError(error.format_message(), code="usage")
-    if isinstance(error, ModuleNotFoundError) and (missing := explain(error)) is not None:
+    if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)) is not None:
         return missing
     if isinstance(error, MemoryError):
         return StorageError("not enough memory: set a lower --memory, or use --engine spark", code="out_of_memory")

@@ -9,7 +9,7 @@ import click
 
 from driftline.cli._group import COMMANDS, LazyGroup
 from driftline.cli._outcome import run_and_exit
-from driftline.core import leave_pandas_out
+from driftline.core import block_pandas
 from driftline.version import __version__
 
 _EPILOG = """\b
@@ -57,5 +57,5 @@ def main() -> None:
     """Entry point of the `driftline` command and of `python -m driftline`."""
     # NumPy's library for linear algebra, which no command uses, would start threads that spin while they wait.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    leave_pandas_out()
+    block_pandas()
     run_and_exit(driftline, sys.argv[1:])

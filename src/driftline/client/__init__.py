@@ -1,5 +1,6 @@
 """A client of the gateway with a store of its own: works offline, shows its writes at once, syncs when it can.
 
+>>> from driftline.client import Store
 >>> store = Store(":memory:", "laptop")
 >>> store.put("todos", "1", {"title": "buy milk", "done": False})
 >>> store.put("todos", "1", {"done": True})

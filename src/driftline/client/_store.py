@@ -19,8 +19,8 @@ from driftline.core import JsonObject
 from driftline.deltas import (
     Clock,
     RowDelta,
-    RowFold,
     RowKey,
+    RowMerge,
     RowState,
     check_value,
     extract,
@@ -289,13 +289,13 @@ class Store:
             fold.add(_delta(text))
         return fold.state()
 
-    def _fold(self, key: RowKey, where: str = "confirmed") -> RowFold:
+    def _fold(self, key: RowKey, where: str = "confirmed") -> RowMerge:
         query = f"SELECT fold FROM {where} WHERE name = ? AND row_id = ?"  # noqa: S608 - one of two constants
         found = self._db.execute(query, key).fetchone()
-        return RowFold() if found is None else fold_from_plain(json.loads(found[0]))
+        return RowMerge() if found is None else fold_from_plain(json.loads(found[0]))
 
     def _fold_in(self, deltas: Iterable[RowDelta], where: str = "confirmed") -> None:
-        folds: dict[RowKey, RowFold] = {}
+        folds: dict[RowKey, RowMerge] = {}
         for delta in deltas:
             key = (delta.table, delta.row_id)
             if key not in folds:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         diff as diff,
         prepare as prepare,
     )
-    from driftline.codeindex._diff.files import Event as Event
+    from driftline.codeindex._diff.files import IndexEvent as IndexEvent
     from driftline.codeindex._diff.modes import diff_mode as diff_mode
     from driftline.codeindex._options import (
         V2 as V2,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from driftline.codeindex._read.artifacts import fingerprints as fingerprints
     from driftline.codeindex._read.resolve import IndexRef as IndexRef, parse_ref as parse_ref
     from driftline.codeindex._registry.keep import (
-        DiffJob as DiffJob,
+        IndexDiffJob as IndexDiffJob,
         Keeping as Keeping,
         KeptDiff as KeptDiff,
         choose_engine as choose_engine,
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
         pruned_lines as pruned_lines,
         review_html as review_html,
         review_markdown as review_markdown,
-        sections as sections,
+        review_sections as review_sections,
         summary_lines as summary_lines,
     )
 else:

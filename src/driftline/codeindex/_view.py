@@ -12,7 +12,7 @@ from importlib.resources import files
 from itertools import islice
 
 from driftline.codeindex._diff.diff import IndexDiff
-from driftline.codeindex._diff.files import Event
+from driftline.codeindex._diff.files import IndexEvent
 from driftline.codeindex._registry.keep import Pruned
 from driftline.codeindex._storage import GitRepository, event_line
 from driftline.core import JsonObject
@@ -24,7 +24,7 @@ _MARKDOWN_EVENTS = 100
 _COUNTED = ("files", "chunks", "relations")
 
 
-def json_line(event: Event, *, compact: bool) -> bytes:
+def json_line(event: IndexEvent, *, compact: bool) -> bytes:
     """An event on one line, with a little air unless `compact`."""
     return event_line(event) if compact else json.dumps(event, ensure_ascii=True).encode() + b"\n"
 
@@ -99,7 +99,7 @@ def count_text(counts: dict[str, int]) -> str:
 _WORDS_RENDER = {"edgesAdded": "added", "edgesRemoved": "removed"}
 
 
-def _event_item(event: Event) -> str:
+def _event_item(event: IndexEvent) -> str:
     subject = event.get("name") or event.get("to") or event.get("reason")
     detail = f" {code(str(subject))}" if subject else ""
     return f"- {event['kind']} {code(str(event.get('file', event['mode'])))}{detail}"
@@ -120,7 +120,7 @@ MAX_BODIES = 1000
 class ReviewSource:
     """Gives the text of a definition on either side; nothing without a repository."""
 
-    def __init__(self, events: Iterable[Event], repository: GitRepository | None = None) -> None:
+    def __init__(self, events: Iterable[IndexEvent], repository: GitRepository | None = None) -> None:
         self.blobs: dict[tuple[str, str], bytes] = {}
         if repository is None:
             return
@@ -132,7 +132,7 @@ class ReviewSource:
         contents = repository.blobs(hashes[key] for key in keys)
         self.blobs = dict(zip(keys, contents, strict=True))
 
-    def text(self, event: Event, side: str) -> str | None:
+    def text(self, event: IndexEvent, side: str) -> str | None:
         """The lines of a definition, whole."""
         blob = self.blobs.get((side, event[side]["file"])) if side in event else None
         if blob is None:
@@ -142,11 +142,11 @@ class ReviewSource:
         return blob[start : place["end"]].decode("utf-8", "replace")
 
 
-def _has_body(event: Event) -> bool:
+def _has_body(event: IndexEvent) -> bool:
     return event["kind"].startswith("chunk.") and "before" in event and "after" in event and event["name"] != ""
 
 
-def _hashes(events: Iterable[Event]) -> dict[tuple[str, str], str]:
+def _hashes(events: Iterable[IndexEvent]) -> dict[tuple[str, str], str]:
     """The blobs of the files that the diff tells about."""
     found: dict[tuple[str, str], str] = {}
     for event in events:
@@ -167,12 +167,12 @@ class Section:
     """What happened to one file."""
 
     path: str
-    file_event: Event | None = None
-    symbols: list[Event] = field(default_factory=list)
-    imports: list[Event] = field(default_factory=list)
+    file_event: IndexEvent | None = None
+    symbols: list[IndexEvent] = field(default_factory=list)
+    imports: list[IndexEvent] = field(default_factory=list)
 
 
-def sections(events: Sequence[Event]) -> list[Section]:
+def review_sections(events: Sequence[IndexEvent]) -> list[Section]:
     """The events by file, in their order."""
     found: dict[str, Section] = {}
     for event in events:
@@ -195,7 +195,7 @@ def review_markdown(result: IndexDiff, source: ReviewSource) -> str:
     moves = [event for event in events if event["kind"] in ("chunk.renamed", "chunk.moved")]
     if moves:
         lines += ["### Renamed and moved", "", *map(_move_item, moves), ""]
-    for section in sections(events):
+    for section in review_sections(events):
         lines += [*_markdown_section(section, source), ""]
     return "\n".join([*lines, *_cut_note(result)]).rstrip()
 
@@ -217,7 +217,7 @@ def _cut_note(result: IndexDiff) -> list[str]:
     return [f"… cut after {len(list(result.events))} events"] if result.summary["truncated"] else []
 
 
-def _move_item(event: Event) -> str:
+def _move_item(event: IndexEvent) -> str:
     before, after = event["before"], event["after"]
     origin = f"{code(before['name'])} in {code(before['file'])}"
     target = f"{code(after['name'])} in {code(after['file'])}"
@@ -239,7 +239,7 @@ def _markdown_section(section: Section, source: ReviewSource) -> Iterator[str]:
         yield f"- {edge['kind'].removeprefix('relation.')} import {code(edge['to'])}"
 
 
-def headline(event: Event) -> str:
+def headline(event: IndexEvent) -> str:
     """What happened to a definition, in one line."""
     verb = _VERBS[event["kind"].removeprefix("chunk.")]
     what = f" {' and '.join(event['changes'])} of" if event["kind"] == "chunk.modified" else ""
@@ -249,7 +249,7 @@ def headline(event: Event) -> str:
     return f"**{verb}**{what}{kind} {name}{public}"
 
 
-def _markdown_change(event: Event, source: ReviewSource) -> Iterator[str]:
+def _markdown_change(event: IndexEvent, source: ReviewSource) -> Iterator[str]:
     before, after = source.text(event, "before"), source.text(event, "after")
     if before is None or after is None:
         before, after = event["before"]["signature"], event["after"]["signature"]
@@ -275,7 +275,7 @@ def review_html(result: IndexDiff, source: ReviewSource) -> str:
     if moves:
         items = (f"<li>{_inline(_move_item(event)[2:])}</li>" for event in moves)
         body += ["<h2>Renamed and moved</h2>", "<ul>", *items, "</ul>"]
-    for section in sections(events):
+    for section in review_sections(events):
         body += _html_section(section, source)
     body += [f"<p>{escape(note)}</p>" for note in _cut_note(result)]
     title = escape(_title(result).replace("`", ""))
@@ -303,7 +303,7 @@ def _html_section(section: Section, source: ReviewSource) -> Iterator[str]:
     yield "</section>"
 
 
-def _html_change(event: Event, source: ReviewSource) -> Iterator[str]:
+def _html_change(event: IndexEvent, source: ReviewSource) -> Iterator[str]:
     sides = [event[side]["signature"] if side in event else "" for side in ("before", "after")]
     if not event["changes"]:
         yield from (f"<pre>{escape(text)}</pre>" for text in dict.fromkeys(filter(None, sides)))

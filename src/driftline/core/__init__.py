@@ -16,15 +16,15 @@ if TYPE_CHECKING:
         choose_engine as choose_engine,
         configured_master as configured_master,
         shared_folder as shared_folder,
-        sharing as sharing,
+        shared_location as shared_location,
         spark_settings as spark_settings,
         use_spark_settings as use_spark_settings,
     )
     from driftline.core._extras import (
         EXTRA_OF as EXTRA_OF,
-        explain as explain,
-        load as load,
+        import_package as import_package,
         load_function as load_function,
+        missing_extra as missing_extra,
     )
     from driftline.core._files import (
         STANDARD_OUTPUT as STANDARD_OUTPUT,
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
         compression_of as compression_of,
         compression_of_bytes as compression_of_bytes,
         decompressed as decompressed,
-        explain_io_errors as explain_io_errors,
         explain_os_error as explain_os_error,
+        io_errors as io_errors,
         open_bytes as open_bytes,
         open_output as open_output,
         open_to_read as open_to_read,
@@ -61,23 +61,27 @@ if TYPE_CHECKING:
         utf16_sort_key as utf16_sort_key,
         utf16_sorted as utf16_sorted,
     )
-    from driftline.core._locks import exclusive_lock as exclusive_lock, lock_at as lock_at, process_runs as process_runs
+    from driftline.core._locks import (
+        exclusive_lock as exclusive_lock,
+        file_lock as file_lock,
+        process_runs as process_runs,
+    )
     from driftline.core._objects import (
         SCHEMES as SCHEMES,
+        Location as Location,
         ObjectPath as ObjectPath,
         ObjectVersion as ObjectVersion,
-        Place as Place,
         changed as changed,
         copy_object as copy_object,
         delete_object as delete_object,
         delta_options as delta_options,
         entries_below as entries_below,
         is_url as is_url,
-        list_below as list_below,
+        list_objects as list_objects,
         located as located,
-        look_at as look_at,
-        place_at as place_at,
+        location as location,
         read_object as read_object,
+        stat_object as stat_object,
         uploading as uploading,
     )
     from driftline.core._parts import (
@@ -94,8 +98,8 @@ if TYPE_CHECKING:
         remove as remove,
         write_part as write_part,
     )
-    from driftline.core._processes import leave_pandas_out as leave_pandas_out
-    from driftline.core._progress import Progress as Progress, Tracker as Tracker, silent as silent
+    from driftline.core._processes import block_pandas as block_pandas
+    from driftline.core._progress import Progress as Progress, Tracker as Tracker, no_progress as no_progress
     from driftline.core._thresholds import (
         AGE as AGE,
         INDEX_COUNTS as INDEX_COUNTS,
@@ -105,6 +109,6 @@ if TYPE_CHECKING:
         parse_threshold as parse_threshold,
     )
     from driftline.core._workers import WorkerContext as WorkerContext
-    from driftline.core._workspace import SpillStore as SpillStore, TableCodec as TableCodec, Workspace as Workspace
+    from driftline.core._workspace import ArrowCodec as ArrowCodec, SpillStore as SpillStore, Workspace as Workspace
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

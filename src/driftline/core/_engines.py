@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from driftline.core._files import explain_io_errors
+from driftline.core._files import io_errors
 from driftline.errors import OptionError
 
 EngineName = Literal["auto", "local", "spark"]
@@ -76,7 +76,7 @@ def shared_folder() -> str | None:
 
 
 @contextmanager
-def sharing(place: str | None) -> Iterator[None]:
+def shared_location(place: str | None) -> Iterator[None]:
     """Let the work of this process share a place where the environment names none."""
     before = _shared.get("place")
     _shared["place"] = place
@@ -150,7 +150,7 @@ def _is_readable(path: Path) -> bool:
 
 
 def _read_config(path: Path) -> dict[str, dict[str, object]]:
-    with explain_io_errors(path):
+    with io_errors(path):
         text = path.read_bytes()
     import tomllib
 

@@ -1,14 +1,14 @@
 """Imports on demand: the public names of a package, optional packages and the extras that bring them.
 
 The core compares tables and payloads. Everything else comes as an extra of the `driftline` distribution; its modules
-are imported only where they are used, so a missing one surfaces as a `ModuleNotFoundError`, which `explain` turns into
-words.
+are imported only where they are used, so a missing one surfaces as a `ModuleNotFoundError`, which `missing_extra`
+turns into words.
 
->>> explain(ModuleNotFoundError("No module named 'apsw'", name="apsw")).message
+>>> missing_extra(ModuleNotFoundError("No module named 'apsw'", name="apsw")).message
 "changesets need apsw: pip install 'driftline[sqlite]'"
->>> explain(ModuleNotFoundError("tree-sitter-python", name="tree-sitter-python")).message
+>>> missing_extra(ModuleNotFoundError("tree-sitter-python", name="tree-sitter-python")).message
 "building a code index needs tree-sitter-python: pip install 'driftline[index]'"
->>> explain(ModuleNotFoundError("No module named 'nowhere'", name="nowhere")) is None
+>>> missing_extra(ModuleNotFoundError("No module named 'nowhere'", name="nowhere")) is None
 True
 """
 
@@ -41,8 +41,8 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, original = exports[name]
         if module == package:
-            return load(f"{package}.{original}")
-        return getattr(load(module), original)
+            return import_package(f"{package}.{original}")
+        return getattr(import_package(module), original)
 
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *exports})
@@ -55,10 +55,9 @@ def _type_checking_imports(package: str) -> dict[str, tuple[str, str]]:
     """Name -> (module, name there), of the import lines below `if TYPE_CHECKING:`."""
     spec = sys.modules[package].__spec__
     loader: Any = spec and spec.loader
-    if hasattr(loader, "get_source"):
-        source = loader.get_source(package)
-    else:  # pytest's loader of plugins reads files only
-        source = loader.get_data(spec and spec.origin)
+    # pytest's loader of plugins has no `get_source`.
+    from_loader = hasattr(loader, "get_source")
+    source = loader.get_source(package) if from_loader else loader.get_data(spec and spec.origin)
     if source is None:
         raise ImportError(f"the source of {package} is needed to find its names", name=package)
     for statement in ast.parse(source).body:
@@ -98,15 +97,15 @@ EXTRA_OF: dict[str, tuple[str, str]] = {
 }
 
 
-def load(module: str) -> ModuleType:
+def import_package(module: str) -> ModuleType:
     """Import a module of this package; a missing extra is said in words."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        raise explain(error) or error from error
+        raise missing_extra(error) or error from error
 
 
-def explain(error: ModuleNotFoundError) -> MissingExtraError | None:
+def missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
     """The missing extra behind a failed import, or None where the module is none of ours."""
     package = (error.name or "").partition(".")[0].replace("-", "_")  # a distribution's name has dashes
     known = EXTRA_OF.get(package) or (EXTRA_OF["tree_sitter"] if package.startswith("tree_sitter_") else None)

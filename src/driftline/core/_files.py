@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, cast
 
-from driftline.core._objects import ObjectPath, Place, is_url, look_at, place_at, uploading
+from driftline.core._objects import Location, ObjectPath, is_url, location, stat_object, uploading
 from driftline.errors import InputError, NotFoundError, OptionError, StorageError
 
 Compression = Literal["plain", "gzip", "zstd"]
@@ -63,14 +63,14 @@ def standard_output() -> BinaryIO:
     return cast(BinaryIO, sys.stdout.buffer)
 
 
-def output_place(path: AnyPath) -> Place:
+def output_place(path: AnyPath) -> Location:
     """The place of an output: a path, or an object of a store; other addresses are refused (storage §1)."""
     if isinstance(path, ObjectPath):
         return path
     name = os.fspath(path)
     scheme = _SCHEME.match(name)
     if scheme is None or scheme[1] == "file" or is_url(name):
-        return place_at(name)
+        return location(name)
     raise OptionError(
         f"{name}: outputs at {scheme[1]} addresses are not served: use a path, s3://, gs:// or abfs://",
         code="unsupported_address",
@@ -93,7 +93,7 @@ def atomic_write(path: AnyPath, inputs: Iterable[StrPath] = ()) -> Iterator[Bina
         return
     path = target
     refuse_output_among(path, inputs)
-    with explain_io_errors(path):
+    with io_errors(path):
         descriptor = _open_descriptor(path)
         status = _status_of(path)
         if descriptor is not None or (status is not None and not stat.S_ISREG(status.st_mode)):
@@ -120,7 +120,7 @@ def _write_beside(path: StrPath) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
-        with explain_io_errors(path), open(temporary, "wb", buffering=_BUFFER_BYTES) as out:
+        with io_errors(path), open(temporary, "wb", buffering=_BUFFER_BYTES) as out:
             yield out
             out.flush()
             os.fsync(out.fileno())
@@ -131,7 +131,7 @@ def _write_beside(path: StrPath) -> Iterator[BinaryIO]:
 
 def replace_file(temporary: StrPath, path: StrPath) -> None:
     """Put a complete file into the place of `path`, or of what a link there leads to; mode and owner stay."""
-    with explain_io_errors(path):
+    with io_errors(path):
         replaced = _status_of(path)
         if replaced is not None and not stat.S_ISREG(replaced.st_mode):
             raise OptionError(f"{os.fspath(path)} is not a regular file", code="not_a_file")
@@ -237,7 +237,7 @@ def sync_directory(path: StrPath) -> None:
 
 
 @contextmanager
-def explain_io_errors(path: AnyPath) -> Iterator[None]:
+def io_errors(path: AnyPath) -> Iterator[None]:
     """Turn an `OSError` into one clear line about `path`; that nobody reads a pipe any more is left as it is."""
     try:
         yield
@@ -271,16 +271,16 @@ def open_to_read(path: AnyPath) -> BinaryIO:
     """A seekable stream of a file or an object as it is."""
     name = str(path)
     if is_url(name):
-        return look_at(name).open()
-    with explain_io_errors(name):
+        return stat_object(name).open()
+    with io_errors(name):
         return open(name, "rb", buffering=_BUFFER_BYTES)
 
 
 def size_of(path: AnyPath) -> int:
     """The bytes of a file or an object."""
     name = str(path)
-    with explain_io_errors(name):
-        return look_at(name).size if is_url(name) else os.path.getsize(name)
+    with io_errors(name):
+        return stat_object(name).size if is_url(name) else os.path.getsize(name)
 
 
 def compression_of(path: AnyPath) -> Compression:

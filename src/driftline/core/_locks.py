@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from driftline.core import _objects as objects
-from driftline.core._objects import ObjectPath, Place
+from driftline.core._objects import Location, ObjectPath
 from driftline.errors import DriftlineError, LockedError, NotFoundError
 
 # A lock in an object store is a lease: created if absent, renewed while it is held, taken over when it has expired.
@@ -209,8 +209,8 @@ StrPath = str | os.PathLike[str]
 
 
 @contextmanager
-def lock_at(
-    place: Place, *, scope: str, wait_seconds: float = 0.0, lease_seconds: float = LEASE_SECONDS
+def file_lock(
+    place: Location, *, scope: str, wait_seconds: float = 0.0, lease_seconds: float = LEASE_SECONDS
 ) -> Iterator[Callable[[], None]]:
     """Hold the lock at a path or an address; what is given raises once the lock is lost, which a file never is."""
     if isinstance(place, ObjectPath):

@@ -10,7 +10,7 @@ It is no `os.PathLike`: whatever only knows the local disk refuses it, instead o
 ObjectPath('s3://shop/out/orders.jsonl')
 >>> ObjectPath("s3://shop/out/orders.jsonl").parents
 (ObjectPath('s3://shop/out'), ObjectPath('s3://shop'))
->>> place_at("out/orders.jsonl")
+>>> location("out/orders.jsonl")
 PosixPath('out/orders.jsonl')
 """
 
@@ -67,7 +67,7 @@ def is_url(text: str) -> bool:
     return text.partition("://")[0] in SCHEMES and "://" in text
 
 
-def look_at(url: str) -> ObjectVersion:
+def stat_object(url: str) -> ObjectVersion:
     """The object as it is now."""
     import obstore
 
@@ -117,7 +117,7 @@ def copy_object(source: str, target: str) -> None:
 
     store, key = located(source)
     other, name = located(target)
-    found = look_at(source)
+    found = stat_object(source)
     if store is other and found.size < _MOST_COPIED_BYTES:
         with explained(source):
             obstore.copy(store, key, name)
@@ -141,7 +141,7 @@ def delete_object(url: str) -> None:
 
 def delete_below(folder: str) -> None:
     """Remove all objects below a URL."""
-    for url in list_below(folder):
+    for url in list_objects(folder):
         delete_object(url)
 
 
@@ -153,7 +153,7 @@ def delete_old(folder: str, kept: set[str], seconds: float) -> None:
             delete_object(url)
 
 
-def list_below(folder: str) -> list[str]:
+def list_objects(folder: str) -> list[str]:
     """The objects below a folder, in the order of their names."""
     return [url for url, _ in entries_below(folder)]
 
@@ -421,7 +421,7 @@ class ObjectPath:
 
     def open(self) -> BinaryIO:
         """A seekable stream of the object as it is now."""
-        return look_at(self.url).open()
+        return stat_object(self.url).open()
 
     def read_bytes(self) -> bytes:
         """The whole object."""
@@ -438,18 +438,18 @@ class ObjectPath:
 
     def is_dir(self) -> bool:
         """Whether objects lie below it."""
-        return bool(list_below(self.url + "/"))
+        return bool(list_objects(self.url + "/"))
 
     def version(self) -> ObjectVersion | None:
         """The object as it is now, if there is one."""
         try:
-            return look_at(self.url)
+            return stat_object(self.url)
         except NotFoundError:
             return None
 
     def below(self) -> list[ObjectPath]:
         """All objects below it, in the order of their names."""
-        return [ObjectPath(url) for url in list_below(self.url + "/")]
+        return [ObjectPath(url) for url in list_objects(self.url + "/")]
 
     def unlink(self, missing_ok: bool = True) -> None:
         """Remove the object; a store does not tell whether there was one."""
@@ -459,9 +459,9 @@ class ObjectPath:
         """Nothing: a store has no folders, only names."""
 
 
-Place = Path | ObjectPath
+Location = Path | ObjectPath
 
 
-def place_at(text: str) -> Place:
+def location(text: str) -> Location:
     """The place that an address or a path names."""
     return ObjectPath(text) if is_url(text) else Path(text.removeprefix("file://"))

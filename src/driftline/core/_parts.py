@@ -21,8 +21,8 @@ from typing import Any
 import xxhash
 
 from driftline.core import _objects as objects
-from driftline.core._files import AnyPath, atomic_write, explain_io_errors, open_to_read, write_atomically
-from driftline.core._objects import ObjectPath, Place, place_at
+from driftline.core._files import AnyPath, atomic_write, io_errors, open_to_read, write_atomically
+from driftline.core._objects import Location, ObjectPath, location
 from driftline.errors import InputError, NotFoundError, StorageError
 
 MANIFEST = "_manifest.json"
@@ -43,7 +43,7 @@ class Part:
     checksum: str
 
 
-def manifest_version(folder: Place) -> Version:
+def manifest_version(folder: Location) -> Version:
     """What stands for the folder's content now; a commit is refused if it is another one then."""
     if isinstance(folder, ObjectPath):
         return (folder / MANIFEST).version()
@@ -53,7 +53,7 @@ def manifest_version(folder: Place) -> Version:
         return None
 
 
-def read_manifest(folder: Place) -> tuple[Part, ...] | None:
+def read_manifest(folder: Location) -> tuple[Part, ...] | None:
     """The parts of a folder, or None where it has no manifest."""
     try:
         data = (folder / MANIFEST).read_bytes()
@@ -72,16 +72,16 @@ def read_manifest(folder: Place) -> tuple[Part, ...] | None:
         ) from error
 
 
-def pieces(given: AnyPath) -> list[Place]:
+def pieces(given: AnyPath) -> list[Location]:
     """The files behind an output in their order: the parts of a folder, else the file itself."""
-    place = place_at(str(given))
+    place = location(str(given))
     if isinstance(place, Path) and not place.is_dir():
         return [place]
     parts = read_manifest(place)
     return [place] if parts is None else [place / part.name for part in parts]
 
 
-def write_part(folder: Place, number: int, chunks: Iterable[bytes | memoryview], ending: str = ".jsonl") -> Part:
+def write_part(folder: Location, number: int, chunks: Iterable[bytes | memoryview], ending: str = ".jsonl") -> Part:
     """Write one part under a name that no other attempt has."""
     name = f"part-{number:06d}-{secrets.token_hex(8)}{ending}"
     digest, size = xxhash.xxh3_128(), 0
@@ -93,7 +93,7 @@ def write_part(folder: Place, number: int, chunks: Iterable[bytes | memoryview],
     return Part(name, size, f"xxh128:{digest.hexdigest()}")
 
 
-def commit_parts(folder: Place, parts: Sequence[Part], known: Version) -> None:
+def commit_parts(folder: Location, parts: Sequence[Part], known: Version) -> None:
     """Make the parts the content of the folder, unless it changed since `known`."""
     content = {
         "format": _FORMAT,
@@ -110,7 +110,7 @@ def commit_parts(folder: Place, parts: Sequence[Part], known: Version) -> None:
     sweep(folder, {part.name for part in parts})
 
 
-def _put_manifest(folder: Place, data: bytes, known: Version, names: Iterable[str]) -> bool:
+def _put_manifest(folder: Location, data: bytes, known: Version, names: Iterable[str]) -> bool:
     if isinstance(folder, ObjectPath):
         if isinstance(known, objects.ObjectVersion):
             return objects.replace(known, data) is not None
@@ -124,7 +124,7 @@ def _put_manifest(folder: Place, data: bytes, known: Version, names: Iterable[st
 
 
 def _sync(path: Path) -> None:
-    with explain_io_errors(path):
+    with io_errors(path):
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -132,7 +132,7 @@ def _sync(path: Path) -> None:
             os.close(descriptor)
 
 
-def sweep(folder: Place, kept: set[str], seconds: float = _SWEEP_SECONDS) -> None:
+def sweep(folder: Location, kept: set[str], seconds: float = _SWEEP_SECONDS) -> None:
     """Remove parts that nobody names any more, once no reader can be in the middle of them."""
     if isinstance(folder, ObjectPath):
         whole = {f"{folder.url}/{name}" for name in (*kept, MANIFEST)}
@@ -146,7 +146,7 @@ def sweep(folder: Place, kept: set[str], seconds: float = _SWEEP_SECONDS) -> Non
 class PartWriter:
     """A stream of lines that becomes parts of about equal size; `commit` makes them the folder's content."""
 
-    def __init__(self, folder: Place, part_bytes: int = _PART_BYTES) -> None:
+    def __init__(self, folder: Location, part_bytes: int = _PART_BYTES) -> None:
         self.folder = folder
         self._part_bytes = part_bytes
         self._known = manifest_version(folder)
@@ -154,7 +154,7 @@ class PartWriter:
         self._held: list[bytes] = []
         self._size = 0
         if isinstance(folder, Path):
-            with explain_io_errors(folder):
+            with io_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, data: bytes | memoryview) -> int:
@@ -176,7 +176,7 @@ class PartWriter:
         """The number of the part that comes next."""
         return len(self._parts) + bool(self._size)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[Location]:
         """The parts so far, before they count."""
         self.adopt(())
         return [self.folder / part.name for part in self._parts]
@@ -219,7 +219,7 @@ def read_pieces(place: AnyPath) -> Iterator[bytes]:
             yield from stream
 
 
-def remove(place: Place) -> None:
+def remove(place: Location) -> None:
     """Remove a file, an object, or a folder with all that is in it."""
     if isinstance(place, ObjectPath):
         objects.delete_below(place.url + "/")
@@ -236,7 +236,7 @@ def local_files(folder: str) -> Iterator[tuple[str, Callable[[str], str]]]:
 
     Given are a local folder, and what makes a finished file of it known to others: its path, or its address.
     """
-    place = place_at(folder)
+    place = location(folder)
     if not isinstance(place, ObjectPath):
         yield folder, str
         return
@@ -278,7 +278,7 @@ class LineRange:
         return self._read().count(b"\n")
 
     def _read(self) -> bytes:
-        with explain_io_errors(self.path), open_to_read(self.path) as file:
+        with io_errors(self.path), open_to_read(self.path) as file:
             file.seek(self.start)
             return file.read(self.stop - self.start)
 
@@ -290,7 +290,7 @@ def line_ranges(path: AnyPath, bytes_per_range: int = BYTES_PER_RANGE) -> list[L
 
 def _ranges_of_file(path: AnyPath, bytes_per_range: int) -> Iterator[LineRange]:
     name = path.url if isinstance(path, ObjectPath) else os.path.abspath(path)
-    with explain_io_errors(path), open_to_read(path) as file:
+    with io_errors(path), open_to_read(path) as file:
         size = file.seek(0, os.SEEK_END)
         start = 0
         while start < size:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 
-def leave_pandas_out() -> None:
+def block_pandas() -> None:
     """Keep pyarrow from importing pandas with the first array that it makes, a third of a short command's time.
 
     It looks for pandas once. Told that there is none it looks again only where somebody converts to pandas, which

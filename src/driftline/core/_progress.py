@@ -173,6 +173,6 @@ class _Phase:
         return Progress(self.name, self.done, self.total, self.unit, now - self.started, rate, eta, finished)
 
 
-def silent() -> Tracker:
+def no_progress() -> Tracker:
     """A tracker that nobody listens to."""
     return Tracker()

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Generic, Protocol, TypeVar
 
-from driftline.core._files import explain_io_errors
+from driftline.core._files import io_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +59,7 @@ class Workspace:
             import tempfile
 
             parent = self._parent or tempfile.gettempdir()
-            with explain_io_errors(parent):
+            with io_errors(parent):
                 if self._parent is None:
                     remove_abandoned(parent)
                 self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
@@ -182,7 +182,7 @@ class SpillStore(Generic[Key, Piece]):
         file = self._files.pop(key, None)
         if file is None:
             return held
-        with explain_io_errors(file):
+        with io_errors(file):
             spilled = self._codec.read(file)
             file.unlink()  # what was mapped into memory stays readable
         return [*spilled, *held]
@@ -191,7 +191,7 @@ class SpillStore(Generic[Key, Piece]):
         for key, pieces in self._pieces.items():
             if key not in self._files:
                 self._files[key] = self._workspace.new_file("spilled")
-            with explain_io_errors(self._files[key]), open(self._files[key], "ab") as out:
+            with io_errors(self._files[key]), open(self._files[key], "ab") as out:
                 self._codec.write(pieces, out)
         self._pieces.clear()
         self._held = 0
@@ -213,7 +213,7 @@ class BytesCodec:
         return [path.read_bytes()]
 
 
-class TableCodec:
+class ArrowCodec:
     """Arrow tables of one schema, as streams one behind the other."""
 
     def size(self, piece: pa.Table) -> int:

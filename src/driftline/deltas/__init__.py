@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         ColumnDelta as ColumnDelta,
         Op as Op,
         RowDelta as RowDelta,
+        abbreviate as abbreviate,
         check_column_name as check_column_name,
         check_column_names as check_column_names,
         check_drift as check_drift,
@@ -25,12 +26,11 @@ if TYPE_CHECKING:
         hash_input as hash_input,
         make_hlc as make_hlc,
         physical_ms as physical_ms,
-        shorten as shorten,
     )
     from driftline.deltas._extract import extract as extract, from_events as from_events, row_id_of_key as row_id_of_key
     from driftline.deltas._merge import (
-        RowFold as RowFold,
         RowKey as RowKey,
+        RowMerge as RowMerge,
         RowState as RowState,
         Stamp as Stamp,
         fold_from_plain as fold_from_plain,

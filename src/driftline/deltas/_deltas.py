@@ -157,7 +157,7 @@ def check_table_name(name: str) -> str:
     """The name, or an error that says what table names look like."""
     if not isinstance(name, str) or not _is_table_name(name):
         raise DeltaError(
-            f"table name {shorten(name)} is not valid: a letter, then up to 63 letters, digits or _", field="table"
+            f"table name {abbreviate(name)} is not valid: a letter, then up to 63 letters, digits or _", field="table"
         )
     return name
 
@@ -171,7 +171,8 @@ def check_gateway_id(name: str) -> str:
     """The id, or an error that says what gateway ids look like."""
     if not isinstance(name, str) or not _GATEWAY_ID.fullmatch(name):
         raise DeltaError(
-            f"gateway id {shorten(name)} is not valid: a letter, then up to 63 letters, digits, _ or -", field="gateway"
+            f"gateway id {abbreviate(name)} is not valid: a letter, then up to 63 letters, digits, _ or -",
+            field="gateway",
         )
     return name
 
@@ -180,13 +181,13 @@ def check_column_name(name: str) -> str:
     """The name, or an error that says what is wrong with it."""
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_COLUMN_NAME:
         raise DeltaError(
-            f"column name {shorten(name)} is not valid: 1 to {MAX_COLUMN_NAME} characters", field="columns"
+            f"column name {abbreviate(name)} is not valid: 1 to {MAX_COLUMN_NAME} characters", field="columns"
         )
     if name.startswith("_"):
-        raise DeltaError(f"column name {shorten(name)} is not valid: it begins with _", field="columns")
+        raise DeltaError(f"column name {abbreviate(name)} is not valid: it begins with _", field="columns")
     if _CONTROL_OR_SURROGATE.search(name):
         raise DeltaError(
-            f"column name {shorten(name)} is not valid: control characters and lone surrogates are not allowed",
+            f"column name {abbreviate(name)} is not valid: control characters and lone surrogates are not allowed",
             field="columns",
         )
     return name
@@ -215,7 +216,7 @@ def first_repeated(names: Iterable[str]) -> str | None:
     return None
 
 
-def shorten(value: object, limit: int = 60) -> str:
+def abbreviate(value: object, limit: int = 60) -> str:
     """A value for an error message, cut to a bearable length."""
     text = repr(value[: limit + 1] if isinstance(value, str) else value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
@@ -223,8 +224,8 @@ def shorten(value: object, limit: int = 60) -> str:
 
 def _twice_message(first: str, second: str) -> str:
     if first == second:
-        return f"column {shorten(first)} is named twice"
-    return f"columns {shorten(first)} and {shorten(second)} differ only in case"
+        return f"column {abbreviate(first)} is named twice"
+    return f"columns {abbreviate(first)} and {abbreviate(second)} differ only in case"
 
 
 COUNTER_BITS = 16
@@ -344,9 +345,9 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         # The shape only: names and values are checked where deltas come in (from_wire, the gateway, the lake).
         if self.op not in OPS:
-            raise DeltaError(f"op is INSERT, UPDATE or DELETE, not {shorten(self.op)}", field="op")
+            raise DeltaError(f"op is INSERT, UPDATE or DELETE, not {abbreviate(self.op)}", field="op")
         if type(self.hlc) is not int or not 0 <= self.hlc <= MAX_HLC:
-            raise DeltaError(f"hlc is an integer from 0 to 2^63 - 1, not {shorten(self.hlc)}", field="hlc")
+            raise DeltaError(f"hlc is an integer from 0 to 2^63 - 1, not {abbreviate(self.hlc)}", field="hlc")
         if type(self.columns) is not tuple:
             msgspec.structs.force_setattr(self, "columns", _column_tuple(self.columns))
         if self.columns and self.op == "DELETE":
@@ -383,5 +384,5 @@ class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
 
 def _column_tuple(columns: Any) -> tuple[ColumnDelta, ...]:
     if not isinstance(columns, list) or not all(isinstance(entry, ColumnDelta) for entry in columns):
-        raise DeltaError(f"columns is a sequence of ColumnDelta, not {shorten(columns)}", field="columns")
+        raise DeltaError(f"columns is a sequence of ColumnDelta, not {abbreviate(columns)}", field="columns")
     return tuple(columns)

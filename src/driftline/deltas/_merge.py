@@ -31,7 +31,7 @@ class RowState:
 
 
 @dataclass(slots=True)
-class RowFold:
+class RowMerge:
     """A row with its stamps, still ready to take older deltas."""
 
     columns: dict[str, tuple[Stamp, Any]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class RowFold:
         for entry in delta.columns:
             self._offer(entry.column, stamp, entry.value)
 
-    def join(self, other: RowFold) -> None:
+    def join(self, other: RowMerge) -> None:
         """Take in everything another fold of the same row knows."""
         self.written = _later(self.written, other.written)
         self.deleted = _later(self.deleted, other.deleted)
@@ -81,22 +81,22 @@ def merge(deltas: Iterable[RowDelta]) -> dict[RowKey, RowState]:
     return {key: fold.state() for key, fold in fold_rows(deltas).items()}
 
 
-def fold_rows(deltas: Iterable[RowDelta]) -> dict[RowKey, RowFold]:
+def fold_rows(deltas: Iterable[RowDelta]) -> dict[RowKey, RowMerge]:
     """The folds of every row, with stamps."""
-    folds: dict[RowKey, RowFold] = {}
+    folds: dict[RowKey, RowMerge] = {}
     for delta in deltas:
         key = (delta.table, delta.row_id)
         fold = folds.get(key)
         if fold is None:
-            fold = folds[key] = RowFold()
+            fold = folds[key] = RowMerge()
         fold.add(delta)
     return folds
 
 
-def join_folds(folds: dict[RowKey, RowFold], more: Mapping[RowKey, RowFold]) -> None:
+def join_folds(folds: dict[RowKey, RowMerge], more: Mapping[RowKey, RowMerge]) -> None:
     """Take the folds of another set of deltas in."""
     for key, fold in more.items():
-        folds.setdefault(key, RowFold()).join(fold)
+        folds.setdefault(key, RowMerge()).join(fold)
 
 
 def stamp_of(delta: RowDelta) -> Stamp:
@@ -115,11 +115,11 @@ def _later(one: Stamp | None, other: Stamp | None) -> Stamp | None:
     return max(one, other)
 
 
-def fold_to_plain(fold: RowFold) -> JsonObject:
+def fold_to_plain(fold: RowMerge) -> JsonObject:
     """A row's state as JSON data, as snapshot lines have it (gateway §8): each stamp once, greatest first.
 
     >>> from driftline.deltas import extract
-    >>> fold = RowFold()
+    >>> fold = RowMerge()
     >>> fold.add(extract(None, {"x": 1}, table="t", row_id="r", client_id="a", hlc=5))
     >>> plain = fold_to_plain(fold)
     >>> plain["columns"], plain["by"], plain["live"], plain["stamps"][0][:2]
@@ -140,7 +140,7 @@ def fold_to_plain(fold: RowFold) -> JsonObject:
     return plain if deleted is None else {**plain, "deleted": index[deleted]}
 
 
-def fold_from_plain(plain: Mapping[str, Any]) -> RowFold:
+def fold_from_plain(plain: Mapping[str, Any]) -> RowMerge:
     """The fold of a snapshot line, ready to take more deltas, also older ones."""
     stamps = plain["stamps"]
     columns = {
@@ -148,7 +148,7 @@ def fold_from_plain(plain: Mapping[str, Any]) -> RowFold:
         for name, value in plain.get("columns", {}).items()
     }
     live, deleted = plain.get("live"), plain.get("deleted")
-    return RowFold(
+    return RowMerge(
         columns,
         None if live is None else _stamp(stamps[live], is_delete=False),
         None if deleted is None else _stamp(stamps[deleted], is_delete=True),

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any, Literal, cast, get_args
 
 from driftline.core import Json, JsonObject
-from driftline.deltas._deltas import check_column_names, check_table_name, shorten
+from driftline.deltas._deltas import abbreviate, check_column_names, check_table_name
 from driftline.errors import DeltaError
 
 ColumnType = Literal["string", "number", "boolean", "json"]
@@ -89,7 +89,7 @@ class TableSchema:
             raise DeltaError("a table schema is an object with table and columns", field="schema")
         unknown = sorted(set(data) - {"table", "columns", "key"})
         if unknown:
-            raise DeltaError(f"a table schema has no member {shorten(unknown[0])}", field="schema")
+            raise DeltaError(f"a table schema has no member {abbreviate(unknown[0])}", field="schema")
         columns, key = data.get("columns"), data.get("key", [])
         if not isinstance(columns, list):
             raise DeltaError("columns of a table schema is a list of {name, type}", field="columns")
@@ -106,7 +106,7 @@ class TableSchema:
     def _check_key(self) -> None:
         for name in self.key:
             if name not in self.by_name:
-                raise DeltaError(f"key column {shorten(name)} is not a column of table {self.table}", field="key")
+                raise DeltaError(f"key column {abbreviate(name)} is not a column of table {self.table}", field="key")
         if len(set(self.key)) < len(self.key):
             raise DeltaError(f"the key of table {self.table} names a column twice", field="key")
 
@@ -117,12 +117,12 @@ def _column(table: str, entry: ColumnSchema | Mapping[str, Any]) -> ColumnSchema
     elif isinstance(entry, Mapping) and set(entry) == {"name", "type"}:
         name, kind = entry["name"], entry["type"]
     else:
-        raise DeltaError(f"a column of table {table} is {{name, type}}, not {shorten(entry)}", field="columns")
+        raise DeltaError(f"a column of table {table} is {{name, type}}, not {abbreviate(entry)}", field="columns")
     if not isinstance(kind, str) or kind not in COLUMN_TYPES:
         wanted = ", ".join(COLUMN_TYPES)
-        raise DeltaError(f"column {shorten(name)} has type {shorten(kind)}: use one of {wanted}", field="columns")
+        raise DeltaError(f"column {abbreviate(name)} has type {abbreviate(kind)}: use one of {wanted}", field="columns")
     if not isinstance(name, str):
-        raise DeltaError(f"a column name of table {table} is text, not {shorten(name)}", field="columns")
+        raise DeltaError(f"a column name of table {table} is text, not {abbreviate(name)}", field="columns")
     return ColumnSchema(name, kind)
 
 

@@ -14,9 +14,9 @@ from driftline.deltas._deltas import (
     ColumnDelta,
     Op,
     RowDelta,
+    abbreviate,
     check_column_names,
     check_table_name,
-    shorten,
 )
 from driftline.deltas._extract import as_json
 from driftline.errors import DeltaError
@@ -36,13 +36,13 @@ def delta_from_wire(data: Json, *, stored: bool = False) -> RowDelta:
     A `stored` one was let in at some time: hlc 0, which is refused since no `since` can ask for it, may be in there.
     """
     if not isinstance(data, Mapping):
-        raise DeltaError(f"a delta is an object, not {shorten(data)}", field="delta")
+        raise DeltaError(f"a delta is an object, not {abbreviate(data)}", field="delta")
     for name in _FIELDS:
         if name not in data:
             raise DeltaError(f"a delta needs the member {name}", field=name)
     if len(data) != len(_FIELDS):
         unknown = next(name for name in data if name not in _FIELDS)
-        raise DeltaError(f"a delta has no member {shorten(unknown)}", field="delta")
+        raise DeltaError(f"a delta has no member {abbreviate(unknown)}", field="delta")
     op = check_op(data["op"])
     return RowDelta(
         op=op,
@@ -71,7 +71,7 @@ def delta_to_wire(delta: RowDelta) -> JsonObject:
 def hlc_from_wire(value: Json, field: str = "hlc") -> int:
     """The timestamp of its decimal text; numbers, hex, blanks and signs are refused."""
     if not isinstance(value, str) or not _DECIMAL.fullmatch(value):
-        raise DeltaError(f"{field} is a string of decimal digits, not {shorten(value)}", field=field)
+        raise DeltaError(f"{field} is a string of decimal digits, not {abbreviate(value)}", field=field)
     hlc = int(value)
     if hlc > MAX_HLC:
         raise DeltaError(f"{field} {value} is beyond 2^63 - 1", field=field)
@@ -102,7 +102,7 @@ def revive_hlcs(value: Json) -> Json:
 def check_op(value: Json) -> Op:
     """The operation, or an error naming the three there are."""
     if not isinstance(value, str) or value not in OPS:
-        raise DeltaError(f"op is INSERT, UPDATE or DELETE, not {shorten(value)}", field="op")
+        raise DeltaError(f"op is INSERT, UPDATE or DELETE, not {abbreviate(value)}", field="op")
     return cast(Op, value)
 
 
@@ -117,7 +117,7 @@ def check_id(field: str, value: Json) -> str:
 def check_text(field: str, value: Json) -> str:
     """A string that UTF-8 can hold."""
     if not isinstance(value, str):
-        raise DeltaError(f"{field} is a string, not {shorten(value)}", field=field)
+        raise DeltaError(f"{field} is a string, not {abbreviate(value)}", field=field)
     if not value.isascii() and _SURROGATE.search(value):
         raise DeltaError(f"{field} holds a lone surrogate", field=field)
     return value
@@ -129,10 +129,12 @@ def check_value(column: str, value: Json, depth: int = 0) -> None:
         return
     if isinstance(value, str):
         if not value.isascii() and _SURROGATE.search(value):
-            raise DeltaError(f"the value of column {shorten(column)} holds a lone surrogate", field="columns")
+            raise DeltaError(f"the value of column {abbreviate(column)} holds a lone surrogate", field="columns")
         return
     if depth >= MAX_NESTING:
-        raise DeltaError(f"the value of column {shorten(column)} is nested deeper than {MAX_NESTING}", field="columns")
+        raise DeltaError(
+            f"the value of column {abbreviate(column)} is nested deeper than {MAX_NESTING}", field="columns"
+        )
     if isinstance(value, Mapping):
         for name, item in value.items():
             check_value(column, name, depth + 1)
@@ -142,13 +144,13 @@ def check_value(column: str, value: Json, depth: int = 0) -> None:
             check_value(column, item, depth + 1)
     else:
         raise DeltaError(
-            f"the value of column {shorten(column)} is a {type(value).__name__}, which is not JSON", field="columns"
+            f"the value of column {abbreviate(column)} is a {type(value).__name__}, which is not JSON", field="columns"
         )
 
 
 def _columns(op: str, data: Json) -> tuple[ColumnDelta, ...]:
     if not isinstance(data, list | tuple):
-        raise DeltaError(f"columns is a list, not {shorten(data)}", field="columns")
+        raise DeltaError(f"columns is a list, not {abbreviate(data)}", field="columns")
     if data and op == "DELETE":
         raise DeltaError("a DELETE has no columns", field="columns")
     entries = tuple(_column(entry) for entry in data)
@@ -158,7 +160,9 @@ def _columns(op: str, data: Json) -> tuple[ColumnDelta, ...]:
 
 def _column(data: Json) -> ColumnDelta:
     if not isinstance(data, Mapping) or len(data) != 2 or "column" not in data or "value" not in data:
-        raise DeltaError(f"an entry of columns is {{column, value}} and no more, not {shorten(data)}", field="columns")
+        raise DeltaError(
+            f"an entry of columns is {{column, value}} and no more, not {abbreviate(data)}", field="columns"
+        )
     name = check_text("column", data["column"])
     check_value(name, data["value"])
     return ColumnDelta(name, as_json(data["value"]))

@@ -13,7 +13,7 @@ from typing import Any
 
 import jwt
 
-from driftline.core import JsonObject, explain_io_errors, write_atomically
+from driftline.core import JsonObject, io_errors, write_atomically
 from driftline.errors import DriftlineError, GatewayError, OptionError
 
 MIN_SECRET_BYTES = 32  # RFC 7518, 3.2: an HS256 key has at least the size of the hash
@@ -155,7 +155,7 @@ def parse_secrets(text: str, where: str) -> list[str]:
 
 def read_secret_file(path: Path) -> list[str]:
     """The secrets of a file, one a line."""
-    with explain_io_errors(path):
+    with io_errors(path):
         return parse_secrets(path.read_text("utf-8"), path.name)
 
 
@@ -170,7 +170,7 @@ def rotate_secret_file(path: Path, keep: int) -> int:
 
 def read_key_set(path: Path) -> list[tuple[str | None, str, Any]]:
     """The public RS256 and ES256 keys of a JSON web key set."""
-    with explain_io_errors(path):
+    with io_errors(path):
         text = path.read_text("utf-8")
     try:
         keys = jwt.PyJWKSet.from_dict(json.loads(text)).keys

@@ -24,7 +24,7 @@ from driftline.gateway._sync.feed import wait_of
 from driftline.gateway._sync.pull import DEFAULT_LIMIT, REASONS
 from driftline.gateway._sync.push import MAX_DELTAS
 from driftline.gateway._sync.rules import FILTER_OPS
-from driftline.http import read_limited
+from driftline.http import read_body
 from driftline.version import __version__
 
 # The OpenAPI document of the gateway.
@@ -422,7 +422,7 @@ async def _body(gateway: Gateway, request: Request) -> bytes:
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
         raise GatewayError(f"content encoding {encoding[:40]!r} is not taken", code="UNSUPPORTED_MEDIA_TYPE")
-    return await read_limited(request.scope, request.receive, gateway.settings.body_limit)
+    return await read_body(request.scope, request.receive, gateway.settings.body_limit)
 
 
 def _json_response(content: Any) -> Response:

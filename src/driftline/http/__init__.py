@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from driftline.core import lazy_exports
 
 if TYPE_CHECKING:
-    from driftline.http._metrics import Metrics as Metrics, clear as clear, exposition as exposition
+    from driftline.http._metrics import Metrics as Metrics, clear as clear, prometheus_text as prometheus_text
     from driftline.http._requests import (
         EXCEPTION_HANDLERS as EXCEPTION_HANDLERS,
         STATUS_OF_CODE as STATUS_OF_CODE,
         RateLimiter as RateLimiter,
-        RequestFrame as RequestFrame,
+        RequestMiddleware as RequestMiddleware,
         error_body as error_body,
         error_headers as error_headers,
         public_error as public_error,
-        read_limited as read_limited,
+        read_body as read_body,
         refetch_members as refetch_members,
-        timed_chunks as timed_chunks,
+        stream_body as stream_body,
     )
     from driftline.http._server import (
         ConnectionLimits as ConnectionLimits,

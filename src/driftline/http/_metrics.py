@@ -101,7 +101,7 @@ def clear(directory: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def exposition(totals: Mapping[str, float], gauges: Mapping[str, tuple[str, float]]) -> str:
+def prometheus_text(totals: Mapping[str, float], gauges: Mapping[str, tuple[str, float]]) -> str:
     """The Prometheus text format; request series that never counted are left out."""
     lines = []
     for name, text in _PLAIN.items():

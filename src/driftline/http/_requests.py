@@ -74,7 +74,7 @@ class BodyShare:
         self._whole.held += size
 
 
-async def timed_chunks(scope: Scope, receive: Receive, *, whole: bool = False) -> AsyncIterator[bytes]:
+async def stream_body(scope: Scope, receive: Receive, *, whole: bool = False) -> AsyncIterator[bytes]:
     """The chunks of a body; one that stops coming, or takes too long as a `whole`, is a 408.
 
     Streams that are answered while they come in have no limit as a whole.
@@ -95,7 +95,7 @@ async def timed_chunks(scope: Scope, receive: Receive, *, whole: bool = False) -
             return
 
 
-async def read_limited(scope: Scope, receive: Receive, limit: int) -> bytes:
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     """The whole body, unless it grows beyond the limit; what a header declares only helps to refuse early."""
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     if declared.isdigit() and int(declared[:20]) > limit:
@@ -103,7 +103,7 @@ async def read_limited(scope: Scope, receive: Receive, limit: int) -> bytes:
     share = share_of(scope)
     parts: list[bytes] = []
     size = 0
-    async for chunk in timed_chunks(scope, receive, whole=True):
+    async for chunk in stream_body(scope, receive, whole=True):
         size += len(chunk)
         if size > limit:
             raise too_large(limit)
@@ -235,7 +235,7 @@ _REFETCH_MEMBERS = ("reason", "snapshot")
 _logger = logging.getLogger("driftline.requests")
 
 
-class RequestFrame:
+class RequestMiddleware:
     """Serves every request inside its frame; what nobody caught becomes a plain 500."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, limits: BodyLimits | None = None) -> None:

@@ -13,7 +13,7 @@ from driftline.core import lazy_exports
 STATE_FORMATS = ("jsonl", "csv", "parquet", "sqlite")
 
 if TYPE_CHECKING:
-    from driftline.lake._flush_target import LakeStore as LakeStore, TableFacts as TableFacts
+    from driftline.lake._flush_target import FlushTarget as FlushTarget, TableFacts as TableFacts
     from driftline.lake._fold.compact import (
         CompactionResult as CompactionResult,
         Engine as Engine,
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
         LoadJob as LoadJob,
         Schedulers as Schedulers,
         WantedSnapshot as WantedSnapshot,
+        check_unclaimed as check_unclaimed,
         extract_snapshots as extract_snapshots,
         load_changes as load_changes,
         load_snapshot as load_snapshot,
+        plan_loads as plan_loads,
         positions_digest as positions_digest,
-        refresh as refresh,
-        refuse_others as refuse_others,
-        settle as settle,
+        reload as reload,
     )
     from driftline.lake._read.bootstrap import (
         columns_in as columns_in,
@@ -86,15 +86,15 @@ if TYPE_CHECKING:
         parse_timestamp as parse_timestamp,
         timestamp_text as timestamp_text,
     )
-    from driftline.lake._store.logs import Claim as Claim
+    from driftline.lake._store.logs import LogClaim as LogClaim
     from driftline.lake._store.schemas import register as register, registered as registered, required as required
     from driftline.lake._store.snapshots import (
-        Ledger as Ledger,
-        Positions as Positions,
+        LoadHistory as LoadHistory,
         ReadFile as ReadFile,
+        ReadOffsets as ReadOffsets,
         Window as Window,
+        load_history as load_history,
         newest_snapshot as newest_snapshot,
-        read_ledger as read_ledger,
     )
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -9,13 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driftline.deltas import RowDelta, RowFold, TableSchema
+from driftline.deltas import RowDelta, RowMerge, TableSchema
 from driftline.errors import DriftlineError, LakeError
 
 if TYPE_CHECKING:
     from driftline.lake._store.flush import FlushResult, LogRange
     from driftline.lake._store.lake import Lake
-    from driftline.lake._store.logs import Claim, ForeignFiles, LogPosition
+    from driftline.lake._store.logs import ForeignFiles, LogClaim, LogPosition
 
 # The lake's libraries are large: a gateway that has not flushed yet does without them.
 
@@ -29,7 +29,7 @@ class TableFacts:
     refused_before: int | None  # the hlc below which the lake takes no deltas any more
 
 
-class LakeStore:
+class FlushTarget:
     """Commits to the Delta tables of a lake."""
 
     def __init__(self, location: str) -> None:
@@ -42,14 +42,14 @@ class LakeStore:
 
         return Lake(self._location)
 
-    def claim(self, gateway: str) -> Claim | None:
+    def claim(self, gateway: str) -> LogClaim | None:
         """Which log speaks for a gateway."""
         from driftline.lake._store.logs import claim_of
 
         with _lake_errors():
             return claim_of(self.lake, gateway)
 
-    def take_claim(self, gateway: str, claim: Claim, before: Claim | None) -> bool:
+    def take_claim(self, gateway: str, claim: LogClaim, before: LogClaim | None) -> bool:
         """Replace a claim by another one; False if that one is not there any more."""
         from driftline.lake._store.logs import take_claim
 
@@ -103,14 +103,14 @@ class LakeStore:
             tables = {table: load(self.lake, table, "deltas") for table in self.lake.tables()}
             return {table: -1 if deltas is None else deltas.version() for table, deltas in tables.items()}
 
-    def enveloped_rows(self, table: str, version: int, log_id: str, flushed: int, made_ms: int) -> dict[str, RowFold]:
+    def enveloped_rows(self, table: str, version: int, log_id: str, flushed: int, made_ms: int) -> dict[str, RowMerge]:
         """The rows of the envelopes that waited at a version: this log's up to a sequence, others' by time."""
         from driftline.lake._store.flush import enveloped_rows
 
         with _lake_errors():
             return enveloped_rows(self.lake, table, version, (log_id, flushed), made_ms)
 
-    def write_rows(self, table: str, version: int, more: Mapping[str, RowFold], target: Path) -> None:
+    def write_rows(self, table: str, version: int, more: Mapping[str, RowMerge], target: Path) -> None:
         """Write a table's rows at a version, joined with further folds, for pages of a snapshot."""
         from driftline.lake._read.bootstrap import write_rows
 

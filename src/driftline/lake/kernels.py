@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from driftline.core import lazy_exports
 
 if TYPE_CHECKING:
-    from driftline.lake._fold.fold import Folded as Folded, fold as fold, useful as useful
+    from driftline.lake._fold.fold import Folded as Folded, fold as fold, needs_fold as needs_fold
     from driftline.lake._fold.local import (
         RangeJob as RangeJob,
         Result as Result,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from driftline.lake._store.rows import (
         ROW_ID as ROW_ID,
         encode_deltas as encode_deltas,
-        escaped as escaped,
+        escape_columns as escape_columns,
         state_file_schema as state_file_schema,
     )
     from driftline.lake._store.stamps import stamp_deltas as stamp_deltas

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         run_batch as run_batch,
     )
     from driftline.payloads._batch.suggest import (
-        accepted as accepted,
+        read_accepted as read_accepted,
         read_pairs as read_pairs,
         suggest as suggest,
         suggest_file as suggest_file,
@@ -82,11 +82,11 @@ if TYPE_CHECKING:
     )
     from driftline.payloads._values.text import (
         check_members as check_members,
-        encode as encode,
         has_long_number as has_long_number,
         parse_json as parse_json,
         raw_members as raw_members,
         readable_members as readable_members,
+        to_json_bytes as to_json_bytes,
     )
     from driftline.payloads._values.values import spelled as spelled
 else:

@@ -41,7 +41,7 @@ from driftline.payloads._compare.report import Entry, Report
 from driftline.payloads._rules.path_rules import PathState, bad_flag, start_state
 from driftline.payloads._values.limits import EngineConfig
 from driftline.payloads._values.paths import STEP, unescaped
-from driftline.payloads._values.text import encode, parse_json
+from driftline.payloads._values.text import parse_json, to_json_bytes
 from driftline.payloads._values.values import Json
 
 _DIGITS = 12
@@ -83,7 +83,7 @@ class Masker:
 
     def token(self, value: object) -> str:
         """The token of a value: equal values have equal tokens in one run."""
-        return f"masked:{hmac.new(self._key, encode(value), hashlib.sha256).hexdigest()[:_DIGITS]}"
+        return f"masked:{hmac.new(self._key, to_json_bytes(value), hashlib.sha256).hexdigest()[:_DIGITS]}"
 
     def identity(self, value: object, name: str) -> Any:
         """The id of a record, masked where a path selects the member it comes from."""
@@ -462,4 +462,4 @@ def _record(old: Exchange | None, new: Exchange | None, seen: dict[str, int]) ->
 
 def record_line(record: dict[str, Json]) -> bytes:
     """A record as a line of JSON."""
-    return encode(record) + b"\n"
+    return to_json_bytes(record) + b"\n"

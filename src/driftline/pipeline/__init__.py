@@ -18,16 +18,16 @@ if TYPE_CHECKING:
         check_json as check_json,
         check_junit as check_junit,
         check_pairs as check_pairs,
-        load_pairs as load_pairs,
+        read_pairs as read_pairs,
     )
     from driftline.pipeline._declare.declaration import Pipeline as Pipeline, template_for as template_for
     from driftline.pipeline._declare.read import load as load
     from driftline.pipeline._run.dry_run import (
         PlannedStage as PlannedStage,
-        make_plan as make_plan,
+        dry_run as dry_run,
         plan_lines as plan_lines,
     )
-    from driftline.pipeline._run.notify import tell as tell
+    from driftline.pipeline._run.notify import notify as notify
     from driftline.pipeline._run.records import RecordStore as RecordStore, RunRecord as RunRecord, StageRun as StageRun
     from driftline.pipeline._run.report import (
         ReportStage as ReportStage,
@@ -42,6 +42,6 @@ if TYPE_CHECKING:
         failed_stages as failed_stages,
         run_pipeline as run_pipeline,
     )
-    from driftline.pipeline._stages.graph import build as build, state_directory as state_directory
+    from driftline.pipeline._stages.graph import stage_graph as stage_graph, state_directory as state_directory
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

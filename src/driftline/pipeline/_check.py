@@ -26,18 +26,18 @@ from driftline.core import (
     StrPath,
     Threshold,
     Tracker,
-    explain_io_errors,
     explain_os_error,
+    io_errors,
+    no_progress,
     parse_threshold,
     replace_file,
-    silent,
 )
 from driftline.errors import Cancelled, DriftlineError, OptionError
 from driftline.pipeline._declare.read import ENGINES, read_document
 from driftline.pipeline._declare.toml import Section
 from driftline.pipeline._stages.stage import RunEngine
 from driftline.sinks import page_bytes
-from driftline.tables import DiffJob, DiffOptions, Stats, check_options, find_engine, memory_limit, option_names
+from driftline.tables import Stats, TableDiffJob, TableOptions, check_options, find_engine, memory_limit, option_names
 
 # From a file of pairs to what `driftline check` compares (pipeline §9); every mistake names its line.
 
@@ -53,7 +53,7 @@ class Pair:
     name: str
     old: str
     new: str
-    options: DiffOptions
+    options: TableOptions
     fail_if: tuple[Threshold, ...] = ()
     warn_if: tuple[Threshold, ...] = ()
     events: Path | None = None
@@ -71,7 +71,7 @@ class PairsFile:
     memory: int | None = None
 
 
-def load_pairs(path: StrPath) -> PairsFile:
+def read_pairs(path: StrPath) -> PairsFile:
     """Read and check a file of pairs; the first mistake is raised with its line."""
     file = Path(path)
     root = read_document(file).root
@@ -217,7 +217,7 @@ def check_pairs(
 ) -> CheckReport:
     """Compare every pair, several at once; one that cannot be compared does not stop the others."""
     chosen = _chosen(file.pairs, select)
-    tracker = tracker or silent()
+    tracker = tracker or no_progress()
     started = time.monotonic()
     at_once = parallel or file.parallel
     run_engine = RunEngine(engine or file.engine, master or file.master, memory=file.memory, parallel=at_once)
@@ -280,13 +280,13 @@ def _folder(pair: Pair) -> Path | None:
     """Where events are written before they are moved into place: beside it, so that it is one step."""
     if pair.events is None:
         return None
-    with explain_io_errors(pair.events.parent):
+    with io_errors(pair.events.parent):
         pair.events.parent.mkdir(parents=True, exist_ok=True)
     return pair.events.parent
 
 
 def _compare(pair: Pair, engine: RunEngine, tracker: Tracker, events: Path) -> Stats:
-    job = DiffJob(pair.old, pair.new, pair.options, engine.memory, engine.master, tracker)
+    job = TableDiffJob(pair.old, pair.new, pair.options, engine.memory, engine.master, tracker)
     with open(events, "wb", buffering=1 << 20) as out:
         return find_engine(engine.choose(job))(job, out.write)
 

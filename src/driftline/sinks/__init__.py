@@ -9,7 +9,7 @@ from driftline.core import lazy_exports
 if TYPE_CHECKING:
     from driftline.sinks._formats import (
         FORMATS as FORMATS,
-        Heading as Heading,
+        Title as Title,
         cell_text as cell_text,
         find_format as find_format,
         format_for as format_for,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from driftline.sinks._pages import (
         Part as Part,
         environment as environment,
-        marked_parts as marked_parts,
+        highlight as highlight,
         number as number,
         page_bytes as page_bytes,
     )

@@ -6,7 +6,7 @@ How two values of one cell are shown to people: which characters changed, by how
 
 Reports, the terminal and the console all ask here, so that a change reads the same everywhere.
 
->>> marked_parts("Bo Dubois", "Bo Dubois Jr")
+>>> highlight("Bo Dubois", "Bo Dubois Jr")
 ([('Bo Dubois', False)], [('Bo Dubois', False), (' Jr', True)])
 >>> difference_in_words("2537.18", "2563.08"), difference_in_words("2024-02-28", "2024-03-01")
 ('+25.9 (+1.0%)', '+2 days')
@@ -46,7 +46,7 @@ def missing_word(value: object) -> str | None:
     return "empty" if value == "" else None
 
 
-def marked_parts(old: object, new: object) -> tuple[list[Part], list[Part]]:
+def highlight(old: object, new: object) -> tuple[list[Part], list[Part]]:
     """Both texts in pieces, those marked that only one of them has."""
     before, after = cell_text(old), cell_text(new)
     if not before or not after or difference_in_words(old, new):
@@ -167,7 +167,7 @@ def cell(value: object) -> Markup:
 
 def changed_cell(old: object, new: object) -> tuple[Markup, Markup]:
     """Both values of a changed cell, with what differs marked."""
-    before, after = marked_parts(old, new)
+    before, after = highlight(old, new)
     return (
         cell(old) if missing_word(old) is not None else _marked(before),
         cell(new) if missing_word(new) is not None else _marked(after),

@@ -29,28 +29,28 @@ if TYPE_CHECKING:
         exact_encoding as exact_encoding,
     )
     from driftline.sources._formats.csv import CsvSource as CsvSource
-    from driftline.sources._in_memory import is_object as is_object
+    from driftline.sources._in_memory import is_in_memory as is_in_memory
     from driftline.sources._open import (
-        check_two_sides as check_two_sides,
+        check_inputs as check_inputs,
         fingerprint as fingerprint,
+        has_text_cells as has_text_cells,
         header_of as header_of,
         is_stream as is_stream,
-        is_text as is_text,
         open_source as open_source,
-        write_nothing as write_nothing,
+        write_empty_like as write_empty_like,
     )
     from driftline.sources._source import (
         Counted as Counted,
-        KnownRecords as KnownRecords,
         ParsedRange as ParsedRange,
         ReadOptions as ReadOptions,
+        RecordIndex as RecordIndex,
+        RowLengthError as RowLengthError,
         RowPart as RowPart,
         Source as Source,
         Split as Split,
         SplitSide as SplitSide,
         TextSplit as TextSplit,
         TypedSplit as TypedSplit,
-        WidthMismatch as WidthMismatch,
     )
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -19,16 +19,16 @@ from typing import Any, BinaryIO
 
 from driftline.core import (
     SCHEMES,
+    Location,
     ObjectVersion,
-    Place,
     StrPath,
     atomic_write,
     changed,
-    explain_io_errors,
+    io_errors,
     is_url,
-    list_below,
+    list_objects,
     located,
-    look_at,
+    stat_object,
 )
 from driftline.errors import InputError
 
@@ -50,7 +50,7 @@ class InputFile:
     @classmethod
     def of(cls, path: StrPath, name: str) -> InputFile:
         """Take note of a file as it is now."""
-        with explain_io_errors(name):
+        with io_errors(name):
             status = os.stat(path)
         return cls(os.fspath(path), name, status.st_size, status.st_mtime_ns)
 
@@ -98,7 +98,7 @@ class StoredFile(InputFile):
     @classmethod
     def at(cls, url: str) -> StoredFile:
         """Take note of an object as it is now."""
-        found = look_at(url)
+        found = stat_object(url)
         return cls(url, url, found.size, 0, found.etag)
 
     @property
@@ -116,7 +116,7 @@ class StoredFile(InputFile):
 
     def check_unchanged(self) -> None:
         """Raise if the object was replaced."""
-        if look_at(self.path).etag != self.etag:
+        if stat_object(self.path).etag != self.etag:
             raise changed(self.path)
 
     def with_absolute_path(self) -> StoredFile:
@@ -131,20 +131,20 @@ class StoredFile(InputFile):
 def list_urls(url: str) -> list[str]:
     """The objects of a folder (`/` at the end), of a glob, or the one object, in the order of their names."""
     if url.endswith("/"):
-        return list_below(url)
+        return list_objects(url)
     pattern = located(url)[1]
     if not any(letter in pattern for letter in _MAGIC):
         return [url]
     fixed = pattern[: min(pattern.find(letter) for letter in _MAGIC if letter in pattern)].rpartition("/")[0]
     root = url[: len(url) - len(pattern)]
     depth = pattern.count("/")
-    keys = [found[len(root) :] for found in list_below(f"{root}{fixed}/" if fixed else root)]
+    keys = [found[len(root) :] for found in list_objects(f"{root}{fixed}/" if fixed else root)]
     if pattern in keys:  # the letters of a glob are letters of names too, as in local paths
         return [url]
     return sorted(root + key for key in keys if key.count("/") == depth and fnmatch.fnmatchcase(key, pattern))
 
 
-def stored_copy(rewritten: Any, source: Any, place: Place) -> Any:
+def stored_copy(rewritten: Any, source: Any, place: Location) -> Any:
     """A source whose rewritten files lie in a store, so that every machine can read them."""
     files = []
     for before, after in zip(source.files, rewritten.files, strict=True):

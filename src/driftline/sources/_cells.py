@@ -23,11 +23,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from driftline.core import Place, Workspace, atomic_write, explain_io_errors, is_url, read_object
+from driftline.core import Location, Workspace, atomic_write, io_errors, is_url, read_object
 from driftline.errors import InputError
 from driftline.sources._addresses import InputFile
 from driftline.sources._csv.parse import take_records
-from driftline.sources._source import Counted, KnownRecords, ParsedRange, RecordNumbers, SplitSide
+from driftline.sources._source import Counted, ParsedRange, RecordIndex, RecordNumbers, SplitSide
 
 _TIME_ZEROS = r"\.?0+$"
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: it has no UTF-8, so it stays escaped
@@ -231,7 +231,7 @@ class SpooledBatch:
         table = self._read()
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
+    def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
         """Some rows."""
         return take_records(self._read(), np.asarray(records))
 
@@ -243,7 +243,7 @@ class SpooledBatch:
         """All rows: batches are small."""
         return self._read()
 
-    def stored_in(self, place: Place) -> SpooledBatch:
+    def stored_in(self, place: Location) -> SpooledBatch:
         """The batch in a store, for other machines."""
         target = place / f"{secrets.token_hex(8)}-{os.path.basename(self.path)}"
         with open(self.path, "rb") as stream, atomic_write(target) as out:
@@ -251,7 +251,7 @@ class SpooledBatch:
         return replace(self, path=str(target))
 
     def _read(self) -> pa.Table:
-        with explain_io_errors(self.path), self._opened() as file:
+        with io_errors(self.path), self._opened() as file:
             table = pa.ipc.open_file(file).read_all()
         missing = pa.array([_NULL] * table.num_rows, pa.large_string())
         columns = [table.column(name) if name in table.column_names else missing for name in self.header]
@@ -302,6 +302,6 @@ def _write(batch: list[Row], workspace: Workspace) -> tuple[str, int]:
 
 def _write_table(table: pa.Table, workspace: Workspace) -> str:
     target = workspace.new_file("batch.arrow")
-    with explain_io_errors(target), pa.ipc.new_file(str(target), table.schema) as out:
+    with io_errors(target), pa.ipc.new_file(str(target), table.schema) as out:
         out.write_table(table)
     return str(target)

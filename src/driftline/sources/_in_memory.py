@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import InputFile
-from driftline.sources._source import Counted, FileFingerprint, KnownRecords, ParsedRange, RecordNumbers, SplitSide
+from driftline.sources._source import Counted, FileFingerprint, ParsedRange, RecordIndex, RecordNumbers, SplitSide
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -26,7 +26,7 @@ _BATCH_ROWS = 100_000
 _HEAD_ROWS = 1000
 
 
-def is_object(given: object) -> bool:
+def is_in_memory(given: object) -> bool:
     """Whether what was given is a table itself, and not the name of one."""
     return not isinstance(given, (str, os.PathLike))
 
@@ -103,7 +103,7 @@ class FrameSlice:
         """All rows as JSON text."""
         return ParsedRange(self.frame.height, _json_table(self.frame))
 
-    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
+    def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
         """Some rows as JSON text."""
         return _json_table(self.frame[records])
 

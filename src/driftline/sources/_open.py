@@ -16,22 +16,22 @@ import xxhash
 
 from driftline.core import (
     MANIFEST,
-    Place,
+    Location,
     StrPath,
     Workspace,
     atomic_write,
     compression_of_bytes,
     decompressed,
-    explain_io_errors,
+    io_errors,
     is_url,
-    place_at,
+    location,
     read_manifest,
     text_into,
 )
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, StoredFile, known_suffix, list_urls, parse_address
 from driftline.sources._formats import FORMATS
-from driftline.sources._in_memory import is_object, open_object
+from driftline.sources._in_memory import is_in_memory, open_object
 from driftline.sources._source import Format, Opening, ReadOptions, Source
 
 STANDARD_INPUT = "-"
@@ -50,7 +50,7 @@ _STREAMS = (STANDARD_INPUT, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 def open_source(given: Any, workspace: Workspace, options: ReadOptions | None = None) -> Source:
     """Find the format and the files behind what was given; compressed ones and streams are spooled to plain files."""
-    if is_object(given):
+    if is_in_memory(given):
         return open_object(given, workspace)
     options = options or ReadOptions()
     text = os.fspath(given)
@@ -96,7 +96,7 @@ def _expand(name: str) -> list[str]:
             raise InputError(f"no object matches {name}", code="not_found", path=name)
         return found
     if os.path.isdir(name):
-        with explain_io_errors(name):
+        with io_errors(name):
             found = sorted(entry.path for entry in os.scandir(name) if entry.is_file() and _is_data(entry.name))
         if not found:
             raise InputError(
@@ -117,7 +117,7 @@ def _listed_parts(name: str) -> list[str] | None:
     """The parts that a folder's manifest names, in its order; None where there is none."""
     if not (name.endswith("/") if is_url(name) else os.path.isfile(os.path.join(name, MANIFEST))):
         return None
-    parts = read_manifest(place_at(name))
+    parts = read_manifest(location(name))
     return None if parts is None else [f"{name.rstrip('/')}/{part.name}" for part in parts]
 
 
@@ -138,9 +138,9 @@ def is_stream(given: StrPath) -> bool:
     return not stat.S_ISREG(kind) and not stat.S_ISDIR(kind)
 
 
-def check_two_sides(a: StrPath, b: StrPath) -> None:
+def check_inputs(a: StrPath, b: StrPath) -> None:
     """Raise if both sides are standard input, which can be read once."""
-    if is_object(a) or is_object(b):
+    if is_in_memory(a) or is_in_memory(b):
         return
     if os.fspath(a) in _STREAMS and os.fspath(b) in _STREAMS:
         raise InputError("only one side can be standard input: name a file for the other", code="input_read_twice")
@@ -148,7 +148,7 @@ def check_two_sides(a: StrPath, b: StrPath) -> None:
 
 def _format_of(file: InputFile, name: str) -> Format:
     """The format of one plain or packed file."""
-    with explain_io_errors(name), file.open() as stream:
+    with io_errors(name), file.open() as stream:
         start = stream.read(_START_BYTES)
     for magic, words in _UNREADABLE.items():
         if re.match(magic, start):
@@ -160,7 +160,7 @@ def _format_of(file: InputFile, name: str) -> Format:
 
 def _plain_file(file: InputFile, workspace: Workspace) -> InputFile:
     """The file itself, or an unpacked copy of a compressed one."""
-    with explain_io_errors(file.name), file.open() as stream:
+    with io_errors(file.name), file.open() as stream:
         compression = compression_of_bytes(stream.read(4))
         if compression == "plain":
             return file
@@ -171,7 +171,7 @@ def _plain_file(file: InputFile, workspace: Workspace) -> InputFile:
 def _spooled_stream(name: str, workspace: Workspace) -> InputFile:
     if name == STANDARD_INPUT:
         return _spool_packed(cast(BinaryIO, sys.stdin.buffer), "standard input", workspace)
-    with explain_io_errors(name), open(name, "rb") as stream:
+    with io_errors(name), open(name, "rb") as stream:
         return _spool_packed(stream, name, workspace)
 
 
@@ -182,9 +182,9 @@ def _spool_packed(raw: BinaryIO, name: str, workspace: Workspace) -> InputFile:
 
 def _spool(stream: BinaryIO, name: str, workspace: Workspace) -> InputFile:
     target = workspace.new_file("input")
-    with explain_io_errors(name), open(target, "wb") as out:
+    with io_errors(name), open(target, "wb") as out:
         while block := stream.read(_BLOCK_BYTES):
-            with explain_io_errors(workspace.folder):
+            with io_errors(workspace.folder):
                 out.write(block)
     return InputFile.of(target, name)
 
@@ -204,7 +204,7 @@ def fingerprint(given: str, options: ReadOptions | None = None) -> str:
 
 def _hash(file: InputFile) -> str:
     digest = xxhash.xxh3_128()
-    with explain_io_errors(file.name), open(file.path, "rb", buffering=0) as stream:
+    with io_errors(file.name), open(file.path, "rb", buffering=0) as stream:
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)
     file.check_unchanged()
@@ -216,7 +216,7 @@ def _hash(file: InputFile) -> str:
 # The header is what the source itself says: there is no second opinion about what the columns are.
 
 
-def is_text(given: str, options: ReadOptions | None = None) -> bool:
+def has_text_cells(given: str, options: ReadOptions | None = None) -> bool:
     """Whether the cells are text (CSV, TSV) and not typed values."""
     with Workspace() as workspace:
         return not open_source(given, workspace, options).typed
@@ -228,7 +228,7 @@ def header_of(given: str, options: ReadOptions | None = None) -> tuple[str, ...]
         return open_source(given, workspace, options).header("B")
 
 
-def write_nothing(given: str, options: ReadOptions, folder: Place) -> Place:
+def write_empty_like(given: str, options: ReadOptions, folder: Location) -> Location:
     """A file in `folder` with the columns of `given` and no rows, to be read under the same options."""
     with Workspace() as workspace:
         source = open_source(given, workspace, options)
@@ -236,7 +236,7 @@ def write_nothing(given: str, options: ReadOptions, folder: Place) -> Place:
     return _empty_parquet(header, folder) if typed else _empty_csv(header, options, given, folder)
 
 
-def _empty_csv(header: Sequence[str], options: ReadOptions, given: str, folder: Place) -> Place:
+def _empty_csv(header: Sequence[str], options: ReadOptions, given: str, folder: Location) -> Location:
     # The ending says the delimiter where no option does, so the empty file has the same one.
     is_tabbed = options.delimiter is None and {".tsv", ".tab"} & set(Path(given).suffixes)
     delimiter = "\t" if is_tabbed else "," if options.delimiter in (None, "auto") else options.delimiter
@@ -247,7 +247,7 @@ def _empty_csv(header: Sequence[str], options: ReadOptions, given: str, folder: 
     return target
 
 
-def _empty_parquet(header: Sequence[str], folder: Place) -> Place:
+def _empty_parquet(header: Sequence[str], folder: Location) -> Location:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -143,7 +143,7 @@ class Split(Protocol):
     def read(self) -> ParsedRange:
         """All rows as Arrow columns, or what is wrong with them."""
 
-    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
+    def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
         """Some rows (a NumPy array of numbers from 0, ascending) as an Arrow table."""
 
     def count(self) -> Counted:
@@ -187,7 +187,7 @@ class Spelling(NamedTuple):
         return self.quotes_needlessly == other.quotes_needlessly and not mixes_empty
 
 
-class KnownRecords(NamedTuple):
+class RecordIndex(NamedTuple):
     """What reading a split has taught of its records: how many they are, and the offset behind each."""
 
     number: int | None = None
@@ -202,7 +202,7 @@ class Counted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class WidthMismatch:
+class RowLengthError:
     """The first record of a range (counted from 0) whose number of fields is not the header's."""
 
     record: int
@@ -218,7 +218,7 @@ class ParsedRange:
 
     records: int = 0
     table: pa.Table | None = None
-    width_mismatch: WidthMismatch | None = None
+    width_mismatch: RowLengthError | None = None
     sound: bool = True
     numbers: npt.NDArray[np.int64] | None = None  # of the records that are rows, counted from 0; None: all of them
     data: bytes | None = None  # what it was read from, where that is text records and somebody may ask for it
@@ -265,7 +265,7 @@ class EarlySplit:
     def _read(self, part: RowPart | None) -> ParsedRange:
         return self.split.read() if part is None else cast(TextSplit, self.split).read_part(part)
 
-    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
+    def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
         """As the split: reading a few rows again is cheaper than keeping all of them."""
         return self.split.pick(records, known)
 

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
         row_deltas as row_deltas,
         state_as_of as state_as_of,
     )
-    from driftline.spark._index import mode_scheduler as mode_scheduler, run_jobs as run_jobs
+    from driftline.spark._index import index_scheduler as index_scheduler, run_jobs as run_jobs
     from driftline.spark._lake import (
-        fold_engine as fold_engine,
-        in_tasks as in_tasks,
         ingest_on_spark as ingest_on_spark,
+        lake_engine as lake_engine,
         load_schedulers as load_schedulers,
+        run_in_tasks as run_in_tasks,
     )
-    from driftline.spark._payloads import spark_scheduler as spark_scheduler
+    from driftline.spark._payloads import payload_scheduler as payload_scheduler
     from driftline.spark._runtime.java import find_java as find_java
     from driftline.spark._runtime.masters import chosen_master as chosen_master
     from driftline.spark._runtime.session import (
+        check_session as check_session,
         open_session as open_session,
-        run_small_job as run_small_job,
         run_table_diff as run_table_diff,
     )
     from driftline.spark._table_diff import diff_to_table_on_spark as diff_to_table_on_spark

@@ -26,13 +26,13 @@ from driftline.changesets.kernels import (
     EventCollector,
     Format,
     SectionPlan,
-    TypeVotes,
+    TypeInference,
     cut_by_range,
     describe_types,
     encode_events,
     joined_range,
 )
-from driftline.core import AnyPath, PartWriter, Place, Tracker, line_ranges, open_to_read, read_pieces, silent
+from driftline.core import AnyPath, Location, PartWriter, Tracker, line_ranges, no_progress, open_to_read, read_pieces
 from driftline.errors import DriftlineError, OptionError
 from driftline.spark._frames.functions import check_same_columns, events_of_batch
 from driftline.spark._jobs import OrderedPart, join_parts, scratch_place, shared_folder_needed, watched, write_part
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from driftline.spark._frames.diff import DataFrameDiff
-    from driftline.tables import DiffJob, Stats
+    from driftline.tables import Stats, TableDiffJob
 
 
 # A SQLite changeset or patchset from the diff of two DataFrames.
@@ -88,7 +88,7 @@ def write_changeset(
     key = changes.events.schema["key"].dataType.fieldNames()  # type: ignore[attr-defined]
     declared = {field.name: _declared_type(field.dataType) for field in columns.fields} | dict(types or {})
     encoding = _Encoding(table, columns.fieldNames(), key, declared)
-    typed = encoding.collector().table([TypeVotes()] * len(columns.fields))
+    typed = encoding.collector().table([TypeInference()] * len(columns.fields))
     marker = (Patchset if format == "patchset" else Changeset).marker
     numbered = changes.events.where("type <> 'unchanged'").zipWithIndex("event_number")
     [facts] = numbered.agg(f.count("*").alias("count"), f.max_by("type", "event_number").alias("last")).collect()
@@ -212,7 +212,7 @@ class SplitFacts:
     number: int
     events: int
     ends_with_update: bool
-    votes: list[TypeVotes]
+    votes: list[TypeInference]
 
 
 @dataclass(frozen=True)
@@ -233,8 +233,8 @@ class EventDecoder:
 
 
 def diff_to_changeset(
-    run: Callable[[DiffJob, Callable[[Any], object]], Stats],
-    job: DiffJob,
+    run: Callable[[TableDiffJob, Callable[[Any], object]], Stats],
+    job: TableDiffJob,
     out: BinaryIO,
     format_name: str,
     *,
@@ -269,7 +269,7 @@ def events_to_changeset(
     out: BinaryIO,
     format_name: str,
     *,
-    folder: Place,
+    folder: Location,
     table: str,
     types: Mapping[str, str],
     reading: Reading | None = None,
@@ -283,7 +283,7 @@ def events_to_changeset(
 
     All workers see the events, and `folder`, where parts are put. `reading` gives the cells of an event their values.
     """
-    tracker = tracker or silent()
+    tracker = tracker or no_progress()
     marker = (Patchset if format_name == "patchset" else Changeset).marker
     decoder = _read_decoder(path, table, types, reading)
     splits = _split_lines(path, split_bytes)
@@ -341,7 +341,12 @@ def _facts(spark: SparkSession, tracker: Tracker, decoder: EventDecoder, splits:
 
 
 def _graph(
-    spark: SparkSession, decoder: EventDecoder, plan: SectionPlan, splits: list[EventSplit], ranges: int, folder: Place
+    spark: SparkSession,
+    decoder: EventDecoder,
+    plan: SectionPlan,
+    splits: list[EventSplit],
+    ranges: int,
+    folder: Location,
 ) -> DataFrame:
     return (
         spark.range(0, len(splits), 1, len(splits))
@@ -384,7 +389,7 @@ def _encode_task(
     return pack(blocks())
 
 
-def _sort_task(plan: SectionPlan, folder: Place, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _sort_task(plan: SectionPlan, folder: Location, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     def blocks() -> Iterator[ShuffleBlock]:
         ranges: defaultdict[int, list[pa.Table]] = defaultdict(list)
         for block in unpack(batches):

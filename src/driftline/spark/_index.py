@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from driftline.codeindex import V2, DiffJob, DiffOptions, Event, ModeScheduler, diff_mode, kernels
+from driftline.codeindex import V2, DiffOptions, IndexDiffJob, IndexEvent, ModeScheduler, diff_mode, kernels
 from driftline.codeindex.kernels import (
     AFTER,
     BEFORE,
@@ -188,12 +188,12 @@ def job_task(with_events: bool) -> Task:
     """Whole diffs, a repository each."""
 
     def run(batches: Batches) -> Batches:
-        from driftline.codeindex import DiffJob
+        from driftline.codeindex import IndexDiffJob
         from driftline.codeindex.kernels import run_job
 
         settle_worker()
         for batch in batches:
-            jobs = [msgspec.json.decode(text, type=DiffJob) for text in batch.column("job").to_pylist()]
+            jobs = [msgspec.json.decode(text, type=IndexDiffJob) for text in batch.column("job").to_pylist()]
             outcomes = [compact_json(run_job(job, with_events=with_events)).decode() for job in jobs]
             yield pa.RecordBatch.from_arrays([batch.column("id"), pa.array(outcomes, pa.string())], ["id", "outcome"])
 
@@ -244,7 +244,7 @@ def _change_row(change: FileChange, ids: str) -> tuple[Any, ...]:
     return (change.kind, path_key(change.path), old_key, safe_hash, ids, None, 1, change_payload(change))
 
 
-def _event_row(key: bytes, seq: int, event: Event) -> tuple[Any, ...]:
+def _event_row(key: bytes, seq: int, event: IndexEvent) -> tuple[Any, ...]:
     return (key, seq, event["kind"], compact_json(event))
 
 
@@ -283,7 +283,7 @@ _SPLITS_PER_PARTITION = 2
 
 
 @contextmanager
-def mode_scheduler(master: str | None = None) -> Iterator[ModeScheduler]:
+def index_scheduler(master: str | None = None) -> Iterator[ModeScheduler]:
     """A scheduler that compares modes on Spark; the session starts when the first one really needs it."""
     with ExitStack() as stack:
         sessions: list[SparkSession] = []
@@ -304,7 +304,9 @@ def mode_scheduler(master: str | None = None) -> Iterator[ModeScheduler]:
         yield schedule
 
 
-def run_jobs(jobs: Sequence[DiffJob], master: str | None = None, *, with_events: bool = False) -> list[dict[str, Any]]:
+def run_jobs(
+    jobs: Sequence[IndexDiffJob], master: str | None = None, *, with_events: bool = False
+) -> list[dict[str, Any]]:
     """Compute many repositories, a task each; outcomes in the order given."""
     texts = [msgspec.json.encode(job).decode() for job in jobs]
     with open_session(master, app_name="driftline index diffs") as spark, retelling_errors():

@@ -19,14 +19,14 @@ import xxhash
 
 from driftline.core import (
     SHARED_FOLDER_VARIABLE,
+    Location,
     ObjectPath,
     Part,
-    Place,
     Tracker,
     Workspace,
-    explain_io_errors,
+    io_errors,
+    location,
     open_to_read,
-    place_at,
     remove,
     shared_folder,
     write_all,
@@ -65,14 +65,14 @@ class OrderedPart:
         return Part(self.path.rpartition("/")[2], self.size, self.checksum)
 
 
-def write_part(folder: Place, range_number: int, pieces: Iterable[bytes | memoryview]) -> OrderedPart:
+def write_part(folder: Location, range_number: int, pieces: Iterable[bytes | memoryview]) -> OrderedPart:
     """Write one range of the output into a new file of a folder that the driver sees too."""
     if isinstance(folder, ObjectPath):
         part = write_numbered_part(folder, range_number, pieces)
         return OrderedPart(range_number, f"{folder}/{part.name}", 0, part.size, part.checksum)
     path = folder / f"part-{range_number:06d}-{secrets.token_hex(8)}.jsonl"
     digest, size = xxhash.xxh3_128(), 0
-    with explain_io_errors(path), open(path, "xb", buffering=0) as out:
+    with io_errors(path), open(path, "xb", buffering=0) as out:
         for piece in pieces:
             digest.update(piece)
             size += write_all(out, piece)
@@ -87,7 +87,7 @@ def in_order(parts: Iterable[OrderedPart]) -> list[OrderedPart]:
 def join_parts(parts: Iterable[OrderedPart], write: Write) -> None:
     """Stream the parts into one output, in order."""
     for part in in_order(parts):
-        with explain_io_errors(part.path), open_to_read(part.path) as stream:
+        with io_errors(part.path), open_to_read(part.path) as stream:
             stream.seek(part.start)
             _copy(stream, part, write)
 
@@ -102,7 +102,7 @@ def _copy(stream: BinaryIO, part: OrderedPart, write: Write) -> None:
         left -= len(data)
 
 
-def is_in(part: OrderedPart, folder: Place) -> bool:
+def is_in(part: OrderedPart, folder: Location) -> bool:
     """Whether a task wrote the part into this folder, and did not send it to the driver."""
     return part.path.rpartition("/")[0] == str(folder) and Path(part.path).name.startswith("part-")
 
@@ -234,9 +234,9 @@ def _connect_counter(spark: SparkSession) -> Iterator[Callable[[], int]]:
 
 
 @contextmanager
-def scratch_place(spark: SparkSession) -> Iterator[Place | None]:
+def scratch_place(spark: SparkSession) -> Iterator[Location | None]:
     """A folder of this job's own, gone at the end: on one machine, on a shared disk, or in a store; else None."""
-    given = place_at(shared_folder() or "")
+    given = location(shared_folder() or "")
     if isinstance(given, ObjectPath):
         place = given / f"driftline-{secrets.token_hex(8)}"
         try:
@@ -253,7 +253,7 @@ def scratch_place(spark: SparkSession) -> Iterator[Place | None]:
 def workspace_parent() -> str | None:
     """Where the driver's own files go: beside those of the tasks, if that is a disk."""
     given = shared_folder()
-    return None if given is None or isinstance(place_at(given), ObjectPath) else given
+    return None if given is None or isinstance(location(given), ObjectPath) else given
 
 
 def shared_folder_needed(reason: str) -> EngineError:

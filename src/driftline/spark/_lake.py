@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from driftline.core import LineRange, Tracker, silent
+from driftline.core import LineRange, Tracker, no_progress
 from driftline.errors import DriftlineError
 from driftline.lake import Schedulers
 from driftline.lake.kernels import (
@@ -65,7 +65,7 @@ _RESULTS = "range int, result string, error string"
 Batches = Iterator[pa.RecordBatch]
 
 
-def fold_engine(session: SparkSession) -> Callable[[FoldPlan, RangeJob, Tracker | None], Iterator[Result]]:
+def lake_engine(session: SparkSession) -> Callable[[FoldPlan, RangeJob, Tracker | None], Iterator[Result]]:
     """The scheduler as the lake's functions take it (`compact(…, engine=fold_engine(session))`)."""
     return partial(run_on_spark, session)
 
@@ -84,7 +84,7 @@ def run_on_spark(
     blocks = tasks.mapInArrow(partial(_split_task, plan, job, work, count), frame_schema(BLOCKS))
     by_range = blocks.repartitionById(count, sf.col("target"))
     results = by_range.mapInArrow(partial(_range_task, plan, job), frame_schema(_RESULTS))
-    rows = watched(session, tracker or silent(), "fold", len(work) + count, results.collect)
+    rows = watched(session, tracker or no_progress(), "fold", len(work) + count, results.collect)
     for row in sorted(rows, key=lambda row: (row["error"] is None, row["range"])):
         raise_task_error(row["error"])
         yield from json.loads(row["result"])
@@ -186,12 +186,12 @@ Kernel = Callable[[int], Any]
 
 def load_schedulers(session: SparkSession) -> Schedulers:
     """Everything that a load runs, in tasks of a session."""
-    return Schedulers(partial(ingest_on_spark, session), partial(survey_on_spark, session), fold_engine(session))
+    return Schedulers(partial(ingest_on_spark, session), partial(survey_on_spark, session), lake_engine(session))
 
 
 def survey_on_spark(session: SparkSession, ranges: Sequence[LineRange]) -> Iterator[Survey]:
     """Survey every range in a task of its own."""
-    for result in in_tasks(session, len(ranges), partial(_survey_task, list(ranges))):
+    for result in run_in_tasks(session, len(ranges), partial(_survey_task, list(ranges))):
         events, columns, types = result
         yield Survey(events, columns, {name: set(kinds) for name, kinds in types.items()})
 
@@ -200,12 +200,12 @@ def ingest_on_spark(
     session: SparkSession, plan: IngestPlan, work: Sequence[tuple[LineRange, int]]
 ) -> Iterator[IngestedFile]:
     """Write every range in a task of its own; only files that tasks report are committed."""
-    for result in in_tasks(session, len(work), partial(_write_task, plan, list(work))):
+    for result in run_in_tasks(session, len(work), partial(_write_task, plan, list(work))):
         for table, file, deltas, known in result:
             yield IngestedFile(table, None if file is None else DataFile(*file), deltas, known)
 
 
-def in_tasks(session: SparkSession, count: int, kernel: Kernel) -> Iterator[Any]:
+def run_in_tasks(session: SparkSession, count: int, kernel: Kernel) -> Iterator[Any]:
     """The results of a kernel for the numbers up to `count`, each in a task of its own, in their order."""
     if count == 0:
         return

@@ -20,7 +20,7 @@ class _SparkScheduler(TaskPool):
 
 
 @contextmanager
-def spark_scheduler(master: str | None, tracker: Tracker) -> Iterator[Scheduler]:
+def payload_scheduler(master: str | None, tracker: Tracker) -> Iterator[Scheduler]:
     """A scheduler that runs pieces as Spark tasks; input and output must be visible to all workers."""
     with open_session(master, app_name="driftline compare-batch") as spark:
         yield _SparkScheduler(spark, tracker, "compare on Spark")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import polars as pl
 import pyarrow as pa
 
-from driftline.core import ObjectPath, PartWriter, Place, Workspace, explain_io_errors, output_place
+from driftline.core import Location, ObjectPath, PartWriter, Workspace, io_errors, output_place
 from driftline.errors import DriftlineError, OptionError, TableError
 from driftline.sinks import known_version, write_table
 from driftline.sources import Counted, Source, Split, SplitSide, SpooledBatch, stored_copy
@@ -50,14 +50,14 @@ from driftline.spark._table_tasks import (
     pick_task,
 )
 from driftline.spark._tasks import SCHEMA, TaskPool, frame_schema
-from driftline.tables import DiffJob, Stats, diff_to_table, event_line
+from driftline.tables import Stats, TableDiffJob, diff_to_table, event_line
 from driftline.tables.kernels import (
     Comparison,
+    DiffPlan,
     Engine,
     HashedSide,
     HashedSplit,
     Side,
-    TablePlan,
     as_frame,
     changes_by_column,
     check_unchanged,
@@ -66,9 +66,9 @@ from driftline.tables.kernels import (
     new_seeds,
     open_sides,
     order_values,
-    raise_first,
+    raise_first_error,
+    resolve_columns,
     schema_event,
-    settle_columns,
     sides_of,
     stats_line,
     total_stats,
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 # Events as a table, made by tasks: they write the lines, count them, and turn them into Parquet where they lie.
 
 
-def diff_to_table_on_spark(run: Engine, job: DiffJob, output: str, format_name: str) -> Stats:
+def diff_to_table_on_spark(run: Engine, job: TableDiffJob, output: str, format_name: str) -> Stats:
     """The same table as the local engine's; where tasks share nothing but the output, the driver makes it."""
     target = output_place(output)
     with open_session(job.master) as spark, scratch_place(spark) as scratch:
@@ -117,7 +117,7 @@ def row_bounds(rows: int, ranges: int) -> pl.Series:
     return pl.Series(cuts, dtype=pl.UInt64)
 
 
-def sampled_bounds(a: SplitSide, b: SplitSide, plan: TablePlan, ranges: int) -> pl.Series:
+def sampled_bounds(a: SplitSide, b: SplitSide, plan: DiffPlan, ranges: int) -> pl.Series:
     """Bounds for rows that are ordered by their cells."""
     samples = [
         order_values(as_frame(table), plan.compared, name)
@@ -149,7 +149,7 @@ class Findings:
     errors: list[tuple[str, int, DriftlineError]] = field(default_factory=list)
     parts: list[OrderedPart] = field(default_factory=list)
 
-    def stats(self, plan: TablePlan, a: HashedSide, b: HashedSide) -> Stats:
+    def stats(self, plan: DiffPlan, a: HashedSide, b: HashedSide) -> Stats:
         """The counts of all buckets together."""
         return total_stats((bucket.stats for bucket in self.buckets), plan, a, b)
 
@@ -198,7 +198,7 @@ def gather(rows: Iterable[Any], spool: Path) -> Findings:
             elif row["kind"] == PART:
                 findings.parts.append(_unpickled(row["blob"]))
             else:
-                with explain_io_errors(spool):
+                with io_errors(spool):
                     stream = stream or open(spool, "wb")  # noqa: SIM115 - closed below
                     findings.parts.append(OrderedPart(row["target"], str(spool), stream.tell(), len(row["blob"])))
                     stream.write(row["blob"])
@@ -235,7 +235,7 @@ class SparkPlan:
 Layouts = tuple[SplitSide, SplitSide]
 
 
-def run(job: DiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
+def run(job: TableDiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
     """Diff on Spark."""
     sizes = sizes or SparkPlan()
     with Workspace(workspace_parent()) as workspace:
@@ -262,7 +262,7 @@ def run(job: DiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
     return replace(done.stats, columns=changes_by_column(compared, changes))
 
 
-def _write_and_tell(write: Write, job: DiffJob, data: bytes | memoryview) -> None:
+def _write_and_tell(write: Write, job: TableDiffJob, data: bytes | memoryview) -> None:
     write(data)
     job.tracker.advance(len(data))
 
@@ -291,7 +291,7 @@ def _lay_out(a: Source, b: Source, sizes: SparkPlan, workspace: Workspace, pool:
 class Done:
     """Every error is ruled out, and the events are ready to be joined."""
 
-    plan: TablePlan
+    plan: DiffPlan
     findings: Findings
     stats: Stats
 
@@ -300,7 +300,7 @@ class SparkRun:
     """The means of one run: the session, a workspace, sizes, and whom to tell about progress."""
 
     def __init__(
-        self, job: DiffJob, spark: SparkSession, workspace: Workspace, sizes: SparkPlan, scratch: Place | None
+        self, job: TableDiffJob, spark: SparkSession, workspace: Workspace, sizes: SparkPlan, scratch: Location | None
     ) -> None:
         self.job = job
         self.spark = spark
@@ -345,22 +345,22 @@ class SparkRun:
         """The events, or None if some split is not provably right."""
         buckets = self.sizes.buckets(max(a.expected_rows, b.expected_rows))
         try:
-            compared = settle_columns(a.header, b.header, self.job.options, sides_of(a, b))
+            compared = resolve_columns(a.header, b.header, self.job.options, sides_of(a, b))
         except (TableError, OptionError):
             # Errors inside the files come first: the exact way looks for them, then this error comes again.
             if all(self._pool("check").map(_is_sound, [*a.splits, *b.splits])):
                 raise
             return None
-        plan = TablePlan(self.job.options, compared, new_seeds(), buckets)
+        plan = DiffPlan(self.job.options, compared, new_seeds(), buckets)
         positional = plan.options.has_row_numbers
         tasks = self._plan_positions(plan, a, b) if positional else self._plan_by_cells(plan, a, b, _sided(a, b))
         return self._conclude(tasks, a, b)
 
-    def _plan_by_cells(self, plan: TablePlan, a: SplitSide, b: SplitSide, splits: tuple[SidedSplit, ...]) -> TaskPlan:
+    def _plan_by_cells(self, plan: DiffPlan, a: SplitSide, b: SplitSide, splits: tuple[SidedSplit, ...]) -> TaskPlan:
         bounds = sampled_bounds(a, b, plan, self.sizes.ranges(a.size + b.size))
         return self._task_plan(plan, splits, bounds)
 
-    def _plan_positions(self, plan: TablePlan, a: SplitSide, b: SplitSide) -> TaskPlan:
+    def _plan_positions(self, plan: DiffPlan, a: SplitSide, b: SplitSide) -> TaskPlan:
         """Rows meet by their numbers, so the rows of all splits are counted first."""
         splits = _sided(a, b)
         counts = list(self._pool("count").map(_count_rows, splits))
@@ -371,7 +371,7 @@ class SparkRun:
         bounds = row_bounds(longest, self.sizes.ranges(a.size + b.size))
         return self._task_plan(replace(plan, buckets=blocks), splits, bounds)
 
-    def _task_plan(self, plan: TablePlan, splits: tuple[SidedSplit, ...], bounds: pl.Series) -> TaskPlan:
+    def _task_plan(self, plan: DiffPlan, splits: tuple[SidedSplit, ...], bounds: pl.Series) -> TaskPlan:
         parts = self._parts_place()
         folder = str(self.scratch) if isinstance(self.scratch, Path) and parts is not None else None
         return TaskPlan(plan, splits, bounds, self.sizes.bucket_rows, folder, parts, self.sizes.task_bytes)
@@ -386,7 +386,7 @@ class SparkRun:
             return self._conclude(replace(tasks, table=replace(tasks.table, seeds=new_seeds())), a, b)
         duplicates_a = side_a.duplicates([bucket.duplicate_a for bucket in findings.buckets], tasks.table)
         duplicates_b = side_b.duplicates([bucket.duplicate_b for bucket in findings.buckets], tasks.table)
-        raise_first([*side_a.problems, *side_b.problems, *duplicates_a, *duplicates_b])
+        raise_first_error([*side_a.problems, *side_b.problems, *duplicates_a, *duplicates_b])
         check_unchanged([*a.splits, *b.splits])
         return Done(tasks.table, findings, findings.stats(tasks.table, side_a, side_b))
 
@@ -397,7 +397,7 @@ class SparkRun:
             return watched(self.spark, self.job.tracker, "diff", count, lambda: gather(_stream(frame), spool))
         return watched(self.spark, self.job.tracker, "diff", count, lambda: gather(frame.collect(), spool))
 
-    def _parts_place(self) -> Place | None:
+    def _parts_place(self) -> Location | None:
         """Where tasks put event lines: into the output itself where they see it, else into the scratch place."""
         if self.sizes.stream_lines:
             return None
@@ -454,7 +454,7 @@ def _count_rows(one: SidedSplit) -> Counted:
     return one.split.count()
 
 
-def _make_side_sound(source: Source, side: Side, place: Place | None) -> Source:
+def _make_side_sound(source: Source, side: Side, place: Location | None) -> Source:
     """In a task: rewrite what is not provably sound; copies go with the scratch place of the whole run."""
     if isinstance(place, Path):
         return source.normalized(side, Workspace(str(place)))
@@ -469,7 +469,7 @@ def _make_side_sound(source: Source, side: Side, place: Place | None) -> Source:
         return cast(Source, stored_copy(sound, source, place))
 
 
-def _lay_out_in_task(source: Source, side: Side, split_bytes: int, place: Place) -> SplitSide:
+def _lay_out_in_task(source: Source, side: Side, split_bytes: int, place: Location) -> SplitSide:
     check_visible(source.files)
     with Workspace() if isinstance(place, ObjectPath) else nullcontext(Workspace(str(place))) as workspace:
         laid_out = source.lay_out(side, split_bytes, workspace)

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from driftline.core import Place, Workspace, explain_io_errors, write_all
+from driftline.core import Location, Workspace, io_errors, write_all
 from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.sources import InputFile, Split
 from driftline.spark._jobs import write_part
@@ -31,6 +31,7 @@ from driftline.tables.kernels import (
     ROW_HASH,
     SELECTED_ROW,
     ChunkStore,
+    DiffPlan,
     Duplicate,
     HashCollision,
     HashedSplit,
@@ -38,15 +39,14 @@ from driftline.tables.kernels import (
     RowHashes,
     SelectedRows,
     Side,
-    TablePlan,
     cut_chunks,
     cut_points,
     encode_cut,
+    fetch_rows,
     hash_split,
     join_chunks,
     join_hashes,
     match_bucket,
-    pick_rows,
     range_bounds,
     row_blocks,
     split_of,
@@ -79,12 +79,12 @@ class TaskPlan:
     there is none, and they travel as blocks.
     """
 
-    table: TablePlan
+    table: DiffPlan
     splits: tuple[SidedSplit, ...]
     bounds: pl.Series
     block_rows: int
     folder: str | None
-    parts: Place | None = None
+    parts: Location | None = None
     task_bytes: int = 64 << 20
 
     @cached_property
@@ -205,7 +205,7 @@ def _hashes_in_file(
     """Where tasks share storage, the shuffle only says where hashes are: in one file for each attempt at a group."""
     path = os.path.join(folder, f"hashes-{group:06d}-{secrets.token_hex(8)}")
     start = 0
-    with explain_io_errors(path), open(path, "xb", buffering=0) as out:
+    with io_errors(path), open(path, "xb", buffering=0) as out:
         for bucket in sorted(by_bucket):
             parts = by_bucket.pop(bucket)
             size = sum([write_all(out, part.data) for part in parts])
@@ -218,7 +218,7 @@ def hashes_of(block: ShuffleBlock, kind: np.dtype[Any] = ROW_HASH) -> RowHashes:
     if block.kind == _HASHES:
         return np.frombuffer(block.blob, kind)
     path, start, size = pickle.loads(block.blob)  # noqa: S301 - made by our own task
-    with explain_io_errors(path):
+    with io_errors(path):
         found = np.fromfile(path, kind, size // kind.itemsize, offset=start)
     if found.nbytes != size:
         raise StorageError(f"row hashes vanished or were cut short: {path}", code="part_lost")
@@ -307,7 +307,7 @@ def _pick_group(number: int, wanted: SelectedRows, plan: TaskPlan) -> Iterator[S
             continue
         try:
             check_visible(one.split.files)
-            chunks.append(pick_rows(one.split, one.side, wanted[start:end], one.first_record, plan.table))
+            chunks.append(fetch_rows(one.split, one.side, wanted[start:end], one.first_record, plan.table))
         except DriftlineError as error:
             yield _fact(error, one.side, one.number)
             return
@@ -357,7 +357,7 @@ def _encode(blocks: Iterable[ShuffleBlock], plan: TaskPlan, workspace: Workspace
         yield _fact(error, "", 0)
 
 
-def _lines(stores: dict[str, ChunkStore], plan: TablePlan, changes: ChangesFact) -> Iterator[memoryview]:
+def _lines(stores: dict[str, ChunkStore], plan: DiffPlan, changes: ChangesFact) -> Iterator[memoryview]:
     """The event lines of one range, encoded in steps that fit the memory of a task; changes are counted."""
     a, b = stores["A"], stores["B"]
     bounds = range_bounds([*a.chunks, *b.chunks], max(1, -(-(a.bytes + b.bytes) // _ENCODE_BYTES)))
@@ -368,7 +368,7 @@ def _lines(stores: dict[str, ChunkStore], plan: TablePlan, changes: ChangesFact)
         yield encoded.lines
 
 
-def _deliver(number: int, lines: Iterator[memoryview], folder: Place | None) -> Iterator[ShuffleBlock]:
+def _deliver(number: int, lines: Iterator[memoryview], folder: Location | None) -> Iterator[ShuffleBlock]:
     if folder is not None:
         yield ShuffleBlock(number, PART, "", 0, pickle.dumps(write_part(folder, number, lines)))
         return

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         diff as diff,
     )
     from driftline.tables._engines import (
-        DiffJob as DiffJob,
+        TableDiffJob as TableDiffJob,
         Write as Write,
         check_folder as check_folder,
         choose_engine as choose_engine,
@@ -54,16 +54,16 @@ if TYPE_CHECKING:
     )
     from driftline.tables._events import Stats as Stats, event_line as event_line
     from driftline.tables._explain import (
-        explain as explain,
+        explain_plan as explain_plan,
         heading_of as heading_of,
+        hint_for as hint_for,
         key_candidates as key_candidates,
-        remedy as remedy,
     )
     from driftline.tables._options import (
         OPTIONS as OPTIONS,
-        DiffOptions as DiffOptions,
         HeaderMode as HeaderMode,
         Option as Option,
+        TableOptions as TableOptions,
         check_options as check_options,
         option_names as option_names,
     )

@@ -11,10 +11,10 @@ from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, Unpack, cast
 
-from driftline.core import StrPath, Tracker, atomic_write, silent
-from driftline.sinks import Heading, cell_text, find_format, format_for, write_events
-from driftline.sources import is_object
-from driftline.tables._engines import DiffJob, TableInput, choose_engine, find_engine
+from driftline.core import StrPath, Tracker, atomic_write, no_progress
+from driftline.sinks import Title, cell_text, find_format, format_for, write_events
+from driftline.sources import is_in_memory
+from driftline.tables._engines import TableDiffJob, TableInput, choose_engine, find_engine
 from driftline.tables._events import ChangedEvent, JsonValue, RowEvent, Stats, TableEvent
 from driftline.tables._explain import heading_of, identity
 from driftline.tables._options import DiffRules, check_options
@@ -38,7 +38,7 @@ class TableDiff:
     event. A large result waits in a temporary file, which goes with the object or with `close`.
     """
 
-    def __init__(self, stream: BinaryIO, stats: Stats, job: DiffJob) -> None:
+    def __init__(self, stream: BinaryIO, stats: Stats, job: TableDiffJob) -> None:
         self._stream = stream
         self._reading = Lock()
         self._counts = stats
@@ -180,7 +180,7 @@ class TableDiff:
         counts = repr(self)[1:-1].removeprefix("TableDiff: ")
         return "\n".join([f"{counts} ({identity(self._job.options)})", *lines, *more])
 
-    def heading(self) -> Heading:
+    def heading(self) -> Title:
         """What was compared, by which key and rules, and when."""
         return self._heading
 
@@ -205,7 +205,7 @@ class TableDiff:
             "heading": self._heading,
             "judged": frozenset(self._counts.columns),
         }
-        inputs = [given for given in (self._job.a, self._job.b) if not is_object(given)]
+        inputs = [given for given in (self._job.a, self._job.b) if not is_in_memory(given)]
         with atomic_write(path, inputs) as out:
             write_events(self.lines(), out, name, limit=limit, **settings)
 
@@ -253,7 +253,7 @@ def diff(
     ['schema', 'changed', 'stats']
     """
     options = check_options(**rules)
-    job = DiffJob(a, b, options, memory=memory, master=master, tracker=tracker or silent())
+    job = TableDiffJob(a, b, options, memory=memory, master=master, tracker=tracker or no_progress())
     chosen, _ = choose_engine(engine, job)
     stream = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - lives as long as the result
     stats = find_engine(chosen)(job, stream.write)

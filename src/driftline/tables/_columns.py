@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from driftline.errors import OptionError, TableError
 from driftline.sources import RowPart, SplitSide
-from driftline.tables._options import DiffOptions
+from driftline.tables._options import TableOptions
 from driftline.tables._rules.cells import CellRule, Kind, Step, TimePattern, Tolerance
 
 # Row errors: how each is worded, and which one is named when there are several.
@@ -60,7 +60,7 @@ def first_problem(problems: Iterable[Problem]) -> Problem | None:
     return min(problems, key=lambda p: (p.side, _KIND_ORDER.index(p.kind), p.row), default=None)
 
 
-def raise_first(problems: Iterable[Problem]) -> None:
+def raise_first_error(problems: Iterable[Problem]) -> None:
     """Raise the error of the problem to report, if there is one."""
     problem = first_problem(problems)
     if problem is not None:
@@ -160,7 +160,7 @@ class HashedText(NamedTuple):
 
 
 def hashed_text(
-    compared: Comparison, a: SplitSide, b: SplitSide, options: DiffOptions, *, by_cells: bool = False
+    compared: Comparison, a: SplitSide, b: SplitSide, options: TableOptions, *, by_cells: bool = False
 ) -> HashedText | None:
     """The least that tells rows of text apart; None where a side is no text."""
     if a.delimiter is None or b.delimiter is None:
@@ -170,7 +170,7 @@ def hashed_text(
     return HashedText(*(RowPart(tuple(compared.names(columns, side)), text=by_record) for side in "AB"))
 
 
-def _may_go_by_record(compared: Comparison, a: SplitSide, b: SplitSide, options: DiffOptions) -> bool:
+def _may_go_by_record(compared: Comparison, a: SplitSide, b: SplitSide, options: TableOptions) -> bool:
     """Whether equal rows mostly have the same text, and only rows that differ have to be known for certain."""
     if options.ignore_row_order or options.emit_unchanged or options.duplicates == "match" or not compared.is_whole:
         return False
@@ -191,8 +191,8 @@ class Sides(NamedTuple):
         return self.typed_a != self.typed_b
 
 
-def settle_columns(
-    header_a: Sequence[str], header_b: Sequence[str], options: DiffOptions, sides: Sides | None = None
+def resolve_columns(
+    header_a: Sequence[str], header_b: Sequence[str], options: TableOptions, sides: Sides | None = None
 ) -> Comparison:
     """Match the columns of two headers, or raise the first error in the ruled order (tables §3.4)."""
     sides = sides or Sides()
@@ -223,7 +223,7 @@ def settle_columns(
     )
 
 
-def column_rules(headers: Sequence[Sequence[str]], options: DiffOptions) -> dict[str, CellRule]:
+def column_rules(headers: Sequence[Sequence[str]], options: TableOptions) -> dict[str, CellRule]:
     """The rules of the columns that are compared, for tables whose columns meet by name alone."""
     names = list(dict.fromkeys(name for header in headers for name in header))
     settings = _Settings(options, names, {})
@@ -251,7 +251,7 @@ def _rule(name: str, settings: _Settings, sides: Sides) -> CellRule:
 class _Settings:
     """The settings of columns: an exact name beats a wildcard, then the last one given wins."""
 
-    def __init__(self, options: DiffOptions, known: Sequence[str], implied: Mapping[str, Kind]) -> None:
+    def __init__(self, options: TableOptions, known: Sequence[str], implied: Mapping[str, Kind]) -> None:
         self.options = options
         self._known = known
         self._implied = implied
@@ -332,7 +332,7 @@ def _wildcard(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(parts.get(letter) or re.escape(letter) for letter in pattern), re.DOTALL)
 
 
-def _renamed(header_a: Sequence[str], header_b: Sequence[str], options: DiffOptions) -> list[str]:
+def _renamed(header_a: Sequence[str], header_b: Sequence[str], options: TableOptions) -> list[str]:
     """A's columns as B calls them; all renames happen at once."""
     new_names = dict(options.rename)
     for old, new in options.rename:
@@ -362,7 +362,7 @@ def _check_unique(header: Sequence[str], side: str) -> None:
         seen.add(name)
 
 
-def _check_match(header_a: Sequence[str], header_b: Sequence[str], options: DiffOptions) -> None:
+def _check_match(header_a: Sequence[str], header_b: Sequence[str], options: TableOptions) -> None:
     if options.header_mode == "common":
         if not set(header_a) & set(header_b):
             raise TableError(
@@ -394,7 +394,7 @@ def _header_difference(a: Sequence[str], b: Sequence[str]) -> str:
 
 
 def _check_keys(
-    header_a: Sequence[str], header_b: Sequence[str], names_in_b: Mapping[str, str], options: DiffOptions
+    header_a: Sequence[str], header_b: Sequence[str], names_in_b: Mapping[str, str], options: TableOptions
 ) -> None:
     for name in options.key_columns:
         for side, header, own in (("A", header_a, name), ("B", header_b, names_in_b.get(name, name))):

@@ -20,13 +20,13 @@ from driftline.core import (
     check_engine,
     choose_engine as choose_by_size,
     load_function,
-    silent,
+    no_progress,
 )
 from driftline.errors import OptionError, TableError
-from driftline.sources import Source, check_two_sides, is_object, open_source
-from driftline.tables._columns import HashedText, Sides, hashed_text, settle_columns
+from driftline.sources import Source, check_inputs, is_in_memory, open_source
+from driftline.tables._columns import HashedText, Sides, hashed_text, resolve_columns
 from driftline.tables._events import Stats, changes_by_column, column_stats_event, event_line, schema_event, stats_line
-from driftline.tables._options import DiffOptions
+from driftline.tables._options import TableOptions
 from driftline.tables._reference import diff_tables
 
 Write = Callable[[bytes | memoryview], object]
@@ -40,15 +40,15 @@ ENGINES: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class DiffJob:
+class TableDiffJob:
     """One diff to run: what the user named on both sides, checked options, and the means to do it with."""
 
     a: TableInput
     b: TableInput
-    options: DiffOptions
+    options: TableOptions
     memory: int | None = None
     master: str | None = None
-    tracker: Tracker = field(default_factory=silent)
+    tracker: Tracker = field(default_factory=no_progress)
     parts: PartWriter | None = None  # where `write` goes, if that is a folder: tasks may write into it themselves
 
 
@@ -58,7 +58,7 @@ class Engine(Protocol):
     Nothing is written before every error that the inputs can cause has been ruled out.
     """
 
-    def __call__(self, job: DiffJob, write: Write) -> Stats:
+    def __call__(self, job: TableDiffJob, write: Write) -> Stats:
         """Run the job."""
 
 
@@ -70,7 +70,7 @@ def find_engine(name: str) -> Engine:
     return engine
 
 
-def choose_engine(wanted: str, job: DiffJob) -> EngineChoice:
+def choose_engine(wanted: str, job: TableDiffJob) -> EngineChoice:
     """The engine to use and the reason in words."""
 
     def size() -> int:
@@ -82,7 +82,7 @@ def choose_engine(wanted: str, job: DiffJob) -> EngineChoice:
 
 
 def _size_of(given: TableInput) -> int:
-    if is_object(given):
+    if is_in_memory(given):
         return 0  # it fitted into memory once
     path = os.fspath(given)
     if os.path.isdir(path):
@@ -109,7 +109,7 @@ def check_folder(output: str, format_name: str, limit: int | None) -> None:
     output_place(output)
 
 
-def diff_to_folder(run: Engine, job: DiffJob, output: str) -> Stats:
+def diff_to_folder(run: Engine, job: TableDiffJob, output: str) -> Stats:
     """Write the events as parts; the folder changes when all of them are there."""
     with writing_parts(output) as parts:
         return run(replace(job, parts=parts), parts.write)
@@ -129,7 +129,7 @@ def writing_parts(output: str) -> Iterator[PartWriter]:
         raise
 
 
-def diff_to_table(run: Engine, job: DiffJob, output: str, format_name: str) -> Stats:
+def diff_to_table(run: Engine, job: TableDiffJob, output: str, format_name: str) -> Stats:
     """Write the events as a table: a folder of Parquet parts, or a Delta table."""
     import tempfile
     from pathlib import Path
@@ -238,7 +238,7 @@ class LocalPlan:
         )
 
 
-def run(job: DiffJob, write: Write) -> Stats:
+def run(job: TableDiffJob, write: Write) -> Stats:
     """Diff on this machine: small CSV files in plain Python, everything else vectorized."""
     with Workspace() as workspace:
         a, b = open_sides(job, workspace)
@@ -247,15 +247,15 @@ def run(job: DiffJob, write: Write) -> Stats:
         return _run_kernels(a, b, job, write, workspace, None)
 
 
-def run_vectorized(job: DiffJob, write: Write, plan: LocalPlan | None = None) -> Stats:
+def run_vectorized(job: TableDiffJob, write: Write, plan: LocalPlan | None = None) -> Stats:
     """Diff on this machine vectorized, whatever the size."""
     with Workspace() as workspace:
         return _run_kernels(*open_sides(job, workspace), job, write, workspace, plan)
 
 
-def open_sides(job: DiffJob, workspace: Workspace) -> tuple[Source, Source]:
+def open_sides(job: TableDiffJob, workspace: Workspace) -> tuple[Source, Source]:
     """The files of both sides."""
-    check_two_sides(job.a, job.b)
+    check_inputs(job.a, job.b)
     a = open_source(job.a, workspace, job.options.reading("A"))
     b = open_source(job.b, workspace, job.options.reading("B"))
     for side, source in (("A", a), ("B", b)):
@@ -264,7 +264,7 @@ def open_sides(job: DiffJob, workspace: Workspace) -> tuple[Source, Source]:
     return a, b
 
 
-def _run_plainly(a: Source, b: Source, job: DiffJob, write: Write) -> Stats:
+def _run_plainly(a: Source, b: Source, job: TableDiffJob, write: Write) -> Stats:
     table_a, table_b = a.text_table("A"), b.text_table("B")
     assert table_a is not None, "text has a reader"
     assert table_b is not None, "text has a reader"
@@ -275,7 +275,7 @@ def _run_plainly(a: Source, b: Source, job: DiffJob, write: Write) -> Stats:
 
 
 def _run_kernels(
-    a: Source, b: Source, job: DiffJob, write: Write, workspace: Workspace, plan: LocalPlan | None
+    a: Source, b: Source, job: TableDiffJob, write: Write, workspace: Workspace, plan: LocalPlan | None
 ) -> Stats:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -303,7 +303,7 @@ def _run_kernels(
 
 
 def _begin_reading(
-    a: Source, b: Source, options: DiffOptions, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor
+    a: Source, b: Source, options: TableOptions, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor
 ) -> Layouts | None:
     """Lay out both sides and have their first splits parsed; None where only the exact way may decide."""
     side_a = a.lay_out("A", sizes.split_bytes, workspace, pool)
@@ -318,10 +318,10 @@ def _begin_reading(
     return ahead_a, ahead_b
 
 
-def _hashed_text(a: SplitSide, b: SplitSide, options: DiffOptions) -> HashedText | None:
+def _hashed_text(a: SplitSide, b: SplitSide, options: TableOptions) -> HashedText | None:
     """What is going to be read of the rows; None also where columns do not meet, which is said when its turn comes."""
     try:
-        return hashed_text(settle_columns(a.header, b.header, options, Sides(a.typed, b.typed)), a, b, options)
+        return hashed_text(resolve_columns(a.header, b.header, options, Sides(a.typed, b.typed)), a, b, options)
     except (TableError, OptionError):
         return None
 

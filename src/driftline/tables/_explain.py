@@ -9,11 +9,11 @@ from typing import Any
 
 from driftline.core import Workspace
 from driftline.errors import DriftlineError, InputError, StorageError
-from driftline.sinks import Heading
+from driftline.sinks import Title
 from driftline.sources import CsvSource, Source, is_stream, open_source
-from driftline.tables._columns import Column, Comparison, settle_columns
-from driftline.tables._engines import DiffJob, TableInput, open_sides
-from driftline.tables._options import DEFAULTS, DiffOptions
+from driftline.tables._columns import Column, Comparison, resolve_columns
+from driftline.tables._engines import TableDiffJob, TableInput, open_sides
+from driftline.tables._options import DEFAULTS, TableOptions
 from driftline.tables._rules.cells import Kind, Step, TimePattern, Tolerance
 
 # What was compared, by which key and rules, and when: the words above every view of a result.
@@ -22,21 +22,21 @@ from driftline.tables._rules.cells import Kind, Step, TimePattern, Tolerance
 _UNITS = (("d", 86400 * 10**9), ("h", 3600 * 10**9), ("m", 60 * 10**9), ("s", 10**9), ("ms", 10**6), ("us", 10**3))
 
 
-def heading_of(job: DiffJob, engine: str = "", seconds: float | None = None) -> Heading:
+def heading_of(job: TableDiffJob, engine: str = "", seconds: float | None = None) -> Title:
     """The heading of a result that is ready now."""
     about = [identity(job.options), *([f"{engine}, {seconds:.1f} s"] if seconds is not None else [])]
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    return Heading(f"{_name(job.a)} → {_name(job.b)}", " · ".join(about), " · ".join(rules_in_words(job.options)), when)
+    return Title(f"{_name(job.a)} → {_name(job.b)}", " · ".join(about), " · ".join(rules_in_words(job.options)), when)
 
 
-def identity(options: DiffOptions) -> str:
+def identity(options: TableOptions) -> str:
     """By what rows meet."""
     if options.key_columns:
         return f"key {', '.join(options.key_columns)}"
     return "rows in any order" if options.ignore_row_order else "by position"
 
 
-def rules_in_words(options: DiffOptions) -> Iterator[str]:
+def rules_in_words(options: TableOptions) -> Iterator[str]:
     """The options that were chosen and decide what counts as a difference, in the order of their list.
 
     >>> from driftline.tables._options import check_options
@@ -119,13 +119,13 @@ _MOST_COLUMNS = 40
 _KEY_ROWS = 10_000  # of each side, by which key candidates are told
 
 
-def explain(job: DiffJob, engine: str) -> Iterator[str]:
+def explain_plan(job: TableDiffJob, engine: str) -> Iterator[str]:
     """Lines about files, columns, rules, key and engine; raises what would be wrong with the headers."""
     with Workspace() as workspace:
         a, b = open_sides(job, workspace)
         yield f"A: {_shown(job.a)}, {_described(a)}"
         yield f"B: {_shown(job.b)}, {_described(b)}"
-        compared = settle_columns(a.header("A"), b.header("B"), job.options)
+        compared = resolve_columns(a.header("A"), b.header("B"), job.options)
     yield from _columns(compared)
     yield from _identity(job)
     yield f"rules: {' · '.join(rules_in_words(job.options)) or 'none, cells are compared as they are'}"
@@ -164,7 +164,7 @@ def _named(column: Column) -> str:
     return f"{name} ({', '.join(words)})" if words else name
 
 
-def _identity(job: DiffJob) -> Iterator[str]:
+def _identity(job: TableDiffJob) -> Iterator[str]:
     if job.options.key_columns:
         yield f"key: {', '.join(job.options.key_columns)}"
         return
@@ -174,7 +174,7 @@ def _identity(job: DiffJob) -> Iterator[str]:
     yield f"key: none, {how}{hint}"
 
 
-def key_candidates(job: DiffJob) -> list[str]:
+def key_candidates(job: TableDiffJob) -> list[str]:
     """Names of candidate key columns, in the order of A's header; none for typed sources and streams."""
     if is_stream(job.a) or is_stream(job.b):
         return []
@@ -194,15 +194,15 @@ def _identifies(cells: list[str] | None) -> bool:
     return cells is not None and len(set(cells)) == len(cells) and all(cells)
 
 
-def remedy(error: DriftlineError, options: DiffOptions) -> str | None:
+def hint_for(error: DriftlineError, options: TableOptions) -> str | None:
     """What to type, or None where no option helps or the right one was given already.
 
     >>> from driftline.errors import TableError
     >>> from driftline.tables._options import check_options
     >>> wrong = TableError("Missing key value in A at row 3", code="missing_key_value")
-    >>> remedy(wrong, check_options(key="id"))
+    >>> hint_for(wrong, check_options(key="id"))
     '--empty-key allow takes rows without a key'
-    >>> remedy(wrong, check_options(key="id", empty_key="allow"))
+    >>> hint_for(wrong, check_options(key="id", empty_key="allow"))
     """
     if error.code == "csv_parse_error":
         return 'no option takes it: inside a quoted cell a quote is written twice (""), and the last one ends the cell'

@@ -99,7 +99,7 @@ def renames(value: Settings) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def encoding_option_values(value: str) -> str:
+def parse_encoding(value: str) -> str:
     """The name of a text encoding that this Python knows, in Python's own spelling."""
     try:
         found = codecs.lookup(value)
@@ -111,7 +111,7 @@ def encoding_option_values(value: str) -> str:
     return found.name
 
 
-def delimiter_option_values(value: object) -> str:
+def parse_delimiter(value: object) -> str:
     """One character, `tab` or `auto`."""
     if value in _TABS:
         return "\t"
@@ -215,7 +215,7 @@ def _choice(words: Any, help: str, code: str = "invalid_option") -> Any:  # noqa
 
 
 @dataclass(frozen=True, slots=True)
-class DiffOptions:
+class TableOptions:
     """Checked options of one diff; made by `check_options`."""
 
     key_columns: tuple[str, ...] = _option(
@@ -239,14 +239,14 @@ class DiffOptions:
     ignore_row_order: bool = _option(False, "flag", "Positional mode: compare rows as a multiset.")
 
     encoding: tuple[str, str] = _option(
-        ("utf-8", "utf-8"), "text", "Text encoding of CSV files.", check=encoding_option_values, each_side=True
+        ("utf-8", "utf-8"), "text", "Text encoding of CSV files.", check=parse_encoding, each_side=True
     )
     delimiter: tuple[str | None, str | None] = _option(
         (None, None),
         "text",
         'Field delimiter of CSV files; "tab" or "\\t" for a tab, "auto" to look at the first line.',
         metavar="CHAR|tab|auto",
-        check=delimiter_option_values,
+        check=parse_delimiter,
         code="invalid_delimiter",
         each_side=True,
     )
@@ -385,8 +385,8 @@ class DiffRules(FrameRules, ReadingRules, total=False):
 
 
 READING_OPTIONS = frozenset(ReadingRules.__annotations__)
-OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(DiffOptions)}
-DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(DiffOptions) if each.default is not MISSING}
+OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fields(TableOptions)}
+DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(TableOptions) if each.default is not MISSING}
 _ALIASES = {"key": "key_columns", "as": "types"}
 _SIDES = ("a", "b")
 # Options under which a diff does not tell everything that makes B out of A.
@@ -410,7 +410,7 @@ def option_names() -> set[str]:
     return {*OPTIONS, *_ALIASES, *sided}
 
 
-def check_options(**given: Any) -> DiffOptions:
+def check_options(**given: Any) -> TableOptions:
     """The options of a diff, or the first thing that is wrong with them; None stands for the default.
 
     >>> check_options(key_columns=["id"]).mode, check_options().mode
@@ -447,10 +447,10 @@ def _wording(name: str, error: ValueError, value: Any) -> str:
     return f'Unsupported {name}: "{value}"'
 
 
-def _combined(checked: dict[str, Any]) -> DiffOptions:
+def _combined(checked: dict[str, Any]) -> TableOptions:
     keys, mode = checked.get("key_columns", ()), checked.get("mode")
     keyed = mode == "keyed" or (mode is None and bool(keys))
-    options = DiffOptions(
+    options = TableOptions(
         **{**checked, "mode": "keyed" if keyed else "positional", "key_columns": keys if keyed else ()}
     )
     for is_wrong, words in _bad_combinations(options):
@@ -461,7 +461,7 @@ def _combined(checked: dict[str, Any]) -> DiffOptions:
     return options
 
 
-def _bad_combinations(options: DiffOptions) -> Iterable[tuple[bool, str]]:
+def _bad_combinations(options: TableOptions) -> Iterable[tuple[bool, str]]:
     keyed, keys = options.mode == "keyed", set(options.key_columns)
     yield (
         keyed and options.ignore_row_order,

@@ -13,7 +13,7 @@ from driftline.core import StrPath, Workspace
 from driftline.errors import InputError, OptionError, PatchConflict, TableError
 from driftline.sources import CsvReading, CsvSource, TextTable, decoded, exact_encoding, open_source
 from driftline.tables._columns import column_rules, duplicate_key_problem, missing_key_problem, width_problem
-from driftline.tables._options import DiffOptions
+from driftline.tables._options import TableOptions
 from driftline.tables._rules.cells import CellRule
 
 # CSV tables that are read as a whole and written again in the style of the file that was read (tables §7.1).
@@ -93,7 +93,7 @@ def header_row(reading: CsvReading, header: Sequence[str]) -> list[Sequence[str]
 
 
 def open_text(
-    given: StrPath, side: str, options: DiffOptions, workspace: Workspace
+    given: StrPath, side: str, options: TableOptions, workspace: Workspace
 ) -> tuple[CsvSource, TextTable, list[list[str]]]:
     """A CSV source, its table, and the record that stands above its rows, as it is in the file."""
     source = open_source(given, workspace, options.reading(side))
@@ -107,7 +107,7 @@ def open_text(
 
 
 Event = dict[str, Any]
-PatchingRow = list[str]
+CellRow = list[str]
 
 _KINDS = ("added", "removed", "changed")
 
@@ -120,7 +120,7 @@ class _Patch:
     changes: list[Event] = field(default_factory=list)
 
 
-def patch_table(table: TextTable, lines: Iterable[bytes], name: str = "the events") -> Iterator[PatchingRow]:
+def patch_table(table: TextTable, lines: Iterable[bytes], name: str = "the events") -> Iterator[CellRow]:
     """The rows of A in A's order with the changes applied, added rows behind in the order of events.
 
     Raises before the first row if anything does not fit.
@@ -177,12 +177,12 @@ def _check_columns(patch: _Patch, header: Sequence[str]) -> None:
                 raise _incomplete("the events hold typed values, the table text")
 
 
-def _applied(table: TextTable, patch: _Patch) -> tuple[dict[int, PatchingRow | None], list[PatchingRow]]:
+def _applied(table: TextTable, patch: _Patch) -> tuple[dict[int, CellRow | None], list[CellRow]]:
     """New rows by their places in the table, None for those that go, and the rows that are new."""
     places = _Places(table)
     renamed = {new: old for old, new in patch.schema.get("renamed", {}).items()}
-    replaced: dict[int, PatchingRow | None] = {}
-    added: list[PatchingRow] = []
+    replaced: dict[int, CellRow | None] = {}
+    added: list[CellRow] = []
     for event in patch.changes:
         if event["type"] == "added":
             own = {renamed.get(name, name): cell for name, cell in event["row"].items()}
@@ -209,7 +209,7 @@ class _Places:
             self._by_cells[tuple(row)].append(at)
         self._used: set[int] = set()
 
-    def take(self, row: PatchingRow, event: Event) -> int:
+    def take(self, row: CellRow, event: Event) -> int:
         if "row_index" in event:
             at = self._by_number.get(event["row_index"])
             if at is None or self._rows[at] != row or at in self._used:
@@ -251,7 +251,7 @@ class Merged:
 
 
 def merge_tables(
-    base: TextTable, ours: TextTable, theirs: TextTable, options: DiffOptions, prefer: Prefer | None = None
+    base: TextTable, ours: TextTable, theirs: TextTable, options: TableOptions, prefer: Prefer | None = None
 ) -> Merged:
     """Merge two successors of a table; conflicts are listed, and decided where `prefer` says how."""
     _check_options(options)
@@ -261,7 +261,7 @@ def merge_tables(
     return _Merge(before, mine, other, rules, options, prefer).run()
 
 
-def _check_options(options: DiffOptions) -> None:
+def _check_options(options: TableOptions) -> None:
     if options.mode != "keyed":
         raise TableError("Missing key column: a merge needs at least one key column", code="missing_key_column")
     if options.duplicates != "error" or options.rename:
@@ -271,7 +271,7 @@ def _check_options(options: DiffOptions) -> None:
 class _Version:
     """One of the three tables: its columns, and its rows by the forms of their keys."""
 
-    def __init__(self, name: str, table: TextTable, options: DiffOptions, rules: dict[str, CellRule]) -> None:
+    def __init__(self, name: str, table: TextTable, options: TableOptions, rules: dict[str, CellRule]) -> None:
         self.columns = set(table.header)
         self.header = table.header
         self.rows: dict[Key, Row] = {}
@@ -306,7 +306,7 @@ class _Merge:
         ours: _Version,
         theirs: _Version,
         rules: dict[str, CellRule],
-        options: DiffOptions,
+        options: TableOptions,
         prefer: Prefer | None,
     ) -> None:
         self.base, self.ours, self.theirs = base, ours, theirs

@@ -19,8 +19,8 @@ from driftline.tables._columns import (
     Side,
     duplicate_key_problem,
     missing_key_problem,
-    raise_first,
-    settle_columns,
+    raise_first_error,
+    resolve_columns,
     width_problem,
 )
 from driftline.tables._events import (
@@ -33,7 +33,7 @@ from driftline.tables._events import (
     row_event,
     schema_event,
 )
-from driftline.tables._options import DiffOptions
+from driftline.tables._options import TableOptions
 
 # Which rows of one key meet (tables §5.3): the same rule for single rows and for rows of hashes.
 
@@ -53,7 +53,7 @@ class MatchedRow(Protocol):
 Row = TypeVar("Row", bound=MatchedRow)
 
 
-def match_alike(
+def match_similar(
     a: Sequence[Row], b: Sequence[Row], equal: Callable[[Row, Row], bool]
 ) -> Iterator[tuple[Row | None, Row | None]]:
     """Pairs and surplus rows of one key: pairs and rows of A by A's number, then what is left of B.
@@ -113,7 +113,7 @@ class Pair:
     after: PlainRow | None
 
 
-def diff_records(a: Iterable[Record], b: Iterable[Record], options: DiffOptions) -> Iterator[Event]:
+def diff_records(a: Iterable[Record], b: Iterable[Record], options: TableOptions) -> Iterator[Event]:
     """All events of the diff of two record streams (header first)."""
     table_a, table_b = TextTable.of(a), TextTable.of(b)
     assert table_a is not None, "a stream of records has a header"
@@ -122,11 +122,11 @@ def diff_records(a: Iterable[Record], b: Iterable[Record], options: DiffOptions)
     return iter(events)
 
 
-def diff_tables(a: TextTable, b: TextTable, options: DiffOptions) -> tuple[list[Event], Stats]:
+def diff_tables(a: TextTable, b: TextTable, options: TableOptions) -> tuple[list[Event], Stats]:
     """All events of the diff and its counts; an error comes before the first event."""
-    compared = settle_columns(a.header, b.header, options)
+    compared = resolve_columns(a.header, b.header, options)
     sides = _Side("A", a, compared, options), _Side("B", b, compared, options)
-    raise_first([problem for side in sides for problem in side.problems()])
+    raise_first_error([problem for side in sides for problem in side.problems()])
     pairs = list(_pairs(*sides, options))
     events = [event for pair in pairs for event in _events_of(pair, compared, options)]
     changes = count_changes(events)
@@ -137,14 +137,14 @@ def diff_tables(a: TextTable, b: TextTable, options: DiffOptions) -> tuple[list[
     return [schema_event(compared), *shown, stats.to_event()], stats
 
 
-def _emits_unchanged(options: DiffOptions) -> bool:
+def _emits_unchanged(options: TableOptions) -> bool:
     return options.emit_unchanged and not options.ignore_row_order
 
 
 class _Side:
     """One table with the forms of its cells; which rows are dropped is decided when they are paired."""
 
-    def __init__(self, side: Side, table: TextTable, compared: Comparison, options: DiffOptions) -> None:
+    def __init__(self, side: Side, table: TextTable, compared: Comparison, options: TableOptions) -> None:
         self.side = side
         self.table = table
         self.dropped = 0
@@ -207,7 +207,7 @@ def _key_of(row: PlainRow, keys: Iterable[tuple[str, str]]) -> Cells:
     return {shown: row.cells[own] for shown, own in keys}
 
 
-def _pairs(a: _Side, b: _Side, options: DiffOptions) -> Iterator[Pair]:
+def _pairs(a: _Side, b: _Side, options: TableOptions) -> Iterator[Pair]:
     if options.mode == "keyed":
         return _pairs_by_key(a, b)
     return _pairs_alike(a, b) if options.ignore_row_order else _pairs_by_position(a.rows, b.rows)
@@ -223,7 +223,7 @@ def _pairs_by_key(a: _Side, b: _Side) -> Iterator[Pair]:
 
     # Python compares strings by code point, and forms sort that way as keys do.
     for key in sorted(rows_a.keys() | rows_b.keys()):
-        for before, after in match_alike(rows_a.get(key, []), rows_b.get(key, []), equal):
+        for before, after in match_similar(rows_a.get(key, []), rows_b.get(key, []), equal):
             yield Pair(before, after)
 
 
@@ -243,7 +243,7 @@ def _pairs_alike(a: _Side, b: _Side) -> Iterator[Pair]:
         yield from _pairs_by_position(rows_a[forms], rows_b[forms])
 
 
-def _events_of(pair: Pair, compared: Comparison, options: DiffOptions) -> Iterator[Event]:
+def _events_of(pair: Pair, compared: Comparison, options: TableOptions) -> Iterator[Event]:
     before, after = pair.before, pair.after
     place = _place(pair, compared, options)
     if before is None:
@@ -264,7 +264,7 @@ def _changed_columns(before: PlainRow, after: PlainRow, compared: Comparison) ->
     return [column for column, a, b in forms if not column.rule.equal(a, b)]
 
 
-def _place(pair: Pair, compared: Comparison, options: DiffOptions) -> Event:
+def _place(pair: Pair, compared: Comparison, options: TableOptions) -> Event:
     row = pair.before or pair.after
     assert row is not None, "a pair has a row"
     if options.mode == "keyed":
@@ -273,7 +273,7 @@ def _place(pair: Pair, compared: Comparison, options: DiffOptions) -> Event:
     return {} if options.ignore_row_order else {"row_index": row.number}
 
 
-def _stats(events: Sequence[Event], options: DiffOptions, sides: tuple[_Side, _Side], compared: Comparison) -> Stats:
+def _stats(events: Sequence[Event], options: TableOptions, sides: tuple[_Side, _Side], compared: Comparison) -> Stats:
     kinds = Counter(event["type"] for event in events)
     return Stats(
         added=kinds["added"],

@@ -11,25 +11,25 @@ import numpy as np
 
 from driftline.core import Workspace
 from driftline.errors import OptionError, TableError
-from driftline.sources import KnownRecords, Source, Split, SplitSide
-from driftline.tables._columns import Side, hashed_text, raise_first, settle_columns
-from driftline.tables._engines import DiffJob, LocalPlan, ordered_map
+from driftline.sources import RecordIndex, Source, Split, SplitSide
+from driftline.tables._columns import Side, hashed_text, raise_first_error, resolve_columns
+from driftline.tables._engines import LocalPlan, TableDiffJob, ordered_map
 from driftline.tables._events import Stats
 from driftline.tables._kernels.hashes import RowHashes, new_seeds, split_of
 from driftline.tables._kernels.match import HashCollision, Matches, RowKind, SelectedRows
 from driftline.tables._kernels.output import ChunkStore, Encoded, HashCodec, HashStore
 from driftline.tables._kernels.stages import (
+    DiffPlan,
     HashedSide,
     HashedSplit,
-    TablePlan,
     check_unchanged,
     columns_by_value,
     cut_chunks,
     encode_cut,
     encode_range,
+    fetch_rows,
     hash_split,
     match_bucket,
-    pick_rows,
     range_bounds,
     row_blocks,
     sides_of,
@@ -44,7 +44,7 @@ _PROBED_PAIRS = 1000
 class Matched:
     """Everything is known but the text of the events."""
 
-    plan: TablePlan
+    plan: DiffPlan
     a: HashedSide
     b: HashedSide
     stats: Stats
@@ -55,7 +55,7 @@ class Matched:
 class LocalRun:
     """The means of one run: sizes, workspace, threads, and whom to tell about progress."""
 
-    def __init__(self, job: DiffJob, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, job: TableDiffJob, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor) -> None:
         self.job = job
         self.sizes = sizes
         self.workspace = workspace
@@ -87,21 +87,21 @@ class LocalRun:
         rows = max(a.expected_rows, b.expected_rows)
         buckets = self._bucket_count(rows)
         try:
-            compared = settle_columns(a.header, b.header, self.job.options, sides_of(a, b))
+            compared = resolve_columns(a.header, b.header, self.job.options, sides_of(a, b))
         except (TableError, OptionError):
             # Errors inside the files come first: the exact way looks for them, then this error comes again.
             if self._all_sound(a) and self._all_sound(b):
                 raise
             return None
         by_value, text = columns_by_value(compared, a, b), hashed_text(compared, a, b, self.job.options)
-        plan = TablePlan(self.job.options, compared, new_seeds(), buckets, by_value, text)
+        plan = DiffPlan(self.job.options, compared, new_seeds(), buckets, by_value, text)
         found = self._match_by(plan, a, b)
         if found == "by cells":
             text = hashed_text(compared, a, b, self.job.options, by_cells=True)
             found = self._match_by(replace(plan, text=text), a, b)
         return found if isinstance(found, Matched) else None
 
-    def _match_by(self, plan: TablePlan, a: SplitSide, b: SplitSide) -> Matched | Literal["by cells", "exactly"]:
+    def _match_by(self, plan: DiffPlan, a: SplitSide, b: SplitSide) -> Matched | Literal["by cells", "exactly"]:
         """The matches, or how else they are to be found."""
         hashed_a, hashed_b, store = self._hash_sides(a, b, plan)
         if not (hashed_a.sound and hashed_b.sound):
@@ -122,7 +122,7 @@ class LocalRun:
         results = ordered_map(self.pool, _is_sound, ((split,) for split in side.splits), self.sizes.threads * 2)
         return all(results)
 
-    def _hash_sides(self, a: SplitSide, b: SplitSide, plan: TablePlan) -> tuple[HashedSide, HashedSide, HashStore]:
+    def _hash_sides(self, a: SplitSide, b: SplitSide, plan: DiffPlan) -> tuple[HashedSide, HashedSide, HashStore]:
         store = HashStore(self.workspace, self.sizes.hash_bytes, HashCodec(plan.row_hash_type))
         found_a, found_b = HashedSide("A", a), HashedSide("B", b)
         owners = [found_a] * len(a.splits) + [found_b] * len(b.splits)
@@ -143,14 +143,14 @@ class LocalRun:
                 self.job.tracker.advance(owner.layout.splits[hashed.number].size)
         return found_a, found_b, store
 
-    def _buckets(self, hashed: HashedSplit, first_row: int, plan: TablePlan) -> Iterable[tuple[int, RowHashes]]:
+    def _buckets(self, hashed: HashedSplit, first_row: int, plan: DiffPlan) -> Iterable[tuple[int, RowHashes]]:
         if plan.options.has_row_numbers and hashed.parts:
             return row_blocks(hashed.parts[0], first_row, self.sizes.bucket_rows)
         return enumerate(hashed.parts)
 
-    def _match_hashes(self, plan: TablePlan, a: HashedSide, b: HashedSide, store: HashStore) -> Matched:
+    def _match_hashes(self, plan: DiffPlan, a: HashedSide, b: HashedSide, store: HashStore) -> Matched:
         problems = [*a.problems, *b.problems]
-        raise_first(problem for problem in problems if problem.side == "A" and problem.kind != "duplicate_key")
+        raise_first_error(problem for problem in problems if problem.side == "A" and problem.kind != "duplicate_key")
         buckets = plan.buckets
         if plan.options.has_row_numbers:
             buckets = max(a.total_rows, b.total_rows) // self.sizes.bucket_rows + 1
@@ -162,7 +162,7 @@ class LocalRun:
                 self.job.tracker.advance()
         problems += a.duplicates([found.duplicate_a for found in matches], plan)
         problems += b.duplicates([found.duplicate_b for found in matches], plan)
-        raise_first(problems)
+        raise_first_error(problems)
         return Matched(
             plan,
             a,
@@ -194,7 +194,7 @@ class LocalRun:
         work = [*picks_a, *picks_b]
         rows = len(matched.wanted_a) + len(matched.wanted_b)
         with self.job.tracker.phase("fetch", total=rows, unit="rows"):
-            for store, chunk in zip(owners, ordered_map(self.pool, pick_rows, work, self.sizes.threads), strict=True):
+            for store, chunk in zip(owners, ordered_map(self.pool, fetch_rows, work, self.sizes.threads), strict=True):
                 store.add(chunk)
                 self.job.tracker.advance(chunk.height)
         return stores[0], stores[1]
@@ -209,15 +209,15 @@ def _written_otherwise(matched: Matched) -> bool:
     splits, pairs = np.unique(split_of(after["place"]), return_counts=True)
     after = after[split_of(after["place"]) == splits[pairs.argmax()]][:_PROBED_PAIRS]
     before = before[np.isin(before["turn"], after["turn"])]
-    chunks_a = [pick_rows(*pick) for pick in _picks(matched.a, before, matched.plan)]
-    chunks_b = [pick_rows(*pick) for pick in _picks(matched.b, after, matched.plan)]
+    chunks_a = [fetch_rows(*pick) for pick in _picks(matched.a, before, matched.plan)]
+    chunks_b = [fetch_rows(*pick) for pick in _picks(matched.b, after, matched.plan)]
     return encode_range(chunks_a, chunks_b, matched.plan).equal * 2 > len(after)
 
 
 def _picks(
-    side: HashedSide, wanted: SelectedRows, plan: TablePlan
-) -> list[tuple[Split, Side, SelectedRows, int, TablePlan, KnownRecords]]:
-    """What `pick_rows` needs for every split that holds wanted rows."""
+    side: HashedSide, wanted: SelectedRows, plan: DiffPlan
+) -> list[tuple[Split, Side, SelectedRows, int, DiffPlan, RecordIndex]]:
+    """What `fetch_rows` needs for every split that holds wanted rows."""
     wanted = wanted[np.argsort(wanted["place"])]
     numbers = np.arange(len(side.layout.splits) + 1, dtype=np.uint64)
     borders = np.searchsorted(split_of(wanted["place"]), numbers)

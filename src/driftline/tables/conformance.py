@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from driftline.core import StrPath, explain_io_errors
+from driftline.core import StrPath, io_errors
 from driftline.errors import DriftlineError, InputError
-from driftline.tables._engines import DiffJob, find_engine
+from driftline.tables._engines import TableDiffJob, find_engine
 from driftline.tables._options import check_options, option_names
 
 _CONFIG = "config.json"
@@ -34,7 +34,7 @@ class Outcome:
 def find_fixtures(folder: StrPath) -> list[Path]:
     """The folder itself if it is a fixture, else all fixtures below it, in order."""
     root = Path(folder)
-    with explain_io_errors(root):
+    with io_errors(root):
         root.stat()
     found = sorted(path.parent for path in root.rglob(_CONFIG))
     if not found:
@@ -68,16 +68,16 @@ def run_fixture(fixture: Path, engine: str = "local", *, master: str | None = No
     return _check_events((fixture / _EVENTS).read_bytes(), b"".join(written))
 
 
-def _job_of(fixture: Path, master: str | None) -> DiffJob:
+def _job_of(fixture: Path, master: str | None) -> TableDiffJob:
     config = _read_json(fixture / _CONFIG)
     unknown = sorted(config.keys() - option_names())
     if unknown:
         raise InputError(f"{_CONFIG} has unknown fields: {', '.join(unknown)}", code="invalid_fixture")
-    return DiffJob(fixture / "a.csv", fixture / "b.csv", check_options(**config), master=master)
+    return TableDiffJob(fixture / "a.csv", fixture / "b.csv", check_options(**config), master=master)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    with explain_io_errors(path):
+    with io_errors(path):
         content = path.read_bytes()
     try:
         value = json.loads(content)

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
         Comparison as Comparison,
         Side as Side,
         Sides as Sides,
-        raise_first as raise_first,
-        settle_columns as settle_columns,
+        raise_first_error as raise_first_error,
+        resolve_columns as resolve_columns,
     )
     from driftline.tables._engines import Engine as Engine, open_sides as open_sides
     from driftline.tables._events import (
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
         order_values as order_values,
     )
     from driftline.tables._kernels.stages import (
+        DiffPlan as DiffPlan,
         HashedSide as HashedSide,
         HashedSplit as HashedSplit,
-        TablePlan as TablePlan,
         check_unchanged as check_unchanged,
         cut_chunks as cut_chunks,
         encode_cut as encode_cut,
+        fetch_rows as fetch_rows,
         hash_split as hash_split,
         match_bucket as match_bucket,
-        pick_rows as pick_rows,
         range_bounds as range_bounds,
         row_blocks as row_blocks,
         sides_of as sides_of,
         total_stats as total_stats,
     )
     from driftline.tables._options import READING_OPTIONS as READING_OPTIONS, FrameRules as FrameRules
-    from driftline.tables._reference import match_alike as match_alike
+    from driftline.tables._reference import match_similar as match_similar
     from driftline.tables._rules.cells import CellRule as CellRule
     from driftline.tables._rules.vectors import form_column as form_column, forms_differ as forms_differ
 else:

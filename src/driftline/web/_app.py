@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from driftline.errors import GatewayError
-from driftline.http import EXCEPTION_HANDLERS, Metrics, RequestFrame, exposition
+from driftline.http import EXCEPTION_HANDLERS, Metrics, RequestMiddleware, prometheus_text
 from driftline.version import __version__
 from driftline.web._compare import Authorize, CompareLimits, CompareService
 from driftline.web._openapi import compare_document, openapi_page, server_page
@@ -78,7 +78,7 @@ class Front:
 
     async def _metrics_text(self, request: Request) -> Response:
         gauges = {} if self._gateway is None else await self._gateway.in_thread(self._gateway.gauges)
-        return Response(exposition(self._metrics.totals(), gauges), media_type=_METRICS_TYPE)
+        return Response(prometheus_text(self._metrics.totals(), gauges), media_type=_METRICS_TYPE)
 
     def _documents(self) -> list[dict[str, Any]]:
         if self._gateway is None:
@@ -114,7 +114,7 @@ def application(metrics: Metrics, limits: CompareLimits, gateway: Gateway | None
     comparing = CompareService(limits, authorize=None if gateway is None else _guard(gateway))
     app = _compose(comparing, rest)
     origins = () if gateway is None else gateway.settings.cors_origins
-    return RequestFrame(_with_cors(app, origins) if origins else app, metrics)
+    return RequestMiddleware(_with_cors(app, origins) if origins else app, metrics)
 
 
 def _compose(comparing: CompareService, rest: ASGIApp) -> ASGIApp:

@@ -16,19 +16,19 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from driftline.errors import DriftlineError, GatewayError, PayloadError
-from driftline.http import STATUS_OF_CODE, error_headers, public_error, read_limited, timed_chunks
+from driftline.http import STATUS_OF_CODE, error_headers, public_error, read_body, stream_body
 from driftline.payloads import (
     BYTES_PER_MB,
     EngineConfig,
     PayloadPlan,
     check_members,
     compile as compile_schema,
-    encode,
     error_response,
     has_long_number,
     parse_json,
     raw_members,
     readable_members,
+    to_json_bytes,
 )
 from driftline.web._openapi import compare_document, openapi_page
 
@@ -41,7 +41,7 @@ JSON_TYPE = b"application/json"
 
 async def send_json(send: Send, status: int, content: object, headers: Headers | None = None) -> None:
     """Send a value as JSON."""
-    await send_bytes(send, status, encode(content), JSON_TYPE, headers)
+    await send_bytes(send, status, to_json_bytes(content), JSON_TYPE, headers)
 
 
 async def send_bytes(send: Send, status: int, body: bytes, media_type: bytes, headers: Headers | None = None) -> None:
@@ -162,7 +162,7 @@ def _quick_answer(line: bytes, plan_of: PlanOf) -> tuple[bytes, bytes] | None:
         return None
     plan = plan_of(pair.endpoint)
     # As many colons as in what was read mean that no member stood twice (see find_repeated_name).
-    read = b'{"old":%b,"new":%b,"id":%b}' % (encode(pair.old), encode(pair.new), bytes(pair.id))
+    read = b'{"old":%b,"new":%b,"id":%b}' % (to_json_bytes(pair.old), to_json_bytes(pair.new), bytes(pair.id))
     expected = read.count(b":") - (b'"id"' not in line) + (b'"endpoint"' in line) + (pair.endpoint or "").count(":")
     if len(line) > plan.config.max_payload_bytes or line.count(b":") != expected:
         return None
@@ -177,7 +177,7 @@ def _full_answer(line: bytes, plan_of: PlanOf) -> tuple[bytes, bytes]:
 
 def id_of(line: bytes) -> bytes:
     """The id of a line that failed, as far as it can be read."""
-    return encode(readable_members(line).get("id"))
+    return to_json_bytes(readable_members(line).get("id"))
 
 
 def _chosen(plans: dict[str, PayloadPlan], endpoint: str | None) -> PayloadPlan:
@@ -272,7 +272,7 @@ class CompareService:
         self._authorize = authorize
         self._in_flight = 0
         self._threads = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="compare")
-        self._document = encode(compare_document())
+        self._document = to_json_bytes(compare_document())
         self._routes: dict[str, tuple[str, Handler]] = {
             "/v1/compare": ("POST", self._single),
             "/v1/compare/batch": ("POST", self._batch),
@@ -309,11 +309,11 @@ class CompareService:
             self._in_flight -= 1
 
     async def _single(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await read_limited(scope, receive, self.limits.body_bytes)
+        body = await read_body(scope, receive, self.limits.body_bytes)
         await send_bytes(send, 200, await self._work(answer_request, body, self.limits.caps), JSON_TYPE)
 
     async def _batch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        lines = _lines(timed_chunks(scope, receive), self.limits.body_bytes)
+        lines = _lines(stream_body(scope, receive), self.limits.body_bytes)
         first: list[bytes | None] = await anext(lines, [b""])
         if first[0] is None:
             raise too_large(self.limits.body_bytes, self.limits.body_bytes)
@@ -325,7 +325,7 @@ class CompareService:
             async for group in lines:
                 await self._answer_lines(group, plan_of, send)
         except GatewayError as error:  # the answer has begun: what went wrong becomes its last line
-            last = encode({"id": None, **error_response(_payload_error(error))}) + b"\n"
+            last = to_json_bytes({"id": None, **error_response(_payload_error(error))}) + b"\n"
             await send({"type": "http.response.body", "body": last, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
@@ -347,7 +347,7 @@ class CompareService:
             return b'{"id":%b,"report":%b}\n' % (identity, report)
         except PayloadError as error:
             identity = id_of(line) if line is not None else b"null"
-            return b'{"id":%b,%b\n' % (identity, encode(error_response(error))[1:])
+            return b'{"id":%b,%b\n' % (identity, to_json_bytes(error_response(error))[1:])
 
     async def _openapi(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_bytes(send, 200, self._document, JSON_TYPE)

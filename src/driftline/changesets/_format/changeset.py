@@ -204,10 +204,10 @@ class ChangeFile:
 
     def to_sql(self, tables: Iterable[Table] = ()) -> str:
         """The operations as SQL statements, a line each; `tables` name the columns of a parsed file."""
-        from driftline.changesets._format.show import statements
+        from driftline.changesets._format.show import to_sql
 
         operations = iterate(bytes(self), tables) if tables else self
-        return "".join(f"{statement}\n" for statement in statements(operations))
+        return "".join(f"{statement}\n" for statement in to_sql(operations))
 
     def _session_pieces(self) -> Iterator[bytes | memoryview]:
         from driftline.changesets._format.session import consolidated, section_pieces

@@ -24,7 +24,7 @@ PATIENCE = 5.0  # seconds to wait for a lock
 
 
 @contextmanager
-def opened(database: Database, *, write: bool = False, timeout: float = PATIENCE) -> Iterator[apsw.Connection]:
+def connect(database: Database, *, write: bool = False, timeout: float = PATIENCE) -> Iterator[apsw.Connection]:
     """An open connection; a path is opened (and must exist) and closed again, a connection is left as it is."""
     if isinstance(database, apsw.Connection):
         yield database
@@ -201,7 +201,7 @@ def table_from_database(database: Database, name: str, *, schema: str = "main") 
 
 def tables_from_database(database: Database, *, schema: str = "main") -> list[Table]:
     """All tables that changes can be about, in the order of their creation."""
-    with opened(database) as connection, explained("the database"):
+    with connect(database) as connection, explained("the database"):
         return [stored.table for stored in stored_tables(connection, schema=schema) if _is_usable(stored)]
 
 

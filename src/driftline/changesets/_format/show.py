@@ -62,8 +62,8 @@ def _whole(operation: Operation, row: Row | None) -> Row:
 
 def _cell(old: Field, new: Field) -> str:
     if new is UNDEFINED:
-        return "" if old is UNDEFINED else literal(old)
-    return literal(new) if old is UNDEFINED else f"{literal(old)} → {literal(new)}"
+        return "" if old is UNDEFINED else sql_literal(old)
+    return sql_literal(new) if old is UNDEFINED else f"{sql_literal(old)} → {sql_literal(new)}"
 
 
 def _cut(text: str) -> str:
@@ -117,7 +117,7 @@ def _json_value(value: Value) -> Any:
 _BEYOND_REALS = "9e999"  # SQLite reads a literal beyond the range of reals as infinity
 
 
-def statements(operations: Iterable[Operation]) -> Iterator[str]:
+def to_sql(operations: Iterable[Operation]) -> Iterator[str]:
     """One statement per operation, in file order."""
     for operation in operations:
         table = operation.table
@@ -133,25 +133,25 @@ def _statement(operation: Operation) -> str:
     table = operation.table
     if operation.old is None:
         columns = ", ".join(map(quoted, table.column_names))
-        values = ", ".join(literal(value) for value in operation.new or ())
+        values = ", ".join(sql_literal(value) for value in operation.new or ())
         return f"INSERT INTO {quoted(table.name)} ({columns}) VALUES ({values});"  # noqa: S608
     where = " AND ".join(_key_conditions(table, operation.old))
     if operation.new is None:
         return f"DELETE FROM {quoted(table.name)} WHERE {where};"  # noqa: S608
-    changes = [f"{quoted(name)} = {literal(value)}" for name, value in _defined(table, operation.new)]
+    changes = [f"{quoted(name)} = {sql_literal(value)}" for name, value in _defined(table, operation.new)]
     return f"UPDATE {quoted(table.name)} SET {', '.join(changes)} WHERE {where};"  # noqa: S608
 
 
 def _key_conditions(table: Table, old: Row) -> Iterator[str]:
     for index in table.key_indexes:
-        yield f"{quoted(table.column_names[index])} = {literal(old[index])}"
+        yield f"{quoted(table.column_names[index])} = {sql_literal(old[index])}"
 
 
 def _defined(table: Table, row: Row) -> Iterator[tuple[str, Field]]:
     return ((name, value) for name, value in zip(table.column_names, row, strict=True) if value is not UNDEFINED)
 
 
-def literal(value: Field) -> str:
+def sql_literal(value: Field) -> str:
     """A value as an SQL literal."""
     if value is None:
         return "NULL"

@@ -21,7 +21,7 @@ import apsw
 from driftline.changesets._format.encoding import DELETE, INSERT, UPDATE
 from driftline.changesets._format.read import Counts, Window, count_carefully, count_quickly, operations_in, walk
 from driftline.changesets._format.table import Operation, Table as SummariesTable
-from driftline.core import explain_io_errors, open_bytes, write_all
+from driftline.core import io_errors, open_bytes, write_all
 from driftline.errors import ChangesetError, OptionError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def reopenable(data: Changes) -> Iterator[Open]:
 def content_of(data: Changes) -> bytes:
     """All bytes of some changes."""
     if isinstance(data, str | os.PathLike):
-        with explain_io_errors(data), open_bytes(data) as stream:
+        with io_errors(data), open_bytes(data) as stream:
             return stream.read()
     if isinstance(data, bytearray | memoryview) or hasattr(data, "__bytes__"):
         return bytes(data)
@@ -113,9 +113,9 @@ def concat_to(
         builder = stack.enter_context(closing(apsw.ChangesetBuilder()))  # type: ignore[no-untyped-call]
         try:
             if schema is not None:
-                from driftline.changesets._format.database import opened
+                from driftline.changesets._format.database import connect
 
-                builder.schema(stack.enter_context(opened(schema)), "main")
+                builder.schema(stack.enter_context(connect(schema)), "main")
             for open_changes in opens:
                 with open_changes() as stream:
                     builder.add(stream.read)

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING
 import apsw
 
 from driftline.changesets._apply import MAX_APPLIED_COLUMNS
-from driftline.changesets._format.database import STAT1, StoredTable, explained, file_uri, opened, stored_tables
+from driftline.changesets._format.database import STAT1, StoredTable, connect, explained, file_uri, stored_tables
 from driftline.changesets._format.encoding import CHANGESET_MARKER, PATCHSET_MARKER, Row, folded
 from driftline.changesets._format.table import Column, Operation, Table
 from driftline.changesets._make.table_diff import NEW, OLD, TablePair, recoded
@@ -54,7 +54,7 @@ class Note:
 
 
 @dataclass(slots=True)
-class Findings:
+class DiffFindings:
     """What was found beside the changes, and how many changes there are."""
 
     problems: list[Problem] = field(default_factory=list)
@@ -118,9 +118,9 @@ def diff(
         return Diff(kind.from_bytes(out.read(), found.tables), found.problems, found.notes)
 
 
-def diff_to(out: IO[bytes], old: StrPath, new: StrPath, settings: DiffSettings) -> Findings:
+def diff_to(out: IO[bytes], old: StrPath, new: StrPath, settings: DiffSettings) -> DiffFindings:
     """Write the changes to an open file, larger than memory; nothing is written where the diff is incomplete."""
-    found = Findings()
+    found = DiffFindings()
     with tempfile.TemporaryFile() as sections, _both_opened(old, new) as sides:
         _Comparison(sides, found, sections, settings).run()
         if found.problems and not settings.allow_incomplete:
@@ -135,7 +135,7 @@ def _names(tables: Iterable[str]) -> list[str]:
     return [tables] if isinstance(tables, str) else list(tables)
 
 
-def _incomplete(found: Findings) -> ChangesetError:
+def _incomplete(found: DiffFindings) -> ChangesetError:
     listed = "; ".join(f"{problem.table}: {problem.text}" for problem in found.problems)
     return ChangesetError(
         f"the diff would leave something out: {listed} (--skip TABLE leaves a table out, --allow-incomplete writes "
@@ -159,8 +159,8 @@ class _Sides:
 @contextmanager
 def _both_opened(old: StrPath, new: StrPath) -> Iterator[_Sides]:
     with ExitStack() as stack:
-        old_connection = stack.enter_context(opened(old))
-        connection = stack.enter_context(opened(new))
+        old_connection = stack.enter_context(connect(old))
+        connection = stack.enter_context(connect(new))
         stack.enter_context(explained(f"{os.fspath(old)} and {os.fspath(new)}"))
         encoding = _encoding(connection)
         olds = {folded(table.name): table for table in stored_tables(old_connection)}
@@ -183,7 +183,7 @@ def _encoding(connection: apsw.Connection) -> str:
 class _Comparison:
     """Compares the tables of two databases one after the other."""
 
-    def __init__(self, sides: _Sides, found: Findings, out: IO[bytes], settings: DiffSettings) -> None:
+    def __init__(self, sides: _Sides, found: DiffFindings, out: IO[bytes], settings: DiffSettings) -> None:
         self._sides = sides
         self._found = found
         self._out = out

@@ -11,9 +11,9 @@ from typing import IO, Any, Self
 import apsw
 
 from driftline.changesets._format.changeset import Changeset, Patchset
-from driftline.changesets._format.database import explained, file_name, opened, tables_from_database
+from driftline.changesets._format.database import connect, explained, file_name, tables_from_database
 from driftline.changesets._format.encoding import folded
-from driftline.changesets._make.databases import DiffSettings, Findings, diff_to
+from driftline.changesets._make.databases import DiffFindings, DiffSettings, diff_to
 from driftline.core import StrPath, explain_os_error
 from driftline.errors import ChangesetError, OptionError
 
@@ -107,14 +107,14 @@ def _checked(connection: Any) -> apsw.Connection:
 
 def record(
     out: IO[bytes], database: StrPath, command: Sequence[str], *, patchset: bool = False, allow_incomplete: bool = False
-) -> tuple[int, Findings]:
+) -> tuple[int, DiffFindings]:
     """Run a command and write what changed in a database file meanwhile; the command's exit code.
 
     A copy from before is compared with what is there afterwards: the net change, with that of all other writers.
     """
     with tempfile.TemporaryDirectory() as folder:
         before = Path(folder) / "before.db"
-        with opened(database) as connection, explained(str(database)):
+        with connect(database) as connection, explained(str(database)):
             copy = apsw.Connection(str(before))
             with copy.backup("main", connection, "main") as backup:
                 backup.step()

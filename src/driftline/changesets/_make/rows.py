@@ -188,13 +188,13 @@ class EventCollector:
             if line.strip():
                 self.add(decode(line))
 
-    def votes(self) -> list[TypeVotes]:
+    def votes(self) -> list[TypeInference]:
         """What the values of each column are like."""
         rows = [image for image in self._images if image is not None]
         values = list(zip(*rows, strict=True)) or [()] * len(self._columns)
         return [type_votes(from_values(column)) for column in values]
 
-    def table(self, votes: Sequence[TypeVotes] | None = None) -> Table:
+    def table(self, votes: Sequence[TypeInference] | None = None) -> Table:
         """The table, with declared types and, where there are none, inferred ones."""
         unknown = [name for name in self._types if name not in {folded(column) for column in self._columns}]
         if unknown:
@@ -328,15 +328,15 @@ _INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
 _DECIMAL = r"^-?(?:0|[1-9][0-9]{0,8})\.[0-9]{0,5}[1-9]$"  # few digits: read and printed again they are the same
 
 
-class TypeVotes(NamedTuple):
+class TypeInference(NamedTuple):
     """What the values of a column are like; votes of parts of a column are joined with `|`."""
 
     integers: bool = False
     reals: bool = False
     others: bool = False
 
-    def __or__(self, other: TypeVotes) -> TypeVotes:
-        return TypeVotes(*(one or two for one, two in zip(self, other, strict=True)))
+    def __or__(self, other: TypeInference) -> TypeInference:
+        return TypeInference(*(one or two for one, two in zip(self, other, strict=True)))
 
     def declared_type(self) -> str:
         """The type that loses nothing."""
@@ -357,12 +357,12 @@ def inferred_type(vector: Vector) -> str:
     return type_votes(vector).declared_type()
 
 
-def type_votes(vector: Vector) -> TypeVotes:
+def type_votes(vector: Vector) -> TypeInference:
     """The votes of a column's values."""
     integers = vector.has_tag(TAG_INTEGER) | _matching(vector, _INTEGER)
     reals = vector.has_tag(TAG_REAL) | _matching(vector, _DECIMAL)
     abstaining = vector.has_tag(TAG_NULL) | _matching(vector, _EMPTY)
-    return TypeVotes(bool(integers.any()), bool(reals.any()), not bool((integers | reals | abstaining).all()))
+    return TypeInference(bool(integers.any()), bool(reals.any()), not bool((integers | reals | abstaining).all()))
 
 
 def _matching(vector: Vector, pattern: str) -> Mask:

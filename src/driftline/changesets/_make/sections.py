@@ -44,7 +44,7 @@ from driftline.changesets._format.session import (
 from driftline.changesets._format.table import Table
 from driftline.changesets._format.vectors import Indexes, as_numbers, binary_array, from_fields, of_bytes, of_numbers
 from driftline.changesets._make.rows import EventCollector, key_collision
-from driftline.core import SpillStore, TableCodec, Workspace, write_all
+from driftline.core import ArrowCodec, SpillStore, Workspace, write_all
 from driftline.errors import ChangesetError
 
 # ("insert", rows), ("update", before, after) or ("delete", rows), each with Arrow, Polars or plain columns
@@ -336,7 +336,7 @@ class ChangegroupOnDisk:
                 write_all(out, content)
 
     def _store(self) -> SpillStore[Any, pa.Table]:
-        return SpillStore(self._workspace, self._limit, TableCodec())
+        return SpillStore(self._workspace, self._limit, ArrowCodec())
 
     def _section(self, header: Header) -> tuple[str, _Section]:
         name = folded(header.table.name)

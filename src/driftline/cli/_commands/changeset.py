@@ -62,12 +62,12 @@ def write_cdc(
 
 @contextmanager
 def _lines(file: str) -> Iterator[Iterable[bytes]]:
-    from driftline.core import explain_io_errors, open_bytes
+    from driftline.core import io_errors, open_bytes
 
     if file == "-":
         yield sys.stdin.buffer
         return
-    with explain_io_errors(file), open_bytes(file) as stream:
+    with io_errors(file), open_bytes(file) as stream:
         yield stream
 
 
@@ -99,9 +99,9 @@ def _write_transactions(
     from pathlib import Path
 
     from driftline.changesets import transactions
-    from driftline.core import atomic_write, explain_io_errors
+    from driftline.core import atomic_write, io_errors
 
-    with explain_io_errors(folder):
+    with io_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise OptionError(f"{folder} is not empty: old transactions would be mixed with new ones", code="not_empty")
@@ -214,9 +214,9 @@ Examples:
 @_schema_options
 def sql(file: str, database: str | None, schema: str | None) -> None:
     """Print a changeset or patchset as SQL statements."""
-    from driftline.changesets import iterate, statements
+    from driftline.changesets import iterate, to_sql
 
-    for statement in statements(iterate(_source(file), _tables(database, schema))):
+    for statement in to_sql(iterate(_source(file), _tables(database, schema))):
         print(statement)
 
 
@@ -399,9 +399,9 @@ written. Exit codes: 0 no difference, 1 differences, 2 error.
 @_output_option
 def diff(old: str, new: str, tables: tuple[str, ...], form: str, output: str | None, **options: Any) -> int:
     """Make the changes that turn database OLD into database NEW."""
-    from driftline.changesets import DiffSettings, Findings, diff_to
+    from driftline.changesets import DiffFindings, DiffSettings, diff_to
 
-    found = Findings()
+    found = DiffFindings()
     settings = DiffSettings(tables or None, patchset=form == "patchset", **options)
 
     def write(out: BinaryIO) -> None:

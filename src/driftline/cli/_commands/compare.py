@@ -74,11 +74,11 @@ def flags_of(
 
 def read_mask_key(path: str | None) -> bytes | None:
     """The key of masked values, from a file."""
-    from driftline.core import explain_io_errors
+    from driftline.core import io_errors
 
     if path is None:
         return None
-    with explain_io_errors(path):
+    with io_errors(path):
         key = Path(path).read_bytes().strip()
     if not key:
         raise click.UsageError(f"--mask-key-file {path} is empty: put some random bytes into it")
@@ -206,7 +206,7 @@ def _rendered(report: Report, format_name: str, name: str, output: str | None) -
 
 def _rendered_error(error: PayloadError, format_name: str, name: str, output: str | None) -> bytes:
     """A comparison that was cut short: its error response, with what was found until then."""
-    from driftline.payloads import Report, encode, error_response, indented
+    from driftline.payloads import Report, error_response, indented, to_json_bytes
 
     found = Report.of(error.context["partial_result"])
     if format_name == "junit":
@@ -215,7 +215,7 @@ def _rendered_error(error: PayloadError, format_name: str, name: str, output: st
         return junit_xml(found, name, error)
     if format_name == "text":
         return _as_text(found, is_terminal=output is None and sys.stdout.isatty())
-    return indented(encode(error_response(error))) + b"\n"
+    return indented(to_json_bytes(error_response(error))) + b"\n"
 
 
 def _as_text(report: Report, *, is_terminal: bool) -> bytes:

@@ -118,10 +118,10 @@ def _java() -> Finding:
 
 
 def _spark(master: str | None) -> Finding:
-    from driftline.spark import chosen_master, run_small_job
+    from driftline.spark import check_session, chosen_master
 
     started = time.monotonic()
-    outcome = run_small_job(master)
+    outcome = check_session(master)
     seconds = time.monotonic() - started
     found = f"{outcome.version} on {chosen_master(master)}: session and a job in {seconds:.1f} s"
     if outcome.worker_python != _python_minor():

@@ -138,9 +138,9 @@ def _signing_secret(secret_file: Path | None) -> str:
 
 
 def _read(path: Path) -> str:
-    from driftline.core import explain_io_errors
+    from driftline.core import io_errors
 
-    with explain_io_errors(path):
+    with io_errors(path):
         return path.read_text("utf-8")
 
 
@@ -265,11 +265,11 @@ def _client(url: str, gateway: str, client_id: str | None, token_file: Path | No
 
 
 def _token(token_file: Path | None) -> str | None:
-    from driftline.core import explain_io_errors
+    from driftline.core import io_errors
 
     if token_file is None:
         return os.environ.get(_TOKEN_VARIABLE) or None
-    with explain_io_errors(token_file):
+    with io_errors(token_file):
         return token_file.read_text("utf-8").strip()
 
 

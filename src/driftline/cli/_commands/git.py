@@ -82,10 +82,10 @@ def _attributes_file(is_global: bool) -> Path:
 
 
 def _add_attributes(path: Path, patterns: Sequence[str]) -> list[str]:
-    from driftline.core import explain_io_errors, write_atomically
+    from driftline.core import io_errors, write_atomically
 
     wanted = [f"{pattern} diff=driftline merge=driftline" for pattern in patterns]
-    with explain_io_errors(path):
+    with io_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         present = path.read_text(encoding="utf-8") if path.exists() else ""
     missing = [line for line in wanted if line not in present.splitlines()]
@@ -193,11 +193,11 @@ Examples:
 def textconv(file: str) -> None:
     """Print a database as SQL text, for Git's own diff; other files as they are."""
     from driftline.changesets import dump_lines, is_database, is_empty
-    from driftline.core import explain_io_errors, standard_output, write_all
+    from driftline.core import io_errors, standard_output, write_all
 
     if is_empty(file) or is_database(file):
         for line in dump_lines(file):
             write_all(standard_output(), line.encode(errors="surrogateescape") + b"\n")
         return
-    with explain_io_errors(file):
+    with io_errors(file):
         write_all(standard_output(), Path(file).read_bytes())

@@ -30,7 +30,7 @@ from driftline.cli._terminal import progress_bar
 from driftline.errors import IndexRefError
 
 if TYPE_CHECKING:
-    from driftline.codeindex import Built, DiffJob, KeptDiff, ModeScheduler
+    from driftline.codeindex import Built, IndexDiffJob, KeptDiff, ModeScheduler
 
 
 # `driftline index diff`: what changed between two versions of a code base.
@@ -137,14 +137,14 @@ def compute(
     **options: Any,
 ) -> int:
     """Compare two versions of a code base."""
-    from driftline.codeindex import DiffJob, name_repositories
+    from driftline.codeindex import IndexDiffJob, name_repositories
 
     if not from_ref or not to_ref:
         raise IndexRefError("--from and --to are both needed")
     # The variable names one directory; click would split it at blanks.
     variable = os.environ.get(CACHE_ROOT_VARIABLE)
     roots: tuple[str | None, ...] = cache_roots or (variable or None,)
-    jobs = name_repositories([DiffJob.of(from_ref, to_ref, root, **options) for root in roots])
+    jobs = name_repositories([IndexDiffJob.of(from_ref, to_ref, root, **options) for root in roots])
     if len(jobs) > 1:
         outcomes = _compute_many(jobs, engine, master, with_events or format_name in ("jsonl", "markdown"))
         print_outcomes(outcomes, format_name, compact)
@@ -160,7 +160,7 @@ def compute(
     return DIFFERENT if exit_code and kept.result.has_changes else SAME
 
 
-def _compute_one(job: DiffJob, engine: str, master: str | None) -> KeptDiff:
+def _compute_one(job: IndexDiffJob, engine: str, master: str | None) -> KeptDiff:
     from driftline.codeindex import choose_engine, compute as compute_diff
 
     with progress_bar() as tracker:
@@ -172,15 +172,15 @@ def _compute_one(job: DiffJob, engine: str, master: str | None) -> KeptDiff:
 
 def _scheduler(engine: str, master: str | None) -> AbstractContextManager[ModeScheduler]:
     if engine == "spark":
-        from driftline.spark import mode_scheduler
+        from driftline.spark import index_scheduler
 
-        return mode_scheduler(master)
+        return index_scheduler(master)
     from driftline.codeindex import diff_mode
 
     return nullcontext(diff_mode)
 
 
-def _compute_many(jobs: list[DiffJob], engine: str, master: str | None, with_events: bool) -> list[dict[str, Any]]:
+def _compute_many(jobs: list[IndexDiffJob], engine: str, master: str | None, with_events: bool) -> list[dict[str, Any]]:
     from driftline.core import choose_engine
 
     # Repositories are spread over the cores of this machine, unless Spark was asked for or is configured.

@@ -52,10 +52,10 @@ def flush_files(
 def _flush_file(lake: Lake, path: Path, gateway: str, scheduler: Scheduler) -> Iterator[FlushResult]:
     import hashlib
 
-    from driftline.core import explain_io_errors
+    from driftline.core import io_errors
     from driftline.lake import parse_envelope
 
-    with explain_io_errors(path), open(path, "rb") as file:
+    with io_errors(path), open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         file.seek(0)
         start = file.read(64)
@@ -98,10 +98,10 @@ def _as_file(name: str, stack: ExitStack) -> Path:
     import sys
     import tempfile
 
-    from driftline.core import explain_io_errors
+    from driftline.core import io_errors
 
     if name != "-":
-        with explain_io_errors(name):
+        with io_errors(name):
             Path(name).stat()
         return Path(name)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="driftline-flush-")))
@@ -261,9 +261,9 @@ def _fold_engine(name: str, session: Any) -> Engine:
         from driftline.lake import run_locally
 
         return run_locally
-    from driftline.spark import fold_engine
+    from driftline.spark import lake_engine
 
-    return fold_engine(session)
+    return lake_engine(session)
 
 
 # `driftline lake materialize|changes|verify|log|history`: what reads a lake.

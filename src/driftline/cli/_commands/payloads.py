@@ -124,9 +124,9 @@ def _scheduler(
     engine: str, job: BatchJob, master: str | None, workers: int | None, tracker: Tracker
 ) -> AbstractContextManager[Scheduler]:
     if engine == "spark":
-        from driftline.spark import spark_scheduler
+        from driftline.spark import payload_scheduler
 
-        return spark_scheduler(master, tracker)
+        return payload_scheduler(master, tracker)
     from driftline.payloads import local_scheduler
 
     return local_scheduler(job, workers)
@@ -310,14 +310,14 @@ def suggest(
 ) -> None:
     """Suggest rules that explain how NEW differs from OLD in PAIRS."""
     from driftline.core import open_output, write_all, write_atomically
-    from driftline.payloads import accepted, count_words, suggest_file, suggestions_page
+    from driftline.payloads import count_words, read_accepted, suggest_file, suggestions_page
 
     if target is not None and (output is not None or schema is not None):
         raise click.UsageError("--apply names the schema that is read and changed: leave out --schema and -o")
     base = schema or (target if target is not None and Path(target).exists() else None)
     found = suggest_file(pairs, noise, Path(base) if base is not None else None, root, endpoint)
     words = wanted or ("preserving",)
-    chosen = accepted(found, words)
+    chosen = read_accepted(found, words)
     unknown = set(words) - {"preserving", "sure", "all"} - {one.id for one in found}
     if unknown:
         raise click.UsageError(f"there is no suggestion {sorted(unknown)[0]!r}; look at the ids in the output")
@@ -349,7 +349,7 @@ def _written(
 ) -> bytes:
     """What the command prints; with a target the rules are put into it and the change is printed."""
     from driftline.core import write_atomically
-    from driftline.payloads import apply_rules, encode, indented, read_text, rules_yaml
+    from driftline.payloads import apply_rules, indented, read_text, rules_yaml, to_json_bytes
 
     text = read_text(Path(base)) if base is not None else ""
     if target is not None:
@@ -358,7 +358,7 @@ def _written(
             write_atomically(target, edit.after.encode())
         return edit.diff(target).encode()
     if format_name == "json":
-        return indented(encode([one.to_dict() for one in found])) + b"\n"
+        return indented(to_json_bytes([one.to_dict() for one in found])) + b"\n"
     return rules_yaml(found, chosen, text, root).encode("utf-8", "backslashreplace")
 
 

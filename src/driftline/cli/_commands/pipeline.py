@@ -80,9 +80,9 @@ def check(
     progress: bool | None,
 ) -> int:
     """Compare the pairs of tables that the file PAIRS names, and report on all of them."""
-    from driftline.pipeline import check_pairs, load_pairs
+    from driftline.pipeline import check_pairs, read_pairs
 
-    declared = load_pairs(file)
+    declared = read_pairs(file)
     shape = format_name or _FORMATS.get(os.path.splitext(output or "")[1], "text")
     with progress_bar(show=progress) as tracker:
         report = check_pairs(
@@ -290,10 +290,10 @@ def run(
 ) -> int:
     """Run the pipeline in FILE."""
     from driftline.cli._views import explain, show_run, stage_board, tell_notes
-    from driftline.pipeline import build, load, run_pipeline, tell
+    from driftline.pipeline import load, notify, run_pipeline, stage_graph
 
     declared = load(file)
-    with _telling_a_false_start(declared), stage_board(len(build(declared)), progress) as (tracker, on_stage):
+    with _telling_a_false_start(declared), stage_board(len(stage_graph(declared)), progress) as (tracker, on_stage):
         record = run_pipeline(
             declared,
             engine=engine or ("spark" if master else None),
@@ -312,7 +312,7 @@ def run(
         show_run(record)
     tell_notes(record)
     explain(declared, record)
-    for problem in tell(declared, record):
+    for problem in notify(declared, record):
         click.echo(f"warning: {problem}", err=True)
     return record.exit_code
 
@@ -325,9 +325,9 @@ def run(
 def plan(file: str, selection: Selection, full_refresh: bool, format_name: str) -> int:
     """Say for every stage of the pipeline in FILE whether it would run, and why; run nothing."""
     from driftline.cli._views import show_plan
-    from driftline.pipeline import load, make_plan
+    from driftline.pipeline import dry_run, load
 
-    planned = make_plan(load(file), selection, full_refresh=full_refresh)
+    planned = dry_run(load(file), selection, full_refresh=full_refresh)
     if format_name == "json":
         print(json.dumps([stage.to_dict() for stage in planned], ensure_ascii=False, indent=1))
         return 0
@@ -416,13 +416,13 @@ def init(file: str) -> int:
 def _telling_a_false_start(declared: Pipeline) -> Iterator[None]:
     """A run that cannot begin (locked, no snapshots, a lake that is away) is told like one that failed."""
     from driftline.errors import Cancelled, DriftlineError
-    from driftline.pipeline import failed_before_start, tell
+    from driftline.pipeline import failed_before_start, notify
 
     try:
         yield
     except Cancelled:
         raise
     except DriftlineError as error:
-        for problem in tell(declared, failed_before_start(declared, error)):
+        for problem in notify(declared, failed_before_start(declared, error)):
             click.echo(f"warning: {problem}", err=True)
         raise

@@ -167,10 +167,10 @@ def _compaction(options: dict[str, Any]) -> CompactionSettings | None:
 @contextmanager
 def _spark_folds(master: str) -> Iterator[Any]:
     """Folds on a Spark master; opened inside the process that compacts."""
-    from driftline.spark import fold_engine, open_session
+    from driftline.spark import lake_engine, open_session
 
     with open_session(master) as session:
-        yield fold_engine(session)
+        yield lake_engine(session)
 
 
 @contextmanager

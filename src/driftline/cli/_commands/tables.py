@@ -16,15 +16,15 @@ import click
 from driftline.cli._group import Function, Words, engine_options, tell_choice
 from driftline.cli._outcome import DIFFERENT, SAME
 from driftline.cli._terminal import progress_bar, say, size_text
-from driftline.core import explain_io_errors
+from driftline.core import io_errors
 from driftline.errors import DriftlineError, OptionError
 from driftline.sinks import FORMATS, find_format, format_for, write_events
 from driftline.tables import (
     OPTIONS,
-    DiffJob,
-    DiffOptions,
     Option,
     Stats,
+    TableDiffJob,
+    TableOptions,
     check_options,
     choose_engine,
     find_engine,
@@ -32,7 +32,7 @@ from driftline.tables import (
 )
 
 if TYPE_CHECKING:
-    from driftline.sinks import Heading
+    from driftline.sinks import Title
 
 
 # The options of a table diff on the command line, made from the one table of them, and rules files.
@@ -87,14 +87,14 @@ def given_options(*, rules: str | None = None, ignore_column_order: bool = False
 
 
 @contextmanager
-def naming_remedies(options: DiffOptions) -> Iterator[None]:
+def naming_remedies(options: TableOptions) -> Iterator[None]:
     """Say behind an error which option takes such a file."""
     try:
         yield
     except DriftlineError as error:
-        from driftline.tables import remedy
+        from driftline.tables import hint_for
 
-        words = remedy(error, options)
+        words = hint_for(error, options)
         if words is not None:
             error.message = f"{error.message}; {words}"
         raise
@@ -102,7 +102,7 @@ def naming_remedies(options: DiffOptions) -> Iterator[None]:
 
 def read_rules(path: str) -> dict[str, Any]:
     """The options of a rules file."""
-    with explain_io_errors(path):
+    with io_errors(path):
         text = Path(path).read_bytes()
     try:
         import tomllib
@@ -278,7 +278,7 @@ def diff(
     is_folder = _is_folder(output, format_name, limit)
     began = time.monotonic()
     with naming_remedies(options), progress_bar(show=progress) as tracker:
-        job = DiffJob(a, b, options, memory=memory_limit(memory), master=master, tracker=tracker)
+        job = TableDiffJob(a, b, options, memory=memory_limit(memory), master=master, tracker=tracker)
         if explain:
             return _explain(job, engine)
         name = tell_choice(engine, choose_engine(engine, job))
@@ -295,8 +295,8 @@ def diff(
     return DIFFERENT if stats.any_difference else SAME
 
 
-def _explain(job: DiffJob, engine: str) -> int:
-    from driftline.tables import explain
+def _explain(job: TableDiffJob, engine: str) -> int:
+    from driftline.tables import explain_plan as explain
 
     name, reason = choose_engine(engine, job)
     for line in explain(job, f"{name} ({reason})"):
@@ -304,7 +304,7 @@ def _explain(job: DiffJob, engine: str) -> int:
     return SAME
 
 
-def _say_exceeded(options: DiffOptions, stats: Stats) -> int:
+def _say_exceeded(options: TableOptions, stats: Stats) -> int:
     exceeded = stats.exceeded(options.fail_if)
     for words in exceeded:
         click.echo(f"failed: {words}", err=True)
@@ -339,7 +339,7 @@ def _is_folder(output: str | None, format_name: str, limit: int | None) -> bool:
     return True
 
 
-def _write_folder(engine: str, job: DiffJob, output: str, format_name: str) -> Stats:
+def _write_folder(engine: str, job: TableDiffJob, output: str, format_name: str) -> Stats:
     from driftline.tables import diff_to_folder, diff_to_table
 
     run = find_engine(engine)
@@ -354,12 +354,12 @@ def _write_folder(engine: str, job: DiffJob, output: str, format_name: str) -> S
 
 def _write_file(
     engine: str,
-    job: DiffJob,
+    job: TableDiffJob,
     output: str | None,
     format_name: str,
     limit: int | None,
     settings: dict[str, Any],
-    heading: Callable[[], Heading],
+    heading: Callable[[], Title],
 ) -> Stats:
     from driftline.core import open_output
 
@@ -376,12 +376,12 @@ def _write_file(
 
 def _run_and_format(
     run: Any,
-    job: DiffJob,
+    job: TableDiffJob,
     out: BinaryIO,
     format_name: str,
     limit: int | None,
     settings: dict[str, Any],
-    heading: Callable[[], Heading],
+    heading: Callable[[], Title],
 ) -> Stats:
     import tempfile
 
@@ -398,7 +398,7 @@ def _run_and_format(
     return stats
 
 
-def _heading(job: DiffJob, engine: str, began: float) -> Heading:
+def _heading(job: TableDiffJob, engine: str, began: float) -> Title:
     from driftline.tables import heading_of
 
     return heading_of(job, engine, time.monotonic() - began)
@@ -411,7 +411,7 @@ def _closing_line(output: str, stats: Stats, began: float) -> str:
     return f"{output}: {total:,} changes ({counts}), {size}, {time.monotonic() - began:.1f} s"
 
 
-def _hint_at_keys(job: DiffJob, stats: Stats) -> None:
+def _hint_at_keys(job: TableDiffJob, stats: Stats) -> None:
     """A positional diff that finds most rows changed was perhaps meant to be keyed."""
     if job.options.mode == "keyed" or stats.changed * 2 <= stats.compared:
         return

@@ -35,7 +35,7 @@ from driftline.codeindex._storage import (
 )
 from driftline.core import write_atomically
 from driftline.core import JsonObject, canonical_json, sha1_hex
-from driftline.core import Tracker, silent
+from driftline.core import Tracker, no_progress
 from driftline.core import WorkerContext
 from driftline.errors import IndexRefError
 
@@ -142,7 +142,7 @@ def build_index(
     if result is None:
         past = None if force else newest_build(root.parent, configuration, MODES)
         result = Built(build_id, tree_id, root)
-        _build_anew(repository, cache, result, configuration, past, wait_ms, tracker or silent())
+        _build_anew(repository, cache, result, configuration, past, wait_ms, tracker or no_progress())
     if current:
         with index_lock(cache, wait_ms):
             content = {"buildId": build_id, "buildRoot": place}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from driftline.codeindex._build.build import build_index, default_cache_root, open_cache
-from driftline.codeindex._diff.files import Event
+from driftline.codeindex._diff.files import IndexEvent
 from driftline.codeindex._diff.modes import ModeDiff, diff_mode
 from driftline.codeindex._options import DiffOptions, canonical_inputs, diff_id, kind_of
 from driftline.codeindex._read.resolve import (
@@ -24,7 +24,7 @@ from driftline.codeindex._read.resolve import (
     resolve_tree,
 )
 from driftline.codeindex._storage import CacheRoot, GitRepository, compact_json
-from driftline.core import JsonObject, Tracker, silent
+from driftline.core import JsonObject, Tracker, no_progress
 
 MAX_EVENTS = "max-events"
 
@@ -39,7 +39,7 @@ class IndexDiff:
     diff_id: str
     inputs: JsonObject
     summary: JsonObject
-    events: Iterable[Event]
+    events: Iterable[IndexEvent]
     modes: Sequence[ModeDiff] = field(default=(), repr=False)
 
     @property
@@ -168,7 +168,7 @@ def run(
     """Compare mode after mode; sort first, then cut, and count everything."""
     options = request.options
     modes = [
-        scheduler(mode, request.before.indexes[mode], request.after.indexes[mode], options, tracker or silent())
+        scheduler(mode, request.before.indexes[mode], request.after.indexes[mode], options, tracker or no_progress())
         for mode in options.modes
     ]
     inputs = request.inputs

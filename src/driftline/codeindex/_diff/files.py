@@ -141,7 +141,7 @@ def _paths_by_hash(entries: dict[str, FileEntry]) -> dict[str, list[str]]:
 # Events as plain records, ready to be written; their order is part of their meaning (index diffs §5.4).
 
 
-Event = JsonObject
+IndexEvent = JsonObject
 
 LIMIT_KIND = "limits.chunkDiffSkipped"
 MAX_CHANGED_FILES = "max-changed-files"
@@ -150,18 +150,18 @@ MAX_CHUNKS_PER_FILE = "max-chunks-per-file"
 _VERDICT_RANK = {"added": 0, "removed": 1, "modified": 2, "moved": 3}
 
 
-def file_event(mode: str, change: FileChange) -> Event:
+def file_event(mode: str, change: FileChange) -> IndexEvent:
     """`file.added`, `file.removed`, `file.modified` or `file.renamed`."""
-    event: Event = {"kind": f"file.{change.kind}", "mode": mode, "file": change.path}
+    event: IndexEvent = {"kind": f"file.{change.kind}", "mode": mode, "file": change.path}
     if change.kind == "renamed" and change.before is not None:
         event |= {"beforeFile": change.before.file, "afterFile": change.path}
     return event | _sides(change.before, change.after)
 
 
-def chunk_event(mode: str, file: str, pair: ChunkPair) -> Event:
+def chunk_event(mode: str, file: str, pair: ChunkPair) -> IndexEvent:
     """`chunk.added`, `chunk.removed`, `chunk.modified` or `chunk.moved`; `file` is the new path after a rename."""
     chunk = pair.placed
-    event: Event = {
+    event: IndexEvent = {
         "kind": f"chunk.{pair.verdict}",
         "mode": mode,
         "file": file,
@@ -173,7 +173,7 @@ def chunk_event(mode: str, file: str, pair: ChunkPair) -> Event:
     return event | {"name": chunk.name, "chunkKind": chunk.kind} | _sides(pair.before, pair.after)
 
 
-def relation_event(mode: str, file: str, change: EdgeChange) -> Event:
+def relation_event(mode: str, file: str, change: EdgeChange) -> IndexEvent:
     """`relation.added` or `relation.removed`."""
     return {
         "kind": "relation.added" if change.added else "relation.removed",
@@ -186,7 +186,7 @@ def relation_event(mode: str, file: str, change: EdgeChange) -> Event:
     }
 
 
-def mode_limit_event(mode: str, modified_files: int, limit: int) -> Event:
+def mode_limit_event(mode: str, modified_files: int, limit: int) -> IndexEvent:
     """Too many modified files: no chunk of this mode was compared."""
     return {
         "kind": LIMIT_KIND,
@@ -197,7 +197,7 @@ def mode_limit_event(mode: str, modified_files: int, limit: int) -> Event:
     }
 
 
-def file_limit_event(mode: str, file: str, before: int, after: int, limit: int) -> Event:
+def file_limit_event(mode: str, file: str, before: int, after: int, limit: int) -> IndexEvent:
     """Too many chunks: those of this file were not compared."""
     return {
         "kind": LIMIT_KIND,
@@ -228,6 +228,6 @@ def chunk_order(pair: ChunkPair) -> tuple[object, ...]:
     )
 
 
-def _sides(before: FileEntry | Chunk | None, after: FileEntry | Chunk | None) -> Event:
+def _sides(before: FileEntry | Chunk | None, after: FileEntry | Chunk | None) -> IndexEvent:
     sides = {"before": before, "after": after}
     return {side: record.to_dict() for side, record in sides.items() if record is not None}

@@ -33,10 +33,10 @@ from driftline.codeindex._diff.files import (
     MAX_CHANGED_FILES,
     MAX_CHUNKS_PER_FILE,
     ChangeKind,
-    Event,
     FileChange,
     FileEntry,
     FileTable,
+    IndexEvent,
     changed_files,
     chunk_event,
     chunk_order,
@@ -87,7 +87,7 @@ class FileSide:
 class FileOutcome:
     """The chunk, relation and limit events of one file, in order, and how many there are of each kind."""
 
-    events: list[Event] = field(default_factory=list)
+    events: list[IndexEvent] = field(default_factory=list)
     limited: bool = False
 
     @property
@@ -138,16 +138,16 @@ class ModeDiff:
 
     mode: str
     changes: list[FileChange] = field(default_factory=list)
-    limit_event: Event | None = None
+    limit_event: IndexEvent | None = None
     outcomes: Mapping[str, FileOutcome] = field(default_factory=dict)
     before_scan: Scan = field(default_factory=Scan)
     after_scan: Scan = field(default_factory=Scan)
     fast_path: bool = False
     counts: Counter[str] = field(default_factory=Counter)
-    ready_events: list[Event] | None = None
+    ready_events: list[IndexEvent] | None = None
     renames_skipped: bool | None = None
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[IndexEvent]:
         """The mode's limit event, then file after file: the file event and what happened inside."""
         if self.limit_event is not None and self.renames_skipped is None:
             yield self.limit_event
@@ -483,7 +483,7 @@ class PathRecords:
             fill_members(row, parse_payload(cold) if cold is not None else {})
             self.rows[side].append(row)
 
-    def events(self, mode: str, options: DiffOptions) -> Iterator[Event]:
+    def events(self, mode: str, options: DiffOptions) -> Iterator[IndexEvent]:
         """The file event and what happened inside of the file."""
         yield file_event(mode, self.change)
         sides = [FileSide(self.rows[side], self.counts[side], self.imports[side]) for side in (BEFORE, AFTER)]

@@ -14,10 +14,10 @@ import msgspec
 from driftline.codeindex._build.index_files import ChunkRow, built_index
 from driftline.codeindex._diff.chunks import FileSelector, changed_file_imports, file_imports
 from driftline.codeindex._diff.files import (
-    Event,
     FileChange,
     FileEntry,
     FileTable,
+    IndexEvent,
     changed_files,
     file_event,
     file_limit_event,
@@ -364,9 +364,9 @@ class SymbolDiff:
         self.files: tuple[FileTable, FileTable] = (FileTable(), FileTable())
         self.symbols: tuple[Symbols, Symbols] = ({}, {})
         self.changes: list[FileChange] = []
-        self.limit_events: list[Event] = []
+        self.limit_events: list[IndexEvent] = []
         self.renames_skipped = False
-        self.by_file: dict[str, list[tuple[Any, Event]]] = defaultdict(list)
+        self.by_file: dict[str, list[tuple[Any, IndexEvent]]] = defaultdict(list)
 
     def run(self, tracker: Tracker) -> None:
         """Files, then the definitions of changed files."""
@@ -384,7 +384,7 @@ class SymbolDiff:
                 self.changes = _with_content_renames(self.changes, *self.symbols)
             self._compare()
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[IndexEvent]:
         """All events: limits of the mode, then file after file."""
         told = list(self.limit_events)
         file_events = {change.path: file_event(self.mode, change) for change in self.changes}
@@ -485,7 +485,7 @@ class SymbolDiff:
     ) -> None:
         shown = after or before
         assert shown is not None
-        event: Event = {
+        event: IndexEvent = {
             "kind": f"chunk.{kind}",
             "mode": self.mode,
             "file": file,

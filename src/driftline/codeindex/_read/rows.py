@@ -15,7 +15,7 @@ import msgspec
 
 from driftline.codeindex._read.artifacts import Artifact, Part, is_compressed
 from driftline.codeindex._storage import explain, parse_json
-from driftline.core import JsonObject, Tracker, compression_of_bytes, decompressed, silent
+from driftline.core import JsonObject, Tracker, compression_of_bytes, decompressed, no_progress
 from driftline.errors import IndexRefError, InputError
 
 _BLOCK_BYTES = 1 << 20
@@ -63,7 +63,7 @@ def rows_between(
     part: Part, start: int, end: int | None, selector: Selector, tracker: Tracker | None = None
 ) -> Iterator[_Found]:
     """The wanted rows of a part; only uncompressed lines can be cut, a line belonging to where it starts."""
-    watch = tracker or silent()
+    watch = tracker or no_progress()
     with _opened(part) as stream:
         if part.form == "lines":
             yield from _from_lines(part, stream, selector.choose, watch, start, end)

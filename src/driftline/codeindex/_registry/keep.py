@@ -19,7 +19,14 @@ from driftline.codeindex._read.artifacts import CHUNK_META, fingerprints, read_p
 from driftline.codeindex._read.resolve import IndexDir
 from driftline.codeindex._registry.registry import DIFF_ID, LeakCheck, Registry
 from driftline.codeindex._storage import CacheRoot, explain, names_in
-from driftline.core import EngineChoice, JsonObject, Tracker, WorkerContext, choose_engine as choose_by_size, silent
+from driftline.core import (
+    EngineChoice,
+    JsonObject,
+    Tracker,
+    WorkerContext,
+    choose_engine as choose_by_size,
+    no_progress,
+)
 from driftline.errors import DriftlineError, IndexRefError
 
 # Computing a diff and keeping it: reuse, the policy for paths, and persistence under the lock.
@@ -190,7 +197,7 @@ def _moment(created_at: str) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class DiffJob:
+class IndexDiffJob:
     """Everything needed to compute one diff, as plain data."""
 
     from_ref: str
@@ -217,7 +224,7 @@ class DiffJob:
         repo: str | None = None,
         kind: str | None = None,
         **limits: Any,
-    ) -> DiffJob:
+    ) -> IndexDiffJob:
         """A job from what a user gave."""
         options = DiffOptions.of(modes or ("code",), kind=kind_of(kind, (from_ref, to_ref)), **limits)
         keeping = Keeping(persist, persist_unsafe, whole_number(wait_ms, "wait-ms", minimum=0))
@@ -242,7 +249,7 @@ class DiffJob:
         return compute(request, cache, self.keeping)
 
 
-def name_repositories(jobs: Sequence[DiffJob]) -> list[DiffJob]:
+def name_repositories(jobs: Sequence[IndexDiffJob]) -> list[IndexDiffJob]:
     """Jobs with names for their repositories: as much of the end of the path as tells them apart, and no more."""
     roots = [Path(os.path.abspath(job.cache_root)).parts[1:] if job.cache_root else (".",) for job in jobs]
     return [replace(job, repository=_shortest_name(parts, roots)) for job, parts in zip(jobs, roots, strict=True)]
@@ -273,13 +280,15 @@ def _chunk_bytes_of(index: IndexDir) -> int:
         return 0
 
 
-def run_many(jobs: Sequence[DiffJob], tracker: Tracker | None = None, *, with_events: bool = False) -> list[JsonObject]:
+def run_many(
+    jobs: Sequence[IndexDiffJob], tracker: Tracker | None = None, *, with_events: bool = False
+) -> list[JsonObject]:
     """Compute many repositories in processes of this machine; an outcome each, in the order given."""
     workers = min(len(jobs), os.cpu_count() or 1)
     run = partial(run_job, with_events=with_events)
     if workers < 2:
         return list(map(run, jobs))
-    watch = tracker or silent()
+    watch = tracker or no_progress()
     outcomes = []
     with (
         watch.phase("repositories", total=len(jobs), unit="items"),
@@ -291,7 +300,7 @@ def run_many(jobs: Sequence[DiffJob], tracker: Tracker | None = None, *, with_ev
     return outcomes
 
 
-def run_job(job: DiffJob, *, with_events: bool = False) -> JsonObject:
+def run_job(job: IndexDiffJob, *, with_events: bool = False) -> JsonObject:
     """The outcome of one job as plain data; an error is an outcome too."""
     try:
         kept = job.run()

@@ -21,7 +21,7 @@ from typing import Any
 import xxhash
 
 from driftline.codeindex._diff.diff import IndexDiff, timestamp
-from driftline.codeindex._diff.files import Event
+from driftline.codeindex._diff.files import IndexEvent
 from driftline.codeindex._options import CANONICAL_KEYS, diff_id, stable_text
 from driftline.codeindex._registry.contracts import check, complaint_about, event_contract
 from driftline.codeindex._storage import (
@@ -104,7 +104,7 @@ class StoredEvents:
     place: str
     contract: str
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[IndexEvent]:
         try:
             with open(self.path, "rb") as lines:
                 for number, line in enumerate(lines, 1):

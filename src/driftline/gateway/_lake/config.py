@@ -16,7 +16,7 @@ from driftline.deltas import TableSchema
 from driftline.gateway._log.log import DeltaLog
 from driftline.gateway._sync.push import entry_of
 from driftline.gateway._sync.rules import SyncRules, read_stored_rules
-from driftline.lake import LakeStore, TableFacts
+from driftline.lake import FlushTarget, TableFacts
 
 # Deltas that reached the lake another way (another log, `lake extract`, `lake flush`) are taken into the log.
 #
@@ -40,7 +40,7 @@ class Progress:
     envelopes: list[str] = field(default_factory=list)  # names that were looked at
 
 
-def import_foreign(log: DeltaLog, store: LakeStore) -> int:
+def import_foreign(log: DeltaLog, store: FlushTarget) -> int:
     """Take in what is new in the lake and not of this log; how many deltas were new."""
     taken = 0
     read = 0
@@ -60,7 +60,7 @@ def import_foreign(log: DeltaLog, store: LakeStore) -> int:
     return taken
 
 
-def _import_file(log: DeltaLog, store: LakeStore, table: str, path: str) -> tuple[int, int]:
+def _import_file(log: DeltaLog, store: FlushTarget, table: str, path: str) -> tuple[int, int]:
     """Take in one file; how many deltas were new, and how many there were."""
     batch: list[Any] = []
     fresh = seen = 0

@@ -19,10 +19,10 @@ from driftline.errors import DriftlineError, InputError, LakeError
 from driftline.gateway._lake.config import close_gateway
 from driftline.gateway._log.log import DeltaLog, Identity, read_all
 from driftline.gateway._sync.push import stored_delta
-from driftline.lake import LakeStore
+from driftline.lake import FlushTarget
 
 if TYPE_CHECKING:
-    from driftline.lake import Claim, FlushResult
+    from driftline.lake import FlushResult, LogClaim
 
 
 # What ties a log to a lake (deltas-and-lake §4): looked at when a server starts, and before every flushed range.
@@ -58,7 +58,7 @@ class LakeTie:
     """
 
     log: DeltaLog
-    store: LakeStore
+    store: FlushTarget
     gateway: str
     run: str
     adopt: bool = False
@@ -79,7 +79,7 @@ class LakeTie:
 
     def _look(self, *, starting: bool) -> Standing | None:
         """One look; None if a rival's claim came in between."""
-        from driftline.lake import Claim
+        from driftline.lake import LogClaim
 
         claim, identity = self.store.claim(self.gateway), self.log.identity()
         if claim is None:
@@ -97,18 +97,18 @@ class LakeTie:
             return self._set_back(claim, problem)
         if not self.adopt:
             raise self._other_log(claim.log_id)
-        taken = self.store.take_claim(self.gateway, Claim(identity.log_id, (claim.log_id, *claim.was)), claim)
+        taken = self.store.take_claim(self.gateway, LogClaim(identity.log_id, (claim.log_id, *claim.was)), claim)
         return Standing() if taken else None
 
     def _first_claim(self, identity: Identity) -> Standing | None:
-        from driftline.lake import Claim
+        from driftline.lake import LogClaim
 
         flushed_before = self.store.unnamed_sequence(self.gateway)
         if self.log.document(UNNAMED) is None and flushed_before is not None and not self.adopt:
             raise self._other_log("of an earlier version, or an empty one put in its place")
         if self.log.document(UNNAMED) is not None and (flushed_before or 0) > self.log.flush_progress().flushing:
             return self._set_back(None, self._ahead(flushed_before or 0))
-        if not self.store.take_claim(self.gateway, Claim(identity.log_id), None):
+        if not self.store.take_claim(self.gateway, LogClaim(identity.log_id), None):
             return None
         return self._checked_lake(identity)
 
@@ -133,16 +133,16 @@ class LakeTie:
             for delta in self.store.enveloped(identity.log_id, sequence)
         )
 
-    def _set_back(self, claim: Claim | None, problem: str) -> Standing | None:
+    def _set_back(self, claim: LogClaim | None, problem: str) -> Standing | None:
         # The log first: a kill in between leaves a log whose earlier id is in the claim, which is said again then.
         return self._claimed_again(self.log.renew_identity(), claim, problem)
 
-    def _claimed_again(self, identity: Identity, claim: Claim | None, problem: str) -> Standing | None:
-        from driftline.lake import Claim
+    def _claimed_again(self, identity: Identity, claim: LogClaim | None, problem: str) -> Standing | None:
+        from driftline.lake import LogClaim
 
         before = claim.ids if claim else ()
         was = tuple(dict.fromkeys(log_id for log_id in (*identity.was, *before) if log_id != identity.log_id))
-        if not self.store.take_claim(self.gateway, Claim(identity.log_id, was), claim):
+        if not self.store.take_claim(self.gateway, LogClaim(identity.log_id, was), claim):
             return None
         message = f"log set back: {problem}"
         _logger.warning(message, extra={"fields": {"log": identity.log_id, "was": list(identity.was)}})

@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from driftline.core import leave_pandas_out
+from driftline.core import block_pandas
 from driftline.deltas import TableSchema, physical_ms
 from driftline.errors import DriftlineError, GatewayError, LakeError
 from driftline.gateway._lake.config import copy_facts, import_foreign, note_registered
@@ -28,7 +28,7 @@ from driftline.gateway._lake.flush import Flusher, FlushReport, LakeTie
 from driftline.gateway._lake.snapshot import Request, Snapshots
 from driftline.gateway._log.log import DeltaLog
 from driftline.gateway._log.sqlite import SqliteLog
-from driftline.lake import LakeStore
+from driftline.lake import FlushTarget
 
 # A process behind a pipe, for work that must not hold up an answer: it is started by the first question.
 #
@@ -118,7 +118,7 @@ class PipedProcess:
 def _serve(pipe: Connection, make_desk: MakeDesk, *arguments: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to hear
     os.nice(_NICENESS)
-    leave_pandas_out()
+    block_pandas()
     desk, close = make_desk(*arguments)
     with contextlib.suppress(EOFError, OSError):  # the server has gone
         while True:
@@ -327,13 +327,13 @@ def _report(answer: object) -> FlushReport:
 
 def _lake_desk(work: LakeWork) -> tuple[_LakeDesk, Callable[[], None]]:
     log = work.open_log()
-    tie = LakeTie(log, LakeStore(work.lake), work.gateway, work.run, work.adopt)
+    tie = LakeTie(log, FlushTarget(work.lake), work.gateway, work.run, work.adopt)
     return _LakeDesk(tie, work.compaction), log.close
 
 
 def _snapshot_desk(work: LakeWork) -> tuple[Snapshots, Callable[[], None]]:
     log = work.open_log()
-    return Snapshots(log, LakeStore(work.lake), work.data / "snapshots"), log.close
+    return Snapshots(log, FlushTarget(work.lake), work.data / "snapshots"), log.close
 
 
 class _LakeDesk:

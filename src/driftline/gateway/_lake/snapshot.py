@@ -22,13 +22,13 @@ from typing import Any
 import msgspec
 
 from driftline.core import JsonObject
-from driftline.deltas import RowFold, make_hlc, physical_ms
+from driftline.deltas import RowMerge, make_hlc, physical_ms
 from driftline.errors import GatewayError, LakeError
 from driftline.gateway._log.log import DeltaLog, read_all, unavailable
 from driftline.gateway._sync.pull import NO_VIEW, Cursor, must_refetch
 from driftline.gateway._sync.push import stored_delta
 from driftline.gateway._sync.rules import SyncRules
-from driftline.lake import LakeStore
+from driftline.lake import FlushTarget
 
 DEFAULT_LIMIT = 5000
 MAX_LIMIT = 50_000
@@ -101,7 +101,7 @@ def decode_pins(text: str) -> Pins:
 class Snapshots:
     """Folds and serves snapshots from a log and a lake."""
 
-    def __init__(self, log: DeltaLog, store: LakeStore, folder: Path) -> None:
+    def __init__(self, log: DeltaLog, store: FlushTarget, folder: Path) -> None:
         self._log = log
         self._store = store
         self._folder = folder
@@ -162,7 +162,7 @@ class Snapshots:
             for table, version in pins.tables:
                 more = self._store.enveloped_rows(table, version, pins.log_id, pins.flushed, pins.made_ms)
                 for row_id, fold in tail.get(table, {}).items():
-                    more.setdefault(row_id, RowFold()).join(fold)
+                    more.setdefault(row_id, RowMerge()).join(fold)
                 self._store.write_rows(table, version, more, made / f"{table}.arrow")
             os.rename(made, folder)
         except OSError as error:
@@ -172,12 +172,12 @@ class Snapshots:
             shutil.rmtree(made, ignore_errors=True)
         return folder
 
-    def _tail(self, pins: Pins) -> dict[str, dict[str, RowFold]]:
+    def _tail(self, pins: Pins) -> dict[str, dict[str, RowMerge]]:
         """The records that the lake does not have yet, folded by row."""
-        found: dict[str, dict[str, RowFold]] = {}
+        found: dict[str, dict[str, RowMerge]] = {}
         for record in read_all(self._log, pins.flushed, pins.seq):
             delta = stored_delta(record.body)
-            found.setdefault(delta.table, {}).setdefault(delta.row_id, RowFold()).add(delta)
+            found.setdefault(delta.table, {}).setdefault(delta.row_id, RowMerge()).add(delta)
         return found
 
     def _sweep(self) -> None:

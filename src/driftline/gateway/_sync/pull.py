@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from driftline.deltas import MAX_HLC, ColumnDelta, Op, RowDelta, RowFold, RowKey, hlc_from_wire, stamp_of
+from driftline.deltas import MAX_HLC, ColumnDelta, Op, RowDelta, RowKey, RowMerge, hlc_from_wire, stamp_of
 from driftline.errors import GatewayError
 from driftline.gateway._auth import Caller
 from driftline.gateway._log.log import DeltaLog, Record
@@ -119,7 +119,7 @@ class View:
     gateway: str
     parameters: Mapping[str, str] = field(default_factory=dict)
     rules_number: int = 0
-    _folds: dict[RowKey, RowFold] = field(default_factory=dict)
+    _folds: dict[RowKey, RowMerge] = field(default_factory=dict)
     _stories: dict[RowKey, Story] = field(default_factory=dict)
 
     def sent_for(self, record: Record) -> list[bytes]:
@@ -159,7 +159,7 @@ class View:
             story = self._stories[key] = self.index.story(key, seq, partial(self._sees, key[0]), self._name)
         return story
 
-    def _fold(self, key: RowKey) -> RowFold:
+    def _fold(self, key: RowKey) -> RowMerge:
         if key not in self._folds:
             self._folds[key] = self.index.fold(key)
         return self._folds[key]

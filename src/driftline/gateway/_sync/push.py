@@ -18,6 +18,7 @@ from driftline.deltas import (
     Op,
     RowDelta,
     TableSchema,
+    abbreviate,
     check_column_names,
     check_drift,
     check_table_name,
@@ -26,7 +27,6 @@ from driftline.deltas import (
     delta_hlc_from_wire,
     hash_input,
     hlc_from_wire,
-    shorten,
 )
 from driftline.errors import DeltaError, GatewayError
 from driftline.gateway._log.log import OP_CODES, Entry
@@ -170,7 +170,7 @@ def _entry(delta: WireDelta) -> Entry:
     columns = columns_text(delta.columns)
     digest = hashlib.sha256(hash_input(delta.clientId, hlc, table, delta.rowId, columns)).digest()
     if digest.hex() != delta.deltaId:
-        raise DeltaError(f"deltaId {shorten(delta.deltaId)} does not match the delta's content", field="deltaId")
+        raise DeltaError(f"deltaId {abbreviate(delta.deltaId)} does not match the delta's content", field="deltaId")
     return Entry(hlc, digest, OP_CODES[delta.op], table, _body(delta, hlc, columns))
 
 
@@ -208,7 +208,7 @@ def _schema_problem(delta: WireDelta, schema: TableSchema | None, is_strict: boo
     for entry in delta.columns:
         column = schema.by_name.get(entry.column)
         if column is None:
-            return f"table {delta.table} has no column {shorten(entry.column)}"
+            return f"table {delta.table} has no column {abbreviate(entry.column)}"
         if not column.accepts(entry.value):
-            return f"column {shorten(entry.column)} of table {delta.table} is a {column.type}"
+            return f"column {abbreviate(entry.column)} of table {delta.table} is a {column.type}"
     return None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from driftline.deltas import RowDelta, RowFold, RowKey
+from driftline.deltas import RowDelta, RowKey, RowMerge
 from driftline.gateway._log.log import DeltaLog, Projection, StoredRow, StoredVersion, read_all
 from driftline.gateway._sync.push import stored_delta
 from driftline.gateway._sync.rules import SyncRules
@@ -35,7 +35,7 @@ class RowVersion:
 class _IndexedRow:
     """A row's fold, what was visible of it last, and the versions that are new."""
 
-    fold: RowFold = field(default_factory=RowFold)
+    fold: RowMerge = field(default_factory=RowMerge)
     shown: tuple[bool, str] | None = None
     versions: list[StoredVersion] = field(default_factory=list)
 
@@ -111,10 +111,10 @@ class RowIndex:
         """Whether the rows hold everything that the log has forgotten."""
         return self._log.projected().seq >= self._log.bounds().pruned
 
-    def fold(self, key: RowKey) -> RowFold:
+    def fold(self, key: RowKey) -> RowMerge:
         """A row as of where the index stands."""
         stored = self._log.rows([key]).get(key)
-        return RowFold() if stored is None else _read(stored).fold
+        return RowMerge() if stored is None else _read(stored).fold
 
     def story(self, key: RowKey, seq: int, sees: Callable[[RowVersion], bool], view: tuple[int, str]) -> Story:
         """The story of a row for a caller whose next record is at `seq`; `view` names rules and claims."""
@@ -168,7 +168,7 @@ def _read(stored: StoredRow) -> _IndexedRow:
     columns = {name: (_stamp(stamp), value) for name, (stamp, value) in plain["columns"].items()}
     shown = plain.get("shown")
     return _IndexedRow(
-        RowFold(columns, _stamp(plain["written"]), _stamp(plain["deleted"])), None if shown is None else tuple(shown)
+        RowMerge(columns, _stamp(plain["written"]), _stamp(plain["deleted"])), None if shown is None else tuple(shown)
     )
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from driftline.core import JsonObject, utf16_sort_key
 from driftline.deltas import ColumnSchema, RowDelta
-from driftline.lake._store.rows import ROW_ID, STAMPS, base_file_schema, deletes_file_schema, escaped
+from driftline.lake._store.rows import ROW_ID, STAMPS, base_file_schema, deletes_file_schema, escape_columns
 from driftline.lake._store.stamps import NONE, Bools, ClientRanks, Ints, Stamps, ints, present
 
 # Replay in plain Python: the oracle that every fold is held against.
@@ -69,7 +69,7 @@ def fold(
     return _Fold(columns, _whole(deltas.unify_dictionaries()), base, deletes).run()
 
 
-def useful(columns: Sequence[ColumnSchema], deltas: pa.Table) -> pa.Table:
+def needs_fold(columns: Sequence[ColumnSchema], deltas: pa.Table) -> pa.Table:
     """The stamped deltas that win something among themselves; the others can never matter and are left out."""
     deltas = _whole(deltas.unify_dictionaries())
     work = _Fold(columns, deltas, base_file_schema(columns).empty_table(), deletes_file_schema().empty_table())
@@ -81,7 +81,7 @@ class _Fold:
 
     def __init__(self, columns: Sequence[ColumnSchema], deltas: pa.Table, base: pa.Table, deletes: pa.Table) -> None:
         self.columns = columns
-        self.names = escaped(columns)
+        self.names = escape_columns(columns)
         self.deltas = deltas
         self.base = base
         self.base_stamps = _column(base, STAMPS)
@@ -216,7 +216,7 @@ def fold_early(columns: Sequence[ColumnSchema], deltas: pa.Table) -> pa.Table:
         return deltas
     deltas = deltas.unify_dictionaries().combine_chunks()
     kept = deltas.filter(pa.array(_uncovered(columns, deltas)))
-    return kept if _deltas_per_row(kept) < _HOT else useful(columns, kept)
+    return kept if _deltas_per_row(kept) < _HOT else needs_fold(columns, kept)
 
 
 def _deltas_per_row(deltas: pa.Table) -> float:

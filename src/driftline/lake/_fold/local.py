@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core import SpillStore, TableCodec, Tracker, Workspace, silent, string_text
+from driftline.core import ArrowCodec, SpillStore, Tracker, Workspace, no_progress, string_text
 from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
 from driftline.lake._fold.fold import Folded, fold, fold_early
@@ -286,10 +286,10 @@ def run_locally(
     plan: FoldPlan, job: RangeJob, tracker: Tracker | None = None, *, memory_bytes: int = _MEMORY_BYTES
 ) -> Iterator[Result]:
     """Run a job over every range of a plan; its results in the order of the ranges."""
-    tracker = tracker or silent()
+    tracker = tracker or no_progress()
     threads = max(1, min(os.cpu_count() or 1, 8))
     with Workspace() as workspace, ThreadPoolExecutor(threads) as pool:
-        store = _Store(workspace, memory_bytes, TableCodec())
+        store = _Store(workspace, memory_bytes, ArrowCodec())
         _read(plan, job, store, pool, tracker)
         wanted = [each for each in plan.ranges if each.index in store or each.is_piece or job.every_range]
         with tracker.phase("fold", total=len(wanted), unit="items"):

@@ -26,13 +26,13 @@ import pyarrow.compute as pc
 from driftline.core import (
     JsonObject,
     LineRange,
-    Place,
+    Location,
     StrPath,
     Tracker,
     canonical_json,
     line_ranges,
+    no_progress,
     sha256_hex,
-    silent,
 )
 from driftline.deltas import Clock, ColumnSchema, TableSchema, Types, check_table_name, typed_event
 from driftline.errors import DriftlineError, LakeError
@@ -55,11 +55,11 @@ from driftline.lake._load.ingest import (
 from driftline.lake._store.delta import Commit, append, load, loaded, retried
 from driftline.lake._store.lake import Lake, attempt_token, delta_file_name, relative
 from driftline.lake._store.parquet import DataFile, write_file
-from driftline.lake._store.rows import ROW_ID, STAMPS, delta_file_schema, escaped
+from driftline.lake._store.rows import ROW_ID, STAMPS, delta_file_schema, escape_columns
 from driftline.lake._store.schemas import every_column, refused_before, register, registered, start_generation
-from driftline.lake._store.snapshots import LOAD, Ledger, Positions, Window, greatest_hlc, read_ledger
-from driftline.sources import fingerprint, header_of, is_text, write_nothing
-from driftline.tables import DiffJob, DiffOptions, check_options, find_engine
+from driftline.lake._store.snapshots import LOAD, LoadHistory, ReadOffsets, Window, greatest_hlc, load_history
+from driftline.sources import fingerprint, has_text_cells as is_text, header_of, write_empty_like
+from driftline.tables import TableDiffJob, TableOptions, check_options, find_engine
 
 # A whole snapshot against the lake: what must be written so that the table's state is the snapshot.
 #
@@ -129,7 +129,7 @@ def _differing_cells(columns: Sequence[ColumnSchema], there: pa.Table, wanted: p
     before = there.take(positions)
     stamps = _one(before[STAMPS])
     differs = np.zeros((wanted.num_rows, max(1, len(columns))), dtype=bool)
-    for number, name in enumerate(escaped(columns)):
+    for number, name in enumerate(escape_columns(columns)):
         old, new = _one(before[name]), _one(wanted[name])
         was_set = pc.is_valid(pc.struct_field(stamps, ["columns", name]))
         same = pc.fill_null(pc.equal(old, new), False)
@@ -142,7 +142,7 @@ def _rows(columns: Sequence[ColumnSchema], rows: pa.Table, differs: Bools, is_ne
     """Wanted rows with only the cells that must be set: all of a new row, the differing ones of another."""
     sets = (differs | is_new[:, None])[:, : len(columns)]
     values = {}
-    for number, name in enumerate(escaped(columns)):
+    for number, name in enumerate(escape_columns(columns)):
         column = _one(rows[name])
         values[name] = pc.if_else(pa.array(sets[:, number]), column, pa.scalar(None, column.type))
     ops = pc.if_else(pa.array(is_new), "INSERT", "UPDATE")
@@ -152,7 +152,7 @@ def _rows(columns: Sequence[ColumnSchema], rows: pa.Table, differs: Bools, is_ne
 def _removed(columns: Sequence[ColumnSchema], gone: pa.Table) -> pa.Table:
     nothing = np.zeros((len(gone), len(columns)), dtype=bool)
     fields = delta_file_schema(columns)
-    values = {name: pa.nulls(len(gone), fields.field(name).type) for name in escaped(columns)}
+    values = {name: pa.nulls(len(gone), fields.field(name).type) for name in escape_columns(columns)}
     return _table(columns, pa.repeat("DELETE", len(gone)), gone, _named(columns, nothing), values)
 
 
@@ -204,10 +204,10 @@ class Schedulers:
 class SnapshotEvents(Protocol):
     """Files of table-diff events, made when they are asked for."""
 
-    def difference(self) -> Place | None:
+    def difference(self) -> Location | None:
         """From the snapshot before it to this one; None where that is not at hand."""
 
-    def whole(self) -> Place:
+    def whole(self) -> Location:
         """From nothing to this one."""
 
 
@@ -217,7 +217,7 @@ class WantedSnapshot:
 
     label: str
     fingerprint: str
-    start: Callable[[Ledger], int]
+    start: Callable[[LoadHistory], int]
     before: str | None = None  # the fingerprint of the snapshot that `difference` starts from
 
 
@@ -234,7 +234,7 @@ class LoadJob:
     rules: Mapping[str, Any]
     is_text: bool
     schedulers: Schedulers = field(default_factory=Schedulers)
-    tracker: Tracker = field(default_factory=silent)
+    tracker: Tracker = field(default_factory=no_progress)
     nulls: tuple[str, ...] = ()  # columns that the snapshot lacks: null, whatever its cells say
     columns: tuple[str, ...] | None = None  # only these go in; all of the snapshot's where none are named
     is_typed: bool = False  # events hold values of the declared types already
@@ -246,7 +246,7 @@ class LoadJob:
         return sha256_hex(canonical_json(parts))[:32]
 
 
-def refuse_others(job: LoadJob, ledger: Ledger, *, follows_changes: bool = False) -> None:
+def check_unclaimed(job: LoadJob, ledger: LoadHistory, *, follows_changes: bool = False) -> None:
     """A table that somebody else writes to cannot be promised to be a snapshot, and their rows must not be lost."""
     if ledger.windows if follows_changes else ledger.changes:
         was, wanted = ("snapshots", "change events")[:: 1 if follows_changes else -1]
@@ -266,7 +266,7 @@ def refuse_others(job: LoadJob, ledger: Ledger, *, follows_changes: bool = False
 
 def load_snapshot(job: LoadJob, wanted: WantedSnapshot, events: SnapshotEvents) -> Window:
     """Make the state as of a snapshot's window be the snapshot; what is already in is not written again."""
-    ledger = read_ledger(job.lake, job.table)
+    ledger = load_history(job.lake, job.table)
     content = job.content(wanted.fingerprint)
     known = ledger.find(wanted.label)
     if known is not None and ledger.holds(wanted.label, content):
@@ -276,22 +276,22 @@ def load_snapshot(job: LoadJob, wanted: WantedSnapshot, events: SnapshotEvents) 
     return _load(job, ledger, window, events, _follows_directly(job, ledger, wanted, window))
 
 
-def settle(job: LoadJob, fingerprint: str, events: SnapshotEvents) -> Window | None:
+def plan_loads(job: LoadJob, fingerprint: str, events: SnapshotEvents) -> Window | None:
     """Make the state of now be the newest snapshot that is there, although later ones had been loaded and are gone."""
-    ledger = read_ledger(job.lake, job.table)
+    ledger = load_history(job.lake, job.table)
     newest, content = ledger.newest, job.content(fingerprint)
     if newest is None or ledger.holds(newest.label, content):
         return None
     return _load(job, ledger, replace(newest, content=content), events, by_difference=False)
 
 
-def load_changes(job: LoadJob, start: str, after: Positions, events: Place) -> int:
+def load_changes(job: LoadJob, start: str, after: ReadOffsets, events: Location) -> int:
     """Put change events in, exactly once: one commit has the deltas and how far each file was read; how many deltas.
 
     `start` is the digest of the positions that the events begin at.
     """
-    ledger = read_ledger(job.lake, job.table)
-    refuse_others(job, ledger, follows_changes=True)
+    ledger = load_history(job.lake, job.table)
+    check_unclaimed(job, ledger, follows_changes=True)
     if ledger.changes and ledger.changes_key != job.key:
         raise LakeError(
             f"table {job.table} was loaded under the key {', '.join(ledger.changes_key)}, by which its rows are known: "
@@ -309,7 +309,7 @@ def load_changes(job: LoadJob, start: str, after: Positions, events: Place) -> i
     return _append(job, ledger, ledger.with_changes(after, job.key), files, "changes")
 
 
-def positions_digest(positions: Positions) -> str:
+def positions_digest(positions: ReadOffsets) -> str:
     """A name for how far files were read; when they were looked at does not matter."""
     return sha256_hex(canonical_json({name: [each.offset, each.digest] for name, each in positions.items()}))
 
@@ -321,7 +321,7 @@ def count_differences(job: LoadJob, events: SnapshotEvents, timestamp: int) -> t
     return sum(each["rows"] for each in results), [row_id for each in results for row_id in each["listed"]]
 
 
-def refresh(job: LoadJob, events: SnapshotEvents) -> int:
+def reload(job: LoadJob, events: SnapshotEvents) -> int:
     """Forget what was loaded: a new generation of the table, empty, with the columns of this snapshot; its number."""
     schema = table_schema(job, events.whole(), known=None)
     number = start_generation(job.lake, job.table, schema.columns)
@@ -329,7 +329,7 @@ def refresh(job: LoadJob, events: SnapshotEvents) -> int:
     return number
 
 
-def table_schema(job: LoadJob, events: Place, known: TableSchema | None) -> TableSchema:
+def table_schema(job: LoadJob, events: Location, known: TableSchema | None) -> TableSchema:
     """Declared types; for the rest the ones that the lake has; for typed sources what their values are."""
     if job.columns is not None and known is not None:
         return known
@@ -342,7 +342,7 @@ def table_schema(job: LoadJob, events: Place, known: TableSchema | None) -> Tabl
     return TableSchema(job.table, [ColumnSchema(name, types.get(name, "string")) for name in names], job.key)
 
 
-def _follows_directly(job: LoadJob, ledger: Ledger, wanted: WantedSnapshot, window: Window) -> bool:
+def _follows_directly(job: LoadJob, ledger: LoadHistory, wanted: WantedSnapshot, window: Window) -> bool:
     """Whether the lake's state before a new window is exactly the snapshot that the difference starts from."""
     if ledger.find(wanted.label) is not None or wanted.before is None:
         return False
@@ -350,7 +350,7 @@ def _follows_directly(job: LoadJob, ledger: Ledger, wanted: WantedSnapshot, wind
     return before is not None and ledger.holds(before.label, job.content(wanted.before))
 
 
-def _load(job: LoadJob, ledger: Ledger, window: Window, events: SnapshotEvents, by_difference: bool) -> Window:
+def _load(job: LoadJob, ledger: LoadHistory, window: Window, events: SnapshotEvents, by_difference: bool) -> Window:
     first = window.last + 1
     difference = events.difference() if by_difference else None
     source = difference or events.whole()
@@ -363,7 +363,7 @@ def _load(job: LoadJob, ledger: Ledger, window: Window, events: SnapshotEvents, 
     return _commit(job, ledger, replace(window, last=last), files)
 
 
-def _prepare(job: LoadJob, events: Place, first: int, label: str) -> None:
+def _prepare(job: LoadJob, events: Location, first: int, label: str) -> None:
     """The schema that the snapshot needs; a timestamp before the horizon is refused."""
     schema = table_schema(job, events, registered(job.lake, job.table))
     _refuse_other_types(job, schema)
@@ -403,7 +403,7 @@ def _explaining_types(job: LoadJob) -> Any:
         raise _type_changed(job, error.message) from error
 
 
-def _ingest(job: LoadJob, events: Place, first: int) -> tuple[list[DataFile], int]:
+def _ingest(job: LoadJob, events: Location, first: int) -> tuple[list[DataFile], int]:
     """Events become deltas with timestamps that count up; the files, and the last timestamp."""
     work, count = numbered(line_ranges(events))
     plan = _ingest_plan(job, first)
@@ -441,7 +441,7 @@ def numbered(ranges: Sequence[LineRange]) -> tuple[list[tuple[LineRange, int]], 
 class _Comparison:
     """A whole snapshot beside the lake's state before a timestamp: staged, compared where folds run, unstaged."""
 
-    def __init__(self, job: LoadJob, events: Place, timestamp: int) -> None:
+    def __init__(self, job: LoadJob, events: Location, timestamp: int) -> None:
         self.job, self.events, self.timestamp = job, events, timestamp
 
     def write(self) -> list[DataFile]:
@@ -466,7 +466,7 @@ class _Comparison:
                     job.lake.files().delete_file(relative(job.table, "deltas", file.path))
 
 
-def _commit(job: LoadJob, ledger: Ledger, window: Window, files: Sequence[DataFile]) -> Window:
+def _commit(job: LoadJob, ledger: LoadHistory, window: Window, files: Sequence[DataFile]) -> Window:
     """One commit with the deltas and the ledger, unless another load or writer was quicker."""
     count = sum(file.rows for file in files)
     after = ledger.with_window(replace(window, deltas=count))
@@ -476,12 +476,12 @@ def _commit(job: LoadJob, ledger: Ledger, window: Window, files: Sequence[DataFi
     return done
 
 
-def _append(job: LoadJob, ledger: Ledger, after: Ledger, files: Sequence[DataFile], label: str) -> int:
+def _append(job: LoadJob, ledger: LoadHistory, after: LoadHistory, files: Sequence[DataFile], label: str) -> int:
     count = sum(file.rows for file in files)
     details = {"operation": LOAD, "gateway": job.by, "deltas": count, "label": label, "ledger": after.to_wire()}
 
     def attempt() -> bool:
-        found = read_ledger(job.lake, job.table)
+        found = load_history(job.lake, job.table)
         if (found.number, found.others) != (ledger.number, ledger.others):
             raise LakeError(f"table {job.table} was written to meanwhile: run it again", code="commit_conflict")
         return append(loaded(job.lake, job.table), Commit(files, (), {LOAD: after.number}, details))
@@ -532,7 +532,7 @@ def extract_snapshots(
     options = check_options(key_columns=tuple(key), header_mode=header_mode)
     with _event_folder(lake, table) as folder:
         sides = [_at_hand(side, folder) for side in (a, b)]
-        diffs = _Diffs(sides[0], sides[1], options, folder, diff_engine, master, tracker or silent())
+        diffs = _Diffs(sides[0], sides[1], options, folder, diff_engine, master, tracker or no_progress())
         known = registered(lake, table)
         job = LoadJob(
             lake,
@@ -544,14 +544,14 @@ def extract_snapshots(
             {"header_mode": header_mode},
             is_text(sides[1]),
             schedulers or Schedulers(),
-            tracker or silent(),
+            tracker or no_progress(),
             columns=known.names if known else header_of(sides[1]),
         )
         return _extract(job, diffs, start, load_base)
 
 
 def _extract(job: LoadJob, diffs: _Diffs, start: int | None, load_base: bool) -> ExtractResult:
-    ledger = read_ledger(job.lake, job.table)
+    ledger = load_history(job.lake, job.table)
     fingerprints = [fingerprint(side) for side in (diffs.a, diffs.b)]
     base, goal = map(job.content, fingerprints)
     if not _is_now(ledger, base):
@@ -567,12 +567,12 @@ def _extract(job: LoadJob, diffs: _Diffs, start: int | None, load_base: bool) ->
     return ExtractResult(job.table, window.deltas, window.start, False, loaded.deltas if loaded else 0, diffs.stats)
 
 
-def _is_now(ledger: Ledger, content: str) -> bool:
+def _is_now(ledger: LoadHistory, content: str) -> bool:
     newest = ledger.newest
     return newest is not None and not ledger.others and ledger.holds(newest.label, content)
 
 
-def _earlier(ledger: Ledger, base: str, goal: str) -> Window | None:
+def _earlier(ledger: LoadHistory, base: str, goal: str) -> Window | None:
     """The load that led from A to B, if there was one."""
     for before, window in zip(ledger.windows, ledger.windows[1:], strict=False):
         if (before.content, window.content) == (base, goal):
@@ -582,7 +582,7 @@ def _earlier(ledger: Ledger, base: str, goal: str) -> Window | None:
 
 def _settle_base(job: LoadJob, diffs: _Diffs, base: str, timestamp: int, load_base: bool) -> Window | None:
     """The lake holds A, or is made to, or it is told what differs."""
-    label = f"a@{read_ledger(job.lake, job.table).number}"
+    label = f"a@{load_history(job.lake, job.table).number}"
     source = _OnlyBase(diffs)
     count, some = _differences(job, diffs, source, timestamp)
     if count and not load_base:
@@ -623,7 +623,7 @@ def _first_timestamp(job: LoadJob, wanted: int | None) -> int:
     return wanted
 
 
-def _behind(timestamp: int, ledger: Ledger) -> int:
+def _behind(timestamp: int, ledger: LoadHistory) -> int:
     return max(timestamp, ledger.newest.last + 1) if ledger.newest else timestamp
 
 
@@ -631,7 +631,7 @@ class _Diffs:
     """The events of an extraction, made by any engine of the table diff."""
 
     def __init__(
-        self, a: str, b: str, options: DiffOptions, folder: Path, engine: str, master: str | None, tracker: Tracker
+        self, a: str, b: str, options: TableOptions, folder: Path, engine: str, master: str | None, tracker: Tracker
     ) -> None:
         self.a, self.b, self._options, self._folder = a, b, options, folder
         self._engine, self._master, self._tracker = engine, master, tracker
@@ -649,7 +649,7 @@ class _Diffs:
         """All of a side."""
         folder = self._folder / f"nothing-{name}"
         folder.mkdir(exist_ok=True)
-        nothing = write_nothing(side, self._options.reading("B"), folder)
+        nothing = write_empty_like(side, self._options.reading("B"), folder)
         return self._events(str(nothing), side, f"whole-{name}")
 
     def base_rows(self) -> int:
@@ -660,7 +660,7 @@ class _Diffs:
     def _events(self, a: str, b: str, name: str) -> Path:
         target = self._folder / f"{name}.jsonl"
         if not target.exists():
-            job = DiffJob(a, b, self._options, master=self._master, tracker=self._tracker)
+            job = TableDiffJob(a, b, self._options, master=self._master, tracker=self._tracker)
             with open(target, "wb", buffering=1 << 20) as out:
                 self.stats = find_engine(self._engine)(job, out.write).to_event()
         return target

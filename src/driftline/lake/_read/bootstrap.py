@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from driftline.core import JsonObject, utf16_sort_key
-from driftline.deltas import ColumnSchema, RowFold, Stamp, fold_to_plain
+from driftline.deltas import ColumnSchema, RowMerge, Stamp, fold_to_plain
 from driftline.errors import LakeError
 from driftline.lake._fold.local import RangeInput, Result, fold_range, run_locally
 from driftline.lake._fold.plan import FoldPlan, plan_fold
@@ -47,7 +47,7 @@ class KeepRows:
         return [{"rows": pa.concat_tables([folded.base, dead]).sort_by(ROW_ID)}]
 
 
-def write_rows(lake: Lake, table: str, version: int, more: Mapping[str, RowFold], target: Path) -> None:
+def write_rows(lake: Lake, table: str, version: int, more: Mapping[str, RowMerge], target: Path) -> None:
     """Write a table's rows at a version of its deltas, joined with further folds; `version` -1: there are no others."""
     columns, ranges = _folded(lake, table, version)
     schema = rows_schema(columns)
@@ -81,7 +81,7 @@ def row_records(rows: pa.Table, table: str, columns: Sequence[ColumnSchema]) -> 
             yield record_of(table, row[ROW_ID], _fold_of(row, columns))
 
 
-def record_of(table: str, row_id: str, fold: RowFold) -> JsonObject:
+def record_of(table: str, row_id: str, fold: RowMerge) -> JsonObject:
     """A row as a line of a snapshot."""
     return {"table": table, "rowId": row_id, **fold_to_plain(fold)}
 
@@ -140,7 +140,7 @@ def _as_rows(deletes: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _joined(
-    rows: pa.Table, more: Mapping[str, RowFold], table: str, columns: Sequence[ColumnSchema], schema: pa.Schema
+    rows: pa.Table, more: Mapping[str, RowMerge], table: str, columns: Sequence[ColumnSchema], schema: pa.Schema
 ) -> pa.Table:
     """The rows of a range, those that further folds touch as JSON."""
     plain = rows.append_column(pa.field(JOINED, pa.string()), pa.nulls(rows.num_rows, pa.string())).cast(schema)
@@ -178,11 +178,11 @@ def _no_rows(columns: Sequence[ColumnSchema]) -> pa.Table:
     return base_file_schema(columns).empty_table()
 
 
-def _up_to(folds: Mapping[str, RowFold], last: str | None) -> list[str]:
+def _up_to(folds: Mapping[str, RowMerge], last: str | None) -> list[str]:
     return [] if last is None else [row_id for row_id in folds if row_id.encode() <= last.encode()]
 
 
-def _fold_of(row: Mapping[str, Any], columns: Sequence[ColumnSchema]) -> RowFold:
+def _fold_of(row: Mapping[str, Any], columns: Sequence[ColumnSchema]) -> RowMerge:
     stamps = row[STAMPS]
     named = stamps.get("columns") or {}
     held: dict[str, tuple[Stamp, Any]] = {}
@@ -191,7 +191,7 @@ def _fold_of(row: Mapping[str, Any], columns: Sequence[ColumnSchema]) -> RowFold
         stamp = named.get(name)
         if stamp is not None:
             held[column.name] = (_stamp(stamp, False), READERS[column.type](row[name]))
-    return RowFold(held, _optional(stamps["live"], False), _optional(stamps["deleted"], True))
+    return RowMerge(held, _optional(stamps["live"], False), _optional(stamps["deleted"], True))
 
 
 def _optional(plain: Mapping[str, Any] | None, is_delete: bool) -> Stamp | None:

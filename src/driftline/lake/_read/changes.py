@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from driftline.core import JsonObject, Tracker, canonical_json, explain_io_errors, utf16_sort_key
+from driftline.core import JsonObject, Tracker, canonical_json, io_errors, utf16_sort_key
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import OptionError
 from driftline.lake._fold.compact import Engine
-from driftline.lake._fold.fold import fold, useful
+from driftline.lake._fold.fold import fold, needs_fold
 from driftline.lake._fold.local import RangeInput, Result, run_locally
 from driftline.lake._fold.plan import FoldPlan, plan_fold
 from driftline.lake._read.state import SQL_TYPES, part_folder
@@ -86,7 +86,7 @@ class WriteChanges:
         counts = dict.fromkeys((*_COUNTED, "absent"), 0)
         lines = self._deltas(plan, window) if self.kind == "deltas" else self._events(plan, given, window)
         path = Path(self.folder, f"part-{given.key_range.index:05d}-{attempt_token()}")
-        with explain_io_errors(path), open(path, "wb") as out:
+        with io_errors(path), open(path, "wb") as out:
             for kind, line in lines:
                 counts[kind] += 1
                 if line is not None:
@@ -94,7 +94,7 @@ class WriteChanges:
         return [{"path": str(path), **counts}]
 
     def _deltas(self, plan: FoldPlan, window: pa.Table) -> Iterator[tuple[str, Row | None]]:
-        for delta in sorted(original_deltas(plan, useful(plan.columns, window)), key=_row_then_stamp):
+        for delta in sorted(original_deltas(plan, needs_fold(plan.columns, window)), key=_row_then_stamp):
             yield "deltas", delta.to_wire()
 
     def _events(self, plan: FoldPlan, given: RangeInput, window: pa.Table) -> Iterator[tuple[str, Row | None]]:

@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 from driftline.core import (
     AnyPath,
     JsonObject,
+    Location,
     ObjectPath,
-    Place,
     Tracker,
     atomic_write,
-    explain_io_errors,
+    io_errors,
+    location,
     open_to_read,
     output_place,
-    place_at,
     remove,
     replace_file,
 )
@@ -63,7 +63,7 @@ from driftline.lake._store.schemas import every_column, registered, schema_of, v
 class WriteState:
     """The job of materialising: fold a range and write it as a part file."""
 
-    folder: Place
+    folder: Location
     format: str
     needs_originals: bool = False
     every_range: bool = True
@@ -73,7 +73,7 @@ class WriteState:
         """Write one part; attempts of one task write different files."""
         rows = fold_range(plan, given).base
         path = self.folder / f"part-{given.key_range.index:05d}-{attempt_token()}"
-        with explain_io_errors(path):
+        with io_errors(path):
             if self.format == "jsonl":
                 path.write_bytes(jsonl_bytes(rows, plan.columns))
             elif self.format == "csv":
@@ -178,13 +178,13 @@ def _opened(output: Any) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def part_folder(output: Any) -> Iterator[Place]:
+def part_folder(output: Any) -> Iterator[Location]:
     """A folder for parts: beside the output, where executors see it too, or a temporary one for a stream."""
-    beside = None if hasattr(output, "write") else place_at(str(output)).parent
+    beside = None if hasattr(output, "write") else location(str(output)).parent
     if isinstance(beside, ObjectPath):
-        folder: Place = beside / f".driftline-parts-{attempt_token()}"
+        folder: Location = beside / f".driftline-parts-{attempt_token()}"
     else:
-        with explain_io_errors(beside or tempfile.gettempdir()):
+        with io_errors(beside or tempfile.gettempdir()):
             folder = Path(tempfile.mkdtemp(prefix=".driftline-parts-", dir=beside and beside.absolute()))
     try:
         yield folder
@@ -214,7 +214,7 @@ def _make_database(path: Path, schema: TableSchema, parts: Iterable[AnyPath]) ->
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        with explain_io_errors(target):
+        with io_errors(target):
             connection = apsw.Connection(str(temporary))
             try:
                 _fill(connection, schema, parts)

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import pyarrow.fs as pa_fs
 
-from driftline.core import explain_io_errors, sync_directory, write_atomically
+from driftline.core import io_errors, sync_directory, write_atomically
 from driftline.deltas import RowDelta, delta_from_wire
 from driftline.errors import DriftlineError, LakeError
 from driftline.lake._store.lake import Lake, attempt_token, delta_file_name, relative
@@ -170,7 +170,7 @@ def _create(lake: Lake, path: str, data: bytes) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         write_atomically(temporary, data)
-        with explain_io_errors(target):
+        with io_errors(target):
             _link(temporary, target)
             sync_directory(target.parent)
     finally:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from driftline.core import JsonObject
-from driftline.deltas import ColumnSchema, RowDelta, RowFold, check_column_names, check_gateway_id
+from driftline.deltas import ColumnSchema, RowDelta, RowMerge, check_column_names, check_gateway_id
 from driftline.errors import DeltaError, DriftlineError, LakeError
 from driftline.lake._store.delta import Commit, append, files_of, load, loaded, retried, transaction_version
 from driftline.lake._store.envelopes import (
@@ -576,14 +576,14 @@ def count_set_aside(lake: Lake, table: str) -> int:
     return len({delta.delta_id for delta in found})
 
 
-def enveloped_rows(lake: Lake, table: str, version: int, log: tuple[str, int], made_ms: int) -> dict[str, RowFold]:
+def enveloped_rows(lake: Lake, table: str, version: int, log: tuple[str, int], made_ms: int) -> dict[str, RowMerge]:
     """The folded rows of the envelopes that waited at a version of the deltas, whether a schema takes them or not.
 
     Of a log's own envelopes those up to a sequence count, of others those made before a time: what came later reaches
     clients through the log.
     """
     deltas_table = None if version < 0 else load(lake, table, "deltas", version)
-    found: dict[str, RowFold] = {}
+    found: dict[str, RowMerge] = {}
     for name in waiting_envelopes(lake, table, deltas_table):
         maker = maker_of(name)
         if maker is not None and maker[0] == log[0] and maker[1] > log[1]:
@@ -592,7 +592,7 @@ def enveloped_rows(lake: Lake, table: str, version: int, log: tuple[str, int], m
         if (maker is None or maker[0] != log[0]) and envelope.made_ms >= made_ms:
             continue
         for delta in envelope.deltas:
-            found.setdefault(delta.row_id, RowFold()).add(delta)
+            found.setdefault(delta.row_id, RowMerge()).add(delta)
     return found
 
 

@@ -117,7 +117,7 @@ _SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class LogClaim:
     """The log that speaks for a gateway, and the ids of those before it, newest first."""
 
     log_id: str
@@ -137,13 +137,13 @@ class LogPosition:
     arrival: int | None
 
 
-def claim_of(lake: Lake, gateway: str) -> Claim | None:
+def claim_of(lake: Lake, gateway: str) -> LogClaim | None:
     """The claim on a gateway's name, or None if nobody made one."""
     row = _row(lake, load_at(lake, CLAIMS), gateway)
-    return None if row is None else Claim(row["log_id"], tuple(row["was"]))
+    return None if row is None else LogClaim(row["log_id"], tuple(row["was"]))
 
 
-def take_claim(lake: Lake, gateway: str, claim: Claim, before: Claim | None) -> bool:
+def take_claim(lake: Lake, gateway: str, claim: LogClaim, before: LogClaim | None) -> bool:
     """Replace a claim by another one; False if that other one is not there any more."""
     check_gateway_id(gateway)
     taken = False
@@ -191,7 +191,7 @@ def _table_marks(lake: Lake, table: str, log_id: str) -> list[LogPosition]:
     return [*marks, *(LogPosition(maker[1], None) for maker in makers if maker is not None and maker[0] == log_id)]
 
 
-def _commit(lake: Lake, table: DeltaTable, gateway: str, claim: Claim) -> bool:
+def _commit(lake: Lake, table: DeltaTable, gateway: str, claim: LogClaim) -> bool:
     number = (transaction_version(table, f"claim:{gateway}") or 0) + 1
     row = {"gateway": gateway, "log_id": claim.log_id, "was": list(claim.was), "number": number}
     name = f"{gateway}-{number}-{attempt_token()}.parquet"

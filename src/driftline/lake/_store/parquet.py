@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from driftline.core import explain_io_errors
+from driftline.core import io_errors
 from driftline.errors import LakeError
 from driftline.lake._store.lake import Lake
 from driftline.lake._store.rows import HLC, ROW_ID
@@ -54,7 +54,7 @@ def write_file(lake: Lake, root: str, path: str, table: pa.Table) -> DataFile:
     """Write one Parquet file below a Delta table's root (both relative to the lake)."""
     whole = f"{root}/{path}"
     lake.make_directory(whole.rpartition("/")[0])
-    with explain_io_errors(whole), lake.files().open_output_stream(whole) as sink:
+    with io_errors(whole), lake.files().open_output_stream(whole) as sink:
         pq.write_table(
             table,
             sink,

@@ -48,7 +48,7 @@ def unescape_name(name: str) -> str:
     return _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), name)
 
 
-def escaped(columns: Iterable[ColumnSchema]) -> list[str]:
+def escape_columns(columns: Iterable[ColumnSchema]) -> list[str]:
     """The names of columns as they stand in the files."""
     return [escape_name(column.name) for column in columns]
 
@@ -89,7 +89,7 @@ def stamps_type(columns: Sequence[ColumnSchema]) -> pa.StructType:
     """The stamps of a base row: of the row's life, of its greatest DELETE and of every column."""
     fields = [pa.field("live", STAMP), pa.field("deleted", STAMP)]
     if columns:  # Parquet has no struct without members
-        fields.append(pa.field("columns", pa.struct([(name, STAMP) for name in escaped(columns)])))
+        fields.append(pa.field("columns", pa.struct([(name, STAMP) for name in escape_columns(columns)])))
     return pa.struct(fields)
 
 

@@ -77,11 +77,11 @@ class ReadFile:
         return [self.offset, self.digest, self.mark]
 
 
-Positions = Mapping[str, ReadFile]
+ReadOffsets = Mapping[str, ReadFile]
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class LoadHistory:
     """The windows of a table in the order of time, and who else wrote to it since the last load.
 
     `number` counts the loads of all generations, so that two that run at once are noticed. A table that follows change
@@ -91,7 +91,7 @@ class Ledger:
     windows: tuple[Window, ...] = ()
     number: int = 0
     others: frozenset[str] = frozenset()
-    changes: Positions = field(default_factory=dict)
+    changes: ReadOffsets = field(default_factory=dict)
     changes_key: tuple[str, ...] = ()  # the columns that rows of change events are known by
 
     @property
@@ -135,7 +135,7 @@ class Ledger:
                     break
         return found
 
-    def with_window(self, window: Window) -> Ledger:
+    def with_window(self, window: Window) -> LoadHistory:
         """The ledger after a load that made the state of a window what it says."""
         number = self.number + 1
         known = next((other for other in self.windows if other.start == window.start), None)
@@ -147,11 +147,11 @@ class Ledger:
             since=known.since if known is not None and is_same else number,
         )
         windows = sorted([*(other for other in self.windows if other is not known), done], key=lambda each: each.start)
-        return Ledger(tuple(windows[-MAX_WINDOWS:]), number)
+        return LoadHistory(tuple(windows[-MAX_WINDOWS:]), number)
 
-    def with_changes(self, changes: Positions, key: Sequence[str]) -> Ledger:
+    def with_changes(self, changes: ReadOffsets, key: Sequence[str]) -> LoadHistory:
         """The ledger after a load of change events."""
-        return Ledger((), self.number + 1, changes=dict(changes), changes_key=tuple(key))
+        return LoadHistory((), self.number + 1, changes=dict(changes), changes_key=tuple(key))
 
     def to_wire(self) -> JsonObject:
         """The ledger as a commit carries it."""
@@ -160,11 +160,11 @@ class Ledger:
         return {**windows, "changes": changes, "changes_key": list(self.changes_key)} if changes else windows
 
 
-def read_ledger(lake: Lake, table: str) -> Ledger:
+def load_history(lake: Lake, table: str) -> LoadHistory:
     """What the newest load of a table wrote down, and who wrote to the table after it."""
     deltas_table = load(lake, table, "deltas")
     if deltas_table is None:
-        return Ledger()
+        return LoadHistory()
     number = int(deltas_table.transaction_version(LOAD) or 0)
     others: set[str] = {"waiting envelopes"} if waiting_envelopes(lake, table, deltas_table) else set()
     for details, adds_data in _commits_backwards(lake, table, deltas_table.version()):
@@ -172,12 +172,12 @@ def read_ledger(lake: Lake, table: str) -> Ledger:
             held = details["ledger"]
             windows = tuple(Window.from_wire(entry) for entry in held["windows"])
             changes = {name: ReadFile(*entry) for name, entry in held.get("changes", {}).items()}
-            return Ledger(windows, number, frozenset(others), changes, tuple(held.get("changes_key", ())))
+            return LoadHistory(windows, number, frozenset(others), changes, tuple(held.get("changes_key", ())))
         if details.get("operation") == GENERATION:
             break
         if adds_data:
             others.add(str(details.get("gateway") or "somebody"))
-    return Ledger((), number, frozenset(others))
+    return LoadHistory((), number, frozenset(others))
 
 
 def greatest_hlc(lake: Lake, table: str) -> int:

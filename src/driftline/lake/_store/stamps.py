@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from driftline.core import utf16_sorted
 from driftline.deltas import ColumnSchema
 from driftline.errors import LakeError
-from driftline.lake._store.rows import STAMP, escaped, value_fields
+from driftline.lake._store.rows import STAMP, escape_columns, value_fields
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -181,7 +181,7 @@ def stamp_deltas(deltas: pa.Table, columns: Sequence[ColumnSchema]) -> pa.Table:
         as_dictionary(_one(table["_client_id"])),
         pa.array(id_prefixes(_one(table["_delta_id"]))),
         *(pa.array(words[:, word].view(np.int64)) for word in range(words.shape[1])),
-        *(_one(table[name]) for name in escaped(columns)),
+        *(_one(table[name]) for name in escape_columns(columns)),
     ]
     return pa.Table.from_arrays(arrays, schema=stamped_schema(columns))
 

@@ -15,7 +15,7 @@ from driftline.payloads._batch.job import BatchJob
 from driftline.payloads._batch.totals import BatchResult, Groups, RulePlace, rule_places
 from driftline.payloads._compare.report import Report, indented
 from driftline.payloads._schema.nodes import open_document
-from driftline.payloads._values.text import encode
+from driftline.payloads._values.text import to_json_bytes
 from driftline.payloads._values.values import JsonRow, spelled
 from driftline.version import __version__
 
@@ -144,7 +144,7 @@ def sarif(job: BatchJob, result: BatchResult) -> bytes:
         "version": "2.1.0",
         "runs": [{"tool": {"driver": driver}, "results": results}],
     }
-    return indented(encode(content), 1) + b"\n"
+    return indented(to_json_bytes(content), 1) + b"\n"
 
 
 def _pointer(places: list[RulePlace], row: JsonRow) -> str:

@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from driftline.core import AnyPath, compression_of, explain_io_errors, is_url, open_bytes, open_to_read, size_of
+from driftline.core import AnyPath, compression_of, io_errors, is_url, open_bytes, open_to_read, size_of
 from driftline.errors import InputError, PayloadError
 from driftline.payloads._compare.compare import PayloadPlan, compile as compile_schema
 from driftline.payloads._rules.path_rules import PathRule
 from driftline.payloads._schema.documents import Bundle
-from driftline.payloads._values.text import check_members, encode, parse_json, raw_members, readable_members
+from driftline.payloads._values.text import check_members, parse_json, raw_members, readable_members, to_json_bytes
 from driftline.payloads._values.values import Json
 
 SPLIT_BYTES = 64 << 20
@@ -85,7 +85,7 @@ def open_source(path: AnyPath, role: Role) -> Source:
     name = str(path)
     if is_url(name):
         return Source(name, role, size_of(name))
-    with explain_io_errors(name):
+    with io_errors(name):
         size = Path(name).stat().st_size
     if Path(name).is_dir():
         raise InputError(f"{name} is a directory, a file is wanted", code="is_a_directory", path=name)
@@ -184,7 +184,7 @@ def read_lines(split: Split) -> Iterator[bytes]:
         with open_bytes(path) as stream:
             yield from stream
         return
-    with explain_io_errors(path), open_to_read(path) as file:
+    with io_errors(path), open_to_read(path) as file:
         if split.start:
             file.seek(split.start - 1)
             file.readline()  # the rest of a line that began before
@@ -270,7 +270,7 @@ def read_rows(split: Split, id_name: str) -> Iterator[Record]:
 
 def _row_record(role: Role, row: dict[str, Any], id_name: str) -> Record:
     if role != "pairs":
-        return _side_record(role, row, encode(row), id_name)
+        return _side_record(role, row, to_json_bytes(row), id_name)
     old, new = _json_cell(row.get("old")), _json_cell(row.get("new"))
     record = Record("pairs", _usable_id(row.get("id")), row.get("endpoint"), old, new)
     if old is None or new is None:
@@ -282,4 +282,4 @@ def _json_cell(value: object) -> bytes | None:
     """JSON text of a cell: text and bytes are JSON already, structs are written."""
     if value is None or isinstance(value, bytes):
         return value
-    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else encode(value)
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else to_json_bytes(value)

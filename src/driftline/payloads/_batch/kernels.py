@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from driftline.core import explain_io_errors, local_files, open_to_read
+from driftline.core import io_errors, local_files, open_to_read
 from driftline.errors import PayloadError
 from driftline.payloads._batch.job import (
     BatchJob,
@@ -34,7 +34,7 @@ from driftline.payloads._batch.totals import BatchTotals, RulePlace, is_met, rul
 from driftline.payloads._captures import Masker
 from driftline.payloads._compare.compare import PayloadPlan, error_response
 from driftline.payloads._compare.report import Entry, Report
-from driftline.payloads._values.text import encode, parse_json, read_payload
+from driftline.payloads._values.text import parse_json, read_payload, to_json_bytes
 from driftline.payloads._values.values import NEW, OLD, Json
 
 if TYPE_CHECKING:
@@ -147,14 +147,14 @@ class _Spooler:
     def _flush(self) -> None:
         for number, pieces in self._waiting.items():
             path = self._paths.setdefault(number, f"{self._stem}-{number:06d}")
-            with explain_io_errors(path), open(path, "ab") as out:
+            with io_errors(path), open(path, "ab") as out:
                 out.write(b"".join(pieces))
         self._waiting, self._size = {}, 0
 
 
 def _read_spool(spool: Spool, id_name: str, lines_before: int) -> Iterator[Record]:
     """The records of a spool; their payloads are views into it."""
-    with explain_io_errors(spool.path), open_to_read(spool.path) as file:
+    with io_errors(spool.path), open_to_read(spool.path) as file:
         data = file.read()
     view = memoryview(data)
     at = 0
@@ -178,7 +178,7 @@ def compare_range(job: BatchJob, number: int, spools: list[Spool], lines_before:
     with local_files(folder) as (local, publish):
         stem = os.path.join(local, f"range-{number:06d}-{secrets.token_hex(8)}")
         lines, rows = f"{stem}.jsonl", f"{stem}.parquet"
-        with explain_io_errors(lines), open(lines, "wb", buffering=1 << 20) as out, ReportTable(rows) as table:
+        with io_errors(lines), open(lines, "wb", buffering=1 << 20) as out, ReportTable(rows) as table:
             for pair in pairs:
                 work.do(pair, out, table)
         return RangeResult(number, publish(lines), publish(rows), work.totals)
@@ -223,12 +223,12 @@ class _RangeWork:
             if self._masker is not None:
                 self._mask_error(pair, error)
             self.totals.add_failure(pair, key, error.code, error.message)
-            body = encode({"id": pair.id, "endpoint": pair.endpoint, "line": pair.line, **_answer(error)})
+            body = to_json_bytes({"id": pair.id, "endpoint": pair.endpoint, "line": pair.line, **_answer(error)})
             table.add(pair, None, error.code, body)
         else:
             self.totals.add_report(pair.endpoint, key, pair.id, report)
             content = report.to_dict(execution=False)
-            body = encode({"id": pair.id, "endpoint": pair.endpoint, "report": content})
+            body = to_json_bytes({"id": pair.id, "endpoint": pair.endpoint, "report": content})
             table.add(pair, report, None, body)
         out.write(body)
         out.write(b"\n")
@@ -332,7 +332,7 @@ class ReportTable:
 
     def add(self, pair: Record, report: Report | None, error: str | None, body: bytes) -> None:
         """Add the row of a pair."""
-        identity = pair.id if isinstance(pair.id, str) or pair.id is None else encode(pair.id).decode()
+        identity = pair.id if isinstance(pair.id, str) or pair.id is None else to_json_bytes(pair.id).decode()
         found = (None, None, None) if report is None else (report.is_match, len(report.diffs), len(report.warnings))
         self._rows.append((identity, pair.endpoint, *found, error, body))
         if len(self._rows) >= _ROWS_PER_GROUP:

@@ -19,17 +19,17 @@ from typing import Any, Protocol
 
 from driftline.core import (
     AnyPath,
+    Location,
     ObjectPath,
-    Place,
     Tracker,
     WorkerContext,
     atomic_write,
     copy_object,
-    explain_io_errors,
+    io_errors,
+    no_progress,
     open_to_read,
     output_place,
     remove,
-    silent,
     write_atomically,
 )
 from driftline.payloads._batch.job import BatchJob, SortKey, Split, splits_of
@@ -37,7 +37,7 @@ from driftline.payloads._batch.kernels import RangeResult, Spool, compare_range,
 from driftline.payloads._batch.totals import BatchTotals, rule_places
 from driftline.payloads._batch.view import MOST_REPORTS, Made, batch_view, find_reports, made_now, view_page
 from driftline.payloads._compare.report import indented
-from driftline.payloads._values.text import encode
+from driftline.payloads._values.text import to_json_bytes
 from driftline.payloads._values.values import Json
 
 RANGE_BYTES = 64 << 20
@@ -61,9 +61,9 @@ def run_batch(
     tracker: Tracker | None = None,
 ) -> BatchTotals:
     """Compare all pairs and write reports (JSONL, Parquet), aggregate, coverage and summary (JSON), and pages."""
-    tracker = tracker or silent()
+    tracker = tracker or no_progress()
     target = output_place(output)
-    with explain_io_errors(target):
+    with io_errors(target):
         target.mkdir(parents=True, exist_ok=True)
     for endpoint in job.schemas:
         job.plan(endpoint)  # a schema that cannot be used is said before any work
@@ -115,7 +115,7 @@ def _bounds(job: BatchJob, scheduler: Scheduler) -> list[SortKey]:
     return [keys[len(keys) * number // wanted] for number in range(1, wanted)] if keys else []
 
 
-def _write_output(job: BatchJob, target: Place, results: list[RangeResult]) -> BatchTotals:
+def _write_output(job: BatchJob, target: Location, results: list[RangeResult]) -> BatchTotals:
     totals = BatchTotals()
     for result in results:
         totals.merge(result.totals)
@@ -140,7 +140,7 @@ def _made(job: BatchJob) -> Made:
     return made_now([Path(source.path).name for source in job.sources], schemas)
 
 
-def _place_tables(folder: Place, tables: list[str]) -> None:
+def _place_tables(folder: Location, tables: list[str]) -> None:
     """Put the ranges' tables side by side; an earlier run's folder goes as a whole."""
     if isinstance(folder, ObjectPath):
         _store_tables(folder, tables)
@@ -182,11 +182,11 @@ def _coverage(job: BatchJob, totals: BatchTotals) -> list[dict[str, Json]]:
 
 
 def _pretty(value: object) -> bytes:
-    return indented(encode(value), 1) + b"\n"
+    return indented(to_json_bytes(value), 1) + b"\n"
 
 
 @contextmanager
-def _workshop(target: Place) -> Iterator[str]:
+def _workshop(target: Location) -> Iterator[str]:
     """A folder for files in between, beside the output so that all workers see it."""
     if isinstance(target, ObjectPath):
         place = target / f".work-{secrets.token_hex(8)}"
@@ -195,7 +195,7 @@ def _workshop(target: Place) -> Iterator[str]:
         finally:
             remove(place)
         return
-    with explain_io_errors(target):
+    with io_errors(target):
         folder = tempfile.mkdtemp(dir=target, prefix=".work-")
     try:
         yield folder

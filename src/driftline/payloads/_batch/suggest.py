@@ -231,7 +231,7 @@ def _body(value: Any) -> Any:
     return value["body"] if is_answer else value
 
 
-def accepted(suggestions: list[Suggestion], wanted: Iterable[str] = ("preserving",)) -> list[Suggestion]:
+def read_accepted(suggestions: list[Suggestion], wanted: Iterable[str] = ("preserving",)) -> list[Suggestion]:
     """The suggestions that `--accept` names: preserving (default), sure, all, or ids."""
     words = set(wanted)
     return [

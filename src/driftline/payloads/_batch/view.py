@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from driftline.core import AnyPath, Place as StoragePlace, explain_io_errors, open_to_read, place_at
+from driftline.core import AnyPath, Location as StoragePlace, io_errors, location, open_to_read
 from driftline.errors import InputError
 from driftline.payloads._schema.documents import yaml_text
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX
 from driftline.payloads._suggest.evidence import hidden_by, nice_duration, nice_limit, number
 from driftline.payloads._suggest.write import nested
 from driftline.payloads._values.paths import Place, parse_place
-from driftline.payloads._values.text import encode, parse_json
+from driftline.payloads._values.text import parse_json, to_json_bytes
 from driftline.payloads._values.times import parse_iso
 from driftline.payloads._values.values import Json, JsonRow
 from driftline.sinks import page_bytes
@@ -152,7 +152,7 @@ def read_view(folder: str | os.PathLike[str]) -> BatchView:
 
 
 def _read(path: Path) -> Any:
-    with explain_io_errors(path):
+    with io_errors(path):
         return parse_json(path.read_bytes(), path.name)
 
 
@@ -175,9 +175,9 @@ def find_reports(folder: AnyPath, ids: Iterable[Any]) -> dict[str, dict[str, Any
 
     A row has `id`, `endpoint` and `report`, or the error response of a pair that failed.
     """
-    wanted = {encode(identity) for identity in ids}
+    wanted = {to_json_bytes(identity) for identity in ids}
     found: dict[str, dict[str, Any]] = {}
-    for line in _report_lines(place_at(str(folder))):
+    for line in _report_lines(location(str(folder))):
         if not wanted:
             break
         identity = line[len(_ID) : line.index(_AFTER_ID)]
@@ -189,7 +189,7 @@ def find_reports(folder: AnyPath, ids: Iterable[Any]) -> dict[str, dict[str, Any
 
 def _report_lines(folder: StoragePlace) -> Iterator[bytes]:
     path = folder / "reports.jsonl"
-    with explain_io_errors(path), open_to_read(path) as lines:
+    with io_errors(path), open_to_read(path) as lines:
         for line in lines:
             if not line.startswith(_ID) or _AFTER_ID not in line:
                 raise InputError(f"{path} is no file of reports that a batch has written", code="not_reports")
@@ -292,7 +292,7 @@ def view_page(
 
 
 def _key(identity: object) -> str:
-    return encode(identity).decode("utf-8", "backslashreplace")
+    return to_json_bytes(identity).decode("utf-8", "backslashreplace")
 
 
 def _group(place: PlaceRow, numbers: Mapping[str, int]) -> dict[str, Any]:
@@ -331,5 +331,5 @@ def _report(number: int, row: JsonRow) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else encode(value).decode()
+    text = value if isinstance(value, str) else to_json_bytes(value).decode()
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"

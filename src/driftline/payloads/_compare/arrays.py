@@ -33,7 +33,7 @@ from driftline.payloads._values.values import MISSING, NEW, OLD, SIDE_NAMES, Jso
 # tolerances `pairing` does. Of the rest an item is only tried against a few candidates that share its rarest fields.
 
 
-UnorderedArraysItems = Callable[[list[Json], list[Json], Run, Path], None]
+UnorderedItems = Callable[[list[Json], list[Json], Run, Path], None]
 Unpaired = list[tuple[Path, Json]]
 Pairing = dict[int, int]
 Step = Callable[[NodePlan, Numbered, Numbered, list[int], list[int], Run, Pairing], None]
@@ -45,7 +45,7 @@ _NUMBERS = frozenset({int, float})
 MAX_POSTINGS = 32  # a field value shared by more items than this does not tell them apart
 
 
-def unordered_items(plan: NodePlan) -> UnorderedArraysItems:
+def unordered_items(plan: NodePlan) -> UnorderedItems:
     """Compares two arrays as multisets."""
 
     takes_texts = str in fast_types(plan.item())
@@ -351,7 +351,7 @@ def tell_unpaired(rules: FieldRules, side: int, items: Unpaired, run: Run, path:
 # The token tells keys apart by JSON type; the values are what a path shows.
 Key = tuple[Token, tuple[Json, ...]]
 KeyReader = Callable[[Json, int, Run], Key | None]
-KeyedArraysItems = Callable[[list[Json], list[Json], Run, Path], None]
+KeyedItems = Callable[[list[Json], list[Json], Run, Path], None]
 
 
 class _Side:
@@ -369,7 +369,7 @@ class _Side:
         self.keyless: list[int] = []
 
 
-def keyed_items(plan: NodePlan) -> KeyedArraysItems:
+def keyed_items(plan: NodePlan) -> KeyedItems:
     """Compares the items of two keyed arrays, in Old's order, then what only New has."""
     paths = plan.rules.array_key
     read_key, quick_name = _key_reader(plan, paths), _quick_name(plan)

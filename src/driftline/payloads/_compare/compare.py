@@ -37,7 +37,7 @@ from driftline.payloads._schema.nodes import SchemaDocument, open_document
 from driftline.payloads._schema.root import find_root, reachable, record_root
 from driftline.payloads._values.limits import Deadline, EngineConfig, hold, let_go, room_on_the_stack
 from driftline.payloads._values.paths import render
-from driftline.payloads._values.text import encode, read_payload
+from driftline.payloads._values.text import read_payload, to_json_bytes
 from driftline.payloads._values.values import MISSING, NEW, OLD, Json, union_leaf_count
 from driftline.version import __version__
 
@@ -309,7 +309,7 @@ def _content_key(schema: object) -> Any:
     if isinstance(schema, bytes | bytearray):
         return bytes(schema)
     try:
-        return (type(schema).__name__, encode(schema))
+        return (type(schema).__name__, to_json_bytes(schema))
     except (TypeError, ValueError, RecursionError):
         return object()  # not JSON all through: parsing says what is wrong
 

@@ -18,7 +18,7 @@ import msgspec
 from driftline.errors import PayloadError
 from driftline.payloads._values.limits import Deadline, EngineConfig
 from driftline.payloads._values.paths import Path, render
-from driftline.payloads._values.text import encode
+from driftline.payloads._values.text import to_json_bytes
 from driftline.payloads._values.values import (
     CONTAINERS,
     SIDE_NAMES,
@@ -106,7 +106,7 @@ class Report:
 
     def to_json(self, *, execution: bool = True) -> bytes:
         """The report as compact JSON."""
-        return encode(self.to_dict(execution=execution))
+        return to_json_bytes(self.to_dict(execution=execution))
 
 
 _SHOWN = 20  # entries in a repr

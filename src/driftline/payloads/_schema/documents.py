@@ -28,7 +28,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from driftline.core import explain_io_errors
+from driftline.core import io_errors
 from driftline.errors import PayloadError
 from driftline.payloads._values.limits import current
 from driftline.payloads._values.paths import unescape_pointer
@@ -53,7 +53,7 @@ class Folder:
         target = (self.path / name).resolve()
         if not target.is_relative_to(self.path.resolve()):
             raise ValueError("it lies outside the folder of the schema")
-        with explain_io_errors(self.path / name):
+        with io_errors(self.path / name):
             return target.read_bytes()
 
 
@@ -77,7 +77,7 @@ def opened(schema: object) -> tuple[Any, FileReader | None]:
         return schema.main, schema
     if isinstance(schema, os.PathLike):
         path = Path(schema)
-        with explain_io_errors(path):
+        with io_errors(path):
             return path.read_bytes(), Folder(path.parent)
     return schema, None
 
@@ -154,7 +154,7 @@ def load_schema(schema: object) -> SchemaText:
 def read_text(schema: os.PathLike[str] | bytes | bytearray) -> str:
     """The text of a schema that stands in a file or in bytes."""
     if isinstance(schema, os.PathLike):
-        with explain_io_errors(schema):
+        with io_errors(schema):
             schema = Path(schema).read_bytes()
     try:
         return bytes(schema).decode("utf-8-sig")

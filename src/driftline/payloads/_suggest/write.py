@@ -26,7 +26,7 @@ from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Fragment, SchemaD
 from driftline.payloads._schema.root import find_root
 from driftline.payloads._suggest.evidence import EXAMPLES, Pair, Suggestion, shown
 from driftline.payloads._values.paths import Place, place_text, unescape_pointer
-from driftline.payloads._values.text import encode
+from driftline.payloads._values.text import to_json_bytes
 from driftline.payloads._values.values import Json, spelled
 from driftline.sinks import page_bytes
 
@@ -246,7 +246,7 @@ def _flow(text: str, at: int, addition: dict[str, Json], *, is_first: bool) -> s
     """Members for the inside of braces, on lines of their own if the others have such."""
     is_plain = (lambda _: None) if is_json_text(text) else _PLAIN_NAME.fullmatch
     members = [
-        f"{name if is_plain(name) else encode(name).decode()}: {encode(value).decode()}"
+        f"{name if is_plain(name) else to_json_bytes(name).decode()}: {to_json_bytes(value).decode()}"
         for name, value in addition.items()
     ]
     found = _SPACE.match(text, at)

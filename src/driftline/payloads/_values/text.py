@@ -19,7 +19,7 @@ from driftline.payloads._values.limits import BYTES_PER_MB, EngineConfig, curren
 from driftline.payloads._values.values import SIDE_NAMES, Json, Value, WrittenNumber, decimal_of
 
 
-def encode(value: object) -> bytes:
+def to_json_bytes(value: object) -> bytes:
     """Compact JSON in UTF-8; numbers appear as written, lone surrogates escaped."""
     try:
         return _quick.encode(value)
@@ -115,7 +115,7 @@ def parse_json(data: bytes, what: str) -> Any:
 def _written_anew(value: Value) -> bytes | None:
     """A value as compact JSON; None where it is nested too deep to be written."""
     try:
-        return encode(value)
+        return to_json_bytes(value)
     except RecursionError:
         return None
 
@@ -187,7 +187,7 @@ def raw_members(data: bytes, what: str) -> dict[str, msgspec.Raw]:
     value = parse_json(data, what)
     if not isinstance(value, dict):
         raise PayloadError(f"{what} is not an object", details={"reason": "not an object"})
-    return {name: msgspec.Raw(encode(member)) for name, member in value.items()}
+    return {name: msgspec.Raw(to_json_bytes(member)) for name, member in value.items()}
 
 
 def readable_members(data: bytes) -> dict[str, Json]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from driftline.core import JsonObject, ObjectPath, Place, Threshold, Workspace, is_url, text_into
+from driftline.core import JsonObject, Location, ObjectPath, Threshold, Workspace, is_url, text_into
 from driftline.deltas import ColumnType
 from driftline.errors import PipelineError
 from driftline.sources import ReadOptions, Source, open_source
@@ -98,7 +98,7 @@ def header_of(given: str, options: ReadOptions) -> tuple[str, ...]:
         return open_source(given, workspace, options).header("B")
 
 
-def reshaped(given: str, options: ReadOptions, shape: Shape, folder: Place, name: str) -> str:
+def reshaped(given: str, options: ReadOptions, shape: Shape, folder: Location, name: str) -> str:
     """The snapshot in its shape: itself, or a copy in `folder`; a column that it lacks is empty or null."""
     with Workspace() as workspace:
         source = open_source(given, workspace, options)
@@ -121,7 +121,7 @@ def _refuse(label: str, what: str, names: tuple[str, ...], policy: str, option: 
         )
 
 
-def _write_csv(source: Source, shape: Shape, options: ReadOptions, target: Place) -> None:
+def _write_csv(source: Source, shape: Shape, options: ReadOptions, target: Location) -> None:
     records = source.records("B")
     assert records is not None, "text has a strict reader"
     header = next(records)
@@ -137,7 +137,7 @@ def _write_csv(source: Source, shape: Shape, options: ReadOptions, target: Place
             writer.writerow("" if place is None else record[place] for place in places)
 
 
-def _write_json(source: Source, shape: Shape, workspace: Workspace, target: Place) -> None:
+def _write_json(source: Source, shape: Shape, workspace: Workspace, target: Location) -> None:
     """Cells of typed sources are JSON text already, so that no value passes through another type."""
     names = [json.dumps(name, ensure_ascii=False) for name in shape.columns]
     with text_into(target, "utf-8") as out:
@@ -424,11 +424,11 @@ class Pipeline:
         """What relative paths start from."""
         return self.file.parent
 
-    def place(self, path: str) -> Place:
+    def place(self, path: str) -> Location:
         """A declared path as a path of this machine, or an address in a store."""
         return ObjectPath(path) if is_url(path) else self.directory / path.removeprefix("file://")
 
-    def shown(self, path: Place) -> str:
+    def shown(self, path: Location) -> str:
         """A path as records and messages show it: relative to the pipeline file; an address as it is."""
         if isinstance(path, ObjectPath):
             return path.url

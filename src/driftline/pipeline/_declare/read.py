@@ -15,7 +15,7 @@ from driftline.core import (
     TABLE_COUNTS,
     StrPath,
     Threshold,
-    explain_io_errors,
+    io_errors,
     is_url,
     parse_threshold,
 )
@@ -66,7 +66,7 @@ def load(path: StrPath) -> Pipeline:
 
 def read_document(file: Path) -> Document:
     """A TOML file with the lines of its keys."""
-    with explain_io_errors(file):
+    with io_errors(file):
         data = file.read_bytes()
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from driftline.core import AGE, ObjectPath, Place, entries_below, is_url, list_below, place_at
+from driftline.core import AGE, Location, ObjectPath, entries_below, is_url, list_objects, location as place_at
 from driftline.deltas import MAX_HLC, make_hlc
 from driftline.errors import PipelineError
 from driftline.pipeline._declare.declaration import Pipeline, TableFlow
@@ -37,13 +37,13 @@ class Snapshot:
     """
 
     label: str
-    path: Place
+    path: Location
     table: str | None = None
     is_folder: bool = False  # in a store: all objects below the name
-    commit: Place | None = None
+    commit: Location | None = None
 
     @property
-    def source(self) -> Place:
+    def source(self) -> Location:
         """What tells whether it still is what it was: its files, or the commit that made a version."""
         return self.path if self.commit is None else self.commit
 
@@ -155,7 +155,7 @@ def _names(location: str, start: str, end: str) -> set[str]:
     """What has a name between `start` and `end`; in a store a pattern that ends with / means folders."""
     if not is_url(location):
         return set(glob.glob(f"{glob.escape(start)}*{glob.escape(end)}"))
-    urls = list_below(start.rpartition("/")[0] + "/")
+    urls = list_objects(start.rpartition("/")[0] + "/")
     if not end.endswith("/"):
         return set(urls)
     depth = (start + end).count("/")

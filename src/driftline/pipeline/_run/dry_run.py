@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from driftline.core import JsonObject, Tracker, silent
+from driftline.core import JsonObject, Tracker, no_progress
 from driftline.errors import DriftlineError
 from driftline.pipeline._declare.declaration import Pipeline
 from driftline.pipeline._run.records import StageRun
 from driftline.pipeline._run.run import PipelineRun, Selection
-from driftline.pipeline._stages.graph import build
+from driftline.pipeline._stages.graph import stage_graph
 from driftline.pipeline._stages.stage import RunEngine, Stage
 
 
@@ -43,7 +43,7 @@ class PlannedStage:
         }
 
 
-def make_plan(
+def dry_run(
     pipeline: Pipeline,
     selection: Selection | None = None,
     *,
@@ -51,11 +51,13 @@ def make_plan(
     tracker: Tracker | None = None,
 ) -> list[PlannedStage]:
     """The plan of a run that would start now; sources that changed are read, and nothing is written."""
-    stages = build(pipeline)
+    stages = stage_graph(pipeline)
     selection = selection or Selection()
     selection.check(stages, full_refresh=full_refresh)
     engine = RunEngine("auto", None, memory=pipeline.memory, parallel=pipeline.parallel)
-    run = PipelineRun(pipeline, stages, engine, tracker or silent(), selection=selection, full_refresh=full_refresh)
+    run = PipelineRun(
+        pipeline, stages, engine, tracker or no_progress(), selection=selection, full_refresh=full_refresh
+    )
     known = {stage.name: record for stage in stages if (record := run.store.stage(stage.name)) is not None}
     usual = _usual_seconds({name: record.seconds for name, record in known.items()})
     return [_planned(pipeline, run, stage, usual) for stage in stages]

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from driftline.core import JsonObject, explain_io_errors, write_atomically
+from driftline.core import JsonObject, io_errors, write_atomically
 from driftline.errors import DriftlineError
 from driftline.pipeline._declare.declaration import FinishHook, Pipeline
 from driftline.pipeline._run.records import RunRecord, StageRun
@@ -50,7 +50,7 @@ def append_lineage(pipeline: Pipeline, record: RunRecord) -> None:
     data = b"".join(
         json.dumps(event, ensure_ascii=False).encode() + b"\n" for event in lineage_events(pipeline, record)
     )
-    with explain_io_errors(pipeline.lineage.openlineage):
+    with io_errors(pipeline.lineage.openlineage):
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.exists() and place.stat().st_size + len(data) > pipeline.lineage.max_mb * 1_000_000:
             place.replace(place.with_name(f"{place.name}.1"))
@@ -159,7 +159,7 @@ def write_metrics(pipeline: Pipeline, record: RunRecord) -> None:
     ):
         if path is not None:
             place = pipeline.place(path)
-            with explain_io_errors(path):
+            with io_errors(path):
                 place.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(place, data)
 
@@ -250,7 +250,7 @@ FORMATS: JsonObject = {
 }
 
 
-def tell(pipeline: Pipeline, record: RunRecord) -> list[str]:
+def notify(pipeline: Pipeline, record: RunRecord) -> list[str]:
     """Tell everybody who wants to know how a run ended; what went wrong, in words (the result stays what it is)."""
     problems = []
     for told in (write_metrics, append_lineage):
@@ -367,7 +367,7 @@ def body_of(pipeline: Pipeline, hook: FinishHook, record: RunRecord) -> bytes:
 
 def read_template(pipeline: Pipeline, path: str) -> Any:
     """The JSON of a template file."""
-    with explain_io_errors(path):
+    with io_errors(path):
         text = pipeline.place(path).read_bytes().decode()
     try:
         return json.loads(text)

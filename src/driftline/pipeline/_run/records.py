@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 
-from driftline.core import JsonObject, ObjectPath, Place, explain_io_errors, sha256_hex, write_atomically
+from driftline.core import JsonObject, Location, ObjectPath, io_errors, sha256_hex, write_atomically
 from driftline.errors import PipelineError
 from driftline.pipeline._stages.stage import OutputFile, Result, StageRecord
 from driftline.version import __version__
@@ -83,7 +83,7 @@ class RunRecord:
 class RecordStore:
     """The directory with the records of a pipeline."""
 
-    def __init__(self, state: Place) -> None:
+    def __init__(self, state: Location) -> None:
         self._stages = state / "stages"
         self._runs = state / "runs"
 
@@ -134,18 +134,18 @@ class RecordStore:
             except PipelineError:
                 yield path.stem, None
 
-    def _path(self, name: str) -> Place:
+    def _path(self, name: str) -> Location:
         return self._stages / f"{name.replace('/', '.')}.json"
 
 
-def _records_in(folder: Place) -> list[Place]:
+def _records_in(folder: Location) -> list[Location]:
     """The records of a folder in the order of their names, which is that of time."""
     found = folder.below() if isinstance(folder, ObjectPath) else folder.glob("*.json")
     return sorted(path for path in found if path.name.endswith(".json"))
 
 
-def _read_run(path: Place) -> JsonObject:
-    with explain_io_errors(path.name):
+def _read_run(path: Location) -> JsonObject:
+    with io_errors(path.name):
         content = path.read_bytes()
     try:
         return _opened(content)

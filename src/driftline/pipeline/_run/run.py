@@ -17,14 +17,14 @@ from typing import Any
 
 from driftline.core import (
     AGE,
+    Location,
     ObjectPath,
-    Place,
     Threshold,
     Tracker,
-    explain_io_errors,
     explain_os_error,
-    lock_at,
-    sharing,
+    file_lock,
+    io_errors,
+    shared_location,
 )
 from driftline.errors import Cancelled, DriftlineError, LockedError, OptionError
 from driftline.pipeline._declare.declaration import Pipeline
@@ -38,7 +38,7 @@ from driftline.pipeline._run.records import (
     timestamp,
     versions,
 )
-from driftline.pipeline._stages.graph import build, state_directory
+from driftline.pipeline._stages.graph import stage_graph, state_directory
 from driftline.pipeline._stages.outputs import (
     FileFingerprint,
     FingerprintCache,
@@ -416,7 +416,7 @@ class PipelineRun:
             self.pipeline, stage, self.state, self.engine, tracker, outputs, needed, sources, self._full_refresh
         )
 
-    def _fingerprints_of(self, path: Place, tracker: Tracker) -> tuple[FileFingerprint, ...]:
+    def _fingerprints_of(self, path: Location, tracker: Tracker) -> tuple[FileFingerprint, ...]:
         return tuple(self.fingerprints.take(file, tracker) for file in files_below(path))
 
 
@@ -438,7 +438,7 @@ def run_pipeline(
     with locked(pipeline, wait_seconds) as check_lock, _engine(pipeline, engine, master) as run_engine:
         run = PipelineRun(
             pipeline,
-            build(pipeline),
+            stage_graph(pipeline),
             run_engine,
             tracker or Tracker(),
             ignore_thresholds=ignore_thresholds,
@@ -484,17 +484,17 @@ def locked(pipeline: Pipeline, wait_seconds: float) -> Iterator[Callable[[], Non
     What is given raises once the lock is lost, which happens to leases in stores.
     """
     state = state_directory(pipeline)
-    with explain_io_errors(pipeline.shown(state)):
+    with io_errors(pipeline.shown(state)):
         state.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:
-            check = stack.enter_context(lock_at(state / "lock", scope=pipeline.name, wait_seconds=wait_seconds))
+            check = stack.enter_context(file_lock(state / "lock", scope=pipeline.name, wait_seconds=wait_seconds))
         except LockedError as error:
             who = error.message.partition(": ")[0].partition(" is held ")[2]
             raise LockedError(
                 f"pipeline {pipeline.name} is already running ({who}): --wait SECONDS waits for it"
             ) from error
-        stack.enter_context(sharing(str(state / "work") if isinstance(state, ObjectPath) else None))
+        stack.enter_context(shared_location(str(state / "work") if isinstance(state, ObjectPath) else None))
         yield check
 
 
@@ -520,7 +520,7 @@ def largest_flows_first(stages: list[Stage]) -> list[Stage]:
     return sorted(stages, key=lambda stage: -sizes[stage.flow])
 
 
-def _bytes_of(paths: set[Place]) -> int:
+def _bytes_of(paths: set[Location]) -> int:
     return sum(map(size_below, paths))
 
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import xxhash
 from backports import zstd
 
-from driftline.core import AGE, JsonObject, LineRange, Place, entries_below, explain_io_errors, is_url
+from driftline.core import AGE, JsonObject, LineRange, Location, entries_below, io_errors, is_url
 from driftline.errors import ChangesetError, PipelineError
-from driftline.lake import Positions, ReadFile, load_changes, positions_digest, refresh, registered
+from driftline.lake import ReadFile, ReadOffsets, load_changes, positions_digest, registered, reload
 from driftline.pipeline._stages.diffs import disk_folder
 from driftline.pipeline._stages.lake import load_job
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
-from driftline.pipeline._stages.table import CHANGES, TablePlan
+from driftline.pipeline._stages.table import CHANGES, TableStages
 from driftline.sources import InputFile, StoredFile, list_urls
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ChangeFile:
         if not isinstance(self.file, StoredFile) and suffix not in (".gz", ".zst", ".zstd"):
             return Path(self.file.path)
         copy = scratch / f"{len(list(scratch.iterdir()))}.jsonl"
-        with explain_io_errors(self.name), self.file.open() as source, open(copy, "wb") as out:
+        with io_errors(self.name), self.file.open() as source, open(copy, "wb") as out:
             shutil.copyfileobj(_uncompressed(source, suffix), out, _CHUNK)
         return copy
 
@@ -126,7 +126,7 @@ def age_of_changes(given: str) -> dict[str, int]:
 
 
 def unread_bytes(
-    files: Sequence[ChangeFile], positions: Positions, scratch: Path, *, in_order: bool
+    files: Sequence[ChangeFile], positions: ReadOffsets, scratch: Path, *, in_order: bool
 ) -> tuple[list[Unread], list[str]]:
     """What is new, in the order of names, and notes about what has to wait; what was read must be as it was."""
     found: list[Unread] = []
@@ -149,7 +149,7 @@ def unread_bytes(
 
 def _look(each: ChangeFile, known: ReadFile | None, scratch: Path) -> Unread:
     path = each.plain(scratch)
-    with explain_io_errors(each.name):
+    with io_errors(each.name):
         size = path.stat().st_size
     start = known.offset if known else 0
     if size < start:
@@ -165,7 +165,7 @@ def _look(each: ChangeFile, known: ReadFile | None, scratch: Path) -> Unread:
     return Unread(each.name, path, start, stop, size - stop, each.mark)
 
 
-def _refuse_late(name: str, positions: Positions) -> None:
+def _refuse_late(name: str, positions: ReadOffsets) -> None:
     later = [other for other in positions if other > name]
     if later:
         raise PipelineError(
@@ -178,7 +178,7 @@ def _refuse_late(name: str, positions: Positions) -> None:
 
 def _end_of_messages(path: Path, start: int, size: int) -> int:
     """Where the last whole message ends: at a line end, or at the end of the file if its last line is one too."""
-    with explain_io_errors(path.name), open(path, "rb") as file:
+    with io_errors(path.name), open(path, "rb") as file:
         end = size
         while end > start:
             begin = max(start, end - _CHUNK)
@@ -202,7 +202,7 @@ def _is_message(text: bytes) -> bool:
 
 def _digest(path: Path, stop: int) -> str:
     digest = xxhash.xxh3_128()
-    with explain_io_errors(path.name), open(path, "rb", buffering=0) as file:
+    with io_errors(path.name), open(path, "rb", buffering=0) as file:
         left = stop
         while left and (chunk := file.read(min(_CHUNK, left))):
             digest.update(chunk)
@@ -212,7 +212,7 @@ def _digest(path: Path, stop: int) -> str:
 
 def lines_of(piece: LineRange) -> Iterator[tuple[int, bytes]]:
     """The lines of a piece that are not blank, each with its offset in the file."""
-    with explain_io_errors(piece.path), open(piece.path, "rb") as file:
+    with io_errors(piece.path), open(piece.path, "rb") as file:
         file.seek(piece.start)
         offset = piece.start
         for line in file:
@@ -229,7 +229,7 @@ def missing_files(files: Sequence[ChangeFile], positions: Mapping[str, ReadFile]
     return sorted(name for name in positions if name not in there)
 
 
-def needed_positions(positions: Positions, files: Sequence[ChangeFile], *, in_order: bool) -> Positions:
+def needed_positions(positions: ReadOffsets, files: Sequence[ChangeFile], *, in_order: bool) -> ReadOffsets:
     """Without files that are gone: in order, one that comes back is late and refused whether it is known or not.
 
     The last of them stays, because it says that the files no longer hold the whole table.
@@ -243,7 +243,7 @@ def needed_positions(positions: Positions, files: Sequence[ChangeFile], *, in_or
 _COUNTS = ("added", "removed", "changed")
 
 
-def change_stages(plan: TablePlan) -> Iterator[Stage]:
+def change_stages(plan: TableStages) -> Iterator[Stage]:
     """Read the new events of a table's stream, then load them."""
     flow = plan.flow
     if flow.changes is None:
@@ -275,21 +275,21 @@ def change_stages(plan: TablePlan) -> Iterator[Stage]:
     )
 
 
-def _listed(plan: TablePlan) -> JsonObject:
+def _listed(plan: TableStages) -> JsonObject:
     return {each.name: each.mark for each in list_changes(plan.changes_address())}
 
 
-def _is_current(plan: TablePlan, context: StageContext, facts: Mapping[str, Any]) -> bool:
+def _is_current(plan: TableStages, context: StageContext, facts: Mapping[str, Any]) -> bool:
     """What was read begins where the lake stands, or the lake has it already."""
     return positions_digest(plan.ledger().changes) in (facts["start"], facts["end"])
 
 
-def _is_loaded(plan: TablePlan, context: StageContext, facts: Mapping[str, Any]) -> bool:
+def _is_loaded(plan: TableStages, context: StageContext, facts: Mapping[str, Any]) -> bool:
     ledger = plan.ledger()
     return positions_digest(ledger.changes) == facts["end"] and not ledger.others
 
 
-def _read(plan: TablePlan, context: StageContext) -> Outcome:
+def _read(plan: TableStages, context: StageContext) -> Outcome:
     """Convert the bytes that the lake has not seen into events of a diff."""
     positions = _start(plan, context)
     files = list_changes(plan.changes_address())
@@ -309,7 +309,7 @@ def _read(plan: TablePlan, context: StageContext) -> Outcome:
     return Outcome(reading.counts(), facts, [*notes, *reading.notes()])
 
 
-def _start(plan: TablePlan, context: StageContext) -> Positions:
+def _start(plan: TableStages, context: StageContext) -> ReadOffsets:
     known = plan.ledger().changes
     if not context.full_refresh:
         return known
@@ -334,7 +334,7 @@ class _Reading:
     """The new bytes of a stream on their way to events."""
 
     def __init__(
-        self, plan: TablePlan, context: StageContext, scratch: Path, unread: Sequence[Unread], in_order: bool
+        self, plan: TableStages, context: StageContext, scratch: Path, unread: Sequence[Unread], in_order: bool
     ) -> None:
         self._plan, self._context, self._scratch = plan, context, scratch
         self._unread, self._in_order = unread, in_order
@@ -343,7 +343,7 @@ class _Reading:
         self._pieces = [_Piece(each.name, lines) for each in unread for lines in each.pieces()]
         self.table = self._settle_columns()
 
-    def convert(self, positions: Positions) -> tuple[list[Path], Positions]:
+    def convert(self, positions: ReadOffsets) -> tuple[list[Path], ReadOffsets]:
         """The parts with the events, and how far every file was read then."""
         facts, parts = self._run(self._pieces)
         cuts = _cuts(self._pieces, facts, in_order=self._in_order)
@@ -472,9 +472,9 @@ def _in_pieces(context: StageContext, kernel: Any, count: int) -> Iterable[Piece
     from driftline.changesets import PieceFacts
 
     if context.engine.is_spark and isinstance(context.state, Path):  # tasks see no disk of ours beside a store
-        from driftline.spark import in_tasks
+        from driftline.spark import run_in_tasks
 
-        return (PieceFacts.from_wire(wire) for wire in in_tasks(context.engine.session(), count, kernel))
+        return (PieceFacts.from_wire(wire) for wire in run_in_tasks(context.engine.session(), count, kernel))
     return (PieceFacts.from_wire(kernel(number)) for number in range(count))
 
 
@@ -524,14 +524,14 @@ def _join(out: BinaryIO, columns: Sequence[str], parts: Sequence[Path]) -> None:
     out.write(b'{"type":"stats"}\n')
 
 
-def _load(plan: TablePlan, context: StageContext) -> Outcome:
+def _load(plan: TableStages, context: StageContext) -> Outcome:
     """Put what was read into the lake."""
     reading = context.stage.needs[0]
     events = context.made(reading, "events")
     after = _positions_of(json.loads(context.made(reading, "positions").read_bytes()))
     job = replace(load_job(plan, context, {}, is_text=True), is_typed=True)
     if context.full_refresh:
-        refresh(job, _Whole(events))
+        reload(job, _Whole(events))
     deltas = load_changes(job, context.needed[reading].facts["start"], after, events)
     return Outcome({"deltas": deltas}, {"end": positions_digest(after)})
 
@@ -540,17 +540,17 @@ def _load(plan: TablePlan, context: StageContext) -> Outcome:
 class _Whole:
     """Events as something that a new generation takes its columns from."""
 
-    events: Place
+    events: Location
 
     def difference(self) -> None:
         """There is nothing before it."""
 
-    def whole(self) -> Place:
+    def whole(self) -> Location:
         """All that was read."""
         return self.events
 
 
-def _positions_wire(positions: Positions) -> JsonObject:
+def _positions_wire(positions: ReadOffsets) -> JsonObject:
     return {name: position.to_wire() for name, position in positions.items()}
 
 

@@ -11,17 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from driftline.core import JsonObject, ObjectPath, PartWriter, Place, read_pieces, remove
+from driftline.core import JsonObject, Location, ObjectPath, PartWriter, read_pieces, remove
 from driftline.deltas import typed_event, typed_events
 from driftline.errors import TableError
 from driftline.pipeline._declare.declaration import TableFlow, header_of, reshaped, shapes_of
 from driftline.pipeline._declare.snapshots import Snapshot, age_of
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
-from driftline.pipeline._stages.table import TablePlan
-from driftline.tables import DiffJob, DiffOptions, Stats, Write, find_engine
+from driftline.pipeline._stages.table import TableStages
+from driftline.tables import Stats, TableDiffJob, TableOptions, Write, find_engine
 
 
-def diff_stages(plan: TablePlan) -> Iterator[Stage]:
+def diff_stages(plan: TableStages) -> Iterator[Stage]:
     """Events for each pair of snapshots."""
     flow = plan.flow
     if flow.changes is not None:
@@ -29,7 +29,7 @@ def diff_stages(plan: TablePlan) -> Iterator[Stage]:
     earlier: tuple[str, ...] = ()
     for before, after in plan.pairs():
         in_store = isinstance(plan.state, ObjectPath)
-        outputs: dict[str, Place] = {
+        outputs: dict[str, Location] = {
             "events": plan.state / "events" / flow.name / (after.label if in_store else f"{after.label}.jsonl")
         }
         folders = {"events"} if in_store else set()
@@ -66,7 +66,7 @@ def _counted_columns(flow: TableFlow) -> dict[str, list[str]]:
     return {"counted columns": columns} if columns else {}
 
 
-def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, context: StageContext) -> Outcome:
+def _diff(plan: TableStages, before: Snapshot, after: Snapshot, context: StageContext) -> Outcome:
     with (
         scratch_folder(context) as folder,
         _explaining_headers(plan, before, after),
@@ -87,7 +87,7 @@ def _diff(plan: TablePlan, before: Snapshot, after: Snapshot, context: StageCont
     )
 
 
-def _sides(plan: TablePlan, before: Snapshot, after: Snapshot, folder: Place) -> tuple[str, str]:
+def _sides(plan: TableStages, before: Snapshot, after: Snapshot, folder: Location) -> tuple[str, str]:
     """Both snapshots with the columns of the later one."""
     reading = plan.diff_options().reading("B")
     old, new = plan.shape(before), plan.shape(after)
@@ -100,7 +100,7 @@ def _sides(plan: TablePlan, before: Snapshot, after: Snapshot, folder: Place) ->
 
 
 @contextmanager
-def _explaining_headers(plan: TablePlan, before: Snapshot, after: Snapshot) -> Iterator[None]:
+def _explaining_headers(plan: TableStages, before: Snapshot, after: Snapshot) -> Iterator[None]:
     """Where columns may not change, the words say which did, and what may be declared."""
     try:
         yield
@@ -112,7 +112,7 @@ def _explaining_headers(plan: TablePlan, before: Snapshot, after: Snapshot) -> I
 
 
 @contextmanager
-def scratch_folder(context: StageContext) -> Iterator[Place]:
+def scratch_folder(context: StageContext) -> Iterator[Location]:
     """A folder for what a stage needs only while it runs, where Spark's tasks see it."""
     place = context.state / "work"
     if isinstance(place, ObjectPath):
@@ -137,16 +137,16 @@ def disk_folder(context: StageContext) -> Iterator[Path]:
 
 
 def compare(
-    plan: TablePlan,
+    plan: TableStages,
     before: str,
     after: str,
     context: StageContext,
     write: Write,
     parts: PartWriter | None = None,
-    options: DiffOptions | None = None,
+    options: TableOptions | None = None,
 ) -> Stats:
     """Write the events of two files with the table's rules; `parts` is where `write` goes, if that is a folder."""
-    job = DiffJob(
+    job = TableDiffJob(
         before,
         after,
         options or plan.diff_options(),
@@ -169,7 +169,7 @@ Event = JsonObject
 Kind = Literal["changeset", "patchset"]
 
 
-def changeset_stages(plan: TablePlan) -> Iterator[Stage]:
+def changeset_stages(plan: TableStages) -> Iterator[Stage]:
     """Changesets and patchsets for each pair of snapshots."""
     flow = plan.flow
     targets: tuple[tuple[Kind, str | None], ...] = (("changeset", flow.changeset), ("patchset", flow.patchset))
@@ -186,14 +186,14 @@ def changeset_stages(plan: TablePlan) -> Iterator[Stage]:
             )
 
 
-def _changeset(plan: TablePlan, kind: Kind, diff: str, context: StageContext) -> Outcome:
+def _changeset(plan: TableStages, kind: Kind, diff: str, context: StageContext) -> Outcome:
     events = context.made(diff, "events")
     write = write_on_spark if context.engine.is_spark else write_locally
     with context.outputs.writing(kind) as out:
         return Outcome({"changes": write(out, kind, plan.flow, events, context)})
 
 
-def write_locally(out: BinaryIO, kind: Kind, flow: TableFlow, events: Place, context: StageContext) -> int:
+def write_locally(out: BinaryIO, kind: Kind, flow: TableFlow, events: Location, context: StageContext) -> int:
     """Write the changes of one pair of snapshots; how many there are."""
     from driftline.changesets import Table, from_events
 
@@ -206,7 +206,7 @@ def write_locally(out: BinaryIO, kind: Kind, flow: TableFlow, events: Place, con
     return counted.number
 
 
-def write_on_spark(out: BinaryIO, kind: Kind, flow: TableFlow, events: Place, context: StageContext) -> int:
+def write_on_spark(out: BinaryIO, kind: Kind, flow: TableFlow, events: Location, context: StageContext) -> int:
     """The same bytes; records are made and put into order in tasks."""
 
     from driftline.spark import events_to_changeset

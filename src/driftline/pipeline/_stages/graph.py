@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from driftline.core import Place
+from driftline.core import Location
 from driftline.errors import PipelineError
 from driftline.pipeline._declare.declaration import Pipeline, TableFlow
 from driftline.pipeline._declare.snapshots import find_snapshots
 from driftline.pipeline._stages.diffs import changeset_stages, diff_stages
 from driftline.pipeline._stages.lake import compact_stages, load_stages, state_stages
 from driftline.pipeline._stages.stage import Stage
-from driftline.pipeline._stages.table import TablePlan
+from driftline.pipeline._stages.table import TableStages
 
 # The stages of a table: compare each pair of snapshots, load the lake, compact, write states and changesets.
 
 
-def _of_changes(plan: TablePlan) -> Iterator[Stage]:
+def _of_changes(plan: TableStages) -> Iterator[Stage]:
     """Imported only for a table that follows change events: what reads them takes long to import."""
     if plan.flow.changes is not None:
         from driftline.pipeline._stages.changes import change_stages
@@ -27,7 +27,7 @@ def _of_changes(plan: TablePlan) -> Iterator[Stage]:
 
 
 # The stages of a table, in the order in which the data goes.
-STAGES_OF_A_TABLE: tuple[Callable[[TablePlan], Iterator[Stage]], ...] = (
+STAGES_OF_A_TABLE: tuple[Callable[[TableStages], Iterator[Stage]], ...] = (
     diff_stages,
     load_stages,
     _of_changes,
@@ -37,40 +37,40 @@ STAGES_OF_A_TABLE: tuple[Callable[[TablePlan], Iterator[Stage]], ...] = (
 )
 
 
-def table_stages(pipeline: Pipeline, state: Place, flow: TableFlow) -> list[Stage]:
+def table_stages(pipeline: Pipeline, state: Location, flow: TableFlow) -> list[Stage]:
     """Every stage of a table."""
-    plan = TablePlan(pipeline, flow, tuple(find_snapshots(pipeline, flow)), state)
+    plan = TableStages(pipeline, flow, tuple(find_snapshots(pipeline, flow)), state)
     return [stage for make in STAGES_OF_A_TABLE for stage in make(plan)]
 
 
-def _tables(pipeline: Pipeline, state: Place) -> Iterator[Stage]:
+def _tables(pipeline: Pipeline, state: Location) -> Iterator[Stage]:
     for flow in pipeline.tables:
         yield from table_stages(pipeline, state, flow)
 
 
 # What nothing is declared for is not imported: half of the time of a run that has nothing to do.
-def _payloads(pipeline: Pipeline, state: Place) -> Iterator[Stage]:
+def _payloads(pipeline: Pipeline, state: Location) -> Iterator[Stage]:
     for flow in pipeline.payloads:
         from driftline.pipeline._stages.payloads import payload_stages
 
         yield from payload_stages(pipeline, flow)
 
 
-def _indexes(pipeline: Pipeline, state: Place) -> Iterator[Stage]:
+def _indexes(pipeline: Pipeline, state: Location) -> Iterator[Stage]:
     for flow in pipeline.indexes:
         from driftline.pipeline._stages.index import index_stages
 
         yield from index_stages(pipeline, flow)
 
 
-PARTS: tuple[Callable[[Pipeline, Place], Iterator[Stage]], ...] = (_tables, _payloads, _indexes)
+PARTS: tuple[Callable[[Pipeline, Location], Iterator[Stage]], ...] = (_tables, _payloads, _indexes)
 
 
-def build(pipeline: Pipeline) -> list[Stage]:
+def stage_graph(pipeline: Pipeline) -> list[Stage]:
     """Every stage; two that write the same file are refused."""
     state = state_directory(pipeline)
     stages = [stage for part in PARTS for stage in part(pipeline, state)]
-    owners: dict[Place, str] = {}
+    owners: dict[Location, str] = {}
     for stage in stages:
         for place in stage.outputs.values():
             if place in owners:
@@ -81,6 +81,6 @@ def build(pipeline: Pipeline) -> list[Stage]:
     return stages
 
 
-def state_directory(pipeline: Pipeline) -> Place:
+def state_directory(pipeline: Pipeline) -> Location:
     """Where the pipeline remembers what it did."""
     return pipeline.place(pipeline.state)

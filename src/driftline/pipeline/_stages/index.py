@@ -10,7 +10,7 @@ from typing import Any
 
 from driftline.codeindex import (
     CacheRoot,
-    DiffJob,
+    IndexDiffJob,
     ModeScheduler,
     Registry,
     choose_engine,
@@ -48,8 +48,8 @@ def index_stages(pipeline: Pipeline, flow: IndexFlow) -> list[Stage]:
     ]
 
 
-def _job(pipeline: Pipeline, flow: IndexFlow) -> DiffJob:
-    return DiffJob.of(
+def _job(pipeline: Pipeline, flow: IndexFlow) -> IndexDiffJob:
+    return IndexDiffJob.of(
         flow.before,
         flow.after,
         str(pipeline.place(flow.cache_root)),
@@ -85,10 +85,10 @@ def _scheduler(context: StageContext, name: str) -> Iterator[ModeScheduler]:
     if name != "spark":
         yield diff_mode
         return
-    from driftline.spark import mode_scheduler
+    from driftline.spark import index_scheduler
 
     context.engine.session()
-    with mode_scheduler(context.engine.master) as scheduler:
+    with index_scheduler(context.engine.master) as scheduler:
         yield scheduler
 
 

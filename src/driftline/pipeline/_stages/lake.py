@@ -7,34 +7,34 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from driftline.core import JsonObject, PartWriter, Place, parse_threshold
+from driftline.core import JsonObject, Location, PartWriter, parse_threshold
 from driftline.deltas import COUNTER_BITS, physical_ms
 from driftline.errors import LakeError
 from driftline.lake import (
-    Ledger,
+    LoadHistory,
     LoadJob,
     Schedulers,
     WantedSnapshot,
     Window,
+    check_unclaimed,
+    load_history,
     load_snapshot,
     materialize,
     parse_timestamp,
-    read_ledger,
-    refresh,
-    refuse_others,
-    settle,
+    plan_loads,
+    reload,
 )
 from driftline.pipeline._declare.declaration import Shape, StateTarget, header_of, reshaped
 from driftline.pipeline._declare.snapshots import Snapshot, end_of_day, parse_day, start_of_day
 from driftline.pipeline._stages.diffs import compare, scratch_folder
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
-from driftline.pipeline._stages.table import TablePlan
-from driftline.sources import is_text, write_nothing
+from driftline.pipeline._stages.table import TableStages
+from driftline.sources import has_text_cells as is_text, write_empty_like
 
 # The stages behind the lake: fold what was loaded, and write the table's state at the declared moments.
 
 
-def compact_stages(plan: TablePlan) -> Iterator[Stage]:
+def compact_stages(plan: TableStages) -> Iterator[Stage]:
     """Fold what was loaded."""
     if plan.flow.compact:
         yield Stage(
@@ -46,7 +46,7 @@ def compact_stages(plan: TablePlan) -> Iterator[Stage]:
         )
 
 
-def state_stages(plan: TablePlan) -> Iterator[Stage]:
+def state_stages(plan: TableStages) -> Iterator[Stage]:
     """The state of the table at the declared moments."""
     last = plan.name("lake", "compact") if plan.flow.compact else plan.last_load
     for number, target in enumerate(plan.flow.states, start=1):
@@ -59,21 +59,21 @@ def state_stages(plan: TablePlan) -> Iterator[Stage]:
         )
 
 
-def _compact(plan: TablePlan, context: StageContext) -> Outcome:
+def _compact(plan: TableStages, context: StageContext) -> Outcome:
     from driftline.lake import compact
 
     done = compact(plan.lake(), plan.flow.name, tracker=context.tracker, **fold_options(context))
     return Outcome({"deltas": done.deltas_folded, "files": done.files_written}, {"deltas_version": done.deltas_version})
 
 
-def _is_compacted(plan: TablePlan, context: StageContext, facts: Mapping[str, Any]) -> bool:
+def _is_compacted(plan: TableStages, context: StageContext, facts: Mapping[str, Any]) -> bool:
     from driftline.lake import newest_snapshot
 
     snapshot = newest_snapshot(plan.lake(), plan.flow.name)
     return snapshot is not None and snapshot.deltas_version >= facts["deltas_version"]
 
 
-def _state(plan: TablePlan, target: StateTarget, context: StageContext) -> Outcome:
+def _state(plan: TableStages, target: StateTarget, context: StageContext) -> Outcome:
     from driftline.lake import materialize
 
     rows = materialize(
@@ -92,12 +92,12 @@ def fold_options(context: StageContext) -> dict[str, Any]:
     """Where folds of this run do their work."""
     if not context.engine.is_spark:
         return {}
-    from driftline.spark import fold_engine
+    from driftline.spark import lake_engine
 
-    return {"engine": fold_engine(context.engine.session())}
+    return {"engine": lake_engine(context.engine.session())}
 
 
-def moment_of(text: str | None, ledger: Ledger) -> int | None:
+def moment_of(text: str | None, ledger: LoadHistory) -> int | None:
     """The last timestamp that belongs to the moment; None is now."""
     if text is None:
         return None
@@ -116,7 +116,7 @@ def moment_of(text: str | None, ledger: Ledger) -> int | None:
 _NONE = (parse_threshold("different > 0"),)
 
 
-def check_stages(plan: TablePlan) -> Iterator[Stage]:
+def check_stages(plan: TableStages) -> Iterator[Stage]:
     """A comparison with the lake for every snapshot, after the events that were there when it was first seen."""
     changes = plan.flow.changes
     for snapshot in plan.snapshots if changes else ():
@@ -134,7 +134,7 @@ def check_stages(plan: TablePlan) -> Iterator[Stage]:
         )
 
 
-def _check(plan: TablePlan, snapshot: Snapshot, context: StageContext) -> Outcome:
+def _check(plan: TableStages, snapshot: Snapshot, context: StageContext) -> Outcome:
     """The events lead from the snapshot to the lake's state, under the rules of the table."""
     reading = plan.diff_options().reading("B")
     with scratch_folder(context) as scratch:
@@ -152,7 +152,7 @@ def _check(plan: TablePlan, snapshot: Snapshot, context: StageContext) -> Outcom
     return Outcome(stats.counts, notes=[f"the snapshot {words}"])
 
 
-def load_stages(plan: TablePlan) -> Iterator[Stage]:
+def load_stages(plan: TableStages) -> Iterator[Stage]:
     """Each snapshot into the lake, one after the other."""
     if not plan.flow.deltas or plan.flow.changes is not None:
         return
@@ -185,7 +185,7 @@ def load_stages(plan: TablePlan) -> Iterator[Stage]:
 class _Load:
     """One snapshot of a plan on its way into the lake."""
 
-    plan: TablePlan
+    plan: TableStages
     before: Snapshot | None
     snapshot: Snapshot
     is_last: bool
@@ -212,11 +212,11 @@ def _load(load: _Load, context: StageContext) -> Outcome:
         job = _job(load, context)
         events = _Events(load, context, scratch)
         if context.full_refresh and load.before is None:
-            refresh(job, events)
-        ledger = read_ledger(job.lake, job.table)
-        refuse_others(job, ledger)
+            reload(job, events)
+        ledger = load_history(job.lake, job.table)
+        check_unclaimed(job, ledger)
         window, notes = _put_in_or_refresh(load, job, ledger, events, context)
-        later = settle(job, context.fingerprint_of(load.snapshot.source), events) if load.is_last else None
+        later = plan_loads(job, context.fingerprint_of(load.snapshot.source), events) if load.is_last else None
     deltas = (window.deltas if window != ledger.find(window.label) else 0) + (later.deltas if later else 0)
     newest = later or window
     facts = {"label": newest.label, "content": newest.content, "last": load.is_last, "table": plan.flow.name}
@@ -224,7 +224,7 @@ def _load(load: _Load, context: StageContext) -> Outcome:
 
 
 def _put_in_or_refresh(
-    load: _Load, job: LoadJob, ledger: Ledger, events: _Events, context: StageContext
+    load: _Load, job: LoadJob, ledger: LoadHistory, events: _Events, context: StageContext
 ) -> tuple[Window, list[str]]:
     """A changed type begins a new generation where that is declared; only the first snapshot can, the rest follow."""
     try:
@@ -233,12 +233,12 @@ def _put_in_or_refresh(
         policy = load.plan.flow.schema_policy.on_type_change
         if error.code != "type_changed" or policy != "refresh" or load.before is not None:
             raise
-        number = refresh(job, events)
+        number = reload(job, events)
         note = f"generation {number} begins: {error.message.partition(': run it once')[0]}"
-    return _put_in(load, job, read_ledger(job.lake, job.table), events, context), [note]
+    return _put_in(load, job, load_history(job.lake, job.table), events, context), [note]
 
 
-def _put_in(load: _Load, job: LoadJob, ledger: Ledger, events: _Events, context: StageContext) -> Window:
+def _put_in(load: _Load, job: LoadJob, ledger: LoadHistory, events: _Events, context: StageContext) -> Window:
     fingerprint = context.fingerprint_of(load.snapshot.source)
     before = context.fingerprint_of(load.before.source) if load.before else None
     if load.plan.flow.snapshots is not None:
@@ -252,7 +252,7 @@ def _put_in(load: _Load, job: LoadJob, ledger: Ledger, events: _Events, context:
     return load_snapshot(job, WantedSnapshot(label, fingerprint, _now, before if load.has_same_shape else None), events)
 
 
-def _window_of_pair(ledger: Ledger, content: str, before: str | None) -> Window | None:
+def _window_of_pair(ledger: LoadHistory, content: str, before: str | None) -> Window | None:
     """Where one of two replaced files belongs: pairs have no names, they are known by what the lake went through.
 
     `before` is in place if it is the newest, or if the newest came from it and is about to be corrected.
@@ -267,7 +267,7 @@ def _window_of_pair(ledger: Ledger, content: str, before: str | None) -> Window 
     return newest if content in (newest.content, came_from) else None
 
 
-def _start(snapshot: Snapshot, ledger: Ledger) -> int:
+def _start(snapshot: Snapshot, ledger: LoadHistory) -> int:
     """Where the time of a snapshot begins: its day, or for a number the moment of its first load, in their order."""
     if snapshot.day is not None:
         return start_of_day(snapshot.day)
@@ -282,11 +282,11 @@ def _number(label: str) -> int:
     return int(label) if label.isdecimal() else -1
 
 
-def _now(ledger: Ledger) -> int:
+def _now(ledger: LoadHistory) -> int:
     return max(physical_ms() << COUNTER_BITS, ledger.newest.last + (1 << COUNTER_BITS) if ledger.newest else 0)
 
 
-def load_job(plan: TablePlan, context: StageContext, rules: JsonObject, *, is_text: bool) -> LoadJob:
+def load_job(plan: TableStages, context: StageContext, rules: JsonObject, *, is_text: bool) -> LoadJob:
     """What loads into the lake table of a plan have in common."""
     assert plan.pipeline.lake is not None
     return LoadJob(
@@ -328,21 +328,21 @@ def schedulers_of(context: StageContext) -> Schedulers:
 class _Events:
     """The events of one snapshot: its difference from the one before it is there, the whole is made on demand."""
 
-    def __init__(self, load: _Load, context: StageContext, scratch: Place) -> None:
+    def __init__(self, load: _Load, context: StageContext, scratch: Location) -> None:
         self._load, self._context, self._scratch = load, context, scratch
-        self._whole: Place | None = None
+        self._whole: Location | None = None
 
-    def difference(self) -> Place | None:
+    def difference(self) -> Location | None:
         """What the diff stage wrote."""
         return self._context.made(self._context.stage.needs[-1], "events") if self._load.before else None
 
-    def whole(self) -> Place:
+    def whole(self) -> Location:
         """Everything was added to an empty table."""
         if self._whole is None:
             given, reading = self._load.snapshot.given, self._load.plan.diff_options().reading("B")
             if self._load.shape is not None:
                 given = reshaped(given, reading, self._load.shape, self._scratch, "whole")
-            nothing = str(write_nothing(given, reading, self._scratch))
+            nothing = str(write_empty_like(given, reading, self._scratch))
             events = PartWriter(self._scratch / "whole")
             options = self._load.plan.whole_options()
             compare(self._load.plan, nothing, given, self._context, events.write, events, options)
@@ -351,7 +351,7 @@ class _Events:
         return self._whole
 
 
-def _is_loaded(plan: TablePlan, context: StageContext, facts: Mapping[str, Any]) -> bool:
+def _is_loaded(plan: TableStages, context: StageContext, facts: Mapping[str, Any]) -> bool:
     ledger = plan.ledger()
     if not ledger.holds(facts["label"], facts["content"]) or ledger.others:
         return False

@@ -22,20 +22,20 @@ import xxhash
 
 from driftline.core import (
     JsonObject,
+    Location,
     ObjectPath,
     PartWriter,
-    Place,
     Tracker,
     copy_object,
     delete_object,
-    explain_io_errors,
-    look_at,
+    io_errors,
     open_to_read,
     read_manifest,
     remove,
     replace_file,
     sha256_hex,
     size_of,
+    stat_object,
     sync_directory,
     uploading,
     write_atomically,
@@ -77,15 +77,15 @@ class FileFingerprint:
 class FingerprintCache:
     """The fingerprints of one pipeline's files; each file is read once in a run, however many stages use it."""
 
-    def __init__(self, pipeline: Pipeline, state: Place) -> None:
+    def __init__(self, pipeline: Pipeline, state: Location) -> None:
         self._pipeline = pipeline
         self._file = state / _FILE_NAME
         self._known = self._read()
-        self._taken: dict[Place, FileFingerprint] = {}
-        self._locks: dict[Place, threading.Lock] = {}
+        self._taken: dict[Location, FileFingerprint] = {}
+        self._locks: dict[Location, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def take(self, path: Place, tracker: Tracker) -> FileFingerprint:
+    def take(self, path: Location, tracker: Tracker) -> FileFingerprint:
         """The print of a file for this run."""
         with self._lock:
             own = self._locks.setdefault(path, threading.Lock())
@@ -94,7 +94,7 @@ class FingerprintCache:
                 self._taken[path] = self._fingerprint_of(path, tracker)
             return self._taken[path]
 
-    def check(self, path: Place) -> None:
+    def check(self, path: Location) -> None:
         """Raise if a file is no longer what this run began with."""
         taken = self._taken.get(path)
         if taken is not None and not _is_as_it_was(path, taken):
@@ -111,7 +111,7 @@ class FingerprintCache:
         record = {name: [*entry.status, entry.content] for name, entry in sorted(known.items())}
         write_atomically(self._file, json.dumps(record, indent=1).encode())
 
-    def _fingerprint_of(self, path: Place, tracker: Tracker) -> FileFingerprint:
+    def _fingerprint_of(self, path: Location, tracker: Tracker) -> FileFingerprint:
         shown = self._pipeline.shown(path)
         if isinstance(path, ObjectPath):
             return _stored_fingerprint(path)
@@ -132,22 +132,22 @@ class FingerprintCache:
             return {}  # a memory that is lost or damaged only costs reading the files again
 
 
-def files_below(path: Place) -> list[Place]:
+def files_below(path: Location) -> list[Location]:
     """The file itself, or every file of a folder in the order of names."""
     if isinstance(path, ObjectPath):
-        below: list[Place] = [found for found in path.below() if not found.name.startswith((".", "_"))]
+        below: list[Location] = [found for found in path.below() if not found.name.startswith((".", "_"))]
         return below if below and not path.exists() else [path]
     if not path.is_dir():
         return [path]
     return sorted(found for found in path.rglob("*") if found.is_file() and not found.name.startswith("."))
 
 
-def size_below(path: Place) -> int:
+def size_below(path: Location) -> int:
     """The bytes of a file, or of all files of a folder; nothing where there is none."""
     return sum(map(_size, files_below(path)))
 
 
-def _size(file: Place) -> int:
+def _size(file: Location) -> int:
     if isinstance(file, ObjectPath):
         version = file.version()
         return version.size if version is not None else 0
@@ -156,24 +156,24 @@ def _size(file: Place) -> int:
 
 def _stored_fingerprint(path: ObjectPath) -> FileFingerprint:
     """Of an object: what the store says about its content, which costs no reading."""
-    found = look_at(path.url)
+    found = stat_object(path.url)
     return FileFingerprint(path.url, found.size, 0, 0, 0, f"etag:{found.etag.strip(chr(34))}:{found.size}")
 
 
-def _is_as_it_was(path: Place, taken: FileFingerprint) -> bool:
+def _is_as_it_was(path: Location, taken: FileFingerprint) -> bool:
     if isinstance(path, ObjectPath):
         return _stored_fingerprint(path) == taken
     return _status(path, taken.path) == taken.status
 
 
-def checksum(path: Place) -> str:
+def checksum(path: Location) -> str:
     """The hash of a file's bytes."""
     return _hash(path, path.name, size_of(path), Tracker())
 
 
-def _hash(path: Place, shown: str, size: int, tracker: Tracker) -> str:
+def _hash(path: Location, shown: str, size: int, tracker: Tracker) -> str:
     digest = xxhash.xxh3_128()
-    with explain_io_errors(shown), open_to_read(path) as file, tracker.phase("fingerprint", total=size):
+    with io_errors(shown), open_to_read(path) as file, tracker.phase("fingerprint", total=size):
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             tracker.advance(len(chunk))
@@ -181,7 +181,7 @@ def _hash(path: Place, shown: str, size: int, tracker: Tracker) -> str:
 
 
 def _status(path: Path, shown: str) -> tuple[int, int, int, int]:
-    with explain_io_errors(shown):
+    with io_errors(shown):
         status = os.stat(path)
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
@@ -205,10 +205,10 @@ class Outputs:
             if role not in self._folders
         }
 
-    def path(self, role: str) -> Place:
+    def path(self, role: str) -> Location:
         """Where the stage writes; the folder is made."""
         temporary = self._temporary[role]
-        with explain_io_errors(self._pipeline.shown(temporary.parent)):
+        with io_errors(self._pipeline.shown(temporary.parent)):
             temporary.parent.mkdir(parents=True, exist_ok=True)
         return temporary
 
@@ -223,7 +223,7 @@ class Outputs:
             with uploading(place.url) as out:
                 yield out
         else:
-            with explain_io_errors(self._pipeline.shown(place)), open(place, "wb", buffering=1 << 20) as out:
+            with io_errors(self._pipeline.shown(place)), open(place, "wb", buffering=1 << 20) as out:
                 yield out
 
     def parts(self, role: str) -> PartWriter:
@@ -232,7 +232,7 @@ class Outputs:
             self._writers[role] = PartWriter(self._places[role])
         return self._writers[role]
 
-    def written(self, role: str) -> list[Place]:
+    def written(self, role: str) -> list[Location]:
         """The files of an output that is written and not committed yet, in order."""
         return self._writers[role].places() if role in self._folders else [self._temporary[role]]
 
@@ -240,7 +240,7 @@ class Outputs:
         """Whether an output is a folder of ordered parts."""
         return role in self._folders
 
-    def place(self, role: str) -> Place:
+    def place(self, role: str) -> Location:
         """Where the output will lie."""
         return self._places[role]
 
@@ -254,7 +254,7 @@ class Outputs:
                 _sync(file)
         for role, temporary in self._temporary.items():
             place = self._places[role]
-            with explain_io_errors(self._pipeline.shown(place)):
+            with io_errors(self._pipeline.shown(place)):
                 _move(temporary, place)
             remove(temporary.parent)
         for writer in self._writers.values():
@@ -278,21 +278,21 @@ class Outputs:
         return [_file_record(self._pipeline, role, file) for file in files_below(place)]
 
 
-def _folder_record(pipeline: Pipeline, role: str, folder: Place) -> OutputFile:
+def _folder_record(pipeline: Pipeline, role: str, folder: Location) -> OutputFile:
     parts = read_manifest(folder) or ()
     shown = f"{pipeline.shown(folder)}/"
     return OutputFile(role, shown, sum(part.size for part in parts), _parts_checksum(folder), 0)
 
 
-def _file_record(pipeline: Pipeline, role: str, file: Place) -> OutputFile:
+def _file_record(pipeline: Pipeline, role: str, file: Location) -> OutputFile:
     if isinstance(file, ObjectPath):
-        found = look_at(file.url)
+        found = stat_object(file.url)
         return OutputFile(role, file.url, found.size, f"etag:{found.etag}", 0)
     status = file.stat()
     return OutputFile(role, pipeline.shown(file), status.st_size, checksum(file), status.st_mtime_ns)
 
 
-def _parts_checksum(folder: Place) -> str:
+def _parts_checksum(folder: Location) -> str:
     """One hash for the parts that a manifest names."""
     listed = [f"{part.name} {part.size} {part.checksum}" for part in read_manifest(folder) or ()]
     return f"parts:{sha256_hex(chr(10).join(listed))[:32]}"
@@ -304,13 +304,13 @@ def missing_output(pipeline: Pipeline, outputs: Iterable[OutputFile], *, thoroug
     return next(lost, None)
 
 
-def is_recorded(pipeline: Pipeline, role: str, place: Place, outputs: Iterable[OutputFile]) -> bool:
+def is_recorded(pipeline: Pipeline, role: str, place: Location, outputs: Iterable[OutputFile]) -> bool:
     """Whether a record is about an output at this place: the file, or files of the folder."""
     shown = pipeline.shown(place)
     return any(one.role == role and f"{one.path}/".startswith(f"{shown}/") for one in outputs)
 
 
-def sweep(pipeline: Pipeline, places: Iterable[Place]) -> None:
+def sweep(pipeline: Pipeline, places: Iterable[Location]) -> None:
     """Remove what killed runs left beside these places; only the holder of the pipeline's lock may."""
     for folder in {_leftovers(pipeline, place) for place in places if isinstance(place, ObjectPath)}:
         remove(folder)
@@ -321,7 +321,7 @@ def sweep(pipeline: Pipeline, places: Iterable[Place]) -> None:
                     remove(left)
 
 
-def sweep_state(state: Place) -> None:
+def sweep_state(state: Location) -> None:
     """Remove what killed runs left in the pipeline's own directory."""
     if isinstance(state, ObjectPath):
         remove(state / "work")
@@ -330,7 +330,7 @@ def sweep_state(state: Place) -> None:
         remove(left)
 
 
-def _temporary_folder(pipeline: Pipeline, place: Place, token: str) -> Place:
+def _temporary_folder(pipeline: Pipeline, place: Location, token: str) -> Location:
     if isinstance(place, ObjectPath):
         return _leftovers(pipeline, place) / token
     return place.with_name(f".{place.name}.{token}{_MARK}")
@@ -341,7 +341,7 @@ def _leftovers(pipeline: Pipeline, place: ObjectPath) -> ObjectPath:
     return place.with_name(f".driftline-{pipeline.name}{_MARK}")
 
 
-def _is_there(place: Place, output: OutputFile, thorough: bool) -> bool:
+def _is_there(place: Location, output: OutputFile, thorough: bool) -> bool:
     try:
         if output.path.endswith("/"):
             return _parts_checksum(place) == output.checksum and _are_there(place, thorough)
@@ -358,23 +358,23 @@ def _is_there(place: Place, output: OutputFile, thorough: bool) -> bool:
     return checksum(place) == output.checksum
 
 
-def _are_there(folder: Place, thorough: bool) -> bool:
+def _are_there(folder: Location, thorough: bool) -> bool:
     """Whether all parts that the manifest names are as it says; bytes are read on demand."""
     for part in read_manifest(folder) or ():
         file = folder / part.name
-        size = look_at(file.url).size if isinstance(file, ObjectPath) else file.stat().st_size
+        size = stat_object(file.url).size if isinstance(file, ObjectPath) else file.stat().st_size
         if size != part.size or (thorough and checksum(file) != part.checksum):
             return False
     return True
 
 
-def _existing(temporary: Place) -> list[Place]:
+def _existing(temporary: Location) -> list[Location]:
     if isinstance(temporary, Path) and not temporary.exists():
         return []
     return [file for file in files_below(temporary) if not isinstance(file, ObjectPath) or file.exists()]
 
 
-def _move(temporary: Place, place: Place) -> None:
+def _move(temporary: Location, place: Location) -> None:
     if isinstance(temporary, ObjectPath):
         assert isinstance(place, ObjectPath)
         _copy_objects(temporary, place)
@@ -403,10 +403,10 @@ def _copy_objects(temporary: ObjectPath, place: ObjectPath) -> None:
         delete_object(url)
 
 
-def _sync(file: Place) -> None:
+def _sync(file: Location) -> None:
     if isinstance(file, ObjectPath):
         return  # what a store has taken is durable
-    with explain_io_errors(file.name):
+    with io_errors(file.name):
         descriptor = os.open(file, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from driftline.core import ObjectPath, Place, choose_engine, explain_io_errors
+from driftline.core import Location, ObjectPath, choose_engine, io_errors
 from driftline.pipeline._declare.declaration import PayloadFlow, Pipeline
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 
@@ -58,14 +58,14 @@ def _job(flow: PayloadFlow, pipeline: Pipeline) -> BatchJob:
     from driftline.payloads import BatchJob, open_source
 
     schema = pipeline.place(flow.schema)
-    with explain_io_errors(flow.schema):
+    with io_errors(flow.schema):
         content = schema.read_bytes()
     # Tasks may run elsewhere: they get absolute paths.
     sources = tuple(open_source(_absolute(pipeline.place(path)), role) for path, role in _given(flow))
     return BatchJob(sources, {None: content}, dict(flow.config), flow.root, flow.id_name)
 
 
-def _absolute(place: Place) -> Place:
+def _absolute(place: Location) -> Location:
     return place if isinstance(place, ObjectPath) else place.resolve()
 
 
@@ -79,8 +79,8 @@ def _scheduler(context: StageContext, job: BatchJob) -> Iterator[Scheduler]:
         with local_scheduler(job) as scheduler:
             yield scheduler
         return
-    from driftline.spark import spark_scheduler
+    from driftline.spark import payload_scheduler
 
     engine.session()
-    with spark_scheduler(engine.master, context.tracker) as scheduler:
+    with payload_scheduler(engine.master, context.tracker) as scheduler:
         yield scheduler

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from driftline.core import JsonObject, Threshold, canonical_json, check_engine, choose_engine, sha256_hex
-from driftline.tables import DiffJob, choose_engine as choose_table_engine, default_limit
+from driftline.tables import TableDiffJob, choose_engine as choose_table_engine, default_limit
 
 if TYPE_CHECKING:
-    from driftline.core import Place, Tracker
+    from driftline.core import Location, Tracker
     from driftline.pipeline._declare.declaration import Pipeline
     from driftline.pipeline._stages.outputs import FileFingerprint, Outputs
 
@@ -39,7 +39,7 @@ class RunEngine:
         self._session: Any = None
         self.used: set[str] = set()
 
-    def choose(self, job: DiffJob) -> str:
+    def choose(self, job: TableDiffJob) -> str:
         """The engine for a table diff; a Spark session is up when it says so."""
         name = choose_table_engine(self.wanted, job).name
         self.used.add(name)
@@ -118,8 +118,8 @@ class Stage:
     name: str
     action: Action
     needs: tuple[str, ...] = ()
-    sources: tuple[Place, ...] = ()
-    outputs: Mapping[str, Place] = field(default_factory=dict)
+    sources: tuple[Location, ...] = ()
+    outputs: Mapping[str, Location] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     gate: tuple[Threshold, ...] = ()
     warn: tuple[Threshold, ...] = ()
@@ -216,19 +216,19 @@ class StageContext:
 
     pipeline: Pipeline
     stage: Stage
-    state: Place
+    state: Location
     engine: RunEngine
     tracker: Tracker
     outputs: Outputs
     needed: Mapping[str, StageRecord]
-    sources: Mapping[Place, tuple[FileFingerprint, ...]]
+    sources: Mapping[Location, tuple[FileFingerprint, ...]]
     full_refresh: bool = False
 
-    def made(self, stage: str, role: str) -> Place:
+    def made(self, stage: str, role: str) -> Location:
         """A file that a needed stage committed."""
         found = next(output for output in self.needed[stage].outputs if output.role == role)
         return self.pipeline.place(found.path)
 
-    def fingerprint_of(self, path: Place) -> str:
+    def fingerprint_of(self, path: Location) -> str:
         """The fingerprint of a source of this stage."""
         return ",".join(entry.content for entry in self.sources[path])

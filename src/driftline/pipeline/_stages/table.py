@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from driftline.core import JsonObject, Place
-from driftline.lake import Lake, Ledger, read_ledger, registered
+from driftline.core import JsonObject, Location
+from driftline.lake import Lake, LoadHistory, load_history, registered
 from driftline.pipeline._declare.declaration import Pipeline, Shape, TableFlow, header_of, shapes_of
 from driftline.pipeline._declare.snapshots import Snapshot, fill
-from driftline.tables import DiffOptions, check_options
+from driftline.tables import TableOptions, check_options
 
 CHANGES = "changes"  # the label of stages that follow change events
 
@@ -21,13 +21,13 @@ _OF_WHOLE_SNAPSHOTS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class TablePlan:
+class TableStages:
     """A table with the snapshots that were found for it."""
 
     pipeline: Pipeline
     flow: TableFlow
     snapshots: tuple[Snapshot, ...]
-    state: Place
+    state: Location
     _shapes: dict[str, Shape] = field(default_factory=dict, compare=False, repr=False)
 
     def pairs(self) -> list[tuple[Snapshot, Snapshot]]:
@@ -49,13 +49,13 @@ class TablePlan:
         given = self.flow.changes.address
         return given if "://" in given else str(self.pipeline.place(given))
 
-    def target(self, path: str, before: Snapshot, after: Snapshot) -> Place:
+    def target(self, path: str, before: Snapshot, after: Snapshot) -> Location:
         """Where a target of one comparison lies."""
         return self.pipeline.place(fill(path, table=self.flow.name, before=before.label, after=after.label))
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> LoadHistory:
         """What the lake holds of this table."""
-        return read_ledger(self.lake(), self.flow.name)
+        return load_history(self.lake(), self.flow.name)
 
     def shape(self, snapshot: Snapshot) -> Shape | None:
         """The columns that a snapshot has for this pipeline; None where all must have the same ones."""
@@ -89,7 +89,7 @@ class TablePlan:
         assert self.pipeline.lake is not None
         return {"path": self.pipeline.lake.path, "client_id": self.pipeline.lake.client_id}
 
-    def whole_options(self) -> DiffOptions:
+    def whole_options(self) -> TableOptions:
         """How a snapshot is read as a whole: its key and what its reader must know, no rule about equal cells."""
         given = self.flow.rules()
         return check_options(**{name: value for name, value in given.items() if name in _OF_WHOLE_SNAPSHOTS})
@@ -99,6 +99,6 @@ class TablePlan:
         """Whether events tell every difference of two snapshots; else a load compares the whole with the lake."""
         return self.flow.header_mode != "common" and set(self.flow.more_rules) <= _OF_WHOLE_SNAPSHOTS
 
-    def diff_options(self) -> DiffOptions:
+    def diff_options(self) -> TableOptions:
         """The rules of its comparisons, checked."""
         return check_options(**self.flow.rules())

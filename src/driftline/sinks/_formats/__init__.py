@@ -18,7 +18,7 @@ from driftline.errors import OptionError
 # JSON: the events as one array, an event a line.
 
 
-def write(lines: Iterable[bytes], out: BinaryIO, **settings: object) -> None:
+def write_json(lines: Iterable[bytes], out: BinaryIO, **settings: object) -> None:
     """An array of all events; line breaks never occur inside an event."""
     opening = b"[\n"
     for line in lines:
@@ -76,7 +76,7 @@ def _marked(line: bytes) -> bytes:
 _BLOCK_CHARACTERS = 1 << 16
 
 
-class Heading(NamedTuple):
+class Title(NamedTuple):
     """What stands above a view for people: what was compared, by what rows meet, which rules held, and when."""
 
     compared: str = ""
@@ -114,7 +114,7 @@ def cell_text(value: object) -> str:
 
 FORMATS: dict[str, str] = {
     "jsonl": "driftline.sinks._formats:write_jsonl",
-    "json": "driftline.sinks._formats:write",
+    "json": "driftline.sinks._formats:write_json",
     "csv": "driftline.sinks._formats.csv:write",
     "markdown": "driftline.sinks._formats.markdown:write",
     "summary": "driftline.sinks._formats.summary:write",

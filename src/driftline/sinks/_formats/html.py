@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from driftline.sinks._formats import Heading
+from driftline.sinks._formats import Title
 from driftline.sinks._pages import page_bytes
 
 MOST_LISTED = 2000  # of each kind; a browser stays quick with that
@@ -28,7 +28,7 @@ Event = dict[str, Any]
 class _Page:
     """What the template shows."""
 
-    heading: Heading = field(default_factory=Heading)
+    heading: Title = field(default_factory=Title)
     wanted: list[str] | None = None  # the columns that were asked for; None for all
     judged: frozenset[str] | None = None  # the columns that were compared, by A's names; None: it was not said
     schema: Event = field(default_factory=dict)
@@ -105,7 +105,7 @@ class _Page:
 
 def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     """Write the page; `heading` says what was compared, how and when, `columns` limits what is shown."""
-    page = _Page(settings.get("heading", Heading()), wanted=settings.get("columns"), judged=settings.get("judged"))
+    page = _Page(settings.get("heading", Title()), wanted=settings.get("columns"), judged=settings.get("judged"))
     for line in lines:
         page.note(json.loads(line))
     shown = page.columns

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from driftline.sinks._formats import Heading, TextWriter, cell_text
+from driftline.sinks._formats import TextWriter, Title, cell_text
 
 _EXAMPLES = 3
 _LONGEST_CELL = 40
@@ -54,7 +54,7 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     console = Console(
         file=cast(TextIO, text), highlight=False, width=None if on_terminal else 100, force_terminal=on_terminal
     )
-    _print_heading(console, settings.get("heading", Heading()))
+    _print_heading(console, settings.get("heading", Title()))
     console.print(_counts_table(seen.stats))
     if seen.changes:
         console.print(_columns_table(seen))
@@ -63,7 +63,7 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
     text.flush()
 
 
-def _print_heading(console: Console, heading: Heading) -> None:
+def _print_heading(console: Console, heading: Title) -> None:
     if heading.compared:
         console.print(Text(f"{heading.compared}, {heading.how}, {heading.when}"))
     if heading.rules:

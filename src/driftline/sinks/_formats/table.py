@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from driftline.core import (
     AnyPath,
     LineRange,
+    Location,
     Part,
-    Place,
     commit_parts,
     delta_options,
     line_ranges,
@@ -66,12 +66,12 @@ def write(lines: Iterable[bytes], out: BinaryIO, **settings: object) -> None:
             writer.write_table(table)
 
 
-def known_version(target: Place, format_name: str) -> Any:
+def known_version(target: Location, format_name: str) -> Any:
     """What stands for the table's content now; a commit is refused if it is another one then."""
     return _loaded(target) if format_name == "delta" else manifest_version(target)
 
 
-def write_table(events: AnyPath, target: Place, format_name: str, known: Any, each: Mapper = map) -> None:
+def write_table(events: AnyPath, target: Location, format_name: str, known: Any, each: Mapper = map) -> None:
     """Turn events into a folder of Parquet parts or a Delta table; `each` maps kernels, here or in tasks."""
     ranges = line_ranges(events, _PART_BYTES)
     counts: list[int] = list(each(LineRange.count, ranges))
@@ -84,7 +84,7 @@ def write_table(events: AnyPath, target: Place, format_name: str, known: Any, ea
         commit_parts(target, parts, known)
 
 
-def _write_part(target: Place, number: int, lines: LineRange, first: int) -> Part:
+def _write_part(target: Location, number: int, lines: LineRange, first: int) -> Part:
     sink = pa.BufferOutputStream()
     write_from(lines, first, sink)
     return write_part(target, number, [memoryview(sink.getvalue())], ".parquet")
@@ -118,7 +118,7 @@ def _text(raw: msgspec.Raw) -> str | None:
     return bytes(raw).decode() if raw else None
 
 
-def _loaded(target: Place) -> Any:
+def _loaded(target: Location) -> Any:
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
@@ -128,7 +128,7 @@ def _loaded(target: Place) -> Any:
         return None
 
 
-def _commit_delta(target: Place, parts: Sequence[Part], counts: Sequence[int], known: Any) -> None:
+def _commit_delta(target: Location, parts: Sequence[Part], counts: Sequence[int], known: Any) -> None:
     from deltalake import Schema
     from deltalake.exceptions import CommitFailedError, DeltaError
     from deltalake.transaction import AddAction, create_table_with_add_actions

@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from driftline.sinks._formats import Heading, TextWriter, cell_text
+from driftline.sinks._formats import TextWriter, Title, cell_text
 from driftline.sinks._pages import difference_in_words, missing_word
 
 _CHANGED_ROWS = 6
@@ -26,7 +26,7 @@ _STYLE = {"added": "green", "removed": "red", "changed": "yellow"}
 _SIGN = {"added": "+", "removed": "−", "changed": "~"}
 
 Event = dict[str, Any]
-_NO_HEADING = Heading()
+_NO_HEADING = Title()
 
 
 @dataclass
@@ -63,7 +63,7 @@ class _Seen:
 
 
 def write(
-    lines: Iterable[bytes], out: BinaryIO, *, heading: Heading = _NO_HEADING, hints: bool = True, **settings: object
+    lines: Iterable[bytes], out: BinaryIO, *, heading: Title = _NO_HEADING, hints: bool = True, **settings: object
 ) -> None:
     """Write the view; `heading` is what was compared, and how; `hints` tell how to see the rest."""
     seen = _Seen()
@@ -84,7 +84,7 @@ def write(
     text.flush()
 
 
-def _heading(heading: Heading) -> Text | None:
+def _heading(heading: Title) -> Text | None:
     if not heading.compared:
         return None
     rules = f"\n{heading.rules}" if heading.rules else ""

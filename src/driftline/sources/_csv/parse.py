@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from driftline.sources._csv.strict import BOM, CsvReading, parse_records
-from driftline.sources._source import KnownRecords, ParsedRange, Spelling, WidthMismatch
+from driftline.sources._source import ParsedRange, RecordIndex, RowLengthError, Spelling
 
 # Kernels over CSV bytes: where quotes are, whether they are sound, where records end.
 #
@@ -209,10 +209,10 @@ def pick_records(
     records: npt.NDArray[np.int64],
     header: Sequence[str],
     reading: CsvReading | None = None,
-    known: KnownRecords | None = None,
+    known: RecordIndex | None = None,
 ) -> pa.Table:
     """The given records (counted from 0, in this order) of a range that has been parsed before without complaint."""
-    known = known or KnownRecords()
+    known = known or RecordIndex()
     ends = record_ends(data, known.number) if known.ends is None else known.ends
     if len(records) * _FEW > len(ends):
         return parse_range(data, header, reading).take(records)
@@ -295,7 +295,7 @@ def _parse_exactly(data: bytes, header: Sequence[str], reading: CsvReading) -> P
     for record in parse_records(io.StringIO(text, newline=""), reading.delimiter):
         kept = reading.fitted(record, len(header)) if mismatch is None else None
         if kept is not None and len(kept) != len(header):
-            mismatch = WidthMismatch(records, len(record))
+            mismatch = RowLengthError(records, len(record))
         elif kept is not None:
             rows.append(kept)
             numbers.append(records)

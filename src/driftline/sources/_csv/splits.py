@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from driftline.core import explain_io_errors
+from driftline.core import io_errors
 from driftline.sources._addresses import InputFile
 from driftline.sources._csv.parse import (
     count_quotes,
@@ -23,7 +23,7 @@ from driftline.sources._csv.parse import (
     spelling_of,
 )
 from driftline.sources._csv.strict import BOM, UTF_8, CsvReading, parse_records
-from driftline.sources._source import Counted, KnownRecords, ParsedRange, RecordNumbers, RowPart, Spelling
+from driftline.sources._source import Counted, ParsedRange, RecordIndex, RecordNumbers, RowPart, Spelling
 
 _COUNT_CHUNK = 1 << 20
 _WINDOW = 1 << 16
@@ -43,7 +43,7 @@ class ByteRange:
 
     def read(self) -> bytes:
         """The bytes, as long as the file is what it was when it was opened."""
-        with explain_io_errors(self.file.name), self.file.open(buffered=False) as stream:
+        with io_errors(self.file.name), self.file.open(buffered=False) as stream:
             data = read_exactly(stream, self.start, self.end - self.start)
         if len(data) != self.end - self.start:
             self.file.check_unchanged()
@@ -77,7 +77,7 @@ class CsvSplit:
         parsed = parse_range(self.range.read(), self.header, self.reading, part.columns or self.header[:1])
         return parsed if part.text else replace(parsed, data=None)
 
-    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
+    def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
         """Some rows as string columns."""
         return pick_records(self.range.read(), records, self.header, self.reading, known)
 
@@ -119,7 +119,7 @@ def plan_file(
     """
     if reading.encoding != UTF_8:
         return Layout(None, ())
-    with explain_io_errors(file.name), file.open(buffered=False) as stream:
+    with io_errors(file.name), file.open(buffered=False) as stream:
         begin = start = len(BOM) if read_exactly(stream, 0, len(BOM)) == BOM else 0
         blank = 0
         while (found := _read_record(stream, start, reading.delimiter)) is not None and reading.is_blank(found[0]):
@@ -189,7 +189,7 @@ def _guessed_boundaries(
 
 
 def _quotes_between(file: InputFile, start: int, end: int) -> int:
-    with explain_io_errors(file.name), file.open(buffered=False) as stream:
+    with io_errors(file.name), file.open(buffered=False) as stream:
         return sum(count_quotes(chunk) for chunk in _chunks(stream, start, end))
 
 

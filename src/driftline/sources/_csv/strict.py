@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec, module_from_spec
 from typing import Any, BinaryIO, Literal, NoReturn
 
-from driftline.core import explain_io_errors
+from driftline.core import io_errors
 from driftline.errors import TableError
 from driftline.sources._addresses import InputFile
 
@@ -160,7 +160,7 @@ def decoded(stream: BinaryIO, encoding: str) -> Iterator[str]:
 
 def find_delimiter(file: InputFile, encoding: str, *, skip_blank_lines: bool) -> str:
     """The most frequent delimiter outside quotes in the first line; every quote toggles."""
-    with explain_io_errors(file.name), file.open() as stream:
+    with io_errors(file.name), file.open() as stream:
         counts = dict.fromkeys(DELIMITERS, 0)
         inside, at_start, seen = False, True, 0
         for piece in decoded(stream, encoding):

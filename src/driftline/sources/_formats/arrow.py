@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from driftline.core import Workspace, explain_io_errors
+from driftline.core import Workspace, io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
 from driftline.sources._formats.columnar import ColumnarFiles, ColumnarSplit
@@ -90,7 +90,7 @@ def opened(file: InputFile) -> Iterator[pa.ipc.RecordBatchFileReader]:
     try:
         given = file.for_arrow()
         with (
-            explain_io_errors(file.name),
+            io_errors(file.name),
             pa.OSFile(given) if isinstance(given, str) else given as stream,
             pa.ipc.open_file(stream) as found,
         ):

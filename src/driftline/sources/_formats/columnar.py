@@ -11,8 +11,8 @@ from driftline.sources._addresses import InputFile
 from driftline.sources._source import (
     Counted,
     FileFingerprint,
-    KnownRecords,
     ParsedRange,
+    RecordIndex,
     RecordNumbers,
     SplitSide,
     fingerprint_of_files,
@@ -81,7 +81,7 @@ class TypedRows(ABC):
         table = json_columns(self.typed_rows())
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
+    def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
         """Some rows."""
         from driftline.sources._cells import json_columns
         from driftline.sources._csv.parse import take_records

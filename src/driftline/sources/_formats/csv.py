@@ -13,7 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driftline.core import Workspace, explain_io_errors
+from driftline.core import Workspace, io_errors
 from driftline.sources._addresses import Address, InputFile, known_suffix
 from driftline.sources._csv.strict import (
     UTF_8,
@@ -140,7 +140,7 @@ class CsvSource:
 
     def _file_records(self, file: InputFile, side: str, checked: bool) -> Iterator[list[str]]:
         """All records of one file; afterwards the file must be what it was before."""
-        with explain_io_errors(file.name), file.open() as stream:
+        with io_errors(file.name), file.open() as stream:
             yield from stream_records(
                 stream,
                 side=side,
@@ -199,7 +199,7 @@ class CsvSource:
         if layout.first is not None and all((pool.map if pool else map)(check, layout.ranges)):
             return file
         target = workspace.new_file("rewritten.csv")
-        with explain_io_errors(file.name), file.open() as stream, open(target, "wb") as out:
+        with io_errors(file.name), file.open() as stream, open(target, "wb") as out:
             rewrite_soundly(stream, out, side=side, delimiter=self.reading.delimiter, encoding=self.reading.encoding)
         file.check_unchanged()
         self._check_not_blank(target, side)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from driftline.core import Workspace, explain_io_errors
+from driftline.core import Workspace, io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
 from driftline.sources._source import FileFingerprint, Opening, SplitSide, fingerprint_of_files
@@ -29,7 +29,7 @@ Row = Mapping[str, Any]
 
 def json_rows(file: InputFile) -> Iterator[Row]:
     """All objects of a file, in order."""
-    with explain_io_errors(file.name), file.open() as stream:
+    with io_errors(file.name), file.open() as stream:
         is_array = known_suffix(file.name) == ".json" and _starts_array(stream.read(_CHUNK_BYTES))
         stream.seek(0)
         yield from _array_objects(stream, file.name) if is_array else _lines(stream, file.name)

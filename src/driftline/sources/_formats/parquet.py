@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from driftline.core import Workspace, explain_io_errors
+from driftline.core import Workspace, io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
 from driftline.sources._formats.columnar import ColumnarFiles, ColumnarSplit, TypedRows, TypedSource
@@ -101,7 +101,7 @@ def opened(file: InputFile) -> Iterator[pq.ParquetFile]:
     import pyarrow.parquet as pq
 
     try:
-        with explain_io_errors(file.name), pq.ParquetFile(file.for_arrow()) as found:
+        with io_errors(file.name), pq.ParquetFile(file.for_arrow()) as found:
             yield found
     except pa.ArrowException as error:
         first_line = str(error).splitlines()[0]

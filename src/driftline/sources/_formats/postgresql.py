@@ -19,9 +19,9 @@ from driftline.sources._addresses import Address, InputFile
 from driftline.sources._source import (
     Counted,
     FileFingerprint,
-    KnownRecords,
     Opening,
     ParsedRange,
+    RecordIndex,
     RecordNumbers,
     SplitSide,
 )
@@ -221,7 +221,7 @@ class KeyRange:
         table = self._read()
         return ParsedRange(table.num_rows, table)
 
-    def pick(self, records: RecordNumbers, known: KnownRecords | None = None) -> pa.Table:
+    def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
         """Some rows."""
         from driftline.sources._csv.parse import take_records
 

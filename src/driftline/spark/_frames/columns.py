@@ -18,7 +18,7 @@ from pyspark.sql import functions as f, types as t
 from driftline.errors import TableError
 from driftline.spark._runtime.workers import settle_worker
 from driftline.spark._tasks import arrow_function
-from driftline.tables import DiffOptions
+from driftline.tables import TableOptions
 from driftline.tables.kernels import CellRule, Comparison
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class FrameColumns:
     compared: tuple[FrameColumn, ...]
     keys: tuple[FrameColumn, ...]
     settled: Comparison
-    options: DiffOptions
+    options: TableOptions
     ordered: bool
 
     @property
@@ -159,7 +159,7 @@ class FrameColumns:
 
 
 def settle_frame_columns(
-    a: DataFrame, b: DataFrame, settled: Comparison, options: DiffOptions, *, ordered: bool
+    a: DataFrame, b: DataFrame, settled: Comparison, options: TableOptions, *, ordered: bool
 ) -> FrameColumns:
     """Columns by position; those that are compared must have one type on both sides, or a declared one."""
     in_b = {name: name for name in a.columns if name in b.columns} | dict(settled.renamed or ())

@@ -24,8 +24,8 @@ from driftline.spark._frames.columns import (
 from driftline.spark._runtime.session import ship_to_tasks
 from driftline.spark._runtime.workers import settle_worker
 from driftline.spark._tasks import arrow_function
-from driftline.tables import DiffOptions, check_options
-from driftline.tables.kernels import READING_OPTIONS, CellRule, FrameRules, Sides, settle_columns
+from driftline.tables import TableOptions, check_options
+from driftline.tables.kernels import READING_OPTIONS, CellRule, FrameRules, Sides, resolve_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -181,7 +181,7 @@ def _with_answers(counted: DataFrame, columns: FrameColumns) -> DataFrame:
     return counted.select(*result.columns, *extra) if extra else result
 
 
-def _exceeded(options: DiffOptions, names: Sequence[str]) -> Callable[..., Column]:
+def _exceeded(options: TableOptions, names: Sequence[str]) -> Callable[..., Column]:
     thresholds = options.fail_if
 
     def exceeded(
@@ -321,7 +321,7 @@ class _KeyedRow:
 
 
 def _pairs_of_key(a: list[dict[str, Any]], b: list[dict[str, Any]], tolerant: list[CellRule]) -> list[dict[str, Any]]:
-    from driftline.tables.kernels import match_alike
+    from driftline.tables.kernels import match_similar
 
     def equal(one: _KeyedRow, other: _KeyedRow) -> bool:
         forms = zip(tolerant, one.soft, other.soft, strict=True)
@@ -330,7 +330,7 @@ def _pairs_of_key(a: list[dict[str, Any]], b: list[dict[str, Any]], tolerant: li
     rows_a, rows_b = ([_KeyedRow(at, row) for at, row in enumerate(side)] for side in (a, b))
     return [
         {"a": None if x is None else x.at, "b": None if y is None else y.at}
-        for x, y in match_alike(rows_a, rows_b, equal)
+        for x, y in match_similar(rows_a, rows_b, equal)
     ]
 
 
@@ -366,7 +366,7 @@ def diff(a: DataFrame, b: DataFrame, *, ordered: bool = True, **rules: Unpack[Fr
     for name in sorted(set(rules) & READING_OPTIONS):
         raise OptionError(f"{name} is about reading files: DataFrames are read already", code="invalid_option")
     options = check_options(**rules)
-    settled = settle_columns(a.columns, b.columns, options, Sides(typed_a=True, typed_b=True))
+    settled = resolve_columns(a.columns, b.columns, options, Sides(typed_a=True, typed_b=True))
     columns = settle_frame_columns(a, b, settled, options, ordered=ordered)
     if columns.need_tasks:
         ship_to_tasks(a.sparkSession)

@@ -22,7 +22,7 @@ from pyspark.sql import functions as f, types as t
 from driftline.deltas import MAX_HLC, ColumnSchema, RowDelta, TableSchema, delta_from_wire
 from driftline.errors import DriftlineError, OptionError, PayloadError
 from driftline.lake import LAST_TIMESTAMP, parse_timestamp
-from driftline.lake.kernels import ROW_ID, escaped, state_file_schema
+from driftline.lake.kernels import ROW_ID, escape_columns, state_file_schema
 from driftline.spark._runtime.session import ship_to_tasks
 from driftline.spark._runtime.workers import settle_worker
 from driftline.spark._tasks import SCHEMA, ShuffleBlock, pack, unpack
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 # needed, and one that comes twice counts once.
 
 
-FrameFoldsBatches = Iterator[pa.RecordBatch]
+FoldBatches = Iterator[pa.RecordBatch]
 Moment = int | str | datetime
 
 _SPARK_TYPES = {"string": "string", "number": "double", "boolean": "boolean", "json": "string"}
@@ -82,11 +82,11 @@ class _Reading:
     def __init__(self, table: TableSchema, until: int, targets: int) -> None:
         self._table, self._until, self._targets = table, until, targets
 
-    def __call__(self, batches: FrameFoldsBatches) -> FrameFoldsBatches:
+    def __call__(self, batches: FoldBatches) -> FoldBatches:
         settle_worker()
         return pack(self._blocks(batches))
 
-    def _blocks(self, batches: FrameFoldsBatches) -> Iterator[ShuffleBlock]:
+    def _blocks(self, batches: FoldBatches) -> Iterator[ShuffleBlock]:
         for batch in batches:
             yield from self._sent(list(self._deltas(batch.column(0).to_pylist())))
 
@@ -99,10 +99,10 @@ class _Reading:
     def _sent(self, deltas: Sequence[RowDelta]) -> Iterator[ShuffleBlock]:
         import polars as pl
 
-        from driftline.lake.kernels import encode_deltas, stamp_deltas, useful
+        from driftline.lake.kernels import encode_deltas, needs_fold, stamp_deltas
 
         columns = self._table.columns
-        stamped = useful(columns, stamp_deltas(encode_deltas(deltas, columns), columns))
+        stamped = needs_fold(columns, stamp_deltas(encode_deltas(deltas, columns), columns))
         targets = pl.Series(pl.from_arrow(stamped["row_id"])).hash(0) % self._targets
         for target in targets.unique():
             part = stamped.filter(pa.array((targets == target).to_numpy()))
@@ -115,7 +115,7 @@ class _Folding:
     def __init__(self, columns: Sequence[ColumnSchema]) -> None:
         self._columns = columns
 
-    def __call__(self, batches: FrameFoldsBatches) -> FrameFoldsBatches:
+    def __call__(self, batches: FoldBatches) -> FoldBatches:
         settle_worker()
         folded: Folded | None = None
         held: list[Any] = []
@@ -126,7 +126,7 @@ class _Folding:
         if held:
             folded = self._folded(held, folded)
         if folded is not None:
-            names = [ROW_ID, *escaped(self._columns)]
+            names = [ROW_ID, *escape_columns(self._columns)]
             yield from folded.base.select(names).cast(self._shown(names)).to_batches()
 
     def _folded(self, held: list[Any], before: Folded | None) -> Folded:
@@ -298,11 +298,11 @@ def _index_task(
 def _index_diff(
     before: str, after: str, cache_root: str | None, modes: tuple[str, ...], limits: dict[str, Any]
 ) -> dict[str, Any]:
-    from driftline.codeindex import DiffJob
+    from driftline.codeindex import IndexDiffJob
     from driftline.codeindex.kernels import run_job
 
     try:
-        job = DiffJob.of(before, after, cache_root, modes=modes, persist=False, **limits)
+        job = IndexDiffJob.of(before, after, cache_root, modes=modes, persist=False, **limits)
     except DriftlineError as error:
         return {"error": f"{error.code}: {error.message}"}
     outcome = run_job(job, with_events=True)

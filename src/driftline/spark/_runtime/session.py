@@ -44,7 +44,7 @@ from driftline.spark._runtime.pyspark_internals import (
     silence_py4j,
     spare_pandas,
 )
-from driftline.tables import DiffJob, Stats, Write
+from driftline.tables import Stats, TableDiffJob, Write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -329,7 +329,7 @@ class Checkup:
     worker_python: str
 
 
-def run_small_job(master: str | None = None) -> Checkup:
+def check_session(master: str | None = None) -> Checkup:
     """Start a session, send rows through Python workers and count them again."""
     with open_session(master) as spark:
         frame = spark.range(_ROWS, numPartitions=2).mapInArrow(_name_python, "python string")
@@ -352,7 +352,7 @@ def _name_python(batches: Iterator[Any]) -> Iterator[Any]:
 # The door to table diffs on Spark: the JVM starts before Polars, Arrow and pyspark are imported.
 
 
-def run_table_diff(job: DiffJob, write: Write) -> Stats:
+def run_table_diff(job: TableDiffJob, write: Write) -> Stats:
     """Diff on Spark."""
     begin_session(job.master)
     from driftline.spark._table_diff import run as run_on_spark

@@ -25,7 +25,7 @@ from driftline.tables._kernels.hashes import (
     RowHashes,
     hash_columns,
 )
-from driftline.tables._reference import match_alike
+from driftline.tables._reference import match_similar
 from driftline.tables._rules.cells import CellRule
 from driftline.tables._rules.vectors import measure_count, within
 
@@ -249,7 +249,7 @@ def _met_in_groups(a: Numbers, b: Numbers, at_a: _Index, at_b: _Index, verdict: 
     def equal(one: _HashedRow, other: _HashedRow) -> bool:
         return not verdict.differing(a, b, [one.number], [other.number])[0]
 
-    pairs = [pair for rows in groups.values() for pair in match_alike(*rows, equal)]
+    pairs = [pair for rows in groups.values() for pair in match_similar(*rows, equal)]
     both = [(one.number, other.number) for one, other in pairs if one is not None and other is not None]
     only_a = [one.number for one, other in pairs if one is not None and other is None]
     only_b = [other.number for one, other in pairs if one is None and other is not None]

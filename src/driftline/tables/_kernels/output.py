@@ -15,11 +15,11 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from driftline.core import SpillStore, Workspace, explain_io_errors
+from driftline.core import SpillStore, Workspace, io_errors
 from driftline.tables._columns import Comparison
 from driftline.tables._kernels.hashes import ROW_HASH, RowHashes, column_name
 from driftline.tables._kernels.match import RowKind
-from driftline.tables._options import DiffOptions
+from driftline.tables._options import TableOptions
 from driftline.tables._rules.cells import CellRule, sortable_text
 from driftline.tables._rules.vectors import differing, form_column
 
@@ -245,12 +245,12 @@ class SpilledChunk:
         self.height = chunk.height
         frame = pl.DataFrame([chunk.kinds.alias("kinds"), chunk.order.alias("order"), *chunk.rows.get_columns()])
         table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
-        with explain_io_errors(file), pa.ipc.new_file(str(file), table.schema) as out:
+        with io_errors(file), pa.ipc.new_file(str(file), table.schema) as out:
             out.write_table(table, max_chunksize=_BATCH_ROWS)
 
     def order(self) -> pl.Series:
         """The order values of all rows, alone."""
-        with explain_io_errors(self._file), pa.memory_map(str(self._file)) as mapped:
+        with io_errors(self._file), pa.memory_map(str(self._file)) as mapped:
             options = pa.ipc.IpcReadOptions(included_fields=[1])
             table = pa.ipc.open_file(mapped, options=options).read_all()
             return pl.Series(pl.from_arrow(table.column("order")))
@@ -258,7 +258,7 @@ class SpilledChunk:
     def rows(self, start: int, end: int) -> RowChunk:
         """Some of the rows."""
         first, last = start // _BATCH_ROWS, -(-end // _BATCH_ROWS)
-        with explain_io_errors(self._file), pa.memory_map(str(self._file)) as mapped:
+        with io_errors(self._file), pa.memory_map(str(self._file)) as mapped:
             file = pa.ipc.open_file(mapped)
             table = pa.Table.from_batches([file.get_batch(number) for number in range(first, last)], file.schema)
         frame = pl.DataFrame(pl.from_arrow(table)).slice(start - first * _BATCH_ROWS, end - start)
@@ -296,7 +296,7 @@ _Part = str | pl.Series
 class EventShape:
     """What the encoder must know of a diff: how rows are named in events, and what is compared."""
 
-    options: DiffOptions
+    options: TableOptions
     compared: Comparison
     by_record: bool = False  # rows count as changed where their records are written otherwise
 

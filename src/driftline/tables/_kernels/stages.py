@@ -1,7 +1,7 @@
 """The steps that a scheduler runs on splits and buckets: pure, picklable, the same on every engine.
 
 The way of the data: `hash_split` for every split of both sides, `match_bucket` for every bucket of hashes,
-`pick_rows` for every split that holds wanted rows, `encode_range` for every range of the output. Rows that were picked
+`fetch_rows` for every split that holds wanted rows, `encode_range` for every range of the output. Rows that were picked
 are cut into such ranges by `range_bounds` and `cut_chunks`.
 """
 
@@ -19,14 +19,14 @@ import polars as pl
 import pyarrow as pa
 
 from driftline.sources import (
-    KnownRecords,
     ParsedRange,
+    RecordIndex,
     RecordTexts,
+    RowLengthError,
     Split,
     SplitSide,
     TextSplit,
     TypedSplit,
-    WidthMismatch,
     json_cells,
     plain_values,
     record_texts,
@@ -81,7 +81,7 @@ from driftline.tables._kernels.output import (
     kinds_series,
     order_values,
 )
-from driftline.tables._options import DiffOptions
+from driftline.tables._options import TableOptions
 from driftline.tables._rules.vectors import form_column, measure_count, tolerant_column
 
 _SAMPLES_PER_CHUNK = 256
@@ -89,10 +89,10 @@ Cut = tuple[StoredChunk, list[int]]
 
 
 @dataclass(frozen=True)
-class TablePlan:
+class DiffPlan:
     """What every step must know: checked options, what is compared, and the seeds and buckets of this run."""
 
-    options: DiffOptions
+    options: TableOptions
     compared: Comparison
     seeds: Seeds
     buckets: int = 1
@@ -141,7 +141,7 @@ class HashedSplit:
     rows: int = 0  # records that are not left out
     parts: Sequence[RowHashes] = ()
     sound: bool = True
-    width_mismatch: WidthMismatch | None = None
+    width_mismatch: RowLengthError | None = None
     missing_key: tuple[int, str] | None = None
     has_texts: bool = True  # False: the texts of records were asked for, but rows are not as they are written
     ends: npt.NDArray[np.int32] | None = None  # the offset behind each record, where it was found
@@ -158,7 +158,7 @@ class HashedSplit:
         return found
 
 
-def hash_split(split: Split, side: Side, number: int, plan: TablePlan) -> HashedSplit:
+def hash_split(split: Split, side: Side, number: int, plan: DiffPlan) -> HashedSplit:
     """Read a split and make its hashes."""
     keys, _ = plan.hashed
     buckets = plan.buckets if keys else 1
@@ -181,7 +181,7 @@ def hash_split(split: Split, side: Side, number: int, plan: TablePlan) -> Hashed
     return HashedSplit(number, parsed.records, frame.height, parts, missing_key=missing, ends=ends)
 
 
-def _read(split: Split, side: Side, plan: TablePlan) -> ParsedRange:
+def _read(split: Split, side: Side, plan: DiffPlan) -> ParsedRange:
     if plan.text is not None:
         return cast(TextSplit, split).read_part(plan.text.a if side == "A" else plan.text.b)
     if not plan.by_value:
@@ -190,7 +190,7 @@ def _read(split: Split, side: Side, plan: TablePlan) -> ParsedRange:
     return ParsedRange(table.num_rows, table)
 
 
-def _keys_and_texts(frame: pl.DataFrame, texts: RecordTexts, side: Side, plan: TablePlan) -> HashedColumns:
+def _keys_and_texts(frame: pl.DataFrame, texts: RecordTexts, side: Side, plan: DiffPlan) -> HashedColumns:
     """The key and the whole text of every record."""
     count = max(len(texts.bounds) - 1, 0)
     buffers = [None, pa.py_buffer(texts.bounds), pa.py_buffer(texts.data)]
@@ -199,7 +199,7 @@ def _keys_and_texts(frame: pl.DataFrame, texts: RecordTexts, side: Side, plan: T
     return HashedColumns(_forms(frame, plan.compared.keys, side, plan), [spans.gather_every(2)])
 
 
-def _hashed_columns(frame: pl.DataFrame, side: Side, plan: TablePlan) -> HashedColumns:
+def _hashed_columns(frame: pl.DataFrame, side: Side, plan: DiffPlan) -> HashedColumns:
     keys, others = plan.hashed
     typed = plan.compared.typed(side)
     hashed: list[pl.Series] = []
@@ -216,7 +216,7 @@ def _hashed_columns(frame: pl.DataFrame, side: Side, plan: TablePlan) -> HashedC
     return HashedColumns(_forms(frame, keys, side, plan), hashed, _forms(frame, tolerant, side, plan), measured)
 
 
-def _cells(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: TablePlan) -> list[pl.Series]:
+def _cells(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: DiffPlan) -> list[pl.Series]:
     names = plan.compared.names(columns, side)
     cells = [frame[column_name(name)] for name in names]
     if not plan.by_value:
@@ -227,14 +227,14 @@ def _cells(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: Tab
     ]
 
 
-def _forms(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: TablePlan) -> list[pl.Series]:
+def _forms(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: DiffPlan) -> list[pl.Series]:
     typed = plan.compared.typed(side)
     pairs = zip(columns, _cells(frame, columns, side, plan), strict=True)
     return [form_column(cells, column.rule, typed=typed) for column, cells in pairs]
 
 
 def _first_missing_key(
-    keys: Sequence[pl.Series], records: npt.NDArray[np.int64], side: Side, plan: TablePlan
+    keys: Sequence[pl.Series], records: npt.NDArray[np.int64], side: Side, plan: DiffPlan
 ) -> tuple[int, str] | None:
     """The record of the first row with a missing key cell, and the first key column that misses it."""
     if plan.options.mode != "keyed" or plan.options.empty_key == "allow" or not len(records):
@@ -254,7 +254,7 @@ def _first_missing_key(
     return int(records[first]), next(name for row, name in found if row == first)
 
 
-def match_bucket(a: Sequence[RowHashes], b: Sequence[RowHashes], plan: TablePlan) -> Matches:
+def match_bucket(a: Sequence[RowHashes], b: Sequence[RowHashes], plan: DiffPlan) -> Matches:
     """Match the hashes of one bucket; positional buckets are runs of rows."""
     hashes_a, hashes_b = join_hashes(a, plan.row_hash_type), join_hashes(b, plan.row_hash_type)
     options = plan.options
@@ -270,13 +270,13 @@ def match_bucket(a: Sequence[RowHashes], b: Sequence[RowHashes], plan: TablePlan
     return match_keyed(hashes_a, hashes_b, **judging)
 
 
-def pick_rows(
+def fetch_rows(
     split: Split,
     side: Side,
     wanted: SelectedRows,
     first_record: int,
-    plan: TablePlan,
-    known: KnownRecords | None = None,
+    plan: DiffPlan,
+    known: RecordIndex | None = None,
 ) -> RowChunk:
     """Fetch the wanted rows of one split, in output order; `first_record` is the number of its first record."""
     wanted = wanted[np.argsort(wanted["place"])]
@@ -291,7 +291,7 @@ def pick_rows(
     return RowChunk(frame, kinds_series(np.ascontiguousarray(wanted["kind"])), order).sorted()
 
 
-def encode_range(a: Iterable[RowChunk], b: Iterable[RowChunk], plan: TablePlan) -> Encoded:
+def encode_range(a: Iterable[RowChunk], b: Iterable[RowChunk], plan: DiffPlan) -> Encoded:
     """The event lines of one range of the output, from the pieces of both sides that fall into it."""
     return encode_events(_joined(a, plan.compared.header_a), _joined(b, plan.compared.header_b), plan.shape)
 
@@ -322,7 +322,7 @@ def cut_chunks(chunks: Sequence[StoredChunk], bounds: pl.Series) -> list[Cut]:
     return [(chunk, cut_points(chunk.order(), bounds)) for chunk in chunks]
 
 
-def encode_cut(a: list[Cut], b: list[Cut], number: int, plan: TablePlan) -> Encoded:
+def encode_cut(a: list[Cut], b: list[Cut], number: int, plan: DiffPlan) -> Encoded:
     """Encode one range: the rows between two neighbouring cut points of every chunk."""
     rows_a = (chunk.rows(points[number], points[number + 1]) for chunk, points in a)
     rows_b = (chunk.rows(points[number], points[number + 1]) for chunk, points in b)
@@ -364,16 +364,16 @@ class HashedSide:
         self.skipped += hashed.records - hashed.rows
         self._ends.append(hashed.ends if self.total_rows <= _MOST_ENDS else None)
 
-    def known(self, split: int) -> KnownRecords:
+    def known(self, split: int) -> RecordIndex:
         """What is known of the records of a split."""
-        return KnownRecords(self.first_records[split + 1] - self.first_records[split], self._ends[split])
+        return RecordIndex(self.first_records[split + 1] - self.first_records[split], self._ends[split])
 
     def row_at(self, place: int) -> int:
         """The record number in the file of a row's place."""
         number = np.uint64(place)
         return self.first_records[int(split_of(number))] + int(row_in_split(number))
 
-    def duplicates(self, found: Sequence[Duplicate | None], plan: TablePlan) -> list[Problem]:
+    def duplicates(self, found: Sequence[Duplicate | None], plan: DiffPlan) -> list[Problem]:
         """The first of the duplicate keys that buckets found, with the key's cells read again from its split."""
         first = min((one for one in found if one is not None), key=lambda one: one.repeated, default=None)
         if first is None:
@@ -427,7 +427,7 @@ def columns_by_value(compared: Comparison, a: SplitSide, b: SplitSide) -> frozen
     )
 
 
-def total_stats(parts: Iterable[Stats], plan: TablePlan, a: HashedSide, b: HashedSide) -> Stats:
+def total_stats(parts: Iterable[Stats], plan: DiffPlan, a: HashedSide, b: HashedSide) -> Stats:
     """The counts of all buckets, and those of the whole."""
     options = plan.options
     whole = Stats(

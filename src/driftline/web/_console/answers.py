@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from driftline.core import explain
+from driftline.core import missing_extra
 from driftline.errors import DriftlineError
 from driftline.sinks import environment
 
@@ -86,7 +86,7 @@ def handler(handle: Callable[[Any, Request], Awaitable[Response]]) -> Callable[[
             except DriftlineError as error:
                 return error_answer(request, error)
             except ModuleNotFoundError as error:  # a page may need a package that was not installed
-                missing = explain(error)
+                missing = missing_extra(error)
                 if missing is None:
                     raise
                 return error_answer(request, missing)

@@ -179,7 +179,7 @@ def _operations(path: Path, declared: Any, table: str, skip: int, *, inverse: bo
 
 
 def _rendered(operations: list[Operation], show: str) -> tuple[list[ShownRow], list[str]]:
-    from driftline.changesets import statements
+    from driftline.changesets import to_sql as statements
 
     if show in ("sql", "inverse"):
         return [], list(statements(operations))
@@ -199,13 +199,13 @@ def _tried(path: Path, database: Path, policy: str) -> Applied:
     """Apply the file to a copy of the database that is thrown away."""
     import apsw
 
-    from driftline.changesets import apply, opened
+    from driftline.changesets import apply, connect
 
     if database.stat().st_size > _LARGEST_COPY:
         raise InputError(f"{database.name} is too large to try it on a copy: use a smaller one", code="too_large")
     with tempfile.TemporaryDirectory() as folder:
         copy = str(Path(folder, "copy.db"))
-        with opened(str(database)) as source:
+        with connect(str(database)) as source:
             target = apsw.Connection(copy)
             with target.backup("main", source, "main") as backup:
                 while not backup.done:
@@ -216,14 +216,14 @@ def _tried(path: Path, database: Path, policy: str) -> Applied:
 
 
 def _meeting_rows(conflict: Conflict) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    from driftline.changesets import UNDEFINED, literal
+    from driftline.changesets import UNDEFINED, sql_literal
 
     if conflict.operation is None:
         return [], []
     operation = conflict.operation
     rows = (("expected", operation.old), ("in the database", conflict.current), ("wanted", operation.new))
     shown = [
-        (words, ["" if value is UNDEFINED else literal(value) for value in row])
+        (words, ["" if value is UNDEFINED else sql_literal(value) for value in row])
         for words, row in rows
         if row is not None
     ]

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from driftline.core import write_atomically
 from driftline.errors import InputError
-from driftline.sinks import Part, marked_parts
+from driftline.sinks import Part, highlight
 from driftline.web._console.answers import checked_form, handler, page
 from driftline.web._console.folder import Workspace
 from driftline.web._console.results import ID, Job, Jobs
@@ -151,10 +151,10 @@ class Reviews:
         )
 
     def _run(self, job: Job, review: Review, directory: Path) -> str:
-        from driftline.codeindex import DiffJob, compute
+        from driftline.codeindex import IndexDiffJob, compute
 
         sides = (f"git:{review.before}", f"git:{review.after}")
-        wanted = DiffJob.of(*sides, None, repo=str(directory), persist=False)
+        wanted = IndexDiffJob.of(*sides, None, repo=str(directory), persist=False)
         request, cache = wanted.prepare(job.tracker)
         result = compute(request, cache, wanted.keeping, tracker=job.tracker).result
         folder = self.folder / job.id
@@ -188,7 +188,7 @@ class Reviews:
 
     def sections(self, review: Review) -> list[Section]:
         """What happened, file by file."""
-        from driftline.codeindex import sections
+        from driftline.codeindex import review_sections as sections
 
         with (self.folder / review.id / "events.jsonl").open(encoding="utf-8", errors="surrogatepass") as lines:
             return sections([json.loads(line) for line in lines if line.strip()])
@@ -237,5 +237,5 @@ def _aligned(before: Sequence[str], after: Sequence[str]) -> Iterator[BodyLine]:
 
 def _body_line(changed: bool, left: str | None, right: str | None) -> BodyLine:
     if changed and left is not None and right is not None:
-        return BodyLine(True, *marked_parts(left, right))
+        return BodyLine(True, *highlight(left, right))
     return BodyLine(changed, None if left is None else [(left, False)], None if right is None else [(right, False)])

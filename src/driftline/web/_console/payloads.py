@@ -104,7 +104,7 @@ class Studies:
         return self._jobs.start(study.title, lambda job: self._run(job, study))
 
     def _run(self, job: Job, study: Study) -> str:
-        from driftline.payloads import encode, local_scheduler, run_batch
+        from driftline.payloads import local_scheduler, run_batch, to_json_bytes
 
         began = time.monotonic()
         name = f"{HIDDEN_FOLDER}/payloads/{job.id}"
@@ -114,7 +114,7 @@ class Studies:
             run_batch(batch, folder, scheduler, job.tracker)
         with job.tracker.phase("suggest", total=max(1, len(study.rules)), unit="items"):
             found = [one for rules in study.rules or ((None, ""),) for one in self._suggestions(study, rules, job)]
-        write_atomically(folder / _SUGGESTIONS, encode(found))
+        write_atomically(folder / _SUGGESTIONS, to_json_bytes(found))
         now, seconds = datetime.now(UTC).isoformat(timespec="seconds"), round(time.monotonic() - began, 3)
         record = {**asdict(study), "when": now, "seconds": seconds}
         write_atomically(folder / _RECORD, json.dumps(record, ensure_ascii=False).encode())

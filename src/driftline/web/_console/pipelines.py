@@ -125,16 +125,16 @@ class Pipelines:
         return Selection(patterns=(wish,) if wish else ())
 
     def _run(self, job: Job, name: str, declared: Pipeline, selection: Selection) -> str:
-        from driftline.pipeline import failed_before_start, run_pipeline, tell
+        from driftline.pipeline import failed_before_start, notify, run_pipeline
 
         try:
             record = run_pipeline(declared, tracker=job.tracker, selection=selection)
         except Cancelled:
             raise
         except DriftlineError as error:  # it could not begin: whoever watches is told
-            tell(declared, failed_before_start(declared, error))
+            notify(declared, failed_before_start(declared, error))
             raise
-        self.warnings[record.run_id] = tell(declared, record)
+        self.warnings[record.run_id] = notify(declared, record)
         return f"/pipelines/run?{urlencode({'path': name, 'run': record.run_id})}"
 
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from driftline.core import Progress, Tracker, atomic_write, explain
+from driftline.core import Progress, Tracker, atomic_write, missing_extra
 from driftline.errors import DriftlineError, InputError
 from driftline.web._console.event_file import EventFile
 from driftline.web._console.folder import Workspace
@@ -79,7 +79,7 @@ class Jobs:
         except DriftlineError as error:
             job.error = error
         except Exception as error:  # noqa: BLE001 - the page says it; the server goes on
-            missing = explain(error) if isinstance(error, ModuleNotFoundError) else None
+            missing = missing_extra(error) if isinstance(error, ModuleNotFoundError) else None
             job.error = missing or DriftlineError(
                 f"{type(error).__name__}: {error} (a fault of driftline)", code="internal"
             )
