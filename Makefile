@@ -6,7 +6,7 @@ PEERS_READY := benchmarks/.peers/.ready
 DOCS_READY := .docs/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test bytes bytes-slow rewritten test-spark42 faults coverage bench bench-full references docs pictures release lock clean recipes
+.PHONY: help setup demo check gate test bytes bytes-slow rewritten test-spark42 faults coverage bench bench-full references docs pictures release lock clean recipes
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,10 @@ check: $(READY) ## lint, formatting, types, import direction, generated docs
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python scripts/write_cli_reference.py --check
+	@$(BIN)/python scripts/write_packages.py --check
+
+gate: $(READY) ## counts, contracts, frozen bytes and the time of make test, in one table
+	@$(BIN)/python scripts/gate.py
 
 # Asserts are rewritten once, beside the checks, instead of once in each test process; short files come last, so that
 # no process is left alone with a long one.
@@ -68,8 +72,9 @@ $(PEERS_READY): $(READY) requirements/peers.lock
 	@$(BIN)/python -m uv pip install --quiet --python benchmarks/.peers/bin/python --require-hashes -r requirements/peers.lock
 	@touch $@
 
-references: $(READY) ## write the command line reference and the list of licences
+references: $(READY) ## write the command line reference, the table of packages and the list of licences
 	@$(BIN)/python scripts/write_cli_reference.py
+	@$(BIN)/python scripts/write_packages.py
 	@$(BIN)/python scripts/write_licences.py
 
 docs: references $(DOCS_READY) ## build the documentation site into out/site
