@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import gzip
 import hashlib
 import hmac
 import io
@@ -253,6 +252,8 @@ def decoded_body(data: bytes, headers: dict[str, str], limit: int) -> Any:
 
 
 def _decompressed(data: bytes, encodings: str, limit: int) -> bytes:
+    import gzip
+
     for encoding in reversed([name.strip().lower() for name in encodings.split(",") if name.strip()]):
         if encoding in ("gzip", "x-gzip"):
             data = _read_limited(lambda data=data: gzip.GzipFile(fileobj=io.BytesIO(data)), limit)
