@@ -19,12 +19,24 @@ def test_no_drawer_names() -> None:
 
 
 def test_decisions_are_numbered_dated_and_unique() -> None:
-    decisions = sorted(path for path in (ROOT / "docs/decisions").glob("*.md") if path.name != "README.md")
-    numbers = [re.match(r"(\d{4})-[a-z0-9-]+\.md$", path.name) for path in decisions]
-    assert all(numbers)
-    assert len({match.group(1) for match in numbers if match}) == len(decisions)
-    for path in decisions:
-        assert re.search(r"20\d\d-\d\d-\d\d", path.read_text()), f"{path.name} has no date"
+    """One page a package; a decision keeps its number as an anchor, and the list of decisions leads to it."""
+    listed = (ROOT / "docs/decisions/README.md").read_text()
+    packages = {path.name for path in (ROOT / "src/driftline").iterdir() if path.is_dir()} | {"project"}
+    anchors = []
+    for page in sorted(path for path in (ROOT / "docs/decisions").glob("*.md") if path.name != "README.md"):
+        assert page.stem in packages
+        for section in page.read_text().split("\n## ")[1:]:
+            heading = re.match(r'<a id="(\d{4})"></a>(\d+) .+\n', section)
+            assert heading, f"{page.name}: {section[:40]!r} has no number"
+            anchor, number = heading.groups()
+            assert anchor == f"{int(number):04}"
+            assert re.search(r"\(20\d\d-\d\d-\d\d\)|Replaced by \[\d+\]", section), f"{page.name}#{anchor} has no date"
+            assert re.search(rf"^\| {number} \| .*\({page.name}#{anchor}\)", listed, re.MULTILINE), (
+                f"{anchor}: not listed"
+            )
+            anchors.append(anchor)
+    assert len(anchors) > 80
+    assert len(set(anchors)) == len(anchors)
 
 
 def test_every_command_is_in_the_reference() -> None:

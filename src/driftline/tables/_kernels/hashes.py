@@ -3,7 +3,7 @@
 A row hash is five 64-bit numbers: two hashes of the key, two hashes of the cells outside the key, and the row's place
 (split number and row number within the split). The hashes are seeded at random for each run, so nobody can prepare
 data whose hashes collide; with 128 bits an accidental collision of unequal rows is not going to happen
-(docs/decisions/0020).
+(decision 20).
 """
 
 from __future__ import annotations
