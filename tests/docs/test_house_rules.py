@@ -67,6 +67,18 @@ def test_the_walks_name_files_that_exist() -> None:
     assert [name for name in files if not (ROOT / "src/driftline" / f"{name}.py").exists()] == []
 
 
+def test_pages_about_the_code_name_files_that_exist() -> None:
+    pages = [ROOT / "CONTRIBUTING.md", ROOT / "docs/architecture.md", *(ROOT / "docs/decisions").glob("*.md")]
+    packages = "|".join(path.name for path in (ROOT / "src/driftline").iterdir() if (path / "__init__.py").exists())
+    named = {
+        (page.name, name)
+        for page in pages
+        for name in re.findall(rf"`((?:{packages})/(?:[\w/]+\.py|[\w/]*/)?)`", page.read_text())
+    }
+    assert len(named) > 60
+    assert [pair for pair in sorted(named) if not (ROOT / "src/driftline" / pair[1]).exists()] == []
+
+
 def test_only_registries_name_a_package_above_them() -> None:
     """What import-linter cannot see: modules loaded by name. Registries may name public functions of upper packages."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
