@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -17,6 +18,8 @@ SCREENSHOTS = ROOT / "out" / "screenshots"
 
 
 class Server:
+    """A `driftline ui` process on a free port of loopback."""
+
     def __init__(self, folder: Path, *options: str) -> None:
         command = [sys.executable, "-m", "driftline", "ui", str(folder), "--port", "0", *options]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
@@ -24,6 +27,9 @@ class Server:
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         assert self.process.stderr is not None
         self.said = self.process.stderr.readline()
+        self.log: list[str] = []
+        self._reader = threading.Thread(target=self.log.extend, args=(self.process.stderr,), daemon=True)
+        self._reader.start()
         self.address = re.search(r"http://[^ ]+", self.said).group().split("?")[0].rstrip("/")  # type: ignore[union-attr]
         self.port = int(self.address.rpartition(":")[2])
 
@@ -45,10 +51,13 @@ class Server:
         return self.ask("POST", address, urlencode({"form_token": self.token(), **fields}, doseq=True))
 
     def close(self) -> None:
+        """End the process; what it wrote must not hold an error that no page reported."""
         self.process.terminate()
         self.process.wait(20)
+        self._reader.join()
         assert self.process.stderr is not None
         self.process.stderr.close()
+        assert "Traceback" not in "".join(self.log), "".join(self.log)
 
 
 def problems(page: Any, *rules: str) -> list[str]:
