@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from support.browser import CHROMIUM
-from support.console_server import ROOT, Server
+from support.console_folder import copy_tables
+from support.console_server import Server
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("tables")
-    for name in ("monday.csv", "tuesday.csv"):
-        shutil.copy(ROOT / "examples/customers" / name, folder / name)
+    copy_tables(folder)
     (folder.parent / "secret.csv").write_text("id\n1\n")
     (folder / "link.csv").symlink_to(folder.parent / "secret.csv")
     running = Server(folder)

@@ -8,7 +8,6 @@ import random
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -20,21 +19,10 @@ from driftline.web._console.folder import Workspace
 from driftline.web._console.payloads import Studies, Study
 from driftline.web._console.results import Job, Jobs
 from driftline.web._console.start import GROUPS, NOT_OFFERED, options_of
+from support.console_folder import compact_json, write_events
 from support.console_server import Server
 
 # --- hostile data ----------------------------------------------------------------------------------------------------
-
-
-def _compact(event: Any) -> str:
-    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
-
-
-def write_events(path: Path, columns: list[str], rows: list[dict[str, Any]]) -> None:
-    lines: list[Any] = [{"type": "schema", "columns_a": columns, "columns_b": columns}]
-    lines += [{"type": "added", "key": {columns[0]: row.get(columns[0])}, "row": row} for row in rows]
-    counts = {"rows_added": len(rows), "rows_removed": 0, "rows_changed": 0, "rows_unchanged": 0}
-    lines.append({"type": "stats", "rows_total_compared": 0, **counts})
-    path.write_text("".join(_compact(line) + "\n" for line in lines), encoding="utf-8")
 
 
 def test_files_that_are_no_results_are_named(server: Server) -> None:
@@ -162,7 +150,7 @@ def test_more_columns_than_a_machine_word_has_bits(tmp_path: Path) -> None:
         {"type": "stats", "rows_total_compared": 1, "rows_added": 0, "rows_removed": 0, "rows_changed": 1,
          "rows_unchanged": 0},
     ]  # fmt: skip
-    (tmp_path / "events.jsonl").write_text("".join(_compact(line) + "\n" for line in lines))
+    (tmp_path / "events.jsonl").write_text("".join(compact_json(line) + "\n" for line in lines))
     events = EventFile(tmp_path / "events.jsonl")
     assert list(events.select(Selection(column="c99"))) == [0]
     assert list(events.select(Selection(column="c35"))) == []  # 99 - 64
@@ -227,19 +215,6 @@ def test_work_can_be_cancelled_while_it_waits_and_while_it_runs() -> None:
             threading.Event().wait(0.01)
         assert job.error is not None
         assert job.error.code == "cancelled"
-
-
-def test_a_comparison_that_waits_is_cancelled_from_its_page(server: Server) -> None:
-    lines = "".join(f"{number},{number % 97}\n" for number in range(40_000))
-    (server.folder / "long.csv").write_text(f"id,v\n{lines}")
-    started = [server.post("/compare", a="long.csv", b="long.csv", key="id")[2]["location"] for _ in range(3)]
-    assert server.post(f"{started[-1]}/cancel")[0] == 303
-    while "error[" not in (text := server.ask("GET", started[-1])[1]):
-        pass
-    assert "error[cancelled]" in text
-    for location in started[:2]:
-        while server.ask("GET", location)[0] != 303:
-            pass
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
