@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 from driftline.cli._group import ALIASES, current_names
 from driftline.cli._outcome import run
@@ -48,3 +49,21 @@ def test_older_names_run_and_are_not_shown(capfd: pytest.CaptureFixture[str]) ->
     assert "Usage: driftline dev conformance" in capfd.readouterr().out
     assert run(driftline, ["--help"]) == 0
     assert "conformance" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("old", [old for old, alias in ALIASES.items() if alias.for_good])
+def test_older_names_have_the_same_help_and_complete_without_being_offered(
+    old: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    now = ALIASES[old].now
+    assert run(driftline, [*now.split(), "--help"]) == 0
+    page = capfd.readouterr()
+    assert run(driftline, [*old.split(), "--help"]) == 0
+    assert capfd.readouterr() == page
+    assert old not in {" ".join(path) for path, _ in COMMANDS}
+    complete = ShellComplete(driftline, {}, "driftline", "_DRIFTLINE_COMPLETE").get_completions
+    *group, word = old.split()
+    assert word not in {item.value for item in complete(group, "")}
+    options = [item.value for item in complete(old.split(), "--")]
+    assert "--help" in options
+    assert options == [item.value for item in complete(now.split(), "--")]

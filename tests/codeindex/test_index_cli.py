@@ -164,6 +164,7 @@ def test_many_repositories_at_once(call: Any, tmp_path: Path) -> None:
     assert answer["diffs"][0]["code"] == "NOT_FOUND"
 
 
-def test_help_names_every_command(call: Any) -> None:
-    out = call("--help", root=False)[1]
-    assert all(word in out for word in ("compute", "show", "list", "prune"))
+def test_help_names_every_command_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(driftline, ["index", "--help"]) == 0
+    shown = capsys.readouterr().out.partition("Commands:")[2]
+    assert [line.split()[0] for line in shown.splitlines() if line] == ["api", "build", "diff", "list", "prune", "show"]

@@ -68,7 +68,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("driftline.cli._commands.serve:serve", "Serve payload comparisons and row deltas over HTTP."),
     "gateway": (
         "driftline.cli._commands.gateway:gateway",
-        "Sync row deltas: serve a gateway, push, pull, make tokens.",
+        "Sync row deltas with a gateway: push, pull, make tokens.",
     ),
     "index": ("driftline.cli._commands.index:index", "Compare two builds of a code index; keep a registry of diffs."),
     "lake": ("driftline.cli._commands.lake:lake", "Keep row deltas in a lake, fold them, travel in time."),
@@ -98,6 +98,12 @@ class Alias:
 # Older names, also of commands inside groups; none of them is shown in help pages.
 ALIASES: dict[str, Alias] = {
     "compare-batch": Alias("payloads batch", for_good=True),
+    "payloads compare": Alias("compare", for_good=True),
+    "gateway serve": Alias("serve", for_good=True),
+    "index diff compute": Alias("index diff", for_good=True),
+    "index diff list": Alias("index list", for_good=True),
+    "index diff show": Alias("index show", for_good=True),
+    "index diff prune": Alias("index prune", for_good=True),
     "conformance": Alias("dev conformance", for_good=True),
     "push": Alias("gateway push"),
     "pull": Alias("gateway pull"),

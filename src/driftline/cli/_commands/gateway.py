@@ -1,4 +1,4 @@
-"""`driftline gateway`: serve one, and send deltas to one and fetch them as JSON lines."""
+"""`driftline gateway`: send deltas to a gateway, fetch them as JSON lines, and make its tokens."""
 
 from __future__ import annotations
 
@@ -163,14 +163,13 @@ def _gateway_options(command: Function) -> Function:
 @click.group(
     cls=LazyGroup,
     lazy={
-        "serve": ("driftline.cli._commands.serve:serve", "Serve a gateway (the same as `driftline serve`)."),
         "push": ("driftline.cli._commands.gateway:push", "Send row deltas to a gateway."),
         "pull": ("driftline.cli._commands.gateway:pull", "Fetch row deltas from a gateway."),
         "token": ("driftline.cli._commands.gateway:token", "Make tokens for a gateway and change its secrets."),
     },
 )
 def gateway() -> None:
-    """Sync row deltas through a gateway: serve one, push, pull, make tokens."""
+    """Sync row deltas through a gateway (`driftline serve --gateway ID`): push, pull, make tokens."""
 
 
 @click.command(

@@ -40,33 +40,19 @@ _DIFF_EPILOG = """\b
 Examples:
   driftline index diff git:v1.0 git:HEAD
   driftline index diff git:main git:HEAD --format markdown --exit-code
-  driftline index diff tag:release latest --cache-root .cache/myrepo
-
-A side is git:<revision> of the repository --repo (which is indexed where that was not done yet), or an index that is
-there: latest, build:<id>, snap:<id>, tag:<tag> or path:<directory>. Without a subcommand, compute is meant.
-
-Exit codes: 0 done, 2 error; with --exit-code, 1 when there are differences.
-"""
-_COMPUTE_EPILOG = """\b
-Examples:
   driftline index diff git:v1.0 git:v2.0 --repo ../project -o review.html
   driftline index diff build:b1 latest --cache-root .cache/myrepo --format json
   driftline index diff --from path:old --to path:new --modes code,prose --format jsonl --compact
   driftline index diff snap:snap-1 latest --cache-root .cache/a --cache-root .cache/b --exit-code
 
+A side is git:<revision> of the repository --repo (which is indexed where that was not done yet), or an index that is
+there: latest, build:<id>, snap:<id>, tag:<tag> or path:<directory>.
+
 JSON, JSONL and Markdown go to stdout, human text to stderr. Diffs of path: references are not persisted unless
 --persist-unsafe is given; then only a hash of the path is.
+
+Exit codes: 0 done, 2 error; with --exit-code, 1 when there are differences.
 """
-
-
-class _DefaultToCompute(click.Group):
-    """A group whose words without a subcommand are those of `compute`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put `compute` in front of options and references."""
-        if args and args[0] not in ("-h", "--help", *self.commands):
-            args = ["compute", *args]
-        return super().parse_args(ctx, args)
 
 
 class TwoSidesCommand(AnsweringCommand):
@@ -83,12 +69,7 @@ class TwoSidesCommand(AnsweringCommand):
         return rest
 
 
-@click.group("diff", cls=_DefaultToCompute, epilog=_DIFF_EPILOG)
-def index_diff() -> None:
-    """Compare two versions of a code base; list, show and prune what was computed."""
-
-
-@index_diff.command("compute", cls=TwoSidesCommand, epilog=_COMPUTE_EPILOG)
+@click.command("diff", cls=TwoSidesCommand, epilog=_DIFF_EPILOG, no_args_is_help=True)
 @click.argument("refs", nargs=-1, metavar="[FROM TO]")
 @click.option("--from", "from_ref", metavar="REF", help="The side before.")
 @click.option("--to", "to_ref", metavar="REF", help="The side after.")
@@ -123,7 +104,7 @@ def index_diff() -> None:
 @engine_options
 @output_options((*FORMATS, "html"))
 @answers
-def compute(
+def index_diff(
     *,
     from_ref: str | None,
     to_ref: str | None,
@@ -418,4 +399,3 @@ index.add_command(index_diff)
 index.add_command(api)
 for _command in (list_diffs, show, prune_diffs):
     index.add_command(_command)
-    index_diff.add_command(_command)

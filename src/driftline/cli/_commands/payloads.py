@@ -363,7 +363,6 @@ def _written(
 
 
 _COMMANDS = {
-    "compare": ("driftline.cli._commands.compare:compare", "Decide whether two JSON payloads are equivalent."),
     "batch": ("driftline.cli._commands.payloads:batch", "Compare many pairs of payloads, also on Spark."),
     "pairs": ("driftline.cli._commands.payloads:pairs", "Make pairs of captured traffic (HAR, GoReplay)."),
     "suggest": ("driftline.cli._commands.payloads:suggest", "Suggest rules that explain observed differences."),

@@ -69,9 +69,9 @@ Examples:
   driftline serve
   driftline serve --port 8787 --workers 4 --payload-limit 5
   driftline gateway token rotate --secret-file secret.txt
-  driftline gateway serve --gateway main --data ./gateway --jwt-secret-file secret.txt
-  driftline gateway serve --gateway main --data ./gateway --jwks keys.json --tls-cert cert.pem --tls-key key.pem
-  driftline gateway serve --gateway dev --data ./dev --insecure --port 8787
+  driftline serve --gateway main --data ./gateway --jwt-secret-file secret.txt
+  driftline serve --gateway main --data ./gateway --jwks keys.json --tls-cert cert.pem --tls-key key.pem
+  driftline serve --gateway dev --data ./dev --insecure --port 8787
 
 Every server compares payloads (POST /v1/compare and /v1/compare/batch, the page is at /docs); it keeps nothing of
 them. With --gateway it also syncs row deltas, and comparing needs one of its tokens unless --open-compare is given.
