@@ -41,14 +41,14 @@ def test_older_names_are_understood_and_lead_to_commands_that_exist(capfd: pytes
         assert alias.now in paths, f"{old} leads to {alias.now}, which is no command"
         assert current_names([*old.split(), "--x"]) == [*alias.now.split(), "--x"]
         assert (alias.now in capfd.readouterr().err) is not alias.for_good
-    assert current_names(["diff", "conformance"]) == ["diff", "conformance"]
+    assert current_names(["diff", "push"]) == ["diff", "push"]
 
 
 def test_older_names_run_and_are_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(driftline, ["conformance", "--help"]) == 0
-    assert "Usage: driftline dev conformance" in capfd.readouterr().out
+    assert run(driftline, ["compare-batch", "--help"]) == 0
+    assert "Usage: driftline payloads batch" in capfd.readouterr().out
     assert run(driftline, ["--help"]) == 0
-    assert "conformance" not in capfd.readouterr().out
+    assert "compare-batch" not in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("old", [old for old, alias in ALIASES.items() if alias.for_good])

@@ -22,7 +22,7 @@ from driftline.spark._table_tasks import FACT, hashes_of
 from driftline.spark._tasks import pack, unpack
 from driftline.tables._engines import TableDiffJob, find_engine
 from driftline.tables._options import check_options
-from driftline.tables.conformance import _job_of, find_fixtures, run_fixture
+from support.table_conformance import find_fixtures, job_of, run_fixture
 
 pytestmark = pytest.mark.spark
 
@@ -38,7 +38,7 @@ def test_fixture(spark, fixture: Path) -> None:
     if not expected.exists():
         assert run_fixture(fixture, "spark") is None
         return
-    assert _run(_job_of(fixture, None)) == expected.read_bytes()
+    assert _run(job_of(fixture)) == expected.read_bytes()
 
 
 @pytest.mark.parametrize("sizes", [SMALL, STREAMED], ids=["files", "stream"])

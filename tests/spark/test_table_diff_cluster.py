@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,20 +47,6 @@ def expected(a: Path, b: Path) -> bytes:
         TableDiffJob(a, b, check_options(key_columns=["id"])), lambda data: written.append(bytes(data))
     )
     return b"".join(written)
-
-
-def test_conformance_command(tmp_path: Path) -> None:
-    fixtures = Path(__file__).parents[1] / "conformance" / "tables"
-    for name in ("keyed_basic", "duplicate_key_a", "bom_is_stripped"):
-        shutil.copytree(fixtures / name, tmp_path / name)
-    done = subprocess.run(
-        [sys.executable, "-m", "driftline", "conformance", str(tmp_path), "--engine", "spark", "--master", "local[2]"],
-        env={**os.environ, "PYTHONPATH": SOURCE},
-        capture_output=True,
-        timeout=300,
-    )
-    assert (done.returncode, done.stderr.decode()) == (0, "")
-    assert done.stdout.decode().splitlines()[-1] == "3 passed, 0 failed"
 
 
 @pytest.mark.faults  # the suite has a cluster in pipeline/test_cluster

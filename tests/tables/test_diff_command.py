@@ -1,4 +1,4 @@
-"""`driftline diff` and `driftline conformance` as processes: exit codes, streams, files, bad input."""
+"""`driftline diff` as a process: exit codes, streams, files, bad input."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from driftline.sources._csv.splits import ByteRange
 from driftline.tables import _engines as local
 from driftline.tables._engines import LocalPlan, TableDiffJob, run_vectorized
 from driftline.tables._options import check_options
-
-FIXTURES = Path(__file__).parents[1] / "conformance" / "tables"
 
 
 @pytest.fixture
@@ -113,19 +111,6 @@ def test_bad_options_are_one_line(
     assert out == b""
     assert err.decode().startswith(f"error[{code}]: ")
     assert err.count(b"\n") == 1
-
-
-def test_conformance_reports_and_exits(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run(driftline, ["conformance", str(FIXTURES / "keyed_basic")]) == 0
-    assert capfd.readouterr().out == "ok   keyed_basic\n1 passed, 0 failed\n"
-    fixture = tmp_path / "bad"
-    fixture.mkdir()
-    for file in (FIXTURES / "keyed_basic").iterdir():
-        (fixture / file.name).write_bytes(file.read_bytes())
-    (fixture / "expected.jsonl").write_text("{}\n")
-    assert run(driftline, ["conformance", str(tmp_path), "--engine", "vectorized"]) == 1
-    assert "FAIL bad: event 1: expected {}" in capfd.readouterr().out
-    assert run(driftline, ["conformance", str(tmp_path / "nowhere")]) == 2
 
 
 # Importing them takes longer than comparing two small files does.

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from driftline.errors import DriftlineError
-from driftline.tables._engines import find_engine
-from driftline.tables.conformance import Outcome, _job_of, find_fixtures, run_fixture, run_fixtures
+from driftline.tables import find_engine
+from support.table_conformance import find_fixtures, job_of, run_fixture
 
 FIXTURES = Path(__file__).parents[1] / "conformance" / "tables"
 
@@ -20,7 +19,7 @@ def test_fixture(fixture: Path, engine: str) -> None:
     expected = fixture / "expected.jsonl"
     if expected.exists():
         written: list[bytes] = []
-        find_engine(engine)(_job_of(fixture, None), lambda data: written.append(bytes(data)))
+        find_engine(engine)(job_of(fixture), lambda data: written.append(bytes(data)))
         assert b"".join(written) == expected.read_bytes()
 
 
@@ -62,15 +61,6 @@ def test_unknown_config_fields_are_named(tmp_path: Path) -> None:
     fixture = _copy("keyed_basic", tmp_path)
     (fixture / "config.json").write_text('{"mode":"keyed","keys":["id"]}')
     assert "unknown fields: keys" in (run_fixture(fixture) or "")
-
-
-def test_a_folder_without_fixtures_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DriftlineError, match="no fixture below"):
-        list(run_fixtures(tmp_path))
-
-
-def test_a_single_fixture_is_named_by_its_folder() -> None:
-    assert list(run_fixtures(FIXTURES / "keyed_basic")) == [Outcome("keyed_basic")]
 
 
 def _copy(name: str, target: Path) -> Path:

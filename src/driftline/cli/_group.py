@@ -83,7 +83,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Look in a browser: diffs, payloads, pipelines, lakes, changesets, code.",
     ),
     "doctor": ("driftline.cli._commands.doctor:doctor", "Check this machine and say in words what is wrong."),
-    "dev": ("driftline.cli.conformance:dev", "For those who build on driftline: run fixtures."),
 }
 
 
@@ -104,7 +103,6 @@ ALIASES: dict[str, Alias] = {
     "index diff list": Alias("index list", for_good=True),
     "index diff show": Alias("index show", for_good=True),
     "index diff prune": Alias("index prune", for_good=True),
-    "conformance": Alias("dev conformance", for_good=True),
     "push": Alias("gateway push"),
     "pull": Alias("gateway pull"),
     "token": Alias("gateway token"),

@@ -75,6 +75,5 @@ if TYPE_CHECKING:
         patch_table as patch_table,
     )
     from driftline.tables._rules.cells import EXACT as EXACT
-    from driftline.tables.conformance import run_fixtures as run_fixtures
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)
