@@ -152,7 +152,7 @@ def test_the_view_of_a_folder_has_places_by_frequency_failures_and_remedies(batc
 
 def test_the_page_names_its_inputs_and_links_single_reports(batch_folder: Path) -> None:
     text = (batch_folder / "report.html").read_text()
-    assert re.search(r'<p class="meta">pairs.jsonl · schema.json · \d{4}-\d\d-\d\d \d\d:\d\d UTC</p>', text)
+    assert '<p class="meta">pairs.jsonl · schema.json</p>' in text
     assert str(batch_folder.parent) not in text
     links = {int(number) for number in re.findall(r'data-report="(\d+)"', text)}
     reports = re.findall(r'id="report-(\d+)"><summary>(p\d) · (/\w)</summary>', text)

@@ -35,7 +35,7 @@ from driftline.core import (
 from driftline.payloads._batch.job import BatchJob, SortKey, Split, splits_of
 from driftline.payloads._batch.kernels import RangeResult, Spool, compare_range, sample_keys, scatter
 from driftline.payloads._batch.totals import BatchTotals, rule_places
-from driftline.payloads._batch.view import MOST_REPORTS, Made, batch_view, find_reports, made_now, view_page
+from driftline.payloads._batch.view import MOST_REPORTS, Made, batch_view, find_reports, view_page
 from driftline.payloads._compare.report import indented
 from driftline.payloads._values.text import to_json_bytes
 from driftline.payloads._values.values import Json
@@ -137,7 +137,7 @@ def _write_output(job: BatchJob, target: Location, results: list[RangeResult]) -
 def _made(job: BatchJob) -> Made:
     """What the batch was made of, without the folders of this machine."""
     schemas = [f"{endpoint or ''} {Path(name).name}".strip() for endpoint, name in job.schema_names.items()]
-    return made_now([Path(source.path).name for source in job.sources], schemas)
+    return Made([Path(source.path).name for source in job.sources], schemas)
 
 
 def _place_tables(folder: Location, tables: list[str]) -> None:

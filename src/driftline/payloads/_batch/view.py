@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import shlex
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -249,18 +247,10 @@ _KINDS = {"ERROR": "error", "WARNING": "warning"}
 
 
 class Made(NamedTuple):
-    """What a batch was made of, and when."""
+    """What a batch was made of."""
 
     inputs: Sequence[str]
     schemas: Sequence[str]
-    when: str
-
-
-def made_now(inputs: Sequence[str], schemas: Sequence[str]) -> Made:
-    """The origin of a batch that ends now; SOURCE_DATE_EPOCH fixes the time, for builds that can be repeated."""
-    given = os.environ.get("SOURCE_DATE_EPOCH", "")
-    seconds = int(given) if given.isdecimal() else time.time()
-    return Made(inputs, schemas, datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC"))
 
 
 def batch_page(
