@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
-from driftline.changesets._cdc import debezium, maxwell, wal2json
+from driftline.changesets._cdc import dialects as debezium, maxwell, wal2json
 from driftline.changesets._cdc.events import CdcEvent, Message, NumberText, cdc_error
 from driftline.errors import ChangesetError, OptionError
 
