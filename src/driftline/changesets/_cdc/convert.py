@@ -1,4 +1,4 @@
-"""Events of other databases as changes of SQLite tables, or as row deltas (changesets §10.3).
+"""Captured changes of other databases as changesets, row deltas or events of a table diff (changesets §10.3).
 
 >>> message = '{"action":"U","table":"t","columns":[{"name":"id","value":1},{"name":"v","value":2}]}'
 >>> from_cdc([message], "CREATE TABLE t (id INTEGER PRIMARY KEY, v, w)").changes.operations
@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any, Literal
 
-from driftline.changesets._cdc.events import CdcEvent, CdcValue, Image, NumberText, cdc_error
-from driftline.changesets._cdc.reading import events_of, in_line
+from driftline.changesets._cdc.dialects import AtLine, CdcEvent, CdcValue, Image, NumberText, cdc_error, events_of
 from driftline.changesets._format.changeset import Changeset, Patchset
 from driftline.changesets._format.database import tables_from_sql
 from driftline.changesets._format.encoding import Field, folded
@@ -27,12 +26,17 @@ from driftline.errors import ChangesetError
 
 Format = Literal["changeset", "patchset"]
 Lines = Iterable[str | bytes]
+OffsetLines = Iterable[tuple[int, bytes]]  # each with the offset at which it begins
 Row = dict[str, Field]
+
+# How SQLite's affinities read values on their way to the type of a column.
+_AFFINITIES: dict[ColumnType, str | None] = {"string": "TEXT", "number": "NUMERIC", "boolean": None, "json": None}
+_TRUE, _FALSE = ("1", "t", "true"), ("0", "f", "false")
 
 
 @dataclass(frozen=True, slots=True)
 class CdcNote:
-    """Something that was passed over because the caller said so."""
+    """Something that was passed over on request."""
 
     code: str
     name: str
@@ -121,7 +125,7 @@ def row_changes(
         transaction.see(event)
         if event.kind in ("begin", "commit"):
             continue
-        with in_line(line):
+        with AtLine(line):
             table = target.of(event)
             if event.kind != "truncate":
                 yield RowChange.of(event, table, options, transaction.number, line)
@@ -195,7 +199,7 @@ class RowChange:
 
     @classmethod
     def of(cls, event: CdcEvent, table: Table, options: CdcOptions, number: int, line: int) -> RowChange:
-        """The change that an event says, checked."""
+        """The change of an event, checked against its table."""
         before, new = _row(table, event.old), _row(table, event.new)
         old = _whole(table, before, event, options)
         if event.kind == "insert":
@@ -209,9 +213,9 @@ class RowChange:
         return cls(event, table, key, old, None if event.kind == "delete" else new, line, number)
 
     def add_to(self, changes: Changeset | Patchset) -> None:
-        """Give the change to a builder."""
+        """Add the change to a builder."""
         if isinstance(changes, Changeset) and self.event.kind != "insert" and self.old is None:
-            with in_line(self.line):
+            with AtLine(self.line):
                 raise cdc_error(
                     "no_old_row",
                     f"table {self.table.name}: a changeset needs the whole old row (REPLICA IDENTITY FULL; wal2json "
@@ -254,7 +258,7 @@ class RowChange:
     def complete_new(self) -> Row:
         """The new row with what is known from the old one."""
         row = {**(self.old or {}), **(self.new or {})}
-        with in_line(self.line):
+        with AtLine(self.line):
             _check_complete(self.table, row, "unchanged_toast", "a change of key")
         return row
 
@@ -274,7 +278,7 @@ def deltas_from_cdc(
     moments = iter(start.now, None) if isinstance(start, Clock) else count(start)
     options = CdcOptions(source, before, on_truncate)
     for change in row_changes(lines, tables, options, [] if notes is None else notes):
-        with in_line(change.line):
+        with AtLine(change.line):
             yield from _deltas(change, client_id, moments)
 
 
@@ -357,15 +361,8 @@ def _check_complete(table: Table, row: Mapping[str, Field], code: str, what: str
         raise cdc_error(code, f'table {table.name}: {what} without a value for column "{missing[0]}"')
 
 
-# Messages of other databases as events of a table diff, which lakes load (changesets §10, pipeline §8).
-#
-# A change of a row is `added`, `changed` or `removed`, as in a diff of two tables; a changed row has only the columns
-# that were sent. Pieces of a stream are read independently of one another, so that tasks can share the work.
-
-
-# How SQLite's affinities read values on their way to the type of a column.
-_AFFINITIES: dict[ColumnType, str | None] = {"string": "TEXT", "number": "NUMERIC", "boolean": None, "json": None}
-_TRUE, _FALSE = ("1", "t", "true"), ("0", "f", "false")
+# Events of a table diff, which lakes load (pipeline §8): `added`, `changed` or `removed`, a changed row with only the
+# columns that were sent. Pieces of a stream are read independently of one another, so that tasks can share the work.
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +391,7 @@ class CdcTable:
 
 @dataclass
 class PieceFacts:
-    """What a piece of a stream held, beside its changes.
+    """What a piece of a stream contains beside its changes.
 
     `columns` are the ones that rows of the table have, `ending` says how its transactions end: None where no mark was
     seen, else where the one that is still open begins, or -1 where none is.
@@ -410,7 +407,7 @@ class PieceFacts:
     committed: bool = False
 
     def to_wire(self) -> dict[str, object]:
-        """The facts as plain data, for a task that sends them home."""
+        """The facts as plain data, as a task sends them."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
         return {**plain, "counts": dict(self.counts), "others": dict(self.others)}
 
@@ -427,26 +424,23 @@ class PieceFacts:
             self.ending, self.open_id = offset, event.transaction
 
 
-AsEventsLines = Iterable[tuple[int, bytes]]  # each with the offset at which it begins
-
-
-def survey(lines: AsEventsLines, table: CdcTable) -> PieceFacts:
+def survey(lines: OffsetLines, table: CdcTable) -> PieceFacts:
     """Which columns the rows of a piece have, without reading their values."""
     facts = PieceFacts()
-    for _ in _events(lines, table, facts):
+    for _ in _table_events(lines, table, facts):
         pass
     return facts
 
 
-def convert(lines: AsEventsLines, table: CdcTable, write: Callable[[bytes], object]) -> PieceFacts:
+def convert(lines: OffsetLines, table: CdcTable, write: Callable[[bytes], object]) -> PieceFacts:
     """Write the changes of a piece as lines of events; a message that cannot be read is an error."""
     facts = PieceFacts()
     target = table.sqlite_table()
     options = CdcOptions(table.source)
-    for offset, event in _events(lines, table, facts):
+    for offset, event in _table_events(lines, table, facts):
         with _at(offset):
-            change = RowChange.of(_shaped(event, table), target, options, 0, 1)
-            for row in _rows(change, table):
+            change = RowChange.of(_with_columns(event, table), target, options, 0, 1)
+            for row in _diff_events(change, table):
                 facts.counts[str(row["type"])] += 1
                 write(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
     return facts
@@ -454,16 +448,16 @@ def convert(lines: AsEventsLines, table: CdcTable, write: Callable[[bytes], obje
 
 @contextmanager
 def _at(offset: int) -> Iterator[None]:
-    """Say at which byte of its file a bad message stands."""
+    """Add the offset of a message in its file to errors about it."""
     try:
         yield
     except ChangesetError as error:
-        words = error.message.removeprefix("line 1: ")
-        raise ChangesetError(f"byte {offset}: {words}", code=error.code, offset=offset) from error
+        text = error.message.removeprefix("line 1: ")
+        raise ChangesetError(f"byte {offset}: {text}", code=error.code, offset=offset) from error
 
 
-def _events(lines: AsEventsLines, table: CdcTable, facts: PieceFacts) -> Iterator[tuple[int, CdcEvent]]:
-    """The events of the table's rows; everything else that happens is noted."""
+def _table_events(lines: OffsetLines, table: CdcTable, facts: PieceFacts) -> Iterator[tuple[int, CdcEvent]]:
+    """The events of the table's rows; all others are counted in `facts`."""
     for offset, line in lines:
         with _at(offset):
             found = [event for _, event in events_of([line], table.source)]
@@ -490,8 +484,8 @@ def _note_truncate(table: CdcTable, facts: PieceFacts) -> None:
     facts.truncated += 1
 
 
-def _shaped(event: CdcEvent, table: CdcTable) -> CdcEvent:
-    """The event with the columns that the table has, where others may come and go."""
+def _with_columns(event: CdcEvent, table: CdcTable) -> CdcEvent:
+    """The event with the columns of the table: unknown ones dropped and missing ones null, where that is allowed."""
     known = {folded(name) for name in table.columns}
     old, new = event.old, event.new
     if table.ignore_new:
@@ -504,26 +498,26 @@ def _shaped(event: CdcEvent, table: CdcTable) -> CdcEvent:
     return CdcEvent(event.kind, event.table, event.namespace, old, new, event.is_whole, event.transaction)
 
 
-def _rows(change: RowChange, table: CdcTable) -> Iterator[dict[str, object]]:
-    """The change as events of a diff; a changed key is a row that went and one that came."""
+def _diff_events(change: RowChange, table: CdcTable) -> Iterator[dict[str, object]]:
+    """The change as events of a diff; a changed key is a removed row and an added one."""
     kind = change.event.kind
     if kind == "insert":
-        yield _whole_as_events("added", change.new or {}, table)
+        yield _row_event("added", change.new or {}, table)
     elif kind == "delete":
-        yield _whole_as_events("removed", change.key, table)
+        yield _row_event("removed", change.key, table)
     elif change.changes_key:
-        yield _whole_as_events("removed", change.key, table)
-        yield _whole_as_events("added", change.complete_new(), table)
+        yield _row_event("removed", change.key, table)
+        yield _row_event("added", change.complete_new(), table)
     elif values := change.changed_values():
         after = _typed(values, table)
-        yield {"type": "changed", "key": _key_as_events(change.key, table), "before": {}, "after": after}
+        yield {"type": "changed", "key": _key_texts(change.key, table), "before": {}, "after": after}
 
 
-def _whole_as_events(kind: str, row: Mapping[str, Field], table: CdcTable) -> dict[str, object]:
-    return {"type": kind, "key": _key_as_events(row, table), "row": _typed(row, table)}
+def _row_event(kind: str, row: Mapping[str, Field], table: CdcTable) -> dict[str, object]:
+    return {"type": kind, "key": _key_texts(row, table), "row": _typed(row, table)}
 
 
-def _key_as_events(row: Mapping[str, Field], table: CdcTable) -> dict[str, str]:
+def _key_texts(row: Mapping[str, Field], table: CdcTable) -> dict[str, str]:
     """The key as text, which it is in files of text too, so that rows have the same ids wherever they come from."""
     return {name: value if isinstance(value, str) else canonical_json(value) for name, value in _named(row, table.key)}
 
@@ -534,20 +528,20 @@ def _named(row: Mapping[str, Field], names: Sequence[str]) -> Iterator[tuple[str
 
 
 def _typed(row: Mapping[str, Field], table: CdcTable) -> dict[str, object]:
-    return {name: _value(name, value, table.types.get(name, "string")) for name, value in row.items()}
+    return {name: _lake_value(name, value, table.types.get(name, "string")) for name, value in row.items()}
 
 
-def _value(name: str, value: Field, kind: ColumnType) -> Any:
+def _lake_value(name: str, value: Field, kind: ColumnType) -> Any:
     """A stored value as the lake's column holds it."""
     if value is None:
         return None
     if isinstance(value, bytes):
         raise cdc_error("invalid_value", f'column "{name}": row deltas hold no blobs')
     if kind == "boolean":
-        word = str(value).lower()
-        if word not in (*_TRUE, *_FALSE):
+        text = str(value).lower()
+        if text not in (*_TRUE, *_FALSE):
             raise cdc_error("wrong_type", f'column "{name}" holds {str(value)[:40]!r}, which is not a boolean')
-        return word in _TRUE
+        return text in _TRUE
     if kind == "number" and isinstance(value, str):
         raise cdc_error("wrong_type", f'column "{name}" holds {value[:40]!r}, which is not a number')
     if kind == "json" and isinstance(value, str):

@@ -1,57 +1,187 @@
-"""Debezium's change events, with or without the schema of Kafka Connect's JSON converter."""
+"""Messages of wal2json, Debezium and Maxwell, one JSON message a line, as events of rows (changesets §10)."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
-from driftline.changesets._cdc.events import (
-    CdcEvent,
-    CdcKind,
-    CdcValue,
-    Image,
-    Message,
-    cdc_error,
-    member,
-    plain_json_value,
-)
+from driftline.changesets._format.encoding import MAX_INTEGER, MIN_INTEGER, Value
+from driftline.core import canonical_json
+from driftline.errors import ChangesetError, OptionError
+
+CdcKind = Literal["insert", "update", "delete", "truncate", "begin", "commit"]
+
+
+class NumberText(str):
+    """A JSON number with a fraction or an exponent, kept as its text so that no digit is lost."""
+
+    __slots__ = ()
+
+
+CdcValue = Value | NumberText
+Image = dict[str, CdcValue]
+Message = Mapping[str, Any]  # a parsed JSON object
 
 UNAVAILABLE = "__debezium_unavailable_value"
 
-_OPS: dict[str, CdcKind] = {"c": "insert", "r": "insert", "u": "update", "d": "delete", "t": "truncate"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ENCODED_UNAVAILABLE = base64.b64encode(UNAVAILABLE.encode()).decode()
 _UNKNOWN = object()
+_EXACT_NUMBERS = ("numeric", "decimal")
+_FLOATS = ("real", "double precision", "float")
+
+# The operations by the member of a message that names them: wal2json's formats 1 and 2, Debezium and Maxwell.
+# None is for messages that are passed over: they change no row.
+_OPERATIONS: dict[str, dict[str, CdcKind | None]] = {
+    "kind": {"insert": "insert", "update": "update", "delete": "delete", "truncate": "truncate", "message": None},
+    "action": {"I": "insert", "U": "update", "D": "delete", "T": "truncate", "B": "begin", "C": "commit", "M": None},
+    "op": {"c": "insert", "r": "insert", "u": "update", "d": "delete", "t": "truncate", "m": None},
+    "type": {
+        "insert": "insert",
+        "bootstrap-insert": "insert",
+        "update": "update",
+        "delete": "delete",
+        "bootstrap-start": None,
+        "bootstrap-complete": None,
+        "heartbeat": None,
+    },
+}
 
 
-def matches(message: Message) -> bool:
-    """Whether a message is Debezium's."""
+@dataclass(frozen=True, slots=True)
+class CdcEvent:
+    """What a message says happened to a row of a table, or where a transaction begins or ends.
+
+    `old` and `new` hold the columns that the message has. `is_whole` says that columns missing from `old` are known
+    to be no columns at all; an image of a key alone is not whole.
+    """
+
+    kind: CdcKind
+    table: str = ""
+    namespace: str = ""  # the database or schema that the table is in
+    old: Image | None = None
+    new: Image | None = None
+    is_whole: bool = True
+    transaction: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The messages of one source: its name, which messages are its own, and the events of a message."""
+
+    name: str
+    matches: Callable[[Message], bool]
+    events: Callable[[Message], Iterator[CdcEvent]]
+
+
+# wal2json of PostgreSQL, formats 1 (one message a transaction) and 2 (one message a change). Format 1 leaves NULLs out
+# of old rows, so that a whole old row with NULLs looks like a part of one; and it has no message for TRUNCATE.
+
+
+def _is_wal2json(message: Message) -> bool:
+    return "change" in message or "action" in message
+
+
+def _wal2json_events(message: Message) -> Iterator[CdcEvent]:
+    transaction = _transaction(message, "xid")
+    if "action" in message:
+        yield from _change_of_format_2(message, transaction)
+        return
+    yield CdcEvent("begin", transaction=transaction)
+    for change in _member(message, "change", list):
+        yield from _change_of_format_1(change, transaction)
+    yield CdcEvent("commit", transaction=transaction)
+
+
+def _change_of_format_1(change: Message, transaction: str | None) -> Iterator[CdcEvent]:
+    kind = _operation(change, "kind", "wal2json has no change of kind")
+    if kind is None:
+        return
+    new = _columns(change, "columnnames", "columntypes", "columnvalues") if "columnnames" in change else None
+    keys = change.get("oldkeys")
+    old = None if keys is None else _columns(keys, "keynames", "keytypes", "keyvalues")
+    table = _member(change, "table", str)
+    yield CdcEvent(kind, table, str(change.get("schema", "")), old, new, transaction=transaction)
+
+
+def _columns(source: Message, names: str, types: str, values: str) -> Image:
+    columns = _member(source, names, list)
+    declared = source.get(types) or [""] * len(columns)
+    given = _member(source, values, list)
+    if not len(columns) == len(declared) == len(given):
+        raise cdc_error("invalid_message", f"{len(columns)} {names}, {len(declared)} types and {len(given)} values")
+    return {name: _postgresql_value(value, kind) for name, kind, value in zip(columns, declared, given, strict=True)}
+
+
+def _change_of_format_2(message: Message, transaction: str | None) -> Iterator[CdcEvent]:
+    kind = _operation(message, "action", "wal2json has no action")
+    if kind is None:
+        return
+    if kind in ("begin", "commit"):
+        yield CdcEvent(kind, transaction=transaction)
+        return
+    new, old = (
+        None if message.get(side) is None else _typed(_member(message, side, list)) for side in ("columns", "identity")
+    )
+    table = _member(message, "table", str)
+    yield CdcEvent(kind, table, str(message.get("schema", "")), old, new, transaction=transaction)
+
+
+def _typed(columns: Sequence[Message]) -> Image:
+    return {
+        _member(column, "name", str): _postgresql_value(column.get("value"), str(column.get("type") or ""))
+        for column in columns
+    }
+
+
+def _postgresql_value(value: Any, declared: str) -> CdcValue:
+    """A value by its PostgreSQL type (changesets §10.2)."""
+    if value is None or isinstance(value, bool) or declared.endswith("[]"):
+        return _plain_value(value)
+    if declared.startswith(_EXACT_NUMBERS):
+        return str(value)
+    if declared.startswith(_FLOATS):
+        return float(value)
+    if declared == "bytea":
+        try:
+            return bytes.fromhex(value.removeprefix("\\x"))
+        except (ValueError, AttributeError):
+            raise cdc_error("invalid_message", "a bytea value is not hexadecimal") from None
+    return _plain_value(value)
+
+
+# Debezium, with or without the schema of Kafka Connect's JSON converter.
+
+
+def _is_debezium(message: Message) -> bool:
     return "payload" in message or ("op" in message and "source" in message)
 
 
-def events(message: Message) -> Iterator[CdcEvent]:
-    """The events of a message; messages and the marks of transactions are passed over."""
+def _debezium_events(message: Message) -> Iterator[CdcEvent]:
+    """The event of a row; logical messages and the marks of transactions are passed over."""
     payload = message.get("payload", message)
     if payload is None:
         return
     if not isinstance(payload, Mapping):
         raise cdc_error("invalid_message", "a payload is a JSON object")
-    if "status" in payload or payload.get("op") == "m":
+    if "status" in payload:
         return
-    op = member(payload, "op", str)
-    if op not in _OPS:
-        raise cdc_error("unknown_message", f"Debezium has no operation {op!r}")
-    source = member(payload, "source", dict)
+    kind = _operation(payload, "op", "Debezium has no operation")
+    if kind is None:
+        return
+    source = _member(payload, "source", dict)
     fields = _fields(message.get("schema"))
-    old, new = (_image(payload.get(side), fields) for side in ("before", "after"))
-    transaction = None if source.get("txId") is None else str(source["txId"])
+    old, new = (_described_image(payload.get(side), fields) for side in ("before", "after"))
     namespace = ".".join(str(source[part]) for part in ("db", "schema") if source.get(part))
+    table = _member(source, "table", str)
     # With PostgreSQL's usual identity the image before has the key, and NULL for everything that is not known.
-    yield CdcEvent(_OPS[op], member(source, "table", str), namespace, old, new, False, transaction)
+    yield CdcEvent(kind, table, namespace, old, new, False, _transaction(source, "txId"))
 
 
 def _fields(schema: object) -> dict[str, Message]:
@@ -64,32 +194,32 @@ def _fields(schema: object) -> dict[str, Message]:
     return found
 
 
-def _image(row: Message | None, fields: Mapping[str, Message]) -> Image | None:
+def _described_image(row: Message | None, fields: Mapping[str, Message]) -> Image | None:
     if row is None:
         return None
     if not isinstance(row, Mapping):
         raise cdc_error("invalid_message", "a row is a JSON object")
-    values = {name: _value(value, fields.get(name, {})) for name, value in row.items()}
+    values = {name: _described_value(value, fields.get(name, {})) for name, value in row.items()}
     return {name: value for name, value in values.items() if value is not _UNKNOWN}
 
 
-def _value(value: Any, field: Message) -> Any:
+def _described_value(value: Any, field: Message) -> Any:
     """A value by its type in the schema (changesets §10.2); what Debezium does not know is `_UNKNOWN`."""
     if value is None or isinstance(value, bool):
-        return plain_json_value(value)
+        return _plain_value(value)
     if value == UNAVAILABLE or (value == _ENCODED_UNAVAILABLE and field.get("type") == "bytes"):
         return _UNKNOWN
     meaning = str(field.get("name") or "")
     try:
-        if meaning in _MEANINGS:
-            return _MEANINGS[meaning](value, field)
+        if meaning in _SEMANTIC_TYPES:
+            return _SEMANTIC_TYPES[meaning](value, field)
         if field.get("type") == "bytes":
             return base64.b64decode(value, validate=True)
         if field.get("type") in ("float", "float32", "double", "float64"):
             return float(value)
     except (TypeError, ValueError, KeyError, OverflowError, binascii.Error):
         raise cdc_error("invalid_message", f"{str(value)[:40]!r} is no {meaning or field.get('type')}") from None
-    return plain_json_value(value)
+    return _plain_value(value)
 
 
 def _decimal(value: Any, field: Message) -> CdcValue:
@@ -111,21 +241,24 @@ def _days(value: Any, field: Message) -> CdcValue:
 
 def _instant(per_second: int) -> Callable[[Any, Message], CdcValue]:
     def convert(value: Any, field: Message) -> CdcValue:
-        moment = _EPOCH + timedelta(microseconds=int(value) * 1_000_000 // per_second)
-        return moment.strftime("%Y-%m-%d %H:%M:%S.%f").rjust(26, "0")
+        return _since_epoch(value, per_second).strftime("%Y-%m-%d %H:%M:%S.%f").rjust(26, "0")
 
     return convert
 
 
 def _time_of_day(per_second: int) -> Callable[[Any, Message], CdcValue]:
     def convert(value: Any, field: Message) -> CdcValue:
-        return (_EPOCH + timedelta(microseconds=int(value) * 1_000_000 // per_second)).strftime("%H:%M:%S.%f")
+        return _since_epoch(value, per_second).strftime("%H:%M:%S.%f")
 
     return convert
 
 
+def _since_epoch(value: Any, per_second: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=int(value) * 1_000_000 // per_second)
+
+
 # What a field means beyond its type: decimals, and epochs in units of a second.
-_MEANINGS: dict[str, Callable[[Any, Message], CdcValue]] = {
+_SEMANTIC_TYPES: dict[str, Callable[[Any, Message], CdcValue]] = {
     "org.apache.kafka.connect.data.Decimal": _decimal,
     "io.debezium.data.VariableScaleDecimal": _variable_decimal,
     "org.apache.kafka.connect.data.Date": _days,
@@ -139,3 +272,147 @@ _MEANINGS: dict[str, Callable[[Any, Message], CdcValue]] = {
     "io.debezium.time.MicroTime": _time_of_day(1_000_000),
     "io.debezium.time.NanoTime": _time_of_day(1_000_000_000),
 }
+
+
+# Maxwell of MySQL: rows with the old values of changed columns, so that old rows are whole.
+
+
+def _is_maxwell(message: Message) -> bool:
+    return "type" in message and "database" in message
+
+
+def _maxwell_events(message: Message) -> Iterator[CdcEvent]:
+    word = _member(message, "type", str)
+    if word not in _OPERATIONS["type"]:
+        raise cdc_error(
+            "ddl", f"{word} of {message.get('table') or message['database']}: changes hold rows, no schemas"
+        )
+    kind = _OPERATIONS["type"][word]
+    if kind is None:
+        return
+    transaction = _transaction(message, "xid")
+    if "xoffset" in message and not message.get("commit"):
+        # Rows before the last of a transaction are numbered; the last one says that it was committed.
+        yield CdcEvent("begin", transaction=transaction)
+    data = _plain_image(_member(message, "data", dict))
+    old = None if kind == "insert" else {**data, **_plain_image(message.get("old") or {})}
+    table = _member(message, "table", str)
+    new = None if kind == "delete" else data
+    yield CdcEvent(kind, table, str(message["database"]), old, new, transaction=transaction)
+    if message.get("commit"):
+        yield CdcEvent("commit", transaction=transaction)
+
+
+def _plain_image(row: Message) -> Image:
+    return {name: _plain_value(value) for name, value in row.items()}
+
+
+# In the order in which a message is matched.
+DIALECTS = (
+    Dialect("wal2json", _is_wal2json, _wal2json_events),
+    Dialect("debezium", _is_debezium, _debezium_events),
+    Dialect("maxwell", _is_maxwell, _maxwell_events),
+)
+
+
+# Members and values of all dialects.
+
+
+def _operation(message: Message, name: str, unknown: str) -> CdcKind | None:
+    word = _member(message, name, str)
+    if word not in _OPERATIONS[name]:
+        raise cdc_error("unknown_message", f"{unknown} {word!r}")
+    return _OPERATIONS[name][word]
+
+
+def _transaction(source: Message, name: str) -> str | None:
+    return None if source.get(name) is None else str(source[name])
+
+
+def _member(message: Message, name: str, kind: type) -> Any:
+    """A member that a message must have, of the right type."""
+    value = message.get(name)
+    if not isinstance(value, kind):
+        raise cdc_error("invalid_message", f'"{name}" is missing or is not what it should be')
+    return value
+
+
+def _plain_value(value: Any) -> CdcValue:
+    """A JSON value whose type is all that is known about it."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, dict | list):
+        return canonical_json(_with_floats(value))
+    if isinstance(value, int) and not MIN_INTEGER <= value <= MAX_INTEGER:
+        return NumberText(value)
+    return value  # type: ignore[no-any-return]
+
+
+def _with_floats(value: object) -> Any:
+    if isinstance(value, NumberText):
+        return float(value)
+    if isinstance(value, dict):
+        return {name: _with_floats(item) for name, item in value.items()}
+    return [_with_floats(item) for item in value] if isinstance(value, list) else value
+
+
+# Lines of messages.
+
+
+def events_of(lines: Iterable[str | bytes], source: str | None = None) -> Iterator[tuple[int, CdcEvent]]:
+    """The events of messages, one a line, each with the number of its line; tombstones are passed over."""
+    dialects = [dialect for dialect in DIALECTS if source in (None, dialect.name)]
+    if not dialects:
+        raise OptionError(f"change data comes from {_names()}, not {source}")
+    for number, line in enumerate(lines, 1):
+        with AtLine(number):
+            message = _decoded(line)
+            if message is None:
+                continue
+            dialect = next((dialect for dialect in dialects if dialect.matches(message)), None)
+            if dialect is None:
+                raise cdc_error("unknown_message", f"not a message of {source or 'any known source: ' + _names()}")
+            found = list(dialect.events(message))
+        for event in found:
+            yield number, event
+
+
+class AtLine:
+    """Adds the number of a line to errors about its message."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ChangesetError):
+            raise ChangesetError(f"line {self._number}: {error.message}", code=error.code, line=self._number) from error
+
+
+def cdc_error(code: str, text: str) -> ChangesetError:
+    """An error about a message; the reader adds its line."""
+    return ChangesetError(text, code=code)
+
+
+def _names() -> str:
+    return ", ".join(dialect.name for dialect in DIALECTS)
+
+
+def _decoded(line: str | bytes) -> Message | None:
+    if not line.strip():
+        return None
+    try:
+        message = json.loads(line, parse_float=NumberText, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise cdc_error("invalid_message", f"not a JSON message: {error}") from None
+    if message is None:
+        return None
+    if not isinstance(message, dict):
+        raise cdc_error("invalid_message", "a message is a JSON object")
+    return message
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
