@@ -1,7 +1,7 @@
-"""One application of a file: SQLite's callbacks, and inserts that have to wait for rows to go (changesets §6.5).
+"""Changesets and patchsets applied to a database by SQLite itself, completely or not at all (changesets §6).
 
-SQLite calls back from C, where an exception of a caller's function would be lost or turned into another one. So every
-callback runs in a guard: the first exception is kept, the rest of the file is passed over, and it is raised in the end.
+The file is read to its end and checked against the database's tables first. Then SQLite applies it inside a transaction
+of driftline's own, so that any failure, also in a caller's function, leaves the database as it was.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import apsw
 from driftline.changesets._format.database import PATIENCE, Database, StoredTable, connect, explained, stored_tables
 from driftline.changesets._format.encoding import DELETE, INSERT, PATCHSET_MARKER, UNDEFINED, Row, encode_value, folded
 from driftline.changesets._format.read import Header, RawRecord, Window, raw_records_in
-from driftline.changesets._format.streams import Open, Summary, iterate, reopenable, summary
+from driftline.changesets._format.streams import Open, Summary, operations_of, reopenable, summary
 from driftline.changesets._format.table import Kind, Operation, Table, patchset_not_invertible
 from driftline.core import open_bytes
 from driftline.errors import ChangesetError, ConflictError, OptionError
@@ -27,440 +27,30 @@ from driftline.errors import ChangesetError, ConflictError, OptionError
 if TYPE_CHECKING:
     from driftline.changesets._format.streams import Changes
 
-
-# Changes that a database does not take as they are, and the answers to them (changesets §6.3).
-
-
 Reason = Literal["DATA", "NOTFOUND", "CONFLICT", "CONSTRAINT", "FOREIGN_KEY"]
 Action = Literal["abort", "omit", "replace"]
 Handler = Callable[["Conflict"], Action]
+TableFilter = Collection[str] | Callable[[str], bool]
+ChangeFilter = Callable[[Operation], bool]
+T = TypeVar("T")
+_RowKey = tuple[str, tuple[bytes, ...]]  # a row: its table's folded name and its encoded key
 
-REASONS: dict[int, Reason] = {
+MAX_APPLIED_COLUMNS = 998  # SQLite's apply writes conditions that are too deep for its parser beyond this
+
+_REASONS: dict[int, Reason] = {
     apsw.SQLITE_CHANGESET_DATA: "DATA",
     apsw.SQLITE_CHANGESET_NOTFOUND: "NOTFOUND",
     apsw.SQLITE_CHANGESET_CONFLICT: "CONFLICT",
     apsw.SQLITE_CHANGESET_CONSTRAINT: "CONSTRAINT",
     apsw.SQLITE_CHANGESET_FOREIGN_KEY: "FOREIGN_KEY",
 }
-ACTION_CODES: dict[Action, int] = {
+_ACTION_CODES: dict[Action, int] = {
     "abort": apsw.SQLITE_CHANGESET_ABORT,
     "omit": apsw.SQLITE_CHANGESET_OMIT,
     "replace": apsw.SQLITE_CHANGESET_REPLACE,
 }
 _REPLACEABLE = ("DATA", "CONFLICT")
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """A change that could not be applied: why, which one, and the row that is in the way.
-
-    `operation` is None for foreign keys, and it and `current` are None where text is not UTF-8 and cannot be shown.
-    """
-
-    reason: Reason
-    operation: Operation | None
-    current: Row | None
-    foreign_key_violations: int | None = None
-
-    def describe(self) -> str:
-        """The conflict in one line."""
-        if self.reason == "FOREIGN_KEY":
-            return f"FOREIGN_KEY conflict, {self.foreign_key_violations} rows would lose what they refer to"
-        if self.operation is None:
-            return f"{self.reason} conflict at a row with text that is not UTF-8"
-        operation = self.operation
-        names = [operation.table.column_names[index] for index in operation.table.key_indexes]
-        key = ", ".join(f"{name}={value!r}" for name, value in zip(names, operation.key, strict=True))
-        return f"{self.reason} conflict at {operation.kind} of {operation.table.name} ({key})"
-
-
-def handler_of(on_conflict: Action | Handler) -> Handler:
-    """A function that answers conflicts, checked for answers that SQLite does not take."""
-    if not callable(on_conflict):
-        return _one_answer(_action(on_conflict))
-
-    def answer(conflict: Conflict) -> Action:
-        action = _action(on_conflict(conflict))
-        if action == "replace" and conflict.reason not in _REPLACEABLE:
-            raise OptionError(f"a {conflict.reason} conflict cannot be answered with replace: omit or abort")
-        return action
-
-    return answer
-
-
-def _one_answer(action: Action) -> Handler:
-    def answer(conflict: Conflict) -> Action:
-        return "omit" if action == "replace" and conflict.reason not in _REPLACEABLE else action
-
-    return answer
-
-
-def _action(answer: object) -> Action:
-    """An answer in words of either case, or as SQLite's constant."""
-    for name, code in ACTION_CODES.items():
-        if answer == code or (isinstance(answer, str) and answer.lower() == name):
-            return name
-    raise OptionError(f"a conflict is answered with abort, omit or replace, not {answer!r}")
-
-
-# Holding a file against a database before its first row is applied: tables, columns and keys (changesets §6.2).
-
-
-MAX_APPLIED_COLUMNS = 998  # SQLite's apply writes conditions that are too deep for its parser beyond this
-
-TableFilter = Collection[str] | Callable[[str], bool]
-
-
-@dataclass(slots=True)
-class Fit:
-    """Which tables of a file are to be changed: with the database's column names, filtered out, or missing."""
-
-    tables: dict[str, Table] = field(default_factory=dict)
-    filtered: set[str] = field(default_factory=set)
-    missing: dict[str, str] = field(default_factory=dict)  # folded name -> the file's spelling
-
-    def wants(self, name: str) -> bool:
-        """Whether changes of this table are applied."""
-        return folded(name) in self.tables
-
-
-@dataclass(frozen=True, slots=True)
-class _Misfit:
-    code: str
-    table: str
-    text: str
-
-
-def fit_file(
-    found: Summary,
-    connection: apsw.Connection,
-    wanted: Collection[str],
-    *,
-    allow_extra_columns: bool,
-    skip_missing_tables: bool,
-) -> Fit:
-    """What of a file is to be applied; everything that does not fit is told at once."""
-    names = {folded(section.table.name) for section in found.sections}
-    stored = {folded(table.name): table for table in stored_tables(connection, names=names)}
-    fit = Fit()
-    misfits: list[_Misfit] = []
-    for section in found.sections:
-        name = folded(section.table.name)
-        if name not in wanted:
-            fit.filtered.add(name)
-        elif name not in stored and skip_missing_tables:
-            fit.missing[name] = section.table.name
-        else:
-            misfit = _misfit(section.table, stored.get(name), allow_extra_columns)
-            if misfit is not None:
-                misfits.append(misfit)
-            else:
-                fit.tables[name] = _named(section.table, stored[name])
-    if misfits:
-        raise _refusal(misfits)
-    return fit
-
-
-def wanted_tables(found: Summary, tables: TableFilter | None) -> set[str]:
-    """The folded names of the file's tables that are to be changed: all, those named, or those a function wants."""
-    held = {folded(section.table.name): section.table.name for section in found.sections}
-    if tables is None:
-        return set(held)
-    if callable(tables):
-        return {name for name, spelling in held.items() if tables(spelling)}
-    names = [tables] if isinstance(tables, str) else list(tables)
-    unknown = [_Misfit("unknown_table", name, "the file has no changes of it") for name in names]
-    unknown = [misfit for misfit in unknown if folded(misfit.table) not in held]
-    if unknown:
-        raise _refusal(unknown)
-    return set(map(folded, names))
-
-
-def _misfit(table: Table, stored: StoredTable | None, allow_extra_columns: bool) -> _Misfit | None:
-    if stored is None:
-        return _Misfit("unknown_table", table.name, "the database has no such table")
-    if stored.kind == "virtual":
-        return _Misfit("schema_mismatch", table.name, "it is a virtual table in the database")
-    if stored.hides_rowid:
-        return _Misfit("schema_mismatch", table.name, "it has no key, and a column hides its rowid")
-    flags = stored.table.key_flags
-    width = table.width
-    columns = f"the file has {width} columns, the database {len(flags)}"
-    if len(flags) < width:
-        return _Misfit("schema_mismatch", table.name, columns)
-    if flags[:width] != table.key_flags or any(flags[width:]):
-        return _Misfit("schema_mismatch", table.name, _other_keys(table.key_flags, stored))
-    if len(flags) > width and not allow_extra_columns:
-        return _Misfit("schema_mismatch", table.name, f"{columns} (--allow-extra-columns lets defaults fill them)")
-    if len(flags) > MAX_APPLIED_COLUMNS:
-        return _Misfit(
-            "schema_mismatch", table.name, f"SQLite applies changes of at most {MAX_APPLIED_COLUMNS} columns"
-        )
-    return None
-
-
-def _other_keys(flags: tuple[int, ...], stored: StoredTable) -> str:
-    in_file = [str(index + 1) for _, index in sorted((flag, index) for index, flag in enumerate(flags) if flag)]
-    columns = "column" if len(in_file) == 1 else "columns"
-    return f"the file's key is {columns} {', '.join(in_file)}, the database's is {', '.join(stored.table.primary_key)}"
-
-
-def _named(table: Table, stored: StoredTable) -> Table:
-    """The database's description of the columns that the file has."""
-    known = stored.table
-    if known.width == table.width:
-        return known
-    return Table(known.name, known.columns[: table.width], known.primary_key)
-
-
-def _refusal(misfits: list[_Misfit]) -> ChangesetError:
-    text = "; ".join(f"table {misfit.table}: {misfit.text}" for misfit in misfits)
-    return ChangesetError(
-        f"nothing was applied: {text}", code=misfits[0].code, tables=[misfit.table for misfit in misfits]
-    )
-
-
-ChangeFilter = Callable[[Operation], bool]
-T = TypeVar("T")
-
 _KINDS: dict[str, Kind] = {"INSERT": "insert", "UPDATE": "update", "DELETE": "delete"}
-_Place = tuple[str, tuple[bytes, ...]]  # a row: its table's folded name and its encoded key
-
-
-class _Again(Exception):  # noqa: N818 - it rolls an attempt back, it is no fault
-    """Rows are in the way that later changes of the file remove."""
-
-
-class CallbackFailed(Exception):  # noqa: N818 - carries another error out of the transaction
-    """A caller's function raised `error`: it is not SQLite's, and nobody is to explain it."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.error = error
-
-
-class ApplyRun:
-    """Applies a file in as many attempts as inserts have to be moved, mostly one; then says what was decided."""
-
-    def __init__(
-        self,
-        connection: apsw.Connection,
-        open_changes: Open,
-        fit: Fit,
-        handler: Handler,
-        change_filter: ChangeFilter | None,
-        *,
-        flags: int,
-        is_patchset: bool,
-    ) -> None:
-        self._connection = connection
-        self._open_changes = open_changes
-        self._fit = fit
-        self._handler = handler
-        self._change_filter = change_filter
-        self._flags = flags
-        self._is_patchset = is_patchset
-        self._answers: dict[tuple[Reason, Kind, _Place], Action] = {}
-        self._moved: set[_Place] = set()
-        # Whether every change is looked at. For whole tables SQLite asks once a table, which is a third quicker.
-        self._looks_at_changes = change_filter is not None
-        self._start()
-
-    def _start(self) -> None:
-        self.conflicts: list[tuple[Conflict, Action]] = []
-        self.decided: Counter[tuple[str, str]] = Counter()
-        self.filtered: Counter[str] = Counter()
-        self._failure: BaseException | None = None
-        self._is_lost = False  # whether this attempt will be rolled back
-        self._number = -1  # of the change that SQLite is at, where every change is looked at
-
-    def apply(self) -> bytes:
-        """Apply the file; what rebasing needs."""
-        while True:
-            self._start()
-            try:
-                with self._file() as self._open_current, self._connection:
-                    return self._attempt(self._open_current)
-            except _Again:
-                continue
-
-    def _attempt(self, open_changes: Open) -> bytes:
-        try:
-            with open_changes() as stream:
-                rebase_data = apsw.Changeset.apply(
-                    stream.read,
-                    self._connection,
-                    **self._filters(),
-                    conflict=lambda reason, change: self._guarded(
-                        lambda given: self._decide(REASONS[reason], given), change, apsw.SQLITE_CHANGESET_ABORT
-                    ),
-                    flags=self._flags,
-                    rebase=True,
-                )
-        except apsw.Error as error:
-            self._raise_cause(error)
-            raise
-        if self._failure is not None:
-            raise CallbackFailed(self._failure)
-        if self._is_lost:
-            raise _Again
-        return rebase_data or b""
-
-    def _filters(self) -> dict[str, Callable[[Any], bool]]:
-        if self._looks_at_changes:
-            return {"filter_change": lambda change: self._guarded(self._wants, change, False)}
-        return {"filter": lambda name: self._guarded(lambda given: folded(given) in self._fit.tables, name, False)}
-
-    def _guarded(self, call: Callable[[Any], T], change: Any, after_failure: T) -> T:
-        if self._failure is None:
-            try:
-                return call(change)
-            except BaseException as error:  # noqa: BLE001 - raised again when SQLite has returned
-                self._failure = error
-        return after_failure
-
-    def _raise_cause(self, error: apsw.Error) -> None:
-        if self._failure is not None:
-            raise CallbackFailed(self._failure) from None
-        if self.conflicts and self.conflicts[-1][1] == "abort":
-            conflict = self.conflicts[-1][0]
-            raise ConflictError(
-                f"nothing was applied: {conflict.describe()}", reason=conflict.reason, conflict=conflict
-            ) from error
-        if isinstance(error, apsw.SQLError | apsw.CorruptError | apsw.MisuseError | apsw.ConstraintError):
-            raise ChangesetError(f"nothing was applied: SQLite says: {error}", code="apply_failed") from error
-
-    def _wants(self, change: Any) -> bool:
-        self._number += 1
-        name = folded(change.name)
-        if name not in self._fit.tables:
-            return False
-        if self._change_filter is None:
-            return True
-        operation = self._operation(change)
-        assert operation is not None
-        if self._change_filter(operation):
-            return True
-        self.filtered[name] += 1
-        return False
-
-    def _decide(self, reason: Reason, change: Any) -> int:
-        conflict = self._conflict(reason, change)
-        if reason == "CONFLICT" and self._moves(conflict):
-            self._is_lost = True
-        if self._is_lost:
-            return apsw.SQLITE_CHANGESET_OMIT
-        if reason == "FOREIGN_KEY":
-            # Leaving rows that refer to nothing is no answer.
-            self.conflicts.append((conflict, "abort"))
-            return apsw.SQLITE_CHANGESET_ABORT
-        action = self._answer(conflict)
-        self.conflicts.append((conflict, action))
-        self.decided[folded(change.name), action] += 1
-        return ACTION_CODES[action]
-
-    def _answer(self, conflict: Conflict) -> Action:
-        """The handler's answer; it is asked once, however often the file is tried."""
-        if conflict.operation is None:
-            return self._handler(conflict)
-        asked = (conflict.reason, conflict.operation.kind, _place(conflict.operation))
-        if asked not in self._answers:
-            self._answers[asked] = self._handler(conflict)
-        return self._answers[asked]
-
-    def _moves(self, conflict: Conflict) -> bool:
-        """Whether an insert met a row whose key is equal for SQL and different for a session, and has not moved yet."""
-        operation = conflict.operation
-        if operation is None or conflict.current is None:
-            return False
-        indexes = operation.table.key_indexes
-        current = tuple(encode_value(conflict.current[index]) for index in indexes)
-        place = _place(operation)
-        if current == place[1] or place in self._moved:
-            return False
-        self._moved.add(place)
-        return True
-
-    def _conflict(self, reason: Reason, change: Any) -> Conflict:
-        if reason == "FOREIGN_KEY":
-            return Conflict(reason, None, None, change.fk_conflicts)
-        try:
-            current = _row(change.conflict)
-        except UnicodeDecodeError:
-            current = None
-        # Constraints are looked at again at the end of a table, when the number of the change is no longer known.
-        return Conflict(reason, self._operation(change, is_at_number=reason != "CONSTRAINT"), current)
-
-    def _operation(self, change: Any, *, is_at_number: bool = True) -> Operation | None:
-        table = self._fit.tables[folded(change.name)]
-        try:
-            old, new = _row(change.old), _row(change.new)
-        except UnicodeDecodeError:
-            if is_at_number and not self._looks_at_changes:
-                self._looks_at_changes = self._is_lost = True
-            return self._operation_at(self._number) if is_at_number and self._number >= 0 else None
-        return Operation(table, _KINDS[change.op], old, new, int(change.indirect), self._is_patchset)
-
-    def _operation_at(self, number: int) -> Operation:
-        """A change with text that apsw cannot decode, read again from the file."""
-        found = next(islice(iterate(_opened_file(self._open_current), self._fit.tables.values()), number, None))
-        is_inverted = bool(self._flags & apsw.SQLITE_CHANGESETAPPLY_INVERT)
-        return found.reverse() if is_inverted else found
-
-    @contextmanager
-    def _file(self) -> Iterator[Open]:
-        """The file, with moved inserts at its end."""
-        if not self._moved:
-            yield self._open_changes
-            return
-        with tempfile.NamedTemporaryFile() as reordered:
-            with self._open_changes() as stream:
-                self._write_reordered(stream, reordered)
-            reordered.flush()
-            yield lambda: open_bytes(reordered.name)
-
-    def _write_reordered(self, stream: IO[bytes], out: IO[bytes]) -> None:
-        kind = DELETE if self._flags & apsw.SQLITE_CHANGESETAPPLY_INVERT else INSERT
-        waiting: list[tuple[Header, RawRecord]] = []
-        current: Header | None = None
-        for header, record in raw_records_in(Window(b"", stream.read)):
-            if record.kind == kind and _raw_place(header, record) in self._moved:
-                waiting.append((header, record))
-            else:
-                _write_record(out, header, record, header is not current)
-                current = header
-        for header, record in waiting:
-            _write_record(out, header, record, header is not current)
-            current = header
-
-
-def _opened_file(open_changes: Open) -> Any:
-    return open_changes()
-
-
-def _row(values: tuple[Any, ...] | None) -> Row | None:
-    return None if values is None else tuple(UNDEFINED if value is apsw.no_change else value for value in values)
-
-
-def _place(operation: Operation) -> _Place:
-    return folded(operation.table.name), tuple(map(encode_value, operation.key))
-
-
-def _raw_place(header: Header, record: RawRecord) -> _Place:
-    fields = record.new or record.old or []
-    return folded(header.table.name), tuple(fields[index] for index in header.table.key_indexes)
-
-
-def _write_record(out: IO[bytes], header: Header, record: RawRecord, is_new_section: bool) -> None:
-    if is_new_section:
-        out.write(header.table.header(header.marker))
-    out.write(record.encode())
-
-
-# Changesets against real databases: applied by SQLite itself through apsw, whole or not at all (changesets §6).
-#
-# The file is read to its end and held against the database's tables first. Then SQLite applies it inside a transaction
-# of our own, so that whatever goes wrong, also in a caller's function, leaves the database as it was.
 
 
 @dataclass(slots=True)
@@ -537,29 +127,29 @@ def apply(
     invert: bool = False,
     timeout: float = PATIENCE,
 ) -> Applied:
-    """Apply a changeset or patchset to a database, whole or not at all.
+    """Apply a changeset or patchset to a database, completely or not at all.
 
     `on_conflict` is one answer for all conflicts ("replace" where SQLite allows it, "omit" elsewhere) or a function
     from a `Conflict` to an answer; an "abort" raises `ConflictError`. `tables` and `change_filter` limit what is
     touched. Foreign keys are enforced where a file name is given; a connection keeps its own setting.
     """
     switches = _Switches(foreign_keys, foreign_key_actions, triggers, ignore_noop, invert)
-    handler = handler_of(on_conflict)
+    handler = _handler_of(on_conflict)
     try:
         with reopenable(data) as open_changes, connect(database, write=True, timeout=timeout) as connection:
             with open_changes() as stream:
                 found = summary(stream)
             _check_file(found, invert)
-            wanted = wanted_tables(found, tables)
+            wanted = _wanted_tables(found, tables)
             with _transaction(database, connection, switches):
-                fit = fit_file(
+                fit = _fit_file(
                     found,
                     connection,
                     wanted,
                     allow_extra_columns=allow_extra_columns,
                     skip_missing_tables=skip_missing_tables,
                 )
-                run = ApplyRun(
+                run = _ApplyRun(
                     connection,
                     open_changes,
                     fit,
@@ -569,7 +159,7 @@ def apply(
                     is_patchset=found.marker == PATCHSET_MARKER,
                 )
                 rebase_data = run.apply()
-    except CallbackFailed as failed:
+    except _CallbackFailed as failed:
         raise failed.error from None
     return Applied(_reports(found, fit, run, invert), run.conflicts, list(fit.missing.values()), rebase_data)
 
@@ -587,7 +177,7 @@ def _check_file(found: Summary, invert: bool) -> None:
 
 @contextmanager
 def _transaction(database: Database, connection: apsw.Connection, switches: _Switches) -> Iterator[None]:
-    """A transaction that writes from its first moment on, or a savepoint of a connection; whole or not at all."""
+    """A write transaction from its start, or a savepoint of a connection; complete or not at all."""
     if connection is database:
         with explained("the database"), _switched(connection, switches, switches.foreign_keys), connection:
             yield
@@ -606,7 +196,7 @@ def _transaction(database: Database, connection: apsw.Connection, switches: _Swi
 
 @contextmanager
 def _switched(connection: apsw.Connection, switches: _Switches, foreign_keys: bool | None) -> Iterator[None]:
-    """Foreign keys and triggers as wanted, and afterwards as they were."""
+    """Foreign keys and triggers as requested, and afterwards as they were."""
     had_keys = bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, -1))
     had_triggers = bool(connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1))
     keys = had_keys if foreign_keys is None else foreign_keys
@@ -621,7 +211,7 @@ def _switched(connection: apsw.Connection, switches: _Switches, foreign_keys: bo
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(had_triggers))
 
 
-def _reports(found: Summary, fit: Fit, run: ApplyRun, invert: bool) -> dict[str, TableReport]:
+def _reports(found: Summary, fit: _Fit, run: _ApplyRun, invert: bool) -> dict[str, TableReport]:
     reports: dict[str, TableReport] = {}
     spelling: dict[str, str] = {}
     for section in found.sections:
@@ -639,3 +229,402 @@ def _reports(found: Summary, fit: Fit, run: ApplyRun, invert: bool) -> dict[str,
         report.filtered = records if name in fit.filtered else run.filtered[name]
         report.applied = records - report.omitted - report.skipped - report.filtered
     return reports
+
+
+# Conflicts, and the answers to them (changesets §6.3).
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A change that could not be applied: why, which one, and the row that is in the way.
+
+    `operation` is None for foreign keys, and it and `current` are None where text is not UTF-8 and cannot be shown.
+    """
+
+    reason: Reason
+    operation: Operation | None
+    current: Row | None
+    foreign_key_violations: int | None = None
+
+    def describe(self) -> str:
+        """The conflict in one line."""
+        if self.reason == "FOREIGN_KEY":
+            return f"FOREIGN_KEY conflict, {self.foreign_key_violations} rows would lose what they refer to"
+        if self.operation is None:
+            return f"{self.reason} conflict at a row with text that is not UTF-8"
+        operation = self.operation
+        names = [operation.table.column_names[index] for index in operation.table.key_indexes]
+        key = ", ".join(f"{name}={value!r}" for name, value in zip(names, operation.key, strict=True))
+        return f"{self.reason} conflict at {operation.kind} of {operation.table.name} ({key})"
+
+
+def _handler_of(on_conflict: Action | Handler) -> Handler:
+    """The function that answers conflicts, with a check for answers that SQLite does not take."""
+    if not callable(on_conflict):
+        return _one_answer(_action(on_conflict))
+
+    def answer(conflict: Conflict) -> Action:
+        action = _action(on_conflict(conflict))
+        if action == "replace" and conflict.reason not in _REPLACEABLE:
+            raise OptionError(f"a {conflict.reason} conflict cannot be answered with replace: omit or abort")
+        return action
+
+    return answer
+
+
+def _one_answer(action: Action) -> Handler:
+    def answer(conflict: Conflict) -> Action:
+        return "omit" if action == "replace" and conflict.reason not in _REPLACEABLE else action
+
+    return answer
+
+
+def _action(answer: object) -> Action:
+    """An answer in words of either case, or as SQLite's constant."""
+    for name, code in _ACTION_CODES.items():
+        if answer == code or (isinstance(answer, str) and answer.lower() == name):
+            return name
+    raise OptionError(f"a conflict is answered with abort, omit or replace, not {answer!r}")
+
+
+# The tables of a file compared with those of the database, before the first row is applied (changesets §6.2).
+
+
+@dataclass(slots=True)
+class _Fit:
+    """Which tables of a file are to be changed: with the database's column names, filtered out, or missing."""
+
+    tables: dict[str, Table] = field(default_factory=dict)
+    filtered: set[str] = field(default_factory=set)
+    missing: dict[str, str] = field(default_factory=dict)  # folded name -> the file's spelling
+
+
+@dataclass(frozen=True, slots=True)
+class _Misfit:
+    code: str
+    table: str
+    text: str
+
+
+def _fit_file(
+    found: Summary,
+    connection: apsw.Connection,
+    wanted: Collection[str],
+    *,
+    allow_extra_columns: bool,
+    skip_missing_tables: bool,
+) -> _Fit:
+    """What of a file is to be applied; everything that does not fit is reported in one error."""
+    names = {folded(section.table.name) for section in found.sections}
+    stored = {folded(table.name): table for table in stored_tables(connection, names=names)}
+    fit = _Fit()
+    misfits: list[_Misfit] = []
+    for section in found.sections:
+        name = folded(section.table.name)
+        if name not in wanted:
+            fit.filtered.add(name)
+        elif name not in stored and skip_missing_tables:
+            fit.missing[name] = section.table.name
+        else:
+            misfit = _misfit(section.table, stored.get(name), allow_extra_columns)
+            if misfit is not None:
+                misfits.append(misfit)
+            else:
+                fit.tables[name] = _named(section.table, stored[name])
+    if misfits:
+        raise _refusal(misfits)
+    return fit
+
+
+def _wanted_tables(found: Summary, tables: TableFilter | None) -> set[str]:
+    """The folded names of the file's tables that are to be changed: all, those named, or those a function selects."""
+    held = {folded(section.table.name): section.table.name for section in found.sections}
+    if tables is None:
+        return set(held)
+    if callable(tables):
+        return {name for name, spelling in held.items() if tables(spelling)}
+    names = [tables] if isinstance(tables, str) else list(tables)
+    unknown = [_Misfit("unknown_table", name, "the file has no changes of it") for name in names]
+    unknown = [misfit for misfit in unknown if folded(misfit.table) not in held]
+    if unknown:
+        raise _refusal(unknown)
+    return set(map(folded, names))
+
+
+def _misfit(table: Table, stored: StoredTable | None, allow_extra_columns: bool) -> _Misfit | None:
+    if stored is None:
+        return _Misfit("unknown_table", table.name, "the database has no such table")
+    if stored.kind == "virtual":
+        return _Misfit("schema_mismatch", table.name, "it is a virtual table in the database")
+    if stored.hides_rowid:
+        return _Misfit("schema_mismatch", table.name, "it has no key, and a column hides its rowid")
+    flags = stored.table.key_flags
+    width = table.width
+    columns = f"the file has {width} columns, the database {len(flags)}"
+    if len(flags) < width:
+        return _Misfit("schema_mismatch", table.name, columns)
+    if flags[:width] != table.key_flags or any(flags[width:]):
+        return _Misfit("schema_mismatch", table.name, _other_keys(table.key_flags, stored))
+    if len(flags) > width and not allow_extra_columns:
+        return _Misfit("schema_mismatch", table.name, f"{columns} (--allow-extra-columns lets defaults fill them)")
+    if len(flags) > MAX_APPLIED_COLUMNS:
+        return _Misfit(
+            "schema_mismatch", table.name, f"SQLite applies changes of at most {MAX_APPLIED_COLUMNS} columns"
+        )
+    return None
+
+
+def _other_keys(flags: tuple[int, ...], stored: StoredTable) -> str:
+    in_file = [str(index + 1) for _, index in sorted((flag, index) for index, flag in enumerate(flags) if flag)]
+    columns = "column" if len(in_file) == 1 else "columns"
+    return f"the file's key is {columns} {', '.join(in_file)}, the database's is {', '.join(stored.table.primary_key)}"
+
+
+def _named(table: Table, stored: StoredTable) -> Table:
+    """The database's description of the columns that the file has."""
+    known = stored.table
+    if known.width == table.width:
+        return known
+    return Table(known.name, known.columns[: table.width], known.primary_key)
+
+
+def _refusal(misfits: list[_Misfit]) -> ChangesetError:
+    text = "; ".join(f"table {misfit.table}: {misfit.text}" for misfit in misfits)
+    return ChangesetError(
+        f"nothing was applied: {text}", code=misfits[0].code, tables=[misfit.table for misfit in misfits]
+    )
+
+
+# Attempts to apply a file: SQLite's callbacks, and inserts that wait until rows are removed (changesets §6.5).
+
+
+class _Again(Exception):  # noqa: N818 - it rolls an attempt back, it is no fault
+    """Rows are in the way that later changes of the file remove."""
+
+
+class _CallbackFailed(Exception):  # noqa: N818 - carries another error out of the transaction
+    """A caller's function raised `error`: it is not SQLite's, and is passed on without an explanation."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+class _ApplyRun:
+    """Applies a file in as many attempts as inserts have to be moved, mostly one; then reports what was decided.
+
+    SQLite calls back from C, where an exception of a caller's function would be lost or turned into another one. So
+    every callback is guarded: the first exception is stored, the rest of the file is passed over, and it is raised in
+    the end.
+    """
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        open_changes: Open,
+        fit: _Fit,
+        handler: Handler,
+        change_filter: ChangeFilter | None,
+        *,
+        flags: int,
+        is_patchset: bool,
+    ) -> None:
+        self._connection = connection
+        self._open_changes = open_changes
+        self._fit = fit
+        self._handler = handler
+        self._change_filter = change_filter
+        self._flags = flags
+        self._is_patchset = is_patchset
+        self._answers: dict[tuple[Reason, Kind, _RowKey], Action] = {}
+        self._moved: set[_RowKey] = set()
+        # Whether every change is looked at. For whole tables SQLite asks once a table, which is a third quicker.
+        self._looks_at_changes = change_filter is not None
+        self._start()
+
+    def _start(self) -> None:
+        self.conflicts: list[tuple[Conflict, Action]] = []
+        self.decided: Counter[tuple[str, str]] = Counter()
+        self.filtered: Counter[str] = Counter()
+        self._failure: BaseException | None = None
+        self._is_lost = False  # whether this attempt will be rolled back
+        self._number = -1  # of the change that SQLite is at, where every change is looked at
+
+    def apply(self) -> bytes:
+        """Apply the file; what rebasing needs."""
+        while True:
+            self._start()
+            try:
+                with self._file() as self._open_current, self._connection:
+                    return self._attempt(self._open_current)
+            except _Again:
+                continue
+
+    def _attempt(self, open_changes: Open) -> bytes:
+        try:
+            with open_changes() as stream:
+                rebase_data = apsw.Changeset.apply(
+                    stream.read,
+                    self._connection,
+                    **self._filters(),
+                    conflict=lambda reason, change: self._guarded(
+                        lambda given: self._decide(_REASONS[reason], given), change, apsw.SQLITE_CHANGESET_ABORT
+                    ),
+                    flags=self._flags,
+                    rebase=True,
+                )
+        except apsw.Error as error:
+            self._raise_cause(error)
+            raise
+        if self._failure is not None:
+            raise _CallbackFailed(self._failure)
+        if self._is_lost:
+            raise _Again
+        return rebase_data or b""
+
+    def _filters(self) -> dict[str, Callable[[Any], bool]]:
+        if self._looks_at_changes:
+            return {"filter_change": lambda change: self._guarded(self._wants, change, False)}
+        return {"filter": lambda name: self._guarded(lambda given: folded(given) in self._fit.tables, name, False)}
+
+    def _guarded(self, call: Callable[[Any], T], change: Any, after_failure: T) -> T:
+        if self._failure is None:
+            try:
+                return call(change)
+            except BaseException as error:  # noqa: BLE001 - raised again when SQLite has returned
+                self._failure = error
+        return after_failure
+
+    def _raise_cause(self, error: apsw.Error) -> None:
+        if self._failure is not None:
+            raise _CallbackFailed(self._failure) from None
+        if self.conflicts and self.conflicts[-1][1] == "abort":
+            conflict = self.conflicts[-1][0]
+            raise ConflictError(
+                f"nothing was applied: {conflict.describe()}", reason=conflict.reason, conflict=conflict
+            ) from error
+        if isinstance(error, apsw.SQLError | apsw.CorruptError | apsw.MisuseError | apsw.ConstraintError):
+            raise ChangesetError(f"nothing was applied: SQLite says: {error}", code="apply_failed") from error
+
+    def _wants(self, change: Any) -> bool:
+        self._number += 1
+        name = folded(change.name)
+        if name not in self._fit.tables:
+            return False
+        if self._change_filter is None:
+            return True
+        operation = self._operation(change)
+        assert operation is not None
+        if self._change_filter(operation):
+            return True
+        self.filtered[name] += 1
+        return False
+
+    def _decide(self, reason: Reason, change: Any) -> int:
+        conflict = self._conflict(reason, change)
+        if reason == "CONFLICT" and self._moves(conflict):
+            self._is_lost = True
+        if self._is_lost:
+            return apsw.SQLITE_CHANGESET_OMIT
+        if reason == "FOREIGN_KEY":
+            # Leaving rows that refer to nothing is no answer.
+            self.conflicts.append((conflict, "abort"))
+            return apsw.SQLITE_CHANGESET_ABORT
+        action = self._answer(conflict)
+        self.conflicts.append((conflict, action))
+        self.decided[folded(change.name), action] += 1
+        return _ACTION_CODES[action]
+
+    def _answer(self, conflict: Conflict) -> Action:
+        """The handler's answer; it is asked once, however often the file is tried."""
+        if conflict.operation is None:
+            return self._handler(conflict)
+        asked = (conflict.reason, conflict.operation.kind, _row_key(conflict.operation))
+        if asked not in self._answers:
+            self._answers[asked] = self._handler(conflict)
+        return self._answers[asked]
+
+    def _moves(self, conflict: Conflict) -> bool:
+        """Whether an insert met a row whose key is equal for SQL and different for a session, and has not moved yet."""
+        operation = conflict.operation
+        if operation is None or conflict.current is None:
+            return False
+        indexes = operation.table.key_indexes
+        current = tuple(encode_value(conflict.current[index]) for index in indexes)
+        key = _row_key(operation)
+        if current == key[1] or key in self._moved:
+            return False
+        self._moved.add(key)
+        return True
+
+    def _conflict(self, reason: Reason, change: Any) -> Conflict:
+        if reason == "FOREIGN_KEY":
+            return Conflict(reason, None, None, change.fk_conflicts)
+        try:
+            current = _row(change.conflict)
+        except UnicodeDecodeError:
+            current = None
+        # Constraints are looked at again at the end of a table, when the number of the change is no longer known.
+        return Conflict(reason, self._operation(change, is_at_number=reason != "CONSTRAINT"), current)
+
+    def _operation(self, change: Any, *, is_at_number: bool = True) -> Operation | None:
+        table = self._fit.tables[folded(change.name)]
+        try:
+            old, new = _row(change.old), _row(change.new)
+        except UnicodeDecodeError:
+            if is_at_number and not self._looks_at_changes:
+                self._looks_at_changes = self._is_lost = True
+            return self._operation_at(self._number) if is_at_number and self._number >= 0 else None
+        return Operation(table, _KINDS[change.op], old, new, int(change.indirect), self._is_patchset)
+
+    def _operation_at(self, number: int) -> Operation:
+        """A change with text that apsw cannot decode, read again from the file."""
+        with self._open_current() as stream:
+            found = next(islice(operations_of(stream, self._fit.tables.values()), number, None))
+        is_inverted = bool(self._flags & apsw.SQLITE_CHANGESETAPPLY_INVERT)
+        return found.reverse() if is_inverted else found
+
+    @contextmanager
+    def _file(self) -> Iterator[Open]:
+        """The file, with moved inserts at its end."""
+        if not self._moved:
+            yield self._open_changes
+            return
+        with tempfile.NamedTemporaryFile() as reordered:
+            with self._open_changes() as stream:
+                self._write_reordered(stream, reordered)
+            reordered.flush()
+            yield lambda: open_bytes(reordered.name)
+
+    def _write_reordered(self, stream: IO[bytes], out: IO[bytes]) -> None:
+        kind = DELETE if self._flags & apsw.SQLITE_CHANGESETAPPLY_INVERT else INSERT
+        waiting: list[tuple[Header, RawRecord]] = []
+        current: Header | None = None
+        for header, record in raw_records_in(Window(b"", stream.read)):
+            if record.kind == kind and _raw_row_key(header, record) in self._moved:
+                waiting.append((header, record))
+            else:
+                _write_record(out, header, record, header is not current)
+                current = header
+        for header, record in waiting:
+            _write_record(out, header, record, header is not current)
+            current = header
+
+
+def _row(values: tuple[Any, ...] | None) -> Row | None:
+    return None if values is None else tuple(UNDEFINED if value is apsw.no_change else value for value in values)
+
+
+def _row_key(operation: Operation) -> _RowKey:
+    return folded(operation.table.name), tuple(map(encode_value, operation.key))
+
+
+def _raw_row_key(header: Header, record: RawRecord) -> _RowKey:
+    fields = record.new or record.old or []
+    return folded(header.table.name), tuple(fields[index] for index in header.table.key_indexes)
+
+
+def _write_record(out: IO[bytes], header: Header, record: RawRecord, is_new_section: bool) -> None:
+    if is_new_section:
+        out.write(header.table.header(header.marker))
+    out.write(record.encode())

@@ -18,6 +18,7 @@ from driftline.changesets._format.database import ROWID, StoredTable, connect, e
 from driftline.changesets._format.encoding import decode_text, quoted
 from driftline.changesets._format.show import sql_literal, text_lines
 from driftline.changesets._make.databases import Diff, diff
+from driftline.changesets._make.table_diff import text_as_bytes
 from driftline.core import replace_file
 from driftline.errors import DriftlineError
 
@@ -92,9 +93,7 @@ def dump_lines(path: str) -> Iterator[str]:
 def _insert_lines(connection: apsw.Connection, table: StoredTable) -> Iterator[str]:
     names = [quoted(column.name) for column in table.columns]
     order = ", ".join(map(quoted, table.primary_key)) or ROWID
-    values = ", ".join(
-        f"typeof({name}), CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END" for name in names
-    )
+    values = ", ".join(f"typeof({name}), {text_as_bytes(name)}" for name in names)
     (encoding,) = next(connection.execute("PRAGMA encoding"))
     for row in connection.execute(f"SELECT {values} FROM {quoted(table.name)} ORDER BY {order}"):  # noqa: S608
         pairs = zip(row[::2], row[1::2], strict=True)
@@ -108,7 +107,7 @@ def _text(stored: bytes, encoding: str) -> str:
 
 @dataclass(slots=True)
 class Merge:
-    """How a merge went: rows in conflict, which keep ours, or why nothing was merged at all."""
+    """The result of a merge: rows in conflict, which keep ours, or why nothing was merged at all."""
 
     conflicts: list[Conflict] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

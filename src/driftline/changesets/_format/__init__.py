@@ -1,1 +1,1 @@
-"""Format: a shelf of `changesets`."""
+"""The file format: bytes, records, tables and whole files of changes."""

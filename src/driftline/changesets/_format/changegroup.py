@@ -2,7 +2,7 @@
 
 The hash table is the session's, but an existing entry is unlinked, merged with the new change and put at the head
 of its chain again, or dropped (changesets §2.2). SQLite's own streams do the same for whole files (`streams.py`); this
-is for single operations, and judges them.
+is for single operations, and the reference for the streams.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SQLite databases to read from and write to: file names and open connections, with patience for locks."""
+"""SQLite databases: connections that wait for locks, errors in one line, and the tables as SQLite describes them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,20 @@ from driftline.errors import ChangesetError, DriftlineError, LockedError, Option
 Database = StrPath | apsw.Connection
 
 PATIENCE = 5.0  # seconds to wait for a lock
+ROWID = "_rowid_"
+STAT1 = "sqlite_stat1"
+
+_HIDDEN_GENERATED = (2, 3)  # PRAGMA table_xinfo: virtual and stored generated columns
+_CREATING = {
+    apsw.SQLITE_CREATE_TABLE,
+    apsw.SQLITE_CREATE_INDEX,
+    apsw.SQLITE_INSERT,
+    apsw.SQLITE_UPDATE,
+    apsw.SQLITE_READ,
+    apsw.SQLITE_FUNCTION,
+    apsw.SQLITE_TRANSACTION,
+    apsw.SQLITE_REINDEX,
+}
 
 
 @contextmanager
@@ -73,13 +87,12 @@ def explained(name: str) -> Iterator[None]:
     try:
         yield
     except apsw.Error as error:
-        raise explain_sqlite_error(error, name) from error
+        raise _explain_sqlite_error(error, name) from error
     except UnicodeDecodeError as error:
         raise ChangesetError(f"{name} has a name that is not UTF-8 in its schema", code="invalid_name") from error
 
 
-def explain_sqlite_error(error: apsw.Error, name: str) -> DriftlineError:
-    """The driftline error for one of SQLite's, with what to do about it."""
+def _explain_sqlite_error(error: apsw.Error, name: str) -> DriftlineError:
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return LockedError(
             f"{name} is locked by another connection: wait for it to end, or allow more time (--timeout)", path=name
@@ -100,28 +113,9 @@ def explain_sqlite_error(error: apsw.Error, name: str) -> DriftlineError:
     return ChangesetError(f"{name}: SQLite says: {error}", code="sqlite_error")
 
 
-# Tables as SQLite itself describes them: from `CREATE TABLE` text and from databases.
-
-
-ROWID = "_rowid_"
-STAT1 = "sqlite_stat1"
-
-_HIDDEN_GENERATED = (2, 3)  # PRAGMA table_xinfo: virtual and stored generated columns
-_CREATING = {
-    apsw.SQLITE_CREATE_TABLE,
-    apsw.SQLITE_CREATE_INDEX,
-    apsw.SQLITE_INSERT,
-    apsw.SQLITE_UPDATE,
-    apsw.SQLITE_READ,
-    apsw.SQLITE_FUNCTION,
-    apsw.SQLITE_TRANSACTION,
-    apsw.SQLITE_REINDEX,
-}
-
-
 @dataclass(frozen=True)
 class StoredTable:
-    """A table of a database: what is declared, and how its rows are kept."""
+    """A table of a database: what is declared, and how its rows are stored."""
 
     name: str
     kind: str  # SQLite's word: table, virtual or shadow

@@ -1,14 +1,9 @@
-"""The bytes of changesets: markers, operation codes, varints and values.
+"""The bytes of changesets (markers, operation codes, varints and values), and names as SQLite compares them.
 
 A file is a row of sections; a section is a table header followed by change records (changesets §1).
 
 >>> encode_value("hi").hex(), encode_value(None).hex(), encode_varint(300).hex()
 ('03026869', '05', '822c')
-
-Names as SQLite compares and writes them.
-
->>> folded("Users") == folded("USERS"), folded("Ä") == folded("ä"), quoted("my table")
-(True, False, '"my table"')
 """
 
 from __future__ import annotations
@@ -18,19 +13,6 @@ import struct
 from typing import Final
 
 from driftline.errors import ChangesetError, CorruptChangesetError
-
-_LOWER_ASCII = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
-
-
-def folded(name: str) -> str:
-    """The form in which two names are the same: SQLite folds ASCII letters only (changesets §1.4)."""
-    return name.translate(_LOWER_ASCII)
-
-
-def quoted(name: str) -> str:
-    """An SQL identifier in double quotes."""
-    return '"' + name.replace('"', '""') + '"'
-
 
 CHANGESET_MARKER: Final = 0x54  # "T"
 PATCHSET_MARKER: Final = 0x50  # "P"
@@ -48,16 +30,18 @@ TAG_BLOB: Final = 4
 TAG_NULL: Final = 5
 
 
-class TruncatedChangesetError(CorruptChangesetError):
-    """The bytes end too early: damage in a file, the end of a block in a stream."""
-
-
 FIRST_BUCKETS: Final = 256  # of the session's hash table (changesets §2.1)
 HASH_MASK: Final = 0xFFFFFFFF
 MAX_COLUMNS: Final = 65536
 MAX_VARINT_BYTES: Final = 5
 MIN_INTEGER: Final = -(1 << 63)
 MAX_INTEGER: Final = (1 << 63) - 1
+
+_LOWER_ASCII = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+
+
+class TruncatedChangesetError(CorruptChangesetError):
+    """The bytes end too early: damage in a file, the end of a block in a stream."""
 
 
 class Undefined(enum.Enum):
@@ -148,3 +132,17 @@ def decode_text(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         return data.decode(errors="surrogateescape")
+
+
+def folded(name: str) -> str:
+    """The form in which two names are the same: SQLite folds ASCII letters only (changesets §1.4).
+
+    >>> folded("Users") == folded("USERS"), folded("Ä") == folded("ä")
+    (True, False)
+    """
+    return name.translate(_LOWER_ASCII)
+
+
+def quoted(name: str) -> str:
+    """An SQL identifier in double quotes."""
+    return '"' + name.replace('"', '""') + '"'

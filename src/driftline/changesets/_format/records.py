@@ -1,4 +1,4 @@
-"""Change records of many rows at once, as one binary array.
+"""Change records of many rows at once, as one binary array, and their order in a session.
 
 A record is glue (operation codes, type tags, numbers, lengths) around the bytes of texts and blobs. The glue of all
 rows is laid out as a matrix of bytes; parts that a row does not have are cut out of it.
@@ -35,6 +35,13 @@ from driftline.changesets._format.vectors import (
 )
 
 Bytes = npt.NDArray[np.uint8]
+Hashes = npt.NDArray[np.uint32]
+
+_THREE = np.uint32(3)
+_HALF = np.uint32(16)
+_LOW_HALF = np.uint32(0xFFFF)
+_LONG = 64  # bytes; longer keys are hashed one by one
+_PERIOD = 16  # the hash's step, applied sixteen times, is the identity on 32 bits
 
 
 class RecordWriter:
@@ -146,25 +153,13 @@ def content_of(records: pa.LargeBinaryArray) -> memoryview:
     return memoryview(content_buffer)[start:end] if content_buffer is not None else memoryview(b"")
 
 
-# The row order of a session: its hash table, in closed form.
+# The row order of a session: the state of its hash table, in closed form.
 #
 # SQLite keeps changed keys in a hash table and writes them bucket by bucket. The table starts with 256 buckets, doubles
 # before an event that finds it half full, and growth turns the chains around (changesets §2.1). Keys in first-touch
 # order fall into stages that end at 128, 256, 512, … keys; a chain holds the keys of the last stage, the last but two,
 # … from young to old, then the keys of the other stages from old to young. So a key's place is a sort key: its bucket,
 # then a signed sequence number.
-
-
-Hashes = npt.NDArray[np.uint32]
-
-_THREE = np.uint32(3)
-_HALF = np.uint32(16)
-_LOW_HALF = np.uint32(0xFFFF)
-
-
-def hash_step(hashes: Hashes, addend: Hashes | np.uint32) -> Hashes:
-    """One step of the session's hash, for many keys at once."""
-    return (hashes << _THREE) ^ hashes ^ addend
 
 
 def bucket_count(keys: int, *, event_after_last_key: bool) -> int:
@@ -225,8 +220,7 @@ def _chain_sequence(count: int, buckets: int) -> Indexes:
     return sequence
 
 
-_LONG = 64  # bytes; longer keys are hashed one by one
-_PERIOD = 16  # the hash's step, applied sixteen times, is the identity on 32 bits
+# Hashes of keys.
 
 
 def hash_keys(key: Sequence[Vector]) -> Hashes:
@@ -280,15 +274,19 @@ def _hash_column(hashes: Hashes, vector: Vector) -> Hashes:
 
 
 def _hash_tagged(hashes: Hashes, vector: Vector, tag: int) -> Hashes:
-    hashes = hash_step(hashes, np.uint32(tag))
+    hashes = _hash_step(hashes, np.uint32(tag))
     if tag in (TAG_INTEGER, TAG_REAL):
         assert vector.numbers is not None
         bits = vector.numbers.view(np.uint64)
-        hashes = hash_step(hashes, (bits & np.uint64(HASH_MASK)).astype(np.uint32))
-        return hash_step(hashes, (bits >> np.uint64(32)).astype(np.uint32))
+        hashes = _hash_step(hashes, (bits & np.uint64(HASH_MASK)).astype(np.uint32))
+        return _hash_step(hashes, (bits >> np.uint64(32)).astype(np.uint32))
     if tag in (TAG_TEXT, TAG_BLOB):
         return _hash_bytes(hashes, vector.data)
     return hashes
+
+
+def _hash_step(hashes: Hashes, addend: Hashes | np.uint32) -> Hashes:
+    return (hashes << _THREE) ^ hashes ^ addend
 
 
 def _hash_bytes(hashes: Hashes, data: pa.LargeBinaryArray) -> Hashes:
@@ -300,14 +298,14 @@ def _hash_bytes(hashes: Hashes, data: pa.LargeBinaryArray) -> Hashes:
     shortest = int(lengths.min(initial=_LONG))
     for place in range(int(lengths.max(initial=0))):
         if place < shortest:
-            hashes = hash_step(hashes, content[starts + place].astype(np.uint32))
+            hashes = _hash_step(hashes, content[starts + place].astype(np.uint32))
         else:
             rows = np.flatnonzero(lengths > place)
-            hashes[rows] = hash_step(hashes[rows], content[starts[rows] + place].astype(np.uint32))
+            hashes[rows] = _hash_step(hashes[rows], content[starts[rows] + place].astype(np.uint32))
     return hashes
 
 
-def byte_ranges(data: pa.LargeBinaryArray) -> tuple[Indexes, Indexes, np.typing.NDArray[np.uint8]]:
+def byte_ranges(data: pa.LargeBinaryArray) -> tuple[Indexes, Indexes, Bytes]:
     """Where each value's bytes start, how many they are, and the bytes of all."""
     _, offset_buffer, content_buffer = data.buffers()
     offsets = np.frombuffer(offset_buffer, dtype=np.int64)[data.offset : data.offset + len(data) + 1]
@@ -315,7 +313,7 @@ def byte_ranges(data: pa.LargeBinaryArray) -> tuple[Indexes, Indexes, np.typing.
     return offsets[:-1], np.diff(offsets), content
 
 
-def _hash_long(start: int, content: np.typing.NDArray[np.uint8]) -> int:
+def _hash_long(start: int, content: Bytes) -> int:
     """The hash of a long key: bytes that are sixteen steps apart meet the same step, so they are folded first."""
     padding = -len(content) % _PERIOD
     padded = np.concatenate([np.zeros(padding, dtype=np.uint8), content])

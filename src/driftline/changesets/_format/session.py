@@ -1,8 +1,7 @@
-"""A session's view of events: one entry per touched key, in the order SQLite writes them.
+"""A session's view of a table's events: a log of row images, then one entry per touched key in SQLite's order.
 
 An event visits the key before it and the key after it. A key's entry compares its first image with its final state
-(changesets §3.2); keys that were visited keep their place in the hash table even if nothing
-is left to write.
+(changesets §3.2); keys that were visited keep their place in the hash table even if nothing is left to write.
 """
 
 from __future__ import annotations
@@ -50,9 +49,6 @@ from driftline.changesets._format.vectors import (
 )
 from driftline.errors import ChangesetError
 
-# What happened to one table, in order: a log of insert, update and delete events with their row images.
-
-
 NOWHERE = -1  # a row image that does not exist: the one before an insert, the one after a delete
 
 
@@ -92,7 +88,7 @@ class ColumnEvents:
         return Events(images, before, after, np.full(count, self.indirect))
 
 
-class RowEvents:
+class _RowEvents:
     """Single events: the images before and after lie in turn in one list, which costs little to append to."""
 
     def __init__(self) -> None:
@@ -134,8 +130,8 @@ class EventLog:
         self.table = table
         self.partial = False  # whether some images leave fields out (patchsets by key)
         self.aliases: list[Table] = []  # equal tables under which events came in, kept so that their ids stay theirs
-        self._chunks: list[RowEvents | ColumnEvents] = []
-        self._open: RowEvents | None = None
+        self._chunks: list[_RowEvents | ColumnEvents] = []
+        self._open: _RowEvents | None = None
 
     def append(self, before: Row | None, after: Row | None, indirect: bool) -> None:
         """Note one event."""
@@ -169,8 +165,8 @@ class EventLog:
             np.concatenate([part.indirect for part in parts]),
         )
 
-    def _opened(self) -> RowEvents:
-        self._open = RowEvents()
+    def _opened(self) -> _RowEvents:
+        self._open = _RowEvents()
         self._chunks.append(self._open)
         return self._open
 
@@ -216,6 +212,9 @@ def _as_vector(column: Any, name: str) -> Vector:
     return from_values([plain_value(value) for value in column])
 
 
+# Entries: what is left of the events of each key.
+
+
 @dataclass(frozen=True, slots=True)
 class Entries:
     """What a section is made of: per key the first image and the final one, as rows of `images` or `NOWHERE`."""
@@ -243,7 +242,7 @@ class _Visits:
 def single_entries(table: Table, events: Events) -> tuple[Entries, Hashes] | None:
     """An entry per event in event order with the hashes of their keys, or None when a key is met twice.
 
-    For events that are ordered elsewhere, by `order.sequence_numbers`; keys must be whole and stay the same.
+    For events that are ordered elsewhere, by `records.sequence_numbers`; keys must be whole and stay the same.
     """
     visits = _visits(table, events)
     if visits.key is not None or len(visits) != len(events):
@@ -399,20 +398,15 @@ def _image(events: Events, row: int) -> list[Field]:
 
 def section_pieces(table: Table, entries: Entries, marker: int) -> Iterator[bytes | memoryview]:
     """The bytes of a section, piece by piece; nothing when no change survives."""
-    records = encoded_records(table, entries, marker)
+    records, _ = encoded_entries(table, entries, marker)
     if not len(records):
         return
     yield table.header(marker)
     yield content_of(records)
 
 
-def encoded_records(table: Table, entries: Entries, marker: int) -> pa.LargeBinaryArray:
-    """The records of the entries, in their order; updates that change nothing are left out."""
-    return encoded_entries(table, entries, marker)[0]
-
-
 def encoded_entries(table: Table, entries: Entries, marker: int) -> tuple[pa.LargeBinaryArray, Indexes]:
-    """The records of the entries, in their order, and which entries they belong to."""
+    """The records of the entries, in their order, and their entries; updates that change nothing have no record."""
     has_before, has_after = entries.before != NOWHERE, entries.after != NOWHERE
     places = [np.flatnonzero(~has_before), np.flatnonzero(~has_after), np.flatnonzero(has_before & has_after)]
     arrays = []

@@ -1,4 +1,4 @@
-"""Operations as people and programs read them: an aligned table per table, or a JSON object per line."""
+"""Operations as text: an aligned table per table, a JSON object per line, or SQL statements."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Files of changes as streams: read as often as needed, never held in memory.
+"""Files of changes as streams: read as often as needed, never completely in memory.
 
 Concatenating and inverting are left to SQLite's own streams (changesets §8); `changegroup.py` does the same on bytes
-and judges them. driftline's reader (`summaries.py`) looks at a file again where SQLite refuses it, to say where the
-damage is, and is loaded then: most of the time of a short command is spent on imports.
+and is the reference for them. Where SQLite refuses a file, driftline's reader reads it again to find the damage.
 """
 
 from __future__ import annotations
@@ -18,21 +17,20 @@ from typing import IO, TYPE_CHECKING, BinaryIO, SupportsBytes, TypeAlias
 
 import apsw
 
-from driftline.changesets._format.encoding import DELETE, INSERT, UPDATE
+from driftline.changesets._format.encoding import DELETE, INSERT, PATCHSET_MARKER, UPDATE, folded
 from driftline.changesets._format.read import Counts, Window, count_carefully, count_quickly, operations_in, walk
-from driftline.changesets._format.table import Operation, Table as SummariesTable
+from driftline.changesets._format.table import Operation, Table, patchset_not_invertible
 from driftline.core import io_errors, open_bytes, write_all
 from driftline.errors import ChangesetError, OptionError
 
 if TYPE_CHECKING:
     from driftline.changesets._format.database import Database
-    from driftline.changesets._format.table import Table
 
     Changes: TypeAlias = SupportsBytes | str | os.PathLike[str] | BinaryIO
 
 Open = Callable[[], IO[bytes]]
 
-_SMALL_BYTES = 16 << 20  # never worth a look at how much memory there is
+_SMALL_BYTES = 16 << 20  # never worth finding out how much memory there is
 _HELD = 2.5  # SQLite's changegroup takes about this many times its input
 _BLOCK_BYTES = 1 << 16
 
@@ -83,9 +81,6 @@ def invert_to(out: IO[bytes], data: Changes) -> None:
             with open_changes() as stream:
                 apsw.Changeset.invert_stream(stream.read, lambda block: _pass_on(out, block))
         except apsw.Error as error:
-            from driftline.changesets._format.encoding import PATCHSET_MARKER
-            from driftline.changesets._format.table import patchset_not_invertible
-
             with open_changes() as stream:
                 if summary(stream).marker == PATCHSET_MARKER:
                     raise patchset_not_invertible() from error
@@ -150,7 +145,6 @@ def _pass_on(out: IO[bytes], block: bytes | memoryview) -> None:
 def _why_not_together(opens: Iterable[Open], error: apsw.Error) -> ChangesetError:
     """What driftline's reader finds in files that SQLite refused to merge; damage is raised with its offset."""
     from driftline.changesets._format.changegroup import mixed_formats, other_shape
-    from driftline.changesets._format.encoding import folded
 
     markers: set[int] = set()
     known: dict[str, Table] = {}
@@ -170,10 +164,10 @@ def _why_not_together(opens: Iterable[Open], error: apsw.Error) -> ChangesetErro
     return ChangesetError(f"the files cannot be combined: {error}", code="concat_failed")
 
 
-# What a file of changes holds, read a block at a time: its operations, or its sections and their counts.
+# The contents of a file, read a block at a time.
 
 
-def iterate(data: Changes, tables: Iterable[SummariesTable] = ()) -> Iterator[Operation]:
+def iterate(data: Changes, tables: Iterable[Table] = ()) -> Iterator[Operation]:
     """The operations of a file in their order, read a block at a time; `tables` give names to columns.
 
     >>> [operation.kind for operation in iterate(bytes.fromhex("5401017400 120005 090005"))]
@@ -183,7 +177,7 @@ def iterate(data: Changes, tables: Iterable[SummariesTable] = ()) -> Iterator[Op
         yield from operations_of(stream, tables)
 
 
-def operations_of(stream: IO[bytes], tables: Iterable[SummariesTable] = ()) -> Iterator[Operation]:
+def operations_of(stream: IO[bytes], tables: Iterable[Table] = ()) -> Iterator[Operation]:
     """The operations of an open file from where it stands."""
     for _, operations in operations_in(Window(b"", stream.read, tables)):
         yield from operations
@@ -193,7 +187,7 @@ def operations_of(stream: IO[bytes], tables: Iterable[SummariesTable] = ()) -> I
 class Section:
     """The records of one table: how many of each kind, and how many of them are indirect."""
 
-    table: SummariesTable
+    table: Table
     kinds: Counter[int] = field(default_factory=Counter)
     indirect: int = 0
 
@@ -223,7 +217,7 @@ class Summary:
         for _, sections in groupby(self.sections, key=lambda section: section.table.name):
             yield sum(section.kinds.total() for section in sections)
 
-    def add(self, table: SummariesTable, counts: Counts) -> None:
+    def add(self, table: Table, counts: Counts) -> None:
         """Count records of a table; sections of one table that follow each other are one."""
         if not self.sections or self.sections[-1].table is not table:
             self.sections.append(Section(table))
@@ -231,7 +225,7 @@ class Summary:
         self.sections[-1].indirect += counts.indirect
 
 
-def summary(stream: IO[bytes], tables: Iterable[SummariesTable] = ()) -> Summary:
+def summary(stream: IO[bytes], tables: Iterable[Table] = ()) -> Summary:
     """Read a file to its end and count; damage is an error with its offset."""
     found = Summary()
     for header, counts in walk(Window(b"", stream.read, tables), count_quickly, count_carefully):

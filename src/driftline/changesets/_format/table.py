@@ -1,22 +1,10 @@
-"""The tables that changes are about: names, declared types and the primary key.
+"""Tables as changes see them, the affinities of their columns, and the operations on their rows.
 
 >>> users = Table("users", columns=[("id", "INTEGER"), ("name", "TEXT")], primary_key=["id"])
 >>> users.key_flags, users.column_names
 ((1, 0), ('id', 'name'))
 >>> Table.from_sql("CREATE TABLE t (a TEXT, b INT, PRIMARY KEY (b, a))").key_flags
 (2, 1)
-
-Column affinity: what SQLite makes of a value before it stores it (sqlite.org/datatype3.html, section 3).
-
->>> [affinity_of(name).value for name in ("BIGINT", "varchar(10)", "", "double", "decimal(9, 2)")]
-['INTEGER', 'TEXT', 'BLOB', 'REAL', 'NUMERIC']
->>> apply_affinity("12", Affinity.INTEGER), apply_affinity(3, Affinity.REAL), apply_affinity(12, Affinity.TEXT)
-(12, 3.0, '12')
-
-Typed operations: what a record of a changeset or patchset says.
-
->>> from driftline.changesets import Table
->>> users = Table("users", columns=[("id", "INTEGER"), ("name", "TEXT")], primary_key=["id"])
 >>> born = Operation(users, "insert", None, (1, "Alice"))
 >>> renamed = Operation(users, "update", (1, "Alice"), (UNDEFINED, "Alicia"))
 >>> renamed.old_values, renamed.new_values
@@ -64,7 +52,11 @@ if TYPE_CHECKING:
 
     from driftline.changesets._format.database import Database
 
+AnyRow = Mapping[str, Any] | Sequence[Any]
+Kind = Literal["insert", "update", "delete"]
 
+_KIND_CODES: dict[str, int] = {"insert": INSERT, "update": UPDATE, "delete": DELETE}
+_PLAIN_TYPES = frozenset({int, float, str, bytes, type(None)})
 _BLANKS = " \t\n\v\f\r"
 _NUMBER = re.compile(rf"[{_BLANKS}]*[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[{_BLANKS}]*")
 _MOST_INTEGER_DIGITS = 19
@@ -73,7 +65,7 @@ _TWO_TO_63 = float(1 << 63)
 
 
 class Affinity(enum.Enum):
-    """What a column would like its values to be."""
+    """The type that a column prefers for its values (sqlite.org/datatype3.html, section 3)."""
 
     BLOB = "BLOB"
     TEXT = "TEXT"
@@ -92,7 +84,11 @@ _RULES = (
 
 
 def affinity_of(declared_type: str | None, *, strict: bool = False) -> Affinity:
-    """The affinity of a declared type; `strict` is for columns of STRICT tables, where ANY means none."""
+    """The affinity of a declared type; `strict` is for columns of STRICT tables, where ANY means none.
+
+    >>> [affinity_of(name).value for name in ("BIGINT", "varchar(10)", "", "double", "decimal(9, 2)")]
+    ['INTEGER', 'TEXT', 'BLOB', 'REAL', 'NUMERIC']
+    """
     name = folded(declared_type or "")
     if not name or (strict and name == "any"):
         return Affinity.BLOB
@@ -103,20 +99,24 @@ def affinity_of(declared_type: str | None, *, strict: bool = False) -> Affinity:
 
 
 def apply_affinity(value: Field, affinity: Affinity) -> Field:
-    """The value as a column of this affinity stores it."""
+    """The value as a column of this affinity stores it.
+
+    >>> apply_affinity("12", Affinity.INTEGER), apply_affinity(3, Affinity.REAL), apply_affinity(12, Affinity.TEXT)
+    (12, 3.0, '12')
+    """
     if isinstance(value, float) and value != value:
         return None
     if affinity is Affinity.BLOB or not isinstance(value, int | float | str):
         return value
     if affinity is Affinity.TEXT:
-        return value if isinstance(value, str) else number_as_text(value)
-    number = text_as_number(value) if isinstance(value, str) else value
+        return value if isinstance(value, str) else _number_as_text(value)
+    number = _text_as_number(value) if isinstance(value, str) else value
     if isinstance(number, str):
         return number
     return _as_real(number) if affinity is Affinity.REAL else _as_integer_if_whole(number)
 
 
-def text_as_number(text: str) -> int | float | str:
+def _text_as_number(text: str) -> int | float | str:
     """The number a text looks like, or the text itself; only what stands before a NUL is looked at."""
     visible, nul, _ = text.partition("\0")
     if not _NUMBER.fullmatch(visible):
@@ -128,19 +128,19 @@ def text_as_number(text: str) -> int | float | str:
         number = int(unsigned.lstrip("0") or 0) * (-1 if digits.startswith("-") else 1)
         if MIN_INTEGER <= number <= MAX_INTEGER:
             return number
-    return text_as_real(digits)
+    return _text_as_real(digits)
 
 
-def text_as_real(digits: str) -> float:
-    """A number's text as a real; SQLite rounds long ones in its own way, so it is asked itself."""
+def _text_as_real(digits: str) -> float:
+    """A number's text as a real; SQLite rounds long ones in its own way, so it converts them itself."""
     if len(digits) <= _MOST_EXACT_CHARACTERS:
         return float(digits)
     (number,) = next(_sqlite().execute("SELECT CAST(? AS REAL)", (digits,)))
     return float(number)
 
 
-def number_as_text(number: int | float) -> str:
-    """A number as SQLite prints it into a TEXT column; it is asked itself, its rounding of reals is its own."""
+def _number_as_text(number: int | float) -> str:
+    """A number as SQLite prints it into a TEXT column; SQLite itself prints reals, because it rounds in its own way."""
     if isinstance(number, int):
         return str(int(number))
     (text,) = next(_sqlite().execute("SELECT CAST(? AS TEXT)", (number,)))
@@ -164,9 +164,6 @@ def _sqlite() -> apsw.Connection:
     import apsw
 
     return apsw.Connection(":memory:")
-
-
-AnyRow = Mapping[str, Any] | Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,9 +366,6 @@ class Table:
         return fields
 
 
-_PLAIN_TYPES = frozenset({int, float, str, bytes, type(None)})
-
-
 def plain_value(value: Any) -> Value:
     """A Python value as one that SQLite stores: bool, NumPy numbers and buffers included."""
     if type(value) in _PLAIN_TYPES:
@@ -396,11 +390,6 @@ def _as_column(column: str | tuple[str, str | None] | Column) -> Column:
         return column
     name, declared = (column, "") if isinstance(column, str) else column
     return Column(name, declared or "", affinity_of(declared))
-
-
-Kind = Literal["insert", "update", "delete"]
-
-KIND_CODES: dict[str, int] = {"insert": INSERT, "update": UPDATE, "delete": DELETE}
 
 
 class Operation(msgspec.Struct, frozen=True, gc=False):
@@ -471,7 +460,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
 
     def encode(self, *, patchset: bool | None = None) -> bytes:
         """The record of this operation, in its own format unless told otherwise."""
-        head = bytes([KIND_CODES[self.kind], self.indirect])
+        head = bytes([_KIND_CODES[self.kind], self.indirect])
         return head + b"".join(map(encode_value, self._fields(self.patchset if patchset is None else patchset)))
 
     def _fields(self, patchset: bool) -> Row:

@@ -1,11 +1,6 @@
 """Columns of SQLite values: a type tag per row, eight bytes for numbers, a binary array for texts and blobs.
 
-Whole columns go through their affinity at once; the values that need thought go through `apply_affinity` one by one.
-
-NumPy arrays as Arrow arrays and back, over the same memory.
-
-`pa.array`, `pa.scalar` and `np.asarray` of an Arrow array all import pandas where it is installed, which takes longer
-than the whole diff of a small database, and once more in each of Spark's workers. Buffers do not.
+Affinities are applied to whole columns at once; only the values that need SQLite's rules are converted one by one.
 
 >>> as_numbers(of_numbers(np.array([3, 1]))).tolist(), as_mask(of_mask(np.array([True, False]))).tolist()
 ([3, 1], [True, False])
@@ -45,6 +40,25 @@ from driftline.errors import ChangesetError
 
 Mask = npt.NDArray[np.bool_]
 Indexes = npt.NDArray[np.int64]
+Tags = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
+
+_TAGS: dict[type, int] = {
+    int: TAG_INTEGER,
+    float: TAG_REAL,
+    str: TAG_TEXT,
+    bytes: TAG_BLOB,
+    type(None): TAG_NULL,
+    type(UNDEFINED): TAG_UNDEFINED,
+}
+_TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view())
+_BLOB_TYPES = (pa.binary(), pa.large_binary(), pa.binary_view())
+_PLAIN_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
+_TWO_TO_63 = float(1 << 63)
+
+
+# NumPy arrays as Arrow arrays and back, over the same memory. `pa.array`, `pa.scalar` and `np.asarray` of Arrow arrays
+# import pandas where it is installed, which takes longer than the diff of a small database; buffers do not.
 
 
 def of_numbers(numbers: npt.NDArray[np.integer[Any]]) -> pa.Int64Array:
@@ -90,10 +104,6 @@ def binary_array(offsets: Indexes, content: npt.NDArray[np.uint8] | bytes | memo
 def empty_data(length: int) -> pa.LargeBinaryArray:
     """So many empty byte strings."""
     return binary_array(np.zeros(length + 1, dtype=np.int64), b"")
-
-
-Tags = npt.NDArray[np.uint8]
-Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,16 +256,6 @@ def compacted(tags: Tags, numbers: Numbers | None, data: pa.LargeBinaryArray | N
     return Vector(len(tags), tags if one is None else one, numbers, data)
 
 
-_TAGS: dict[type, int] = {
-    int: TAG_INTEGER,
-    float: TAG_REAL,
-    str: TAG_TEXT,
-    bytes: TAG_BLOB,
-    type(None): TAG_NULL,
-    type(UNDEFINED): TAG_UNDEFINED,
-}
-
-
 def _integers(values: Sequence[Any]) -> Numbers:
     try:
         return np.array(values, dtype=np.int64)
@@ -302,10 +302,6 @@ def from_arrow(column: pa.ChunkedArray | pa.Array, *, name: str = "column") -> V
     )
 
 
-_TEXT_TYPES = (pa.string(), pa.large_string(), pa.string_view())
-_BLOB_TYPES = (pa.binary(), pa.large_binary(), pa.binary_view())
-
-
 def _arrow_integers(array: pa.Array, name: str) -> Numbers:
     try:
         filled = array.fill_null(0) if array.null_count else array
@@ -330,8 +326,7 @@ def _with_nulls(
     return compacted(np.where(nulls, TAG_NULL, tag).astype(np.uint8), numbers, data)
 
 
-_PLAIN_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
-_TWO_TO_63 = float(1 << 63)
+# Affinities of whole columns.
 
 
 def with_affinity(vector: Vector, affinity: Affinity) -> Vector:

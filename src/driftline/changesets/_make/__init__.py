@@ -1,1 +1,1 @@
-"""Make: a shelf of `changesets`."""
+"""Changes made from rows, databases, recorded commands and SQL."""

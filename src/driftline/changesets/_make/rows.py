@@ -1,27 +1,4 @@
-"""The door from table diffs: data events become a changeset or patchset.
-
->>> events = [
-...     {"type": "schema", "columns_a": ["id", "name"], "columns_b": ["id", "name"]},
-...     {"type": "changed", "key": {"id": "3"}, "before": {"id": "3", "name": "Carol"},
-...      "after": {"id": "3", "name": "Caroline"}},
-... ]
->>> changes = from_events(events, "people")
->>> changes.tables[0].columns[0].declared_type, changes.operations[0].new
-('INTEGER', (UNDEFINED, 'Caroline'))
-
-The door from row deltas: the net change of every row becomes a patchset.
-
-Deltas hold new values only, so there is no changeset in them.
-
->>> from driftline.deltas import ColumnDelta, RowDelta, TableSchema
->>> columns = [{"name": "title", "type": "string"}, {"name": "done", "type": "boolean"}]
->>> todos = TableSchema(table="todos", columns=columns)
->>> delta = RowDelta.make(
-...     op="UPDATE", table="todos", row_id="7", client_id="laptop", columns=[ColumnDelta("done", True)], hlc=1
-... )
->>> [(operation.kind, operation.key, operation.new) for operation in from_deltas([delta], [todos])]
-[('update', ('7',), (UNDEFINED, UNDEFINED, 1))]
-"""
+"""Events of a table diff and row deltas as changesets and patchsets."""
 
 from __future__ import annotations
 
@@ -41,15 +18,35 @@ from driftline.core import canonical_json
 from driftline.deltas import RowDelta, RowState, TableSchema, merge, stamp_of
 from driftline.errors import ChangesetError
 
-ROW_ID_COLUMN = "row_id"
-
-_DECLARED = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
-
+Format = Literal["changeset", "patchset"]
+Event = Mapping[str, Any]
 Schemas = TableSchema | Iterable[TableSchema] | Mapping[str, TableSchema]
+
+_ROW_ID_COLUMN = "row_id"
+_DECLARED = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
+_FRAME = ("schema", "stats", "unchanged")
+_EMPTY = "^$"
+_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
+_DECIMAL = r"^-?(?:0|[1-9][0-9]{0,8})\.[0-9]{0,5}[1-9]$"  # few digits: read and printed again they are the same
+
+
+# Row deltas.
 
 
 def from_deltas(deltas: Iterable[RowDelta], schemas: Schemas) -> Patchset:
-    """The patchset that brings a database from before these deltas to after them, whatever order they come in."""
+    """The patchset that brings a database from before these deltas to after them, in whatever order they are given.
+
+    Deltas contain new values only, so no changeset can be made of them.
+
+    >>> from driftline.deltas import ColumnDelta, RowDelta, TableSchema
+    >>> columns = [{"name": "title", "type": "string"}, {"name": "done", "type": "boolean"}]
+    >>> todos = TableSchema(table="todos", columns=columns)
+    >>> delta = RowDelta.make(
+    ...     op="UPDATE", table="todos", row_id="7", client_id="laptop", columns=[ColumnDelta("done", True)], hlc=1
+    ... )
+    >>> [(operation.kind, operation.key, operation.new) for operation in from_deltas([delta], [todos])]
+    [('update', ('7',), (UNDEFINED, UNDEFINED, 1))]
+    """
     known = _by_name(schemas)
     tables = {name: table_of(schema) for name, schema in known.items()}
     ordered = sorted(deltas, key=stamp_of)
@@ -70,17 +67,17 @@ def table_of(schema: TableSchema) -> Table:
     columns = [(column.name, _DECLARED[column.type]) for column in schema.columns]
     if schema.key:
         return Table(schema.table, columns=columns, primary_key=schema.key)
-    if ROW_ID_COLUMN in schema:
+    if _ROW_ID_COLUMN in schema:
         raise ChangesetError(
-            f'table {schema.table} has a column "{ROW_ID_COLUMN}": name its key columns', code="schema_mismatch"
+            f'table {schema.table} has a column "{_ROW_ID_COLUMN}": name its key columns', code="schema_mismatch"
         )
-    return Table(schema.table, columns=[(ROW_ID_COLUMN, "TEXT"), *columns], primary_key=[ROW_ID_COLUMN])
+    return Table(schema.table, columns=[(_ROW_ID_COLUMN, "TEXT"), *columns], primary_key=[_ROW_ID_COLUMN])
 
 
 def _add_row(patch: Patchset, table: Table, schema: TableSchema, row_id: str, first_op: str, state: RowState) -> None:
     key = _key_values(schema, row_id)
     columns = [column for column in schema.columns if column.name in state.columns]
-    values = {column.name: _sqlite_value_delta_changes(column.type, state.columns[column.name]) for column in columns}
+    values = {column.name: _sqlite_value(state.columns[column.name], column.type) for column in columns}
     if first_op == "INSERT":
         # The row did not exist before; if it does not live now, nothing is left of it.
         if state.live:
@@ -99,7 +96,7 @@ def _add_row(patch: Patchset, table: Table, schema: TableSchema, row_id: str, fi
 def _key_values(schema: TableSchema, row_id: str) -> dict[str, Value]:
     """The key columns that a row id stands for: one value as text, several as a canonical JSON array."""
     if not schema.key:
-        return {ROW_ID_COLUMN: row_id}
+        return {_ROW_ID_COLUMN: row_id}
     if len(schema.key) == 1:
         return {schema.key[0]: _key_value(schema, schema.key[0], row_id)}
     try:
@@ -119,15 +116,7 @@ def _key_value(schema: TableSchema, name: str, value: object) -> Value:
     if kind == "boolean" and value in ("true", "false"):
         return int(value == "true")
     # A json key alone is its canonical text already (deltas and lake: row ids).
-    return value if kind == "json" and isinstance(value, str) else _sqlite_value_delta_changes(kind, value)
-
-
-def _sqlite_value_delta_changes(kind: str, value: object) -> Value:
-    if value is None:
-        return None
-    if kind == "json" or isinstance(value, dict | list):
-        return canonical_json(value)
-    return plain_value(value)
+    return value if kind == "json" and isinstance(value, str) else _sqlite_value(value, kind)
 
 
 def _by_name(schemas: Schemas) -> dict[str, TableSchema]:
@@ -137,14 +126,11 @@ def _by_name(schemas: Schemas) -> dict[str, TableSchema]:
     return {schema.table: schema for schema in listed}
 
 
-Format = Literal["changeset", "patchset"]
-Event = Mapping[str, Any]
-
-_FRAME = ("schema", "stats", "unchanged")
+# Events of a table diff.
 
 
 class EventCollector:
-    """Takes the events of one table diff and knows their table at the end."""
+    """Collects the events of one table diff and infers their table."""
 
     def __init__(
         self,
@@ -162,7 +148,7 @@ class EventCollector:
         self._images: list[Row | None] = []
 
     def add(self, event: Event) -> None:
-        """Take one event in."""
+        """Add one event."""
         kind = event.get("type")
         if kind == "schema":
             self._take_columns(list(event["columns_b"]))
@@ -182,17 +168,17 @@ class EventCollector:
             raise ChangesetError(f"a table diff has no event of type {kind!r}", code="invalid_events")
 
     def add_lines(self, lines: Iterable[bytes]) -> None:
-        """Take the events of JSON lines in."""
+        """Add the events of JSON lines."""
         decode = msgspec.json.Decoder().decode
         for line in lines:
             if line.strip():
                 self.add(decode(line))
 
     def votes(self) -> list[TypeInference]:
-        """What the values of each column are like."""
+        """Which types the values of each column fit."""
         rows = [image for image in self._images if image is not None]
         values = list(zip(*rows, strict=True)) or [()] * len(self._columns)
-        return [type_votes(from_values(column)) for column in values]
+        return [_type_votes(from_values(column)) for column in values]
 
     def table(self, votes: Sequence[TypeInference] | None = None) -> Table:
         """The table, with declared types and, where there are none, inferred ones."""
@@ -206,7 +192,7 @@ class EventCollector:
         return Table(self._name, columns=columns, primary_key=self.key or self._columns[:1])
 
     def fill(self, log: EventLog) -> None:
-        """Give the events to a log, in their order."""
+        """Append the events to a log, in their order."""
         for before, after in zip(self._images[0::2], self._images[1::2], strict=True):
             log.append(before, after, False)
 
@@ -249,6 +235,15 @@ def from_events(
     """The changes of a keyed table diff.
 
     `types` declares column types, the others are inferred from the rows that changed; a `Table` declares all.
+
+    >>> events = [
+    ...     {"type": "schema", "columns_a": ["id", "name"], "columns_b": ["id", "name"]},
+    ...     {"type": "changed", "key": {"id": "3"}, "before": {"id": "3", "name": "Carol"},
+    ...      "after": {"id": "3", "name": "Caroline"}},
+    ... ]
+    >>> changes = from_events(events, "people")
+    >>> changes.tables[0].columns[0].declared_type, changes.operations[0].new
+    ('INTEGER', (UNDEFINED, 'Caroline'))
     """
     if isinstance(table, Table):
         collector = EventCollector(table.name, columns=table.column_names, primary_key=table.primary_key)
@@ -317,19 +312,14 @@ def describe_types(table: Table, declared: Mapping[str, str]) -> str:
     return f"table {table.name}: {', '.join(parts)}; key {', '.join(table.primary_key)}"
 
 
-def _sqlite_value(value: object) -> Value:
-    if isinstance(value, dict | list):
+def _sqlite_value(value: object, kind: str = "") -> Value:
+    if isinstance(value, dict | list) or (kind == "json" and value is not None):
         return canonical_json(value)
     return plain_value(value)
 
 
-_EMPTY = "^$"
-_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
-_DECIMAL = r"^-?(?:0|[1-9][0-9]{0,8})\.[0-9]{0,5}[1-9]$"  # few digits: read and printed again they are the same
-
-
 class TypeInference(NamedTuple):
-    """What the values of a column are like; votes of parts of a column are joined with `|`."""
+    """Which types the values of a column fit; votes of parts of a column are joined with `|`."""
 
     integers: bool = False
     reals: bool = False
@@ -347,18 +337,13 @@ class TypeInference(NamedTuple):
         return "NUMERIC" if self.integers else "REAL"
 
 
-def inferred_type(vector: Vector) -> str:
-    """INTEGER, REAL, NUMERIC or TEXT for a column's values; empty texts and NULLs fit everywhere.
+def _type_votes(vector: Vector) -> TypeInference:
+    """The votes of a column's values; empty texts and NULLs fit every type.
 
-    >>> from driftline.changesets._format.vectors import from_values
-    >>> [inferred_type(from_values(values)) for values in (["1", "-20", ""], ["1.5"], ["1", "1.5"], ["007"], ["1.50"])]
+    >>> columns = (["1", "-20", ""], ["1.5"], ["1", "1.5"], ["007"], ["1.50"])
+    >>> [_type_votes(from_values(values)).declared_type() for values in columns]
     ['INTEGER', 'REAL', 'NUMERIC', 'TEXT', 'TEXT']
     """
-    return type_votes(vector).declared_type()
-
-
-def type_votes(vector: Vector) -> TypeInference:
-    """The votes of a column's values."""
     integers = vector.has_tag(TAG_INTEGER) | _matching(vector, _INTEGER)
     reals = vector.has_tag(TAG_REAL) | _matching(vector, _DECIMAL)
     abstaining = vector.has_tag(TAG_NULL) | _matching(vector, _EMPTY)

@@ -1,7 +1,7 @@
-"""A section larger than memory: records are encoded as they come and put into the order of a session at the end.
+"""Sections larger than memory: records are encoded one by one and put into the order of a session at the end.
 
-Every key may come once. A record's place is known from its key's hash and from when it came (`order.py`), so records
-can wait in a temporary file (`Spool`), or be made in many places and sorted by range of buckets elsewhere
+Every key may come once. A record's place follows from its key's hash and from when it came (`records.py`), so records
+can be buffered in a temporary file (`Spool`), or be made by many tasks and sorted by range of buckets elsewhere
 (`SectionPlan`): the bytes are those of one session that saw the same events.
 """
 
@@ -50,7 +50,16 @@ from driftline.errors import ChangesetError
 # ("insert", rows), ("update", before, after) or ("delete", rows), each with Arrow, Polars or plain columns
 Chunk = tuple[object, ...]
 
+# What tasks that encode records send to those that sort them.
+SCHEMA = pa.schema(
+    [("hash", pa.int64()), ("sequence", pa.int64()), ("key", pa.large_binary()), ("record", pa.large_binary())]
+)
+
 _WRITE_ROWS = 1 << 16
+# While a share is merged its records are Python objects, and columns before and after: this many times their bytes.
+_OBJECTS = 24
+_BLOCK = 1 << 20
+_RECORDS = pa.schema([("number", pa.int64()), ("key", pa.large_binary()), ("record", pa.large_binary())])
 
 
 class Encoded(NamedTuple):
@@ -75,7 +84,7 @@ def encoded(table: Table, events: Events, marker: int) -> Encoded | None:
     return Encoded(hashes, keys, binary_array(_offsets(lengths), content_of(records)))
 
 
-def has_repeated_key(hashes: Hashes, keys: pa.LargeBinaryArray | pa.ChunkedArray) -> bool:
+def _has_repeated_key(hashes: Hashes, keys: pa.LargeBinaryArray | pa.ChunkedArray) -> bool:
     """Whether a key comes twice: equal keys have equal hashes, so only keys whose hashes meet are compared."""
     order = stable_order(hashes)
     meets = hashes[order[1:]] == hashes[order[:-1]]
@@ -135,7 +144,7 @@ class Spool:
     @classmethod
     @contextmanager
     def opened(cls, table: Table, marker: int) -> Iterator[Spool]:
-        """A spool whose files go when it is left."""
+        """A spool whose files are removed when the context ends."""
         with tempfile.TemporaryFile() as records, tempfile.TemporaryFile() as keys:
             yield cls(table, marker, records, keys)
 
@@ -149,7 +158,7 @@ class Spool:
         self.ends_with_update = False
 
     def add(self, events: Events) -> None:
-        """Take some events in; every key may come once, whole and unchanged."""
+        """Add some events; every key may come once, complete and unchanged."""
         if not len(events):
             return
         found = encoded(self._table, events, self._marker)
@@ -167,7 +176,7 @@ class Spool:
         if not self._hashes:
             return 0
         hashes = np.concatenate(self._hashes)
-        if has_repeated_key(hashes, _mapped(self._keys, self._key_lengths)):
+        if _has_repeated_key(hashes, _mapped(self._keys, self._key_lengths)):
             raise self._repeated_key()
         lengths = np.concatenate(self._record_lengths)
         order = session_order(hashes, event_after_last_key=event_after_last_key)
@@ -194,14 +203,8 @@ def _mapped(file: IO[bytes], lengths: Sequence[Indexes]) -> pa.LargeBinaryArray:
     return binary_array(offsets, content)
 
 
-# What places that encode records send to those that sort them.
-SCHEMA = pa.schema(
-    [("hash", pa.int64()), ("sequence", pa.int64()), ("key", pa.large_binary()), ("record", pa.large_binary())]
-)
-
-
 class SectionPlan(NamedTuple):
-    """What all places agree on: the table, the format, and how many buckets the session ends with."""
+    """What all tasks share: the table, the format, and how many buckets the session ends with."""
 
     table: Table
     marker: int
@@ -246,10 +249,10 @@ def cut_by_range(plan: SectionPlan, records: pa.Table, ranges: int) -> Iterator[
 
 
 def joined_range(plan: SectionPlan, parts: Sequence[pa.Table]) -> Iterator[memoryview]:
-    """The bytes of a range of buckets from the parts that all places sent, in any order."""
+    """The bytes of a range of buckets from the parts that all tasks sent, in any order."""
     records = pa.concat_tables(parts)
     hashes = _hashes(records)
-    if has_repeated_key(hashes, records["key"]):
+    if _has_repeated_key(hashes, records["key"]):
         raise key_collision(plan.table)
     order = np.lexsort((as_numbers(whole(records["sequence"])), plan.buckets_of(hashes)))
     return _in_order(whole(records["record"]), order)
@@ -264,19 +267,13 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)
 
 
-# Concatenating files that do not fit into memory, to the bytes that SQLite's own changegroup would write.
+# Files that do not fit into memory, concatenated to the bytes that SQLite's own changegroup would write.
 #
-# Records go into shares by their key, so that all changes of a row meet in one of them, and each share is merged alone.
-# What the one large hash table would have looked like follows from what each record did to the number of its entries:
-# the table grows when a record finds it half full, and each growth turns the chains around (changesets §2.2). So a
-# change that is left has its place by its hash, by the record that put it there last, and by whether the growths since
-# then are even.
-
-
-# While a share is merged its records are Python objects, and columns before and after: this many times their bytes.
-_OBJECTS = 24
-_BLOCK = 1 << 20
-_RECORDS = pa.schema([("number", pa.int64()), ("key", pa.large_binary()), ("record", pa.large_binary())])
+# Records are partitioned into shares by their key, so that all changes of a row are in one of them, and each share is
+# merged alone. What the one large hash table would have looked like follows from what each record did to the number of
+# its entries: the table grows when a record finds it half full, and each growth turns the chains around (changesets
+# §2.2). So the place of a surviving change follows from its hash, from the record that put it there last, and from
+# whether the number of growths since then is even.
 
 
 @dataclass(slots=True)
@@ -289,7 +286,7 @@ class _Section:
 
 
 class ChangegroupOnDisk:
-    """Takes files one after the other, then writes the one that does what they do."""
+    """Collects files one after the other, then writes one that does what they do."""
 
     def __init__(self, workspace: Workspace, *, size: int, memory_bytes: int) -> None:
         self._shares = max(1, size * _OBJECTS // memory_bytes)
@@ -366,7 +363,7 @@ def _rows_by_share(shares: Indexes) -> Iterator[tuple[int, Indexes]]:
 def _merged(section: _Section, pieces: Sequence[pa.Table], effects: npt.NDArray[np.int8]) -> pa.Table:
     """What is left of a share, with the number of the record that put it there in place of its sequence.
 
-    `effects` learns what each record did to the number of entries: one more, as many, or one less.
+    `effects` is set to what each record did to the number of entries: one more, as many, or one less.
     """
     kept: dict[bytes, tuple[int, bytes]] = {}
     for number, key, record in _rows(pieces):
@@ -378,7 +375,7 @@ def _merged(section: _Section, pieces: Sequence[pa.Table], effects: npt.NDArray[
         if result is not None:
             kept[key] = (number, result)
     numbers = np.fromiter((number for number, _ in kept.values()), np.int64, len(kept))
-    hashes = _hashes_changegroup_on_disk(list(kept), len(section.header.table.key_indexes))
+    hashes = _key_hashes(list(kept), len(section.header.table.key_indexes))
     records = of_bytes([record for _, record in kept.values()])
     return pa.Table.from_arrays([of_numbers(hashes), of_numbers(numbers), of_bytes(list(kept)), records], schema=SCHEMA)
 
@@ -403,7 +400,7 @@ def _merge(section: _Section, existing: bytes, record: bytes) -> bytes | None:
     return None if result is None else result.encode()
 
 
-def _hashes_changegroup_on_disk(keys: list[bytes], columns: int) -> Hashes:
+def _key_hashes(keys: list[bytes], columns: int) -> Hashes:
     if not keys:
         return np.empty(0, dtype=np.uint32)
     fields = [keys] if columns == 1 else list(zip(*(split_fields(key) for key in keys), strict=True))

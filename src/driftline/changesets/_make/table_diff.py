@@ -18,61 +18,6 @@ from driftline.changesets._format.database import ROWID, STAT1, StoredTable
 from driftline.changesets._format.encoding import Row, decode_text, folded, quoted
 from driftline.changesets._format.table import Affinity
 
-# A copy of a database in another text encoding, rowids included, so that two databases can be compared.
-
-
-def recoded(source: apsw.Connection, tables: Iterable[StoredTable], path: Path, encoding: str) -> Path:
-    """The rows of all plain tables of `source` in a new database at `path`."""
-    copy = apsw.Connection(str(path))
-    copy.execute(f"PRAGMA encoding = '{encoding}'; PRAGMA synchronous = OFF; PRAGMA ignore_check_constraints = ON")
-    (source_encoding,) = next(source.execute("PRAGMA encoding"))
-    plain = [table for table in tables if table.kind != "virtual"]
-    with copy:
-        for table in plain:
-            if not table.is_internal:
-                copy.execute(_definition(source, table.name))
-        if any(table.name == STAT1 for table in plain):
-            copy.execute("ANALYZE")  # the only way to get the tables of statistics
-            copy.execute("DELETE FROM sqlite_stat1")
-        made = {name for (name,) in copy.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-        for table in plain:
-            if table.name in made:
-                _copy_rows(source, copy, table, source_encoding)
-    copy.close()
-    return path
-
-
-def _definition(source: apsw.Connection, name: str) -> str:
-    (text,) = next(source.execute("SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)))
-    return str(text)
-
-
-def _copy_rows(source: apsw.Connection, copy: apsw.Connection, table: StoredTable, encoding: str) -> None:
-    names = [quoted(column.name) for column in table.columns]
-    has_rowid = not (table.without_rowid or table.key_is_rowid or table.is_internal)
-    if has_rowid and not any(folded(column.name) == ROWID for column in table.columns):
-        names = [ROWID, *names]
-    insert = f"INSERT INTO {quoted(table.name)} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608
-    select = f"SELECT {', '.join(names)} FROM {quoted(table.name)}"  # noqa: S608
-    try:
-        with copy:
-            copy.executemany(insert, source.execute(select))
-    except UnicodeDecodeError:
-        copy.executemany(insert, _rows_with_replacements(source, table.name, names, encoding))
-
-
-def _rows_with_replacements(
-    source: apsw.Connection, table: str, names: list[str], encoding: str
-) -> Iterator[tuple[object, ...]]:
-    """Rows whose text cannot all be read; what is no text becomes replacement characters, as SQLite converts it."""
-    typed = [
-        f"typeof({name}), CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END" for name in names
-    ]
-    for row in source.execute(f"SELECT {', '.join(typed)} FROM {quoted(table)}"):  # noqa: S608
-        pairs = zip(row[::2], row[1::2], strict=True)
-        yield tuple(value.decode(encoding, "replace") if kind == "text" else value for kind, value in pairs)
-
-
 NEW, OLD = "main", "old_version"  # the schemas of the two databases
 
 _MOST_RESULT_COLUMNS = 2000
@@ -147,7 +92,7 @@ class TablePair:
     def _digest(self, side: str, where: str) -> tuple[int, int]:
         """The number of rows and a sum of their hashes, whatever their order."""
         stored = self.new if side == NEW else self.old
-        values = ", ".join(_typed(quoted(column.name)) for column in stored.columns)
+        values = ", ".join(text_as_bytes(quoted(column.name)) for column in stored.columns)
         kinds = _tree([f"substr(typeof({quoted(column.name)}), 1, 1)" for column in stored.columns], "||")
         query = f"SELECT {kinds}, {values} FROM {self._table(side)} WHERE {where}"  # noqa: S608
         count = total = 0
@@ -173,7 +118,7 @@ class TablePair:
         ]
 
     def _exact_keys(self, inner: str, outer: str) -> list[str]:
-        """Conditions that tell apart what SQL calls equal; none where it cannot happen."""
+        """Conditions that distinguish what SQL calls equal; none where it cannot happen."""
         if self.new.is_keyed_by_rowid or (self.new.key_is_rowid and self.old.key_is_rowid):
             return []
         collations = self.new.key_collations or (_BINARY,) * len(self._keys)
@@ -218,7 +163,7 @@ class TablePair:
         if not self.as_bytes:
             return ", ".join(columns)
         kinds = _tree([f"substr(typeof({column}), 1, 1)" for column in columns], "||")
-        return ", ".join([kinds, *map(_typed, columns)])
+        return ", ".join([kinds, *map(text_as_bytes, columns)])
 
     def _rows(self, found: Iterator[tuple[Any, ...]]) -> Iterator[Row]:
         return map(self._decoded, found) if self.as_bytes else found
@@ -253,7 +198,8 @@ class TablePair:
         return f"SELECT {self._selected('a')} FROM {self._table(side)} AS a WHERE {where}"  # noqa: S608
 
 
-def _typed(column: str) -> str:
+def text_as_bytes(column: str) -> str:
+    """The SQL expression for a column's value, with text as its bytes."""
     return f"CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) ELSE {column} END"
 
 
@@ -267,3 +213,56 @@ def _tree(parts: Sequence[str], operator: str) -> str:
         return parts[0]
     middle = len(parts) // 2
     return f"({_tree(parts[:middle], operator)} {operator} {_tree(parts[middle:], operator)})"
+
+
+# Copies in another text encoding, rowids included: databases of two encodings cannot be compared by one connection.
+
+
+def recoded(source: apsw.Connection, tables: Iterable[StoredTable], path: Path, encoding: str) -> Path:
+    """The rows of all plain tables of `source` in a new database at `path`."""
+    copy = apsw.Connection(str(path))
+    copy.execute(f"PRAGMA encoding = '{encoding}'; PRAGMA synchronous = OFF; PRAGMA ignore_check_constraints = ON")
+    (source_encoding,) = next(source.execute("PRAGMA encoding"))
+    plain = [table for table in tables if table.kind != "virtual"]
+    with copy:
+        for table in plain:
+            if not table.is_internal:
+                copy.execute(_definition(source, table.name))
+        if any(table.name == STAT1 for table in plain):
+            copy.execute("ANALYZE")  # the only way to get the tables of statistics
+            copy.execute("DELETE FROM sqlite_stat1")
+        made = {name for (name,) in copy.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        for table in plain:
+            if table.name in made:
+                _copy_rows(source, copy, table, source_encoding)
+    copy.close()
+    return path
+
+
+def _definition(source: apsw.Connection, name: str) -> str:
+    (text,) = next(source.execute("SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)))
+    return str(text)
+
+
+def _copy_rows(source: apsw.Connection, copy: apsw.Connection, table: StoredTable, encoding: str) -> None:
+    names = [quoted(column.name) for column in table.columns]
+    has_rowid = not (table.without_rowid or table.key_is_rowid or table.is_internal)
+    if has_rowid and not any(folded(column.name) == ROWID for column in table.columns):
+        names = [ROWID, *names]
+    insert = f"INSERT INTO {quoted(table.name)} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608
+    select = f"SELECT {', '.join(names)} FROM {quoted(table.name)}"  # noqa: S608
+    try:
+        with copy:
+            copy.executemany(insert, source.execute(select))
+    except UnicodeDecodeError:
+        copy.executemany(insert, _rows_with_replacements(source, table.name, names, encoding))
+
+
+def _rows_with_replacements(
+    source: apsw.Connection, table: str, names: list[str], encoding: str
+) -> Iterator[tuple[object, ...]]:
+    """Rows whose text cannot all be read; what is no text becomes replacement characters, as SQLite converts it."""
+    typed = [f"typeof({name}), {text_as_bytes(name)}" for name in names]
+    for row in source.execute(f"SELECT {', '.join(typed)} FROM {quoted(table)}"):  # noqa: S608
+        pairs = zip(row[::2], row[1::2], strict=True)
+        yield tuple(value.decode(encoding, "replace") if kind == "text" else value for kind, value in pairs)
