@@ -313,8 +313,8 @@ def test_a_living_lock_is_respected_and_a_dead_one_taken_over(cache: Path) -> No
 
 def run_python(cache: Path, code: str) -> subprocess.Popen[bytes]:
     prelude = (
-        "import sys, os, signal; from driftline.codeindex._registry.keep import DiffJob, run_job\n"
-        "job = DiffJob.of('build:b1', 'latest', sys.argv[1], wait_ms=20000)\n"
+        "import sys, os, signal; from driftline.codeindex._registry.keep import IndexDiffJob, run_job\n"
+        "job = IndexDiffJob.of('build:b1', 'latest', sys.argv[1], wait_ms=20000)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", prelude + code, str(cache)]

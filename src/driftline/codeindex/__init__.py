@@ -12,6 +12,7 @@ from driftline.core import lazy_exports
 if TYPE_CHECKING:
     from driftline.codeindex._build.build import (
         Built as Built,
+        build as build,
         build_index as build_index,
         default_cache_root as default_cache_root,
         open_cache as open_cache,
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from driftline.codeindex._diff.api import (
         ApiReport as ApiReport,
         api as api,
-        build as build,
         report_lines as report_lines,
         report_markdown as report_markdown,
     )

@@ -1,4 +1,4 @@
-"""The options of a diff, checked and put into their canonical form.
+"""The options of a diff, checked and in canonical form, and the id of a diff with given inputs.
 
 >>> DiffOptions.of(modes="prose, code code", max_events=7.9).modes
 ('code', 'prose')
@@ -19,8 +19,12 @@ from driftline.errors import IndexRefError
 MODES = ("code", "prose", "extracted-prose", "records")
 V1, V2 = "semantic-v1", "semantic-v2"
 KINDS = (V1, V2)
+CANONICAL_KEYS = ("version", "kind", "from", "to", "modes", "options")
 
-# How much is compared unless somebody says: a diff of git revisions looks at everything but the absurd.
+_ENDPOINT_MEMBERS = ("snapshotId", "tag", "buildIdByMode", "pathHash", "treeId")
+_ID_HEX_DIGITS = 16
+
+# How much is compared by default: nearly everything between git revisions.
 _LIMITS = {V1: (200, 500), V2: (5000, 5000)}
 
 _BETWEEN_MODES = re.compile(r"[,\s]+")
@@ -50,7 +54,7 @@ class DiffOptions:
         detect_renames: bool = True,
         kind: str | None = None,
     ) -> DiffOptions:
-        """Options from what a user gave; limits that were not given depend on the kind of diff."""
+        """Options from a user's values; the default limits depend on the kind of diff."""
         if kind not in (None, *KINDS):
             raise IndexRefError(f"unknown kind of diff {_shown(str(kind))}: the kinds are {', '.join(KINDS)}")
         files, chunks = _LIMITS[kind or V1]
@@ -110,13 +114,7 @@ def whole_number(value: object, name: str, *, minimum: int = 1) -> int:
         raise IndexRefError(f"{name} must be a number") from None
 
 
-# What makes a diff the same diff: its canonical inputs and the id made from them (index diffs §3).
-
-
-CANONICAL_KEYS = ("version", "kind", "from", "to", "modes", "options")
-
-_ENDPOINT_MEMBERS = ("snapshotId", "tag", "buildIdByMode", "pathHash", "treeId")
-_ID_HEX_DIGITS = 16
+# Identity: the canonical inputs of a diff and the id made from them (index diffs §3).
 
 
 def canonical_inputs(before: ResolvedRef, after: ResolvedRef, options: DiffOptions) -> JsonObject:

@@ -1,4 +1,4 @@
-"""A diff of definitions as a review: renames first, then file after file, with signatures and bodies side by side."""
+"""Index diffs and registry entries as text, Markdown, JSON lines, and reviews for a pull request."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ from driftline.codeindex._registry.keep import Pruned
 from driftline.codeindex._storage import GitRepository, event_line
 from driftline.core import JsonObject
 
-# Diffs and registry entries as text, Markdown and JSON lines.
-
-
 _MARKDOWN_EVENTS = 100
+_MARKDOWN_LINES = 60
+_MAX_BODIES = 1000
+_CONTEXT = 3
 _COUNTED = ("files", "chunks", "relations")
+_EDGE_VERBS = {"edgesAdded": "added", "edgesRemoved": "removed"}
+_VERBS = {"added": "added", "removed": "removed", "modified": "changed", "renamed": "renamed", "moved": "moved"}
+_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 
 
 def json_line(event: IndexEvent, *, compact: bool) -> bytes:
-    """An event on one line, with a little air unless `compact`."""
+    """An event on one line, with blanks between members unless `compact`."""
     return event_line(event) if compact else json.dumps(event, ensure_ascii=True).encode() + b"\n"
 
 
 def summary_lines(result: IndexDiff) -> Iterator[str]:
-    """The summary for people."""
+    """The summary as text."""
     summary = result.summary
     before, after = (side.get("label") or side["ref"] for side in (summary["from"], summary["to"]))
     yield f"{result.diff_id}: {before} -> {after}"
     for mode, counts in summary["modesSummary"].items():
-        yield f"{mode}: " + "; ".join(f"{what} {count_text(counts[what])}" for what in _COUNTED)
+        yield f"{mode}: " + "; ".join(f"{what} {_count_text(counts[what])}" for what in _COUNTED)
         if counts["limits"]["chunkDiffSkipped"]:
             yield f"{mode}: chunks were skipped ({counts['limits']['reason']})"
     if summary["truncated"]:
@@ -51,7 +54,7 @@ def diff_markdown(result: IndexDiff) -> str:
     lines = [f"## Index diff `{result.diff_id}`", "", f"`{summary['from']['ref']}` → `{summary['to']['ref']}`", ""]
     lines += ["| mode | " + " | ".join(_COUNTED) + " |", "|---|---|---|---|"]
     for mode, counts in summary["modesSummary"].items():
-        lines.append(f"| {mode} | " + " | ".join(count_text(counts[what]) for what in _COUNTED) + " |")
+        lines.append(f"| {mode} | " + " | ".join(_count_text(counts[what]) for what in _COUNTED) + " |")
     shown = list(islice(result.events, _MARKDOWN_EVENTS))
     lines += ["", *(_event_item(event) for event in shown)] if shown else []
     hidden = summary["totalEvents"] - len(shown)
@@ -60,13 +63,13 @@ def diff_markdown(result: IndexDiff) -> str:
 
 
 def entry_lines(entries: Iterable[JsonObject]) -> Iterator[str]:
-    """Registry entries for people."""
+    """Registry entries as text."""
     for entry in entries:
         counts = entry["summary"]
-        told = f"{counts['filesChanged']} files, {counts['chunksChanged']} chunks" if counts else "by another tool"
+        totals = f"{counts['filesChanged']} files, {counts['chunksChanged']} chunks" if counts else "by another tool"
         yield (
             f"{entry['diffId']}  {entry['createdAt']}  {','.join(entry['modes'])}  {entry['from']} -> {entry['to']}  "
-            f"{told}"
+            f"{totals}"
         )
 
 
@@ -81,7 +84,7 @@ def entries_markdown(entries: Iterable[JsonObject]) -> str:
 
 
 def pruned_lines(pruned: Pruned) -> Iterator[str]:
-    """What a prune did, for people."""
+    """What a prune removed, as text."""
     verb = "would remove" if pruned.dry_run else "removed"
     for name in pruned.removed:
         yield f"{verb} {name}"
@@ -90,13 +93,10 @@ def pruned_lines(pruned: Pruned) -> Iterator[str]:
     yield "1 diff stays" if pruned.kept == 1 else f"{pruned.kept} diffs stay"
 
 
-def count_text(counts: dict[str, int]) -> str:
-    """Counts that are not nought, in words."""
-    changed = [f"{count} {_WORDS_RENDER.get(kind, kind)}" for kind, count in counts.items() if count]
+def _count_text(counts: dict[str, int]) -> str:
+    """Counts that are not zero."""
+    changed = [f"{count} {_EDGE_VERBS.get(kind, kind)}" for kind, count in counts.items() if count]
     return ", ".join(changed) or "unchanged"
-
-
-_WORDS_RENDER = {"edgesAdded": "added", "edgesRemoved": "removed"}
 
 
 def _event_item(event: IndexEvent) -> str:
@@ -111,14 +111,11 @@ def code(text: str) -> str:
     return f"`` {flat} ``" if "`" in flat else f"`{flat}`"
 
 
-# The source behind the events of a diff of git revisions, for reviews: blobs are fetched once, in one go.
-
-
-MAX_BODIES = 1000
+# Reviews: renames first, then file after file, with signatures and bodies side by side.
 
 
 class ReviewSource:
-    """Gives the text of a definition on either side; nothing without a repository."""
+    """The text of definitions on either side, from blobs that are fetched once; none without a repository."""
 
     def __init__(self, events: Iterable[IndexEvent], repository: GitRepository | None = None) -> None:
         self.blobs: dict[tuple[str, str], bytes] = {}
@@ -126,14 +123,14 @@ class ReviewSource:
             return
         listed = list(events)
         hashes = _hashes(listed)
-        changed = [event for event in listed if _has_body(event)][:MAX_BODIES]
+        changed = [event for event in listed if _has_body(event)][:_MAX_BODIES]
         wanted = {(side, event[side]["file"]) for event in changed for side in ("before", "after")} & hashes.keys()
         keys = sorted(wanted)
         contents = repository.blobs(hashes[key] for key in keys)
         self.blobs = dict(zip(keys, contents, strict=True))
 
     def text(self, event: IndexEvent, side: str) -> str | None:
-        """The lines of a definition, whole."""
+        """The complete lines of a definition."""
         blob = self.blobs.get((side, event[side]["file"])) if side in event else None
         if blob is None:
             return None
@@ -147,19 +144,13 @@ def _has_body(event: IndexEvent) -> bool:
 
 
 def _hashes(events: Iterable[IndexEvent]) -> dict[tuple[str, str], str]:
-    """The blobs of the files that the diff tells about."""
+    """The blobs of the files that have events."""
     found: dict[tuple[str, str], str] = {}
     for event in events:
         if event["kind"].startswith("file."):
             sides: JsonObject = {side: event[side] for side in ("before", "after") if side in event}
             found |= {(side, entry["file"]): entry["hash"] for side, entry in sides.items() if entry["hash"]}
     return found
-
-
-_MARKDOWN_LINES = 60
-_CONTEXT = 3
-_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
-_VERBS = {"added": "added", "removed": "removed", "modified": "changed", "renamed": "renamed", "moved": "moved"}
 
 
 @dataclass(slots=True)
@@ -208,7 +199,7 @@ def _title(result: IndexDiff) -> str:
 
 def _count_lines(result: IndexDiff) -> Iterator[str]:
     for mode, counts in result.summary["modesSummary"].items():
-        yield f"{mode}: files {count_text(counts['files'])}; definitions {count_text(counts['chunks'])}"
+        yield f"{mode}: files {_count_text(counts['files'])}; definitions {_count_text(counts['chunks'])}"
         if counts["limits"]["chunkDiffSkipped"]:
             yield f"{mode}: definitions were not compared everywhere ({counts['limits']['reason']})"
 
@@ -232,14 +223,14 @@ def _markdown_section(section: Section, source: ReviewSource) -> Iterator[str]:
     yield f"### {code(section.path)} ({what}{origin})"
     yield ""
     for symbol in section.symbols:
-        yield f"- {headline(symbol)}"
+        yield f"- {_headline(symbol)}"
         if symbol["kind"] == "chunk.modified" or symbol["changes"]:
             yield from _markdown_change(symbol, source)
     for edge in section.imports:
         yield f"- {edge['kind'].removeprefix('relation.')} import {code(edge['to'])}"
 
 
-def headline(event: IndexEvent) -> str:
+def _headline(event: IndexEvent) -> str:
     """What happened to a definition, in one line."""
     verb = _VERBS[event["kind"].removeprefix("chunk.")]
     what = f" {' and '.join(event['changes'])} of" if event["kind"] == "chunk.modified" else ""
@@ -295,7 +286,7 @@ def _html_section(section: Section, source: ReviewSource) -> Iterator[str]:
     yield f"<section><h2>{_inline(heading)}</h2>"
     for event in section.symbols:
         kind = event["kind"].removeprefix("chunk.")
-        yield f'<details class="{kind}" open><summary>{_inline(headline(event))}</summary>'
+        yield f'<details class="{kind}" open><summary>{_inline(_headline(event))}</summary>'
         yield from _html_change(event, source)
         yield "</details>"
     for edge in section.imports:

@@ -1,1 +1,1 @@
-"""Build: a shelf of `codeindex`."""
+"""An index built from the objects of a git repository."""

@@ -33,11 +33,18 @@ from driftline.codeindex._storage import (
     is_directory,
     read_object,
 )
-from driftline.core import write_atomically
-from driftline.core import JsonObject, canonical_json, sha1_hex
-from driftline.core import Tracker, no_progress
-from driftline.core import WorkerContext
+from driftline.core import (
+    JsonObject,
+    Tracker,
+    WorkerContext,
+    canonical_json,
+    no_progress,
+    sha1_hex,
+    write_atomically,
+)
 from driftline.errors import IndexRefError
+
+_Batch = list[tuple[TreeEntry, str, bytes]]
 
 INDEX_FORMAT = "driftline-index-2"
 MODES = ("code", "prose")
@@ -46,6 +53,7 @@ MAX_BLOB_BYTES = 1_000_000
 _FILES_PER_GROUP = 16  # about: a changed file has its whole group written again
 _BATCH_BYTES = 1 << 20
 _SPAWN_FROM_BYTES = 4 << 20
+_COUNTED = ("files", "chunks", "skipped", "parse_errors")
 
 _VENDORED = re.compile(r"(^|/)(vendor|node_modules|third_party|dist)/")
 _GENERATED_NAME = re.compile(r"_pb2\.py$|\.pb\.go$|\.min\.js$")
@@ -109,7 +117,7 @@ def config_hash() -> str:
 
 
 def default_cache_root(repository: GitRepository) -> Path:
-    """Where builds go when nobody says: inside of the git directory, so that clones and checkouts stay clean."""
+    """Where builds are stored by default: inside of the git directory, so that clones and checkouts stay clean."""
     return repository.common_directory / "driftline"
 
 
@@ -121,6 +129,20 @@ def open_cache(directory: str | os.PathLike[str]) -> CacheRoot:
         reason = error.strerror or "not a usable path"
         raise IndexRefError(f"the cache root cannot be made: {reason} (choose another with --cache-root)") from None
     return CacheRoot(directory)
+
+
+def build(
+    repo: str | os.PathLike[str] = ".",
+    revision: str = "HEAD",
+    cache_root: str | os.PathLike[str] | None = None,
+    *,
+    force: bool = False,
+    tracker: Tracker | None = None,
+) -> Built:
+    """Index a git revision and make it the latest build; only blobs that no earlier build knows are parsed."""
+    source = GitRepository(repo)
+    cache = open_cache(cache_root or default_cache_root(source))
+    return build_index(source, revision, cache, current=True, force=force, tracker=tracker)
 
 
 def build_index(
@@ -162,9 +184,6 @@ def _existing(root: Path, place: str, build_id: str, tree_id: str, configuration
     return Built(build_id, tree_id, root, reused=True, **{name: known[name] for name in _COUNTED if name in known})
 
 
-_COUNTED = ("files", "chunks", "skipped", "parse_errors")
-
-
 def _build_anew(
     repository: GitRepository,
     cache: CacheRoot,
@@ -191,7 +210,7 @@ def _build_anew(
 
 
 def _load_extraction() -> None:
-    with suppress(ImportError):  # told where it is needed
+    with suppress(ImportError):  # reported where it is needed
         import_module("driftline.codeindex._build.extract")
 
 
@@ -330,9 +349,6 @@ def _parsed(repository: GitRepository, files: Sequence[IndexedFile]) -> Iterator
                 yield from waiting.pop(0).result()
         for future in waiting:
             yield from future.result()
-
-
-_Batch = list[tuple[TreeEntry, str, bytes]]
 
 
 def _batches(repository: GitRepository, files: Sequence[IndexedFile]) -> Iterator[_Batch]:

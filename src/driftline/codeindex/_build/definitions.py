@@ -1,6 +1,6 @@
-"""The definitions of one parsed file: what they are called, what encloses them and where their parts are.
+"""The definitions of one parsed file: their names, containers and parts, and which of them are public.
 
-Only definitions are looked at one by one; everything else comes out of the query as a whole.
+Only definitions are visited one by one; everything else is a result of the query.
 """
 
 from __future__ import annotations
@@ -28,6 +28,17 @@ _CLASS_VALUES = frozenset(("class",))
 _MAX_NAME = 200
 _TYPE_ARGUMENTS = re.compile(r"<.*", re.DOTALL)
 _RECEIVER_SIGNS = re.compile(r"[*&()\s]|\[.*|<.*", re.DOTALL)
+_SCRIPT_EXPORTS = re.compile(
+    rb"export\s*(?:default\s+(\w+)\s*;?|\{([^}]*)\})|(?:module\.)?exports\.\w+\s*=\s*(\w+)\s*;"
+    rb"|module\.exports\s*=\s*(?:\{([^}]*)\}|(\w+)\s*;)"
+)
+_RUBY_ACCESS = re.compile(rb"^[ \t]*(private|protected|public)[ \t]*(?:#.*)?$", re.MULTILINE)
+_CPP_ACCESS = re.compile(rb"\b(public|private|protected)\s*:(?!:)")
+_HIDDEN_PATH = re.compile(
+    r"(^|/)(tests?|testing|__tests__|spec|docs?|examples?|benchmarks?|scripts?|\.github)(/|$)"
+    r"|(^|/)(conftest|setup)\.py$|(^|/)test_[^/]*$|_test\.\w+$|\.(test|spec)\.\w+$"
+)
+_HEADERS = (".h", ".hpp", ".hh", ".hxx", ".ipp")
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +58,7 @@ class Definition:
     children: list[Definition] = field(default_factory=list)
     calls: set[bytes] = field(default_factory=set)
     public: bool = False
-    # Where the header ends; nodes are asked once, for each question goes through to the parser.
+    # Where the header ends; stored, because each access to a node calls the parser.
     body_start: int = 0
     body_end: int = 0
 
@@ -112,8 +123,7 @@ def _definition(
     qualified = f"{inside}.{name}" if inside else name
     start = _with_attributes(language, outer)
     shown = "entry" if language.name in ENTRY_LANGUAGES and kind == "value" else kind
-    parent, _, last = qualified.rpartition(".") if language.declarators else (inside, "", "")
-    del last
+    parent = qualified.rpartition(".")[0] if language.declarators else inside
     return Definition(shown, qualified, parent, start, outer.end_byte, named, body, node, head, container)
 
 
@@ -220,24 +230,11 @@ def _with_attributes(language: Language, outer: Node) -> int:
     return start
 
 
-# What is public by the rules of a language, from the source alone; the path has its say later (index diffs §6.5).
-
-
-_SCRIPT_EXPORTS = re.compile(
-    rb"export\s*(?:default\s+(\w+)\s*;?|\{([^}]*)\})|(?:module\.)?exports\.\w+\s*=\s*(\w+)\s*;"
-    rb"|module\.exports\s*=\s*(?:\{([^}]*)\}|(\w+)\s*;)"
-)
-_RUBY_ACCESS = re.compile(rb"^[ \t]*(private|protected|public)[ \t]*(?:#.*)?$", re.MULTILINE)
-_CPP_ACCESS = re.compile(rb"\b(public|private|protected)\s*:(?!:)")
-_HIDDEN_PATH = re.compile(
-    r"(^|/)(tests?|testing|__tests__|spec|docs?|examples?|benchmarks?|scripts?|\.github)(/|$)"
-    r"|(^|/)(conftest|setup)\.py$|(^|/)test_[^/]*$|_test\.\w+$|\.(test|spec)\.\w+$"
-)
-_HEADERS = (".h", ".hpp", ".hh", ".hxx", ".ipp")
+# Visibility by the rules of a language, from the source alone; the path is considered later (index diffs §6.5).
 
 
 def mark_public(language: Language, source: bytes, found: Sequence[Definition]) -> None:
-    """Say of each definition whether it is public; members only where their container is."""
+    """Mark which definitions are public; members only where their container is."""
     rule = _RULES.get(language.name, _not_underscored)
     listed = _listed(language, source, found)
     for item in found:
@@ -263,7 +260,7 @@ def path_is_public(language: str | None, path: str) -> bool:
 
 
 def _listed(language: Language, source: bytes, found: Sequence[Definition]) -> frozenset[str] | None:
-    """Names that the module itself declares public; None where it does not say."""
+    """Names that the module itself declares public; None where it declares none."""
     if language.name == "python":
         return _all_of(source, found)
     if language.name in ("javascript", "typescript", "tsx"):

@@ -1,6 +1,6 @@
-"""One blob in, the rows of an index out: a pure function of language and bytes, so that it is done once a blob.
+"""The index rows of a blob: a pure function of language and bytes, so that each blob is parsed once.
 
-Nothing here knows the path of a file (index diffs §6.2).
+The path of a file plays no part (index diffs §6.2).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from driftline.codeindex._build.definitions import Captures, Definition, Span, definitions, mark_public
-from driftline.codeindex._build.index_files import Calls, ChunkMeta, ChunkRow
+from driftline.codeindex._build.index_files import SKETCH_VALUES, Calls, ChunkMeta, ChunkRow
 from driftline.codeindex._build.languages import ENTRY_LANGUAGES, LANGUAGES, Language, loaded
 from driftline.codeindex._build.normalize import MARKS, Layout, NormalText
 
@@ -26,75 +26,6 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Tree
 
 
-# Imports of a file as they are written, one text for each imported name.
-
-
-_FROM = re.compile(r"from\s+(\S+)\s+import\s+(.*)", re.DOTALL)
-_SOURCE = re.compile(r"""(?:from\s*)?(['"])(.+?)\1\s*(?:with\s*\{.*\})?;?\s*$""", re.DOTALL)
-_EXPORT = re.compile(r"export\s+(?:type\s+)?(?:\{(?P<names>[^}]*)\}|(?P<star>\*(?:\s*as\s+\S+)?))\s*from\b")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_LOAD = re.compile(rb"(?:require|require_relative|load|source|[.])[\s(]+([^\s()]+)")
-_SCRIPTS = frozenset(("javascript", "typescript", "tsx"))
-
-
-def imported_names(language: Language, source: bytes, captures: Captures) -> list[str]:
-    """The imports, sorted and each once."""
-    nodes = [*captures.get("imp", ()), *captures.get("reexport", ())]
-    texts = [source[slice(*node.byte_range)].decode("utf-8", "backslashreplace") for node in nodes]
-    loaded = [found[1].decode("utf-8", "backslashreplace").strip("\"'") for _, found in _loads(source, captures)]
-    return sorted({*loaded, *(name for text in texts for name in _names(language.name, text))})
-
-
-def loading_calls(source: bytes, captures: Captures) -> list[Span]:
-    """Where calls are that only import."""
-    return [span for span, _ in _loads(source, captures)]
-
-
-def _loads(source: bytes, captures: Captures) -> Iterator[tuple[Span, re.Match[bytes]]]:
-    # Not by a predicate in the query: those fail on names that are not UTF-8.
-    for node in captures.get("load", ()):
-        found = _LOAD.match(source, *node.byte_range)
-        if found is not None:
-            yield node.byte_range, found
-
-
-def _names(language: str, text: str) -> list[str]:
-    if language == "python":
-        return _python_names(text)
-    if language in _SCRIPTS:
-        found = _SOURCE.search(text)
-        return [found[2], *_reexports(text, found[2])] if found else []
-    if language == "csharp":
-        text = text.removeprefix("global ").removeprefix("using").rstrip("; ")
-    return [" ".join(text.split()).strip("\"'<>`")]
-
-
-def _reexports(text: str, source: str) -> Iterator[str]:
-    """`export { a, b as c } from "m"` as one text for each name; nothing for an import.
-
-    >>> list(_reexports("export { a, b as c, } from './m'", "./m")), list(_reexports("export * as d from 'm'", "m"))
-    (['export a from ./m', 'export b as c from ./m'], ['export * as d from m'])
-    """
-    found = _EXPORT.match(_COMMENT.sub("", text))
-    if found is not None:
-        parts = (found["names"] or found["star"]).split(",")
-        yield from (f"export {' '.join(part.split())} from {source}" for part in parts if part.strip())
-
-
-def _python_names(text: str) -> list[str]:
-    """`from m import a, b` as one text for each name.
-
-    >>> _python_names("from .m import (a,\\n  b as c,)"), _python_names("import a.b, c")
-    (['from .m import a', 'from .m import b as c'], ['import a.b', 'import c'])
-    """
-    plain = re.sub(r"#[^\n]*", "", text).replace("\\\n", " ")
-    found = _FROM.fullmatch(plain.strip())
-    head, names = (f"from {found[1]} import", found[2]) if found else ("import", plain.strip().removeprefix("import"))
-    parts = (" ".join(part.split()) for part in names.strip(" ()\n\t\r").split(","))
-    return [f"{head} {part}" for part in parts if part.strip("()")]
-
-
-SKETCH_VALUES = 64
 MIN_SHINGLES = 4
 MAX_CALLEE = 80
 MAX_SIGNATURE = 2000
@@ -109,11 +40,17 @@ _OPEN_BLANK = re.compile(r"([(\[{<]) ")
 _CLOSE_BLANK = re.compile(r",? ([)\]}>])")
 _EXTENDED_WORDS = {"cpp": re.compile(rb"\b(class|namespace|template|using|typename|virtual|constexpr|nullptr)\b|::")}
 _LAST_COMMA = re.compile(r",([)\]])")
+_FROM = re.compile(r"from\s+(\S+)\s+import\s+(.*)", re.DOTALL)
+_SOURCE = re.compile(r"""(?:from\s*)?(['"])(.+?)\1\s*(?:with\s*\{.*\})?;?\s*$""", re.DOTALL)
+_EXPORT = re.compile(r"export\s+(?:type\s+)?(?:\{(?P<names>[^}]*)\}|(?P<star>\*(?:\s*as\s+\S+)?))\s*from\b")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_LOAD = re.compile(rb"(?:require|require_relative|load|source|[.])[\s(]+([^\s()]+)")
+_SCRIPTS = frozenset(("javascript", "typescript", "tsx"))
 
 
 @dataclass(slots=True)
 class Extracted:
-    """What one blob holds: chunk rows without a path, imports, and whether the parser had to guess."""
+    """The contents of one blob: chunk rows without a path, imports, and whether it has parse errors."""
 
     rows: list[ChunkRow] = field(default_factory=list)
     imports: list[str] = field(default_factory=list)
@@ -157,7 +94,7 @@ def _extracted(source: bytes, language_name: str, tree: Tree) -> Extracted:
     found = definitions(language, captures)
     reader = _Reader(language, source, captures, found, root)
     mark_public(language, source, found)
-    return Extracted(reader.rows(), imported_names(language, source, captures), root.has_error)
+    return Extracted(reader.rows(), _imported_names(language, source, captures), root.has_error)
 
 
 class _Reader:
@@ -175,8 +112,8 @@ class _Reader:
         self.normal = NormalText.of(source, self._layout(captures))
         self.newlines = np.flatnonzero(np.frombuffer(source, np.uint8) == 10).tolist()
         self.imports = [span for name in ("imp", "import") for span in _spans(captures, name)]
-        self.imports += loading_calls(source, captures)
-        self.module_calls = self._give_calls(captures)
+        self.imports += _loading_calls(source, captures)
+        self.module_calls = self._assign_calls(captures)
 
     def _layout(self, captures: Captures) -> Layout:
         blocks = _spans(captures, "b")
@@ -192,8 +129,8 @@ class _Reader:
             equal_quotes=self.language.equal_quotes,
         )
 
-    def _give_calls(self, captures: Captures) -> set[bytes]:
-        """Give each called name to the innermost definition around it; the rest is the module's."""
+    def _assign_calls(self, captures: Captures) -> set[bytes]:
+        """Add each called name to the innermost definition around it; the rest is the module's."""
         module: set[bytes] = set()
         enclosing: list[Definition] = []
         waiting = iter(self.found)
@@ -307,7 +244,7 @@ class _Reader:
         if comments := self._comments_between(item.start, item.body_start):
             pieces = _without(item.start, item.body_start, comments)
             source = b" ".join(self.source[first:last] for first, last in pieces)
-        text = tidy(source).rstrip("={ ")
+        text = _tidy(source).rstrip("={ ")
         if self.language.name == "python" or self.language.name in ENTRY_LANGUAGES:
             text = text.removesuffix(":").rstrip()
         return text.removesuffix(";").rstrip()[:MAX_SIGNATURE]
@@ -330,16 +267,15 @@ class _Reader:
             declarator = declarator.child_by_field_name("declarator")
         if node is None:
             single = item.head.child_by_field_name("parameter")
-            return [tidy(single.text)] if single is not None else None
-        return [tidy(child.text) for child in node.named_children if "comment" not in child.type]
+            return [_tidy(single.text)] if single is not None else None
+        return [_tidy(child.text) for child in node.named_children if "comment" not in child.type]
 
     def _sketch(self, start: int, end: int) -> tuple[str, int]:
         values = self.normal.shingles_between(start, end)
         if len(values) < MIN_SHINGLES:
             return "", len(values)
-        return b2a_base64(values[:SKETCH_VALUES].astype("<u4", copy=False).tobytes(), newline=False).decode(), len(
-            values
-        )
+        smallest = values[:SKETCH_VALUES].astype("<u4", copy=False).tobytes()
+        return b2a_base64(smallest, newline=False).decode(), len(values)
 
     def _line(self, offset: int) -> int:
         return bisect_left(self.newlines, offset) + 1
@@ -360,8 +296,8 @@ class _Reader:
         return self._placed("module", "", (0, len(self.source)), self.module_calls, meta)
 
 
-def tidy(text: bytes | None) -> str:
-    """A piece of source on one line, with the blanks that people write."""
+def _tidy(text: bytes | None) -> str:
+    """A piece of source on one line, with the usual blanks."""
     flat = " ".join(_decoded(text or b"").split())
     if _BRACKET.search(flat) is None:
         return flat
@@ -411,3 +347,63 @@ def _hash(text: bytes) -> str:
 
 def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "backslashreplace")
+
+
+# Imports of a file, one text for each imported name.
+
+
+def _imported_names(language: Language, source: bytes, captures: Captures) -> list[str]:
+    """The imports, sorted and each once."""
+    nodes = [*captures.get("imp", ()), *captures.get("reexport", ())]
+    texts = [source[slice(*node.byte_range)].decode("utf-8", "backslashreplace") for node in nodes]
+    loaded = [found[1].decode("utf-8", "backslashreplace").strip("\"'") for _, found in _loads(source, captures)]
+    return sorted({*loaded, *(name for text in texts for name in _names(language.name, text))})
+
+
+def _loading_calls(source: bytes, captures: Captures) -> list[Span]:
+    """The spans of calls that only import."""
+    return [span for span, _ in _loads(source, captures)]
+
+
+def _loads(source: bytes, captures: Captures) -> Iterator[tuple[Span, re.Match[bytes]]]:
+    # Not by a predicate in the query: those fail on names that are not UTF-8.
+    for node in captures.get("load", ()):
+        found = _LOAD.match(source, *node.byte_range)
+        if found is not None:
+            yield node.byte_range, found
+
+
+def _names(language: str, text: str) -> list[str]:
+    if language == "python":
+        return _python_names(text)
+    if language in _SCRIPTS:
+        found = _SOURCE.search(text)
+        return [found[2], *_reexports(text, found[2])] if found else []
+    if language == "csharp":
+        text = text.removeprefix("global ").removeprefix("using").rstrip("; ")
+    return [" ".join(text.split()).strip("\"'<>`")]
+
+
+def _reexports(text: str, source: str) -> Iterator[str]:
+    """`export { a, b as c } from "m"` as one text for each name; nothing for an import.
+
+    >>> list(_reexports("export { a, b as c, } from './m'", "./m")), list(_reexports("export * as d from 'm'", "m"))
+    (['export a from ./m', 'export b as c from ./m'], ['export * as d from m'])
+    """
+    found = _EXPORT.match(_COMMENT.sub("", text))
+    if found is not None:
+        parts = (found["names"] or found["star"]).split(",")
+        yield from (f"export {' '.join(part.split())} from {source}" for part in parts if part.strip())
+
+
+def _python_names(text: str) -> list[str]:
+    """`from m import a, b` as one text for each name.
+
+    >>> _python_names("from .m import (a,\\n  b as c,)"), _python_names("import a.b, c")
+    (['from .m import a', 'from .m import b as c'], ['import a.b', 'import c'])
+    """
+    plain = re.sub(r"#[^\n]*", "", text).replace("\\\n", " ")
+    found = _FROM.fullmatch(plain.strip())
+    head, names = (f"from {found[1]} import", found[2]) if found else ("import", plain.strip().removeprefix("import"))
+    parts = (" ".join(part.split()) for part in names.strip(" ()\n\t\r").split(","))
+    return [f"{head} {part}" for part in parts if part.strip("()")]

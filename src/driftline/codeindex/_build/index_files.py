@@ -1,4 +1,4 @@
-"""The files of a build read again: to take rows over into the next build, and to compare two (index diffs §6.6)."""
+"""The files of a build: their rows, how they are read for the next build or a diff, and written (index diffs §6.6)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,14 @@ from driftline.codeindex._storage import TreeEntry, exists, read_bytes, read_obj
 from driftline.core import sha1_hex
 from driftline.errors import IndexRefError
 
-# Rows of a build as its files hold them, made from what was extracted and the path of the file (index diffs §6.6).
+META_FILE = "chunk_meta.meta.json"
+SKETCH_VALUES = 64  # the most hashes that a sketch contains
 
-
+_SURFACE_VERSION = "1.0.0"
 _LEVEL = 3
+
+
+# Rows, made from what was extracted and the path of the file.
 
 
 class FileRow(msgspec.Struct, omit_defaults=True, gc=False):
@@ -51,7 +55,7 @@ class Imports(msgspec.Struct, gc=False):
 
 
 class ImportsRow(msgspec.Struct, gc=False):
-    """A row of `file_relations`; what it imports stays as it is written until somebody asks."""
+    """A row of `file_relations`; its imports stay encoded until they are needed."""
 
     file: str
     relations: msgspec.Raw
@@ -84,7 +88,7 @@ class ChunkMeta(msgspec.Struct, gc=False):
 
 
 class ChunkRow(msgspec.Struct, gc=False):
-    """A row of `chunk_meta`; extraction knows no path and leaves file, ids and publicity to `placed`."""
+    """A row of `chunk_meta`; extraction has no path and leaves file, ids and visibility to `placed`."""
 
     file: str
     chunkId: str  # noqa: N815
@@ -104,7 +108,7 @@ _chunk_rows = msgspec.json.Decoder(ChunkRow).decode_lines
 
 @dataclass(slots=True)
 class FileRows:
-    """Everything an index holds about one file: imports as JSON, the lines of its chunks as one compressed frame."""
+    """The rows of one file in an index: imports as JSON, the lines of its chunks as one compressed frame."""
 
     path: str
     object_id: str
@@ -118,15 +122,15 @@ class FileRows:
 
     @classmethod
     def without_chunks(cls, entry: TreeEntry, language: str | None, skipped: str | None) -> FileRows:
-        """What is known before a file is looked into."""
+        """What is known before a file is read."""
         return cls(entry.path, entry.object_id, entry.size, language, skipped)
 
     def put_imports(self, names: list[str]) -> None:
-        """Take the imports in."""
+        """Set the imports."""
         self.imports = _encoder.encode(Imports(names)) if names else b""
 
     def put(self, rows: list[ChunkRow]) -> None:
-        """Take the chunks in."""
+        """Set the chunks."""
         visible = path_is_public(self.language, self.path)
         placed(rows, self.path, visible)
         self.frame, self.chunks = (compressed(rows), len(rows)) if rows else (b"", 0)
@@ -149,14 +153,14 @@ class FileRows:
 
 
 def placed(rows: Iterable[ChunkRow], path: str, visible: bool) -> None:
-    """Say of chunks in which file they are."""
+    """Set the file of chunks, and what follows from it."""
     for row in rows:
         row.file = path
-        row.chunkId = row.metaV2.chunkId = chunk_id_of(path, row.name, row.metaV2.ordinal)
+        row.chunkId = row.metaV2.chunkId = _chunk_id(path, row.name, row.metaV2.ordinal)
         row.metaV2.public = row.metaV2.exported and visible
 
 
-def chunk_id_of(path: str, name: str, ordinal: int) -> str:
+def _chunk_id(path: str, name: str, ordinal: int) -> str:
     """The id of a chunk: where it is and what it is called, whatever is in it."""
     return f"chunk_{sha1_hex(f'{path}|{name}|{ordinal}'.encode('utf-8', 'surrogatepass'))}"
 
@@ -171,7 +175,7 @@ def chunk_rows(frame: bytes) -> list[ChunkRow]:
     return _chunk_rows(zstd.decompress(frame)) if frame else []
 
 
-META_FILE = "chunk_meta.meta.json"
+# Builds read again.
 
 
 class Frame(msgspec.Struct, array_like=True, gc=False):
@@ -283,7 +287,7 @@ class BuiltIndex:
             raise self._damaged(f"the chunks of {path}") from None
 
     def shard_path(self, shard: Shard) -> Path:
-        """Where a shard is, whole as far as its size tells; its bytes are not looked at."""
+        """The location of a shard, complete as far as its size tells; its bytes are not read."""
         path = inside(self.index, shard.path)
         if not exists(path, self.index.place(shard.path)) or path.stat().st_size != shard.bytes:
             raise self._damaged(shard.path)
@@ -352,10 +356,7 @@ def newest_build(builds: Path, configuration: str, modes: tuple[str, ...]) -> Pa
     return None
 
 
-# The files of a build as they are written: in groups that do not change from build to build (index diffs §6.6).
-
-
-_SURFACE_VERSION = "1.0.0"
+# Files as they are written, in groups that do not change from build to build.
 
 
 class _Piece(NamedTuple):
@@ -395,7 +396,7 @@ class IndexWriter:
 
     @property
     def parse_errors(self) -> int:
-        """How many files the parser had to guess at."""
+        """How many files have parse errors."""
         return sum(row.parseError for row in self.files)
 
     @property

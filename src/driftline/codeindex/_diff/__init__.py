@@ -1,1 +1,1 @@
-"""Diff: a shelf of `codeindex`."""
+"""Two indexes compared: files, chunks, definitions and the public API."""

@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from driftline.codeindex._build import build as building
-from driftline.codeindex._build.build import Built, default_cache_root, open_cache
 from driftline.codeindex._build.definitions import path_is_public
 from driftline.codeindex._diff.chunks import file_imports
 from driftline.codeindex._diff.diff import DiffRequest, prepare
@@ -21,112 +19,11 @@ from driftline.codeindex._options import DiffOptions, kind_of
 from driftline.codeindex._read.artifacts import CHUNK_META, FILE_META, FILE_RELATIONS, read_pieces, require_artifact
 from driftline.codeindex._read.resolve import IndexDir
 from driftline.codeindex._read.rows import all_rows
-from driftline.codeindex._storage import GitRepository, member
+from driftline.codeindex._storage import member
 from driftline.codeindex._view import code
 from driftline.core import JsonObject, Tracker, utf16_sort_key
 
-# Whether a call that was good is still good: parameters of loosely typed languages compared (index diffs §8.2).
-
-
-_PARAMETER = re.compile(r"(\*{0,2}|\.\.\.|&)\s*([\w$]+)(:)?", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One parameter: how it is given (`both`, `positional`, `keyword`, `rest`, `keywords`) and whether it must be."""
-
-    name: str
-    how: str
-    required: bool
-
-
-def broken_parameters(language: str | None, before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """The reasons why a caller of the old parameters may fail with the new ones.
-
-    >>> broken_parameters("python", ["a", "b=1"], ["a", "c=2", "*", "b=1"])
-    ['b is keyword-only']
-    >>> broken_parameters("python", ["self", "a"], ["self", "a: int", "b=None"])
-    []
-    """
-    old, new = _parse(language, before), _parse(language, after)
-    found = {parameter.name: parameter for parameter in new if parameter.how not in ("rest", "keywords")}
-    kinds = {parameter.how for parameter in new}
-    reasons: list[str] = []
-    for parameter in old:
-        reasons += _lost(parameter, old, new, found, kinds)
-    known = {parameter.name for parameter in old}
-    if not any("removed" in reason for reason in reasons):
-        fresh = [parameter for parameter in found.values() if parameter.name not in known and parameter.required]
-        reasons += [f"{parameter.name} is new and required" for parameter in fresh if language != "javascript"]
-    return reasons
-
-
-def _lost(
-    parameter: Parameter,
-    old: Sequence[Parameter],
-    new: Sequence[Parameter],
-    found: dict[str, Parameter],
-    kinds: set[str],
-) -> list[str]:
-    name, how = parameter.name, parameter.how
-    if how in ("rest", "keywords"):
-        return [] if how in kinds else [f"{'*' if how == 'rest' else '**'}{name} removed"]
-    if name not in found:
-        swallowed = {"keyword": "keywords" in kinds, "positional": "rest" in kinds or _has_place(name, old, new)}
-        return [] if swallowed.get(how, {"rest", "keywords"} <= kinds) else [f"{name} removed"]
-    match = found[name]
-    if match.required and not parameter.required:
-        return [f"{name} is now required"]
-    if how != "keyword" and match.how == "keyword":
-        return [f"{name} is keyword-only"]
-    if how == "both" and match.how == "positional":
-        return [f"{name} is positional-only"]
-    places = _places(old), _places(new)
-    moved = how != "keyword" and places[0].index(name) != places[1].index(name)
-    return [f"{name} moved"] if moved else []
-
-
-def _places(parameters: Sequence[Parameter]) -> list[str]:
-    return [parameter.name for parameter in parameters if parameter.how in ("both", "positional")]
-
-
-def _has_place(name: str, old: Sequence[Parameter], new: Sequence[Parameter]) -> bool:
-    """A positional-only parameter may change its name as long as its place is there."""
-    return _places(old).index(name) < len(_places(new))
-
-
-def _parse(language: str | None, texts: Sequence[str]) -> list[Parameter]:
-    parameters: list[Parameter] = []
-    how = "both"
-    slash = texts.index("/") if language == "python" and "/" in texts else -1
-    for place, text in enumerate(texts):
-        if text == "/":
-            continue
-        if text == "*":
-            how = "keyword"
-            continue
-        found = _PARAMETER.match(text)
-        stars, name = (found[1], found[2]) if found else ("", text)
-        if stars in ("*", "..."):
-            parameters.append(Parameter(name, "rest", False))
-            how = "keyword"
-        elif stars == "**":
-            parameters.append(Parameter(name, "keywords", False))
-        else:
-            given = "positional" if place < slash else _ruby_how(language, text) or how
-            parameters.append(Parameter(name, given, _is_required(language, text)))
-    return parameters
-
-
-def _ruby_how(language: str | None, text: str) -> str | None:
-    return "keyword" if language == "ruby" and re.match(r"\w+:", text) else None
-
-
-def _is_required(language: str | None, text: str) -> bool:
-    if text.startswith("&"):
-        return False
-    return text.endswith(":") if language == "ruby" and re.match(r"\w+:", text) else "=" not in text
-
+Key = tuple[str, str]
 
 BREAKING, COMPATIBLE = "breaking", "compatible"
 _LOOSELY_TYPED = frozenset(("python", "javascript", "ruby", "bash"))
@@ -136,8 +33,7 @@ _SCRIPT_ENDINGS = ("", *(f"{folder}.{ending}" for folder in ("", "/index") for e
     "js", "mjs", "cjs", "jsx", "ts", "mts", "cts", "tsx", "d.ts",
 )))  # fmt: skip
 _MAX_DEPTH = 20
-
-Key = tuple[str, str]
+_PARAMETER = re.compile(r"(\*{0,2}|\.\.\.|&)\s*([\w$]+)(:)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +88,21 @@ class ApiReport:
         return pl.DataFrame(rows, schema=types)
 
 
+def api(
+    from_ref: str,
+    to_ref: str,
+    cache_root: str | os.PathLike[str] | None = None,
+    *,
+    repo: str | os.PathLike[str] | None = None,
+    tracker: Tracker | None = None,
+) -> ApiReport:
+    """What happened to the public surface between two versions."""
+    options = DiffOptions.of(kind=kind_of(None, (from_ref, to_ref)))
+    return report(prepare(from_ref, to_ref, cache_root, options, repo=repo, tracker=tracker))
+
+
 @dataclass
-class Surface:
+class _Surface:
     """The definitions of one side, by module and name."""
 
     symbols: dict[Key, list[Symbol]] = field(default_factory=lambda: defaultdict(list))
@@ -242,10 +151,10 @@ def _order(change: ApiChange) -> tuple[object, ...]:
     return change.verdict != BREAKING, utf16_sort_key(change.file), utf16_sort_key(change.name), change.change
 
 
-def module_of(path: str) -> str:
+def _module_of(path: str) -> str:
     """The module that a file is: a Python package and its `__init__.py` are one.
 
-    >>> module_of("pkg/a/__init__.py") == module_of("pkg/a.py"), module_of("a.go")
+    >>> _module_of("pkg/a/__init__.py") == _module_of("pkg/a.py"), _module_of("a.go")
     (True, 'a.go')
     """
     if not path.endswith(".py"):
@@ -254,22 +163,22 @@ def module_of(path: str) -> str:
     return plain.removesuffix("/__init__") if plain.endswith("/__init__") else plain
 
 
-def _surface(index: IndexDir) -> Surface:
+def _surface(index: IndexDir) -> _Surface:
     pieces = read_pieces(index)
-    surface = Surface()
+    surface = _Surface()
     for row in all_rows(require_artifact(index, FILE_META, pieces)):
         surface.languages[row["file"]] = row.get("language")
     for row in all_rows(require_artifact(index, CHUNK_META, pieces)):
         symbol = symbol_from_row(row, str(row.get("file")))
         if symbol.kind != "module":
-            surface.symbols[module_of(symbol.file), symbol.name].append(symbol)
+            surface.symbols[_module_of(symbol.file), symbol.name].append(symbol)
             surface.params[id(symbol)] = member(row["metaV2"], "params")
     for row in all_rows(require_artifact(index, FILE_RELATIONS, pieces)):
-        surface.imports[module_of(row["file"])] = file_imports(row)
+        surface.imports[_module_of(row["file"])] = file_imports(row)
     return surface
 
 
-def _changes(old: Surface, new: Surface) -> Iterator[ApiChange]:
+def _changes(old: _Surface, new: _Surface) -> Iterator[ApiChange]:
     before, after = old.public(), new.public()
     for key in before - after:
         symbol = old.symbols[key][-1]
@@ -286,8 +195,8 @@ def _changes(old: Surface, new: Surface) -> Iterator[ApiChange]:
     yield from _changed_reexports(old, new)
 
 
-def _changed_reexports(old: Surface, new: Surface) -> Iterator[ApiChange]:
-    """Names that a module of JavaScript or TypeScript offered, or offers now, only by exporting another one's."""
+def _changed_reexports(old: _Surface, new: _Surface) -> Iterator[ApiChange]:
+    """Names that a module of JavaScript or TypeScript has, or had, only as re-exports of another module's."""
     before, after = old.reexports(), new.reexports()
     for key in before.keys() - after.keys():
         if not any(item.public for item in new.symbols.get(key, ())) and not _is_reexported(new, *key):
@@ -304,7 +213,7 @@ def _change(verdict: str, what: str, before: Symbol | None, after: Symbol | None
     return ApiChange(verdict, what, shown.file, shown.name, shown.kind, reasons, *texts)
 
 
-def _removed(old: Surface, new: Surface, key: Key, symbol: Symbol) -> ApiChange:
+def _removed(old: _Surface, new: _Surface, key: Key, symbol: Symbol) -> ApiChange:
     if not symbol.parent and _is_reexported(new, *key):
         return _change(COMPATIBLE, "re-exported", symbol, None, "the module still imports the name")
     base = _inherited_from(new, (key[0], symbol.parent), symbol.leaf) if symbol.parent else None
@@ -314,8 +223,8 @@ def _removed(old: Surface, new: Surface, key: Key, symbol: Symbol) -> ApiChange:
     return _change(BREAKING, "removed", symbol, None, *filter(None, (hidden,)))
 
 
-def _is_reexported(side: Surface, module: str, name: str, depth: int = 0) -> bool:
-    """Whether a module still binds a name by importing it, also through a star."""
+def _is_reexported(side: _Surface, module: str, name: str, depth: int = 0) -> bool:
+    """Whether a module still binds a name by an import, also through a star."""
     for text in side.imports.get(module, ()):
         source, bound = _binding(text)
         if bound == name:
@@ -337,7 +246,7 @@ def _binding(text: str) -> tuple[str, str]:
     return source, alias or imported
 
 
-def _import_target(side: Surface, module: str, source: str) -> str | None:
+def _import_target(side: _Surface, module: str, source: str) -> str | None:
     """The module of this index that an import names."""
     if source.startswith(("./", "../")):
         path = posixpath.normpath(posixpath.join(posixpath.dirname(module), source))
@@ -363,7 +272,7 @@ def _bases(signature: str) -> list[str]:
     return [part.strip() for part in plain.split(",") if part.strip() and "=" not in part]
 
 
-def _inherited_from(side: Surface, container: Key, leaf: str, depth: int = 0) -> str | None:
+def _inherited_from(side: _Surface, container: Key, leaf: str, depth: int = 0) -> str | None:
     """The base, also of a base, that has a member."""
     for symbol in side.symbols.get(container, ()) if depth < _MAX_DEPTH else ():
         for base in _bases(symbol.signature):
@@ -376,14 +285,14 @@ def _inherited_from(side: Surface, container: Key, leaf: str, depth: int = 0) ->
     return None
 
 
-def _classes_named(side: Surface, module: str, name: str) -> Iterable[Key]:
+def _classes_named(side: _Surface, module: str, name: str) -> Iterable[Key]:
     """Classes of a name, those of the same module first."""
     if (module, name) in side.symbols:
         return [(module, name)]
     return side.classes.get(name, [])
 
 
-def _changed(old: Surface, new: Surface, key: Key) -> Iterator[ApiChange]:
+def _changed(old: _Surface, new: _Surface, key: Key) -> Iterator[ApiChange]:
     before, after = old.symbols[key], new.symbols[key]
     if _heads(before) == _heads(after):
         return
@@ -403,17 +312,117 @@ def _heads(symbols: Sequence[Symbol]) -> list[tuple[str, str]]:
     return sorted((symbol.kind, symbol.signature_hash) for symbol in symbols)
 
 
-def _reasons(old: Surface, new: Surface, before: Symbol, after: Symbol) -> list[str]:
+def _reasons(old: _Surface, new: _Surface, before: Symbol, after: Symbol) -> list[str]:
     if before.kind == "class":
         gone = [base for base in _bases(before.signature) if base not in _bases(after.signature)]
         return [f"base {base} removed" for base in gone]
     if before.kind != "function":
         return []
     language = old.languages.get(before.file)
-    return broken_parameters(language, old.params.get(id(before)) or [], new.params.get(id(after)) or [])
+    return _broken_parameters(language, old.params.get(id(before)) or [], new.params.get(id(after)) or [])
 
 
-# An API report for people: lines of text, and Markdown for a pull request.
+# Parameters of loosely typed languages: whether a valid call is still valid (index diffs §8.2).
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """One parameter: how it is given (`both`, `positional`, `keyword`, `rest`, `keywords`) and whether it must be."""
+
+    name: str
+    how: str
+    required: bool
+
+
+def _broken_parameters(language: str | None, before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The reasons why a caller of the old parameters may fail with the new ones.
+
+    >>> _broken_parameters("python", ["a", "b=1"], ["a", "c=2", "*", "b=1"])
+    ['b is keyword-only']
+    >>> _broken_parameters("python", ["self", "a"], ["self", "a: int", "b=None"])
+    []
+    """
+    old, new = _parse(language, before), _parse(language, after)
+    found = {parameter.name: parameter for parameter in new if parameter.how not in ("rest", "keywords")}
+    kinds = {parameter.how for parameter in new}
+    reasons: list[str] = []
+    for parameter in old:
+        reasons += _lost(parameter, old, new, found, kinds)
+    known = {parameter.name for parameter in old}
+    if not any("removed" in reason for reason in reasons):
+        added = [parameter for parameter in found.values() if parameter.name not in known and parameter.required]
+        reasons += [f"{parameter.name} is new and required" for parameter in added if language != "javascript"]
+    return reasons
+
+
+def _lost(
+    parameter: _Parameter,
+    old: Sequence[_Parameter],
+    new: Sequence[_Parameter],
+    found: dict[str, _Parameter],
+    kinds: set[str],
+) -> list[str]:
+    name, how = parameter.name, parameter.how
+    if how in ("rest", "keywords"):
+        return [] if how in kinds else [f"{'*' if how == 'rest' else '**'}{name} removed"]
+    if name not in found:
+        swallowed = {"keyword": "keywords" in kinds, "positional": "rest" in kinds or _has_place(name, old, new)}
+        return [] if swallowed.get(how, {"rest", "keywords"} <= kinds) else [f"{name} removed"]
+    match = found[name]
+    if match.required and not parameter.required:
+        return [f"{name} is now required"]
+    if how != "keyword" and match.how == "keyword":
+        return [f"{name} is keyword-only"]
+    if how == "both" and match.how == "positional":
+        return [f"{name} is positional-only"]
+    places = _places(old), _places(new)
+    moved = how != "keyword" and places[0].index(name) != places[1].index(name)
+    return [f"{name} moved"] if moved else []
+
+
+def _places(parameters: Sequence[_Parameter]) -> list[str]:
+    return [parameter.name for parameter in parameters if parameter.how in ("both", "positional")]
+
+
+def _has_place(name: str, old: Sequence[_Parameter], new: Sequence[_Parameter]) -> bool:
+    """A positional-only parameter may change its name as long as its place is there."""
+    return _places(old).index(name) < len(_places(new))
+
+
+def _parse(language: str | None, texts: Sequence[str]) -> list[_Parameter]:
+    parameters: list[_Parameter] = []
+    how = "both"
+    slash = texts.index("/") if language == "python" and "/" in texts else -1
+    for place, text in enumerate(texts):
+        if text == "/":
+            continue
+        if text == "*":
+            how = "keyword"
+            continue
+        found = _PARAMETER.match(text)
+        stars, name = (found[1], found[2]) if found else ("", text)
+        if stars in ("*", "..."):
+            parameters.append(_Parameter(name, "rest", False))
+            how = "keyword"
+        elif stars == "**":
+            parameters.append(_Parameter(name, "keywords", False))
+        else:
+            given = "positional" if place < slash else _ruby_how(language, text) or how
+            parameters.append(_Parameter(name, given, _is_required(language, text)))
+    return parameters
+
+
+def _ruby_how(language: str | None, text: str) -> str | None:
+    return "keyword" if language == "ruby" and re.match(r"\w+:", text) else None
+
+
+def _is_required(language: str | None, text: str) -> bool:
+    if text.startswith("&"):
+        return False
+    return text.endswith(":") if language == "ruby" and re.match(r"\w+:", text) else "=" not in text
+
+
+# Reports as lines of text, and as Markdown for a pull request.
 
 
 def report_lines(report: ApiReport) -> Iterator[str]:
@@ -443,33 +452,3 @@ def _items(changes: Sequence[ApiChange]) -> Iterator[str]:
         if change.before and change.after and change.before != change.after:
             yield f"  - {code(change.before)}"
             yield f"  - {code(change.after)}"
-
-
-# Building and judging a code base from Python, in one call each.
-
-
-def build(
-    repo: str | os.PathLike[str] = ".",
-    revision: str = "HEAD",
-    cache_root: str | os.PathLike[str] | None = None,
-    *,
-    force: bool = False,
-    tracker: Tracker | None = None,
-) -> Built:
-    """Index a git revision and make it the latest build; only blobs that no earlier build knows are parsed."""
-    source = GitRepository(repo)
-    cache = open_cache(cache_root or default_cache_root(source))
-    return building.build_index(source, revision, cache, current=True, force=force, tracker=tracker)
-
-
-def api(
-    from_ref: str,
-    to_ref: str,
-    cache_root: str | os.PathLike[str] | None = None,
-    *,
-    repo: str | os.PathLike[str] | None = None,
-    tracker: Tracker | None = None,
-) -> ApiReport:
-    """What happened to the public surface between two versions."""
-    options = DiffOptions.of(kind=kind_of(None, (from_ref, to_ref)))
-    return report(prepare(from_ref, to_ref, cache_root, options, repo=repo, tracker=tracker))

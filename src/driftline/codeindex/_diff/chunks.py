@@ -1,4 +1,4 @@
-"""Chunks of one file: their identity, how the two sides are matched and what changed (index diffs §5.2)."""
+"""The chunks of changed files: how their rows are read, matched and compared, and their relations (index diffs §5)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,17 @@ from driftline.codeindex._storage import Number, compact_json, member, number_or
 from driftline.core import JsonObject, SpillStore, Tracker, canonical_json, utf16_sort_key
 
 Verdict = Literal["added", "removed", "modified", "moved"]
+Record = tuple[str, str, Any]  # what it is, its file or row number, and what was read
+# By bucket: a renamed folder can bring every chunk of a large repository into the diff.
+RecordStore = SpillStore[int, Record]
+
+EDGE_TYPES = ("imports", "calls", "usageLinks")
+
+_RECORD_BYTES = 2000
+_NEEDED_MEMBERS = (
+    "id", "chunkId", "start", "end", "startLine", "endLine", "kind", "name", "segment", "docmeta", "codeRelations",
+    "metaV2",
+)  # fmt: skip
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -32,7 +43,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """The members of a `chunk_meta` row that a diff looks at."""
+    """The members of a `chunk_meta` row that a diff compares."""
 
     chunk_id: str | None
     logical_key: str
@@ -154,10 +165,10 @@ def _comparable(value: object) -> Any:
 
 
 def _in_order(chunks: Iterable[Chunk]) -> list[Chunk]:
-    """Chunks in an order that does not hang on the order of their rows."""
+    """Chunks in an order that does not depend on the order of their rows."""
     ordered = sorted(chunks, key=_place)
     if len(set(map(_place, ordered))) < len(ordered):
-        # Only twins are told apart by everything they have, for that is slow.
+        # Only duplicates are ordered by all of their members, for that is slow.
         ordered.sort(key=lambda chunk: (_place(chunk), repr(chunk.semantics), canonical_json(chunk.relations)))
     return ordered
 
@@ -174,10 +185,7 @@ def _place(chunk: Chunk) -> tuple[object, ...]:
     )
 
 
-# Edges of chunks and files, and which of them came or went (index diffs §5.3).
-
-
-EDGE_TYPES = ("imports", "calls", "usageLinks")
+# Relations of chunks and files that were added or removed (index diffs §5.3).
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -189,7 +197,7 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class EdgeChange(msgspec.Struct, frozen=True):
-    """An edge that came or went, seen from the after side's key."""
+    """An edge that was added or removed, with the key of the after side."""
 
     added: bool
     from_key: str
@@ -208,12 +216,12 @@ class EdgeChange(msgspec.Struct, frozen=True):
 
 
 def changed_edges(pairs: Iterable[ChunkPair]) -> Iterator[EdgeChange]:
-    """Edge changes of the matched chunks; a changed signature alone turns no edge over."""
+    """Edge changes of the matched chunks; a changed signature alone changes no edge."""
     for pair in pairs:
         if pair.before is None or pair.after is None:
             continue
         if pair.before.relations != pair.after.relations:
-            yield from _difference(edges_of(pair.before), edges_of(pair.after), pair.after.logical_key)
+            yield from _difference(_edges_of(pair.before), _edges_of(pair.after), pair.after.logical_key)
 
 
 def changed_file_imports(
@@ -230,7 +238,7 @@ def file_imports(row: JsonObject) -> list[str]:
     return [edge.to for edge in _edges(row.get("relations"), ("imports",))]
 
 
-def edges_of(chunk: Chunk) -> frozenset[Edge]:
+def _edges_of(chunk: Chunk) -> frozenset[Edge]:
     """The edges of a chunk, each once."""
     return frozenset(_edges(chunk.relations, EDGE_TYPES))
 
@@ -260,7 +268,8 @@ def _imports(names: Iterable[str]) -> frozenset[Edge]:
 
 
 def _carried(chunks: Iterable[Chunk]) -> frozenset[Edge]:
-    return frozenset(Edge("imports", edge.to) for chunk in chunks for edge in edges_of(chunk) if edge.type == "imports")
+    edges = (edge for chunk in chunks for edge in _edges_of(chunk) if edge.type == "imports")
+    return frozenset(Edge("imports", edge.to) for edge in edges)
 
 
 def _difference(before: frozenset[Edge], after: frozenset[Edge], from_key: str) -> Iterator[EdgeChange]:
@@ -270,19 +279,12 @@ def _difference(before: frozenset[Edge], after: frozenset[Edge], from_key: str) 
         yield EdgeChange(False, from_key, edge)
 
 
-# The chunk rows of the files that changed, found without parsing the others (index diffs §5.2).
-
-
-_RECORD_BYTES = 2000
-_NEEDED_MEMBERS = (
-    "id", "chunkId", "start", "end", "startLine", "endLine", "kind", "name", "segment", "docmeta", "codeRelations",
-    "metaV2",
-)  # fmt: skip
+# Chunk rows of the files that changed, found without parsing the others (index diffs §5.2).
 
 
 @dataclass(slots=True)
 class Scan:
-    """What was looked at on one side; skipped rows had no file."""
+    """How many rows of one side were scanned and parsed; skipped rows had no file."""
 
     scanned_rows: int = 0
     parsed_rows: int = 0
@@ -290,7 +292,7 @@ class Scan:
 
 
 class FileSelector:
-    """Wants the rows of some files; a row names its file, or its row number in `file_meta`."""
+    """Selects the rows of some files; a row names its file, or its row number in `file_meta`."""
 
     def __init__(self, wanted: Collection[str], path_by_id: Mapping[str, str], limit: int | None = None) -> None:
         self.wanted = wanted
@@ -317,7 +319,7 @@ class FileSelector:
 
 
 class IdSelector:
-    """Wants the rows with some row numbers, or all of them, to join them to rows that are already there."""
+    """Selects the rows with some row numbers, or all of them, to join them to rows that were read before."""
 
     def __init__(self, wanted: Collection[str] | None) -> None:
         self.wanted = wanted
@@ -326,9 +328,6 @@ class IdSelector:
         """The row number of a wanted row."""
         key = row_id(probe.id)
         return key if self.wanted is None or key in self.wanted else None
-
-
-Record = tuple[str, str, Any]  # what it is, its file or row number, and what was read
 
 
 class RecordCodec:
@@ -346,10 +345,6 @@ class RecordCodec:
         """All of them."""
         with open(path, "rb") as lines:
             return [tuple(parse_json(line, "a spilled row")) for line in lines]
-
-
-# By bucket: a renamed folder can bring every chunk of a large repository into the diff.
-RecordStore = SpillStore[int, Record]
 
 
 @dataclass(slots=True)
@@ -399,15 +394,15 @@ class SideRows:
                 imports[key] += value
             else:
                 cold.append((key, value))
-        join_cold((row for found in rows.values() for row in found), cold)
+        _join_cold((row for found in rows.values() for row in found), cold)
         return rows, imports
 
 
-def join_cold(rows: Iterable[Row], cold: Iterable[tuple[str, Row]]) -> None:
+def _join_cold(rows: Iterable[Row], cold: Iterable[tuple[str, Row]]) -> None:
     """Fill members that are missing in hot rows from the cold rows of the same `id`."""
     best: dict[str, Row] = {}
     for key, extra in cold:
-        # An id that is there twice: the choice must not hang on the order of the rows.
+        # An id that is there twice: the choice must not depend on the order of the rows.
         if key not in best or needed_members(extra) > needed_members(best[key]):
             best[key] = extra
     for row in rows if best else ():
@@ -420,5 +415,5 @@ def needed_members(row: Row) -> bytes:
 
 
 def fill_members(row: Row, extra: Row) -> None:
-    """Take over members that the row does not have."""
+    """Copy members that the row does not have."""
     row.update({name: value for name, value in extra.items() if row.get(name) is None})

@@ -1,4 +1,4 @@
-"""File-level diff: which files were added, removed, modified or renamed (index diffs §5.1)."""
+"""Files that were added, removed, modified or renamed (index diffs §5.1), and the events of a diff as plain records."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from driftline.codeindex._storage import Number, number_or_none, row_id, text_or
 from driftline.core import JsonObject, canonical_json, utf16_sort_key, utf16_sorted
 
 ChangeKind = Literal["added", "removed", "modified", "renamed"]
+IndexEvent = JsonObject
+
+LIMIT_KIND = "limits.chunkDiffSkipped"
+MAX_CHANGED_FILES = "max-changed-files"
+MAX_CHUNKS_PER_FILE = "max-chunks-per-file"
+
+_VERDICT_RANK = {"added": 0, "removed": 1, "modified": 2, "moved": 3}
 
 
 class FileEntry(msgspec.Struct, frozen=True):
@@ -108,11 +115,11 @@ def changed_files(before: FileTable, after: FileTable, *, detect_renames: bool) 
 def _modified(before: FileTable, after: FileTable) -> Iterator[FileChange]:
     for path, old in before.entries.items():
         new = after.entries.get(path)
-        if new is not None and is_modified(old, new):
+        if new is not None and _is_modified(old, new):
             yield FileChange("modified", old, new)
 
 
-def is_modified(before: FileEntry, after: FileEntry) -> bool:
+def _is_modified(before: FileEntry, after: FileEntry) -> bool:
     """By hash; by size only where neither side has a hash."""
     if before.hash is None and after.hash is None:
         return before.size != after.size
@@ -138,16 +145,7 @@ def _paths_by_hash(entries: dict[str, FileEntry]) -> dict[str, list[str]]:
     return {content_hash: utf16_sorted(paths) for content_hash, paths in by_hash.items()}
 
 
-# Events as plain records, ready to be written; their order is part of their meaning (index diffs §5.4).
-
-
-IndexEvent = JsonObject
-
-LIMIT_KIND = "limits.chunkDiffSkipped"
-MAX_CHANGED_FILES = "max-changed-files"
-MAX_CHUNKS_PER_FILE = "max-chunks-per-file"
-
-_VERDICT_RANK = {"added": 0, "removed": 1, "modified": 2, "moved": 3}
+# Events; their order is part of their meaning (index diffs §5.4).
 
 
 def file_event(mode: str, change: FileChange) -> IndexEvent:

@@ -1,7 +1,4 @@
-"""Kernels for a cluster: what tasks do to pieces of an index, as plain functions over plain records.
-
-Paths travel as UTF-16 keys, whose byte order is the order of events.
-"""
+"""The diff of one mode: files first, then the chunks of the files that changed, in one process or as tasks."""
 
 from __future__ import annotations
 
@@ -69,56 +66,12 @@ from driftline.codeindex._storage import compact_json, parse_json, row_id
 from driftline.core import JsonObject, Tracker, Workspace, compression_of, utf16_sort_key
 from driftline.errors import IndexRefError
 
-# The kernel of an index diff: one changed file in, its events and counts out.
-#
-# Every scheduler, on this machine or on a cluster, calls this function with the rows of one file from both sides.
-
-
-@dataclass(frozen=True, slots=True)
-class FileSide:
-    """What one side holds of a file: its chunk rows, how many there are, and the imports of the file."""
-
-    rows: Sequence[Row] = ()
-    count: int = 0
-    imports: Iterable[str] = ()
-
-
-@dataclass(slots=True)
-class FileOutcome:
-    """The chunk, relation and limit events of one file, in order, and how many there are of each kind."""
-
-    events: list[IndexEvent] = field(default_factory=list)
-    limited: bool = False
-
-    @property
-    def counts(self) -> Counter[str]:
-        """Events by kind."""
-        return Counter(event["kind"] for event in self.events)
-
-
-def diff_file(mode: str, path: str, before: FileSide, after: FileSide, options: DiffOptions) -> FileOutcome:
-    """Compare the chunks and relations of one modified or renamed file."""
-    limit = options.max_chunks_per_file
-    if before.count > limit or after.count > limit:
-        # Half of a file would mislead: its chunks and relations are skipped as a whole.
-        return FileOutcome([file_limit_event(mode, path, before.count, after.count, limit)], limited=True)
-    old = [chunk_from_row(row) for row in before.rows]
-    new = [chunk_from_row(row) for row in after.rows]
-    pairs = match_chunks(old, new)
-    changed = sorted((pair for pair in pairs if pair.verdict is not None), key=chunk_order)
-    events = [chunk_event(mode, path, pair) for pair in changed]
-    if options.include_relations:
-        edges = [*changed_edges(pairs), *changed_file_imports(path, before.imports, after.imports, old, new)]
-        events += [relation_event(mode, path, edge) for edge in sorted(edges, key=lambda edge: edge.order)]
-    return FileOutcome(events)
-
-
-# The diff of one mode: files first, then the chunks of the files that changed.
-
-
 # Files of a bucket are neighbours in the order of events: one bucket of either side is in memory at a time.
 FILES_PER_BUCKET = 500
-SPILL_BYTES = 256 << 20  # of rows of both sides, held before they move to disk
+SPILL_BYTES = 256 << 20  # of rows of both sides in memory before they are spilled to disk
+SPLIT_BYTES = 64 << 20
+
+BEFORE, AFTER = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +128,7 @@ class ModeDiff:
 
     @property
     def _chunk_kinds(self) -> tuple[str, ...]:
-        """semantic-v2 knows renamed chunks too."""
+        """The kinds of chunk events; semantic-v2 has renamed chunks too."""
         known = ("added", "removed", "modified")
         return (*known, "moved") if self.renames_skipped is None else (*known, "renamed", "moved")
 
@@ -194,19 +147,19 @@ def open_side(index: IndexDir, pieces: Pieces | None) -> IndexSide:
 def diff_mode(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions, tracker: Tracker) -> ModeDiff:
     """Compare one mode of two indexes."""
     if options.kind == V2:
-        return diff_symbols(mode, before, after, options, tracker)
+        return _diff_symbols(mode, before, after, options, tracker)
     old_pieces, new_pieces = read_pieces(before), read_pieces(after)
     if same_artifacts(before, after, old_pieces, new_pieces):
         return ModeDiff(mode, fast_path=True)
     old, new = open_side(before, old_pieces), open_side(after, new_pieces)
     old_files, new_files = file_table(all_rows(old.file_meta)), file_table(all_rows(new.file_meta))
-    result = diff_files(mode, old_files, new_files, options)
+    result = _diff_files(mode, old_files, new_files, options)
     if result.limit_event is None:
         _diff_chunks(result, (old, old_files), (new, new_files), options, tracker)
     return result
 
 
-def diff_symbols(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions, tracker: Tracker) -> ModeDiff:
+def _diff_symbols(mode: str, before: IndexDir, after: IndexDir, options: DiffOptions, tracker: Tracker) -> ModeDiff:
     """semantic-v2: compare definitions."""
     comparison = SymbolDiff(mode, before, after, options)
     comparison.run(tracker)
@@ -225,7 +178,7 @@ def note_file_counts(result: ModeDiff, options: DiffOptions) -> None:
         result.counts["limits.chunkDiffSkipped"] += 1
 
 
-def diff_files(mode: str, before: FileTable, after: FileTable, options: DiffOptions) -> ModeDiff:
+def _diff_files(mode: str, before: FileTable, after: FileTable, options: DiffOptions) -> ModeDiff:
     """The file level of a mode, with the decision whether chunks are compared at all."""
     result = ModeDiff(mode, changed_files(before, after, detect_renames=options.detect_renames))
     result.before_scan.skipped_rows, result.after_scan.skipped_rows = before.skipped_rows, after.skipped_rows
@@ -288,9 +241,48 @@ def _diff_pairs(
     result.outcomes = outcomes
 
 
-SPLIT_BYTES = 64 << 20
+# One changed file: every scheduler, local or on a cluster, calls `diff_file` with the file's rows of both sides.
 
-BEFORE, AFTER = 0, 1
+
+@dataclass(frozen=True, slots=True)
+class FileSide:
+    """What one side holds of a file: its chunk rows, how many there are, and the imports of the file."""
+
+    rows: Sequence[Row] = ()
+    count: int = 0
+    imports: Iterable[str] = ()
+
+
+@dataclass(slots=True)
+class FileOutcome:
+    """The chunk, relation and limit events of one file, in order, and how many there are of each kind."""
+
+    events: list[IndexEvent] = field(default_factory=list)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Events by kind."""
+        return Counter(event["kind"] for event in self.events)
+
+
+def diff_file(mode: str, path: str, before: FileSide, after: FileSide, options: DiffOptions) -> FileOutcome:
+    """Compare the chunks and relations of one modified or renamed file."""
+    limit = options.max_chunks_per_file
+    if before.count > limit or after.count > limit:
+        # Half of a file would mislead: its chunks and relations are skipped as a whole.
+        return FileOutcome([file_limit_event(mode, path, before.count, after.count, limit)])
+    old = [chunk_from_row(row) for row in before.rows]
+    new = [chunk_from_row(row) for row in after.rows]
+    pairs = match_chunks(old, new)
+    changed = sorted((pair for pair in pairs if pair.verdict is not None), key=chunk_order)
+    events = [chunk_event(mode, path, pair) for pair in changed]
+    if options.include_relations:
+        edges = [*changed_edges(pairs), *changed_file_imports(path, before.imports, after.imports, old, new)]
+        events += [relation_event(mode, path, edge) for edge in sorted(edges, key=lambda edge: edge.order)]
+    return FileOutcome(events)
+
+
+# Tasks of a cluster, as plain functions over plain records; paths are UTF-16 keys, whose byte order is that of events.
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -306,7 +298,7 @@ class Split(msgspec.Struct, frozen=True):
 
     @property
     def part(self) -> Part:
-        """The file; a worker must see the same one as whoever planned the work."""
+        """The file; a worker must see the same one as the planner."""
         try:
             size = os.stat(self.path).st_size
         except OSError:
@@ -371,7 +363,7 @@ def classify_file(rows: Iterable[tuple[int, bytes]]) -> tuple[FileChange | None,
     parsed: dict[int, list[Row]] = {BEFORE: [], AFTER: []}
     for side, payload in rows:
         parsed[side].append(parse_payload(payload))
-    if _surely_the_same(parsed[BEFORE], parsed[AFTER]):
+    if _has_same_hash(parsed[BEFORE], parsed[AFTER]):
         return None, {}
     before, after = file_table(parsed[BEFORE]), file_table(parsed[AFTER])
     changes = changed_files(before, after, detect_renames=False)
@@ -379,8 +371,8 @@ def classify_file(rows: Iterable[tuple[int, bytes]]) -> tuple[FileChange | None,
     return (changes[0] if changes else None), ids
 
 
-def _surely_the_same(before: list[Row], after: list[Row]) -> bool:
-    """One row a side with the same hash, as most files have: no need to look closer."""
+def _has_same_hash(before: list[Row], after: list[Row]) -> bool:
+    """Whether each side has one row of the same hash, as for most files, so that nothing more is compared."""
     return len(before) == len(after) == 1 and bool(before[0]["hash"]) and before[0]["hash"] == after[0]["hash"]
 
 
@@ -400,14 +392,14 @@ def pair_renames(changes: Iterable[FileChange]) -> list[FileChange]:
 
 @dataclass(frozen=True, slots=True)
 class SelectedRows:
-    """The files of one side whose rows are wanted, by path and by row number; None wants everything."""
+    """The files of one side whose rows are selected, by path and by row number; None selects all."""
 
     paths: Collection[str] | None = None
     ids: Collection[str] | None = None
 
 
 class _ChunkChooser:
-    """Gives wanted rows a key; of a file above the limit only a count is left in this split."""
+    """Gives selected rows a key; of a file above the limit only a count is left in this split."""
 
     def __init__(self, wanted: SelectedRows, limit: int) -> None:
         self.wanted = wanted
@@ -463,7 +455,7 @@ def scan_imports(split: Split, wanted: SelectedRows) -> Iterator[Record]:
 
 @dataclass(slots=True)
 class PathRecords:
-    """Everything about one changed path that met in one place."""
+    """All records of one changed path."""
 
     change: FileChange
     rows: dict[int, list[Row]]
@@ -472,11 +464,11 @@ class PathRecords:
 
     @classmethod
     def of(cls, change: FileChange) -> PathRecords:
-        """Nothing yet but the change itself."""
+        """The change alone, without records."""
         return cls(change, {BEFORE: [], AFTER: []}, Counter(), {BEFORE: [], AFTER: []})
 
     def add_chunk(self, side: int, count: int, payload: bytes | None, cold: bytes | None) -> None:
-        """Take a chunk row, with its cold members, or a bare count."""
+        """Add a chunk row, with its cold members, or a bare count."""
         self.counts[side] += count
         if payload is not None:
             row = parse_payload(payload)

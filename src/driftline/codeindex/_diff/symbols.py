@@ -1,4 +1,4 @@
-"""Definitions as semantic-v2 compares them, read from the rows of an index that driftline built (index diffs §7)."""
+"""semantic-v2: definitions added, removed, renamed, moved or modified between two indexes (index diffs §7)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from driftline.codeindex._build.index_files import ChunkRow, built_index
+from driftline.codeindex._build.index_files import SKETCH_VALUES, ChunkRow, built_index
 from driftline.codeindex._diff.chunks import FileSelector, changed_file_imports, file_imports
 from driftline.codeindex._diff.files import (
     FileChange,
@@ -42,9 +42,23 @@ from driftline.core import Tracker, utf16_sort_key
 from driftline.errors import IndexRefError
 
 Sketch = tuple[int, ...]
+Pair = tuple["Symbol", "Symbol"]
+Symbols = dict[str, list["Symbol"]]
 
-SKETCH_VALUES = 64
+RENAME_LIMIT_KIND = "limits.renameSearchSkipped"
+MIN_TOKENS = 12
+SIMILAR = 0.6
+SIMILAR_WITH_NAME = 0.4
+COMMON = 50
+BEST = 20
+MAX_LEFT = 50_000
+
 _VALUE_BYTES = 4
+_MAX_CALLS = 20
+_RANK = {"added": 0, "removed": 1, "modified": 2, "renamed": 3, "moved": 4}
+
+
+# Definitions, read from the rows of an index that driftline built.
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +91,7 @@ class Symbol:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """What tells definitions of one side apart, and orders them."""
+        """What identifies a definition on one side, and orders it."""
         return self.file, self.name, self.ordinal
 
     @property
@@ -105,19 +119,19 @@ def _damaged() -> IndexRefError:
 
 
 def symbol_from_row(row: Row, file: str) -> Symbol:
-    """A definition from its row; rows of other tools do not say enough."""
+    """A definition from its row; rows of other tools lack what is compared."""
     if not isinstance(member(row.get("metaV2"), "bodyHash"), str):
         raise IndexRefError(
             "semantic-v2 compares indexes that driftline built from git; this one has no body hashes "
             "(--kind semantic-v1 compares it)"
         )
     try:
-        return symbol_from_chunk(msgspec.convert({**row, "file": file}, ChunkRow))
+        return _symbol_from_chunk(msgspec.convert({**row, "file": file}, ChunkRow))
     except msgspec.ValidationError:
         raise _damaged() from None
 
 
-def symbol_from_chunk(row: ChunkRow) -> Symbol:
+def _symbol_from_chunk(row: ChunkRow) -> Symbol:
     """A definition from a row that driftline wrote."""
     meta = row.metaV2
     return Symbol(
@@ -167,22 +181,12 @@ def changes(before: Symbol, after: Symbol, *, with_relations: bool = True) -> li
     return found
 
 
-# Which definition of one side is which of the other: by name in a file, then by content (index diffs §7.2).
-
-
-MIN_TOKENS = 12
-SIMILAR = 0.6
-SIMILAR_WITH_NAME = 0.4
-COMMON = 50
-BEST = 20
-MAX_LEFT = 50_000
-
-Pair = tuple[Symbol, Symbol]
+# Matching: by name in a file, then by content (index diffs §7.2).
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """A definition found under another name or in another place; a quiet one only went along with its container."""
+class _Move:
+    """A definition found under another name or in another file; a quiet one only moved with its container."""
 
     before: Symbol
     after: Symbol
@@ -191,17 +195,17 @@ class Move:
 
 
 @dataclass(slots=True)
-class Matching:
+class _Matching:
     """Everything that was matched, and the rest."""
 
     pairs: list[Pair] = field(default_factory=list)
-    moves: list[Move] = field(default_factory=list)
+    moves: list[_Move] = field(default_factory=list)
     removed: list[Symbol] = field(default_factory=list)
     added: list[Symbol] = field(default_factory=list)
     search_skipped: bool = False
 
 
-def match_in_file(before: Iterable[Symbol], after: Iterable[Symbol], matching: Matching) -> None:
+def _match_in_file(before: Iterable[Symbol], after: Iterable[Symbol], matching: _Matching) -> None:
     """Pair definitions of one file by their qualified names."""
     old, new = _by_name(before), _by_name(after)
     for name, candidates in old.items():
@@ -220,8 +224,8 @@ def _by_name(symbols: Iterable[Symbol]) -> dict[str, list[Symbol]]:
     return groups
 
 
-# Several definitions of one name (overloads): what is most alike first, each in order.
-_LIKENESSES: tuple[Callable[[Symbol], Hashable], ...] = (
+# Several definitions of one name (overloads): the most similar first, each in order.
+_SIMILARITY_KEYS: tuple[Callable[[Symbol], Hashable], ...] = (
     lambda symbol: (symbol.kind, symbol.signature_hash, symbol.body_hash),
     lambda symbol: (symbol.kind, symbol.signature_hash),
     lambda symbol: (symbol.kind, symbol.body_hash),
@@ -234,15 +238,15 @@ def _pair_same_name(before: list[Symbol], after: list[Symbol]) -> tuple[list[Pai
     if len(before) == len(after) == 1:
         return [(before[0], after[0])], [], []
     pairs: list[Pair] = []
-    for likeness in _LIKENESSES:
+    for key_of in _SIMILARITY_KEYS:
         if not before or not after:
             break
         waiting: dict[Hashable, list[Symbol]] = defaultdict(list)
         for symbol in after:
-            waiting[likeness(symbol)].append(symbol)
+            waiting[key_of(symbol)].append(symbol)
         rest = []
         for symbol in before:
-            candidates = waiting[likeness(symbol)]
+            candidates = waiting[key_of(symbol)]
             if candidates:
                 pairs.append((symbol, candidates.pop(0)))
             else:
@@ -252,8 +256,8 @@ def _pair_same_name(before: list[Symbol], after: list[Symbol]) -> tuple[list[Pai
     return pairs, before, after
 
 
-def find_moves(matching: Matching, renamed_files: Mapping[str, str]) -> None:
-    """Look for the rest of one side in the rest of the other: classes, their members by name, then all others."""
+def _find_moves(matching: _Matching, renamed_files: Mapping[str, str]) -> None:
+    """Search the rest of one side in the rest of the other: classes, their members by name, then all others."""
     if len(matching.removed) > MAX_LEFT or len(matching.added) > MAX_LEFT:
         matching.search_skipped = True
         return
@@ -271,7 +275,7 @@ class _Search:
         self.removed = sorted(removed, key=lambda symbol: symbol.key)
         self.added = sorted(added, key=lambda symbol: symbol.key)
         self.renamed_files = renamed_files
-        self.moves: list[Move] = []
+        self.moves: list[_Move] = []
         self.taken: set[int] = set()
         self.moved_to: dict[tuple[str, str], tuple[str, str]] = {}
 
@@ -282,7 +286,7 @@ class _Search:
         candidates = [*_exact(old, new), *_similar(old, new)]
         for _, _, _, score, left, right in sorted(map(self._ranked, candidates), key=lambda item: item[:3]):
             if id(left) not in self.taken and id(right) not in self.taken:
-                self._take(Move(left, right, score))
+                self._take(_Move(left, right, score))
 
     def _ranked(self, candidate: tuple[float, Symbol, Symbol]) -> tuple[float, object, object, float, Symbol, Symbol]:
         score, left, right = candidate
@@ -290,7 +294,7 @@ class _Search:
         extra = 0.1 * (left.leaf == right.leaf) + 0.05 * same_file + 0.05 * (left.parent == right.parent)
         return -(score + extra), left.key, right.key, score, left, right
 
-    def _take(self, move: Move) -> None:
+    def _take(self, move: _Move) -> None:
         self.moves.append(move)
         self.taken |= {id(move.before), id(move.after)}
         self.moved_to[move.before.file, move.before.name] = (move.after.file, move.after.name)
@@ -306,7 +310,7 @@ class _Search:
                 continue
             found = next((item for item in waiting[(*target, symbol.leaf)] if id(item) not in self.taken), None)
             if found is not None:
-                self._take(Move(symbol, found, 1.0, quiet=True))
+                self._take(_Move(symbol, found, 1.0, quiet=True))
 
 
 def _exact(old: Sequence[Symbol], new: Sequence[Symbol]) -> Iterable[tuple[float, Symbol, Symbol]]:
@@ -322,7 +326,7 @@ def _exact(old: Sequence[Symbol], new: Sequence[Symbol]) -> Iterable[tuple[float
 
 
 def _similar(old: Sequence[Symbol], new: Sequence[Symbol]) -> Iterable[tuple[float, Symbol, Symbol]]:
-    """Shared values of the sketches; values that many share tell nothing."""
+    """Shared values of the sketches; values that many share are ignored."""
     places: dict[int, list[int]] = defaultdict(list)
     for number, symbol in enumerate(new):
         if symbol.tokens >= MIN_TOKENS:
@@ -343,17 +347,11 @@ def _similar(old: Sequence[Symbol], new: Sequence[Symbol]) -> Iterable[tuple[flo
                 yield score, left, right
 
 
-# semantic-v2: definitions added, removed, renamed and moved, and what changed in the others (index diffs §7).
-
-
-RENAME_LIMIT_KIND = "limits.renameSearchSkipped"
-_MAX_CALLS = 20
-
-Symbols = dict[str, list[Symbol]]
+# The comparison of one mode.
 
 
 class SymbolDiff:
-    """The comparison of one mode; events are collected by file and told in order."""
+    """The comparison of one mode; events are collected by file."""
 
     def __init__(self, mode: str, before: IndexDir, after: IndexDir, options: DiffOptions) -> None:
         self.mode = mode
@@ -386,13 +384,13 @@ class SymbolDiff:
 
     def events(self) -> list[IndexEvent]:
         """All events: limits of the mode, then file after file."""
-        told = list(self.limit_events)
+        ordered = list(self.limit_events)
         file_events = {change.path: file_event(self.mode, change) for change in self.changes}
         for path in sorted({*file_events, *self.by_file}, key=utf16_sort_key):
             if path in file_events:
-                told.append(file_events[path])
-            told += [event for _, event in sorted(self.by_file.get(path, ()), key=lambda item: item[0])]
-        return told
+                ordered.append(file_events[path])
+            ordered += [event for _, event in sorted(self.by_file.get(path, ()), key=lambda item: item[0])]
+        return ordered
 
     def _is_same(self) -> bool:
         old, new = self.built
@@ -420,7 +418,7 @@ class SymbolDiff:
         """The definitions of some files; only their own frames are read where driftline built the index."""
         built = self.built[side]
         if built is not None:
-            return {path: list(map(symbol_from_chunk, built.chunks(path))) for path in wanted}
+            return {path: list(map(_symbol_from_chunk, built.chunks(path))) for path in wanted}
         found: Symbols = {path: [] for path in wanted}
         for row in all_rows(self._artifact(side, CHUNK_META), tracker):
             if row.get("file") in found:
@@ -428,7 +426,7 @@ class SymbolDiff:
         return found
 
     def _compare(self) -> None:
-        matching = Matching()
+        matching = _Matching()
         for change in self.changes:
             if _same_content(change):
                 continue
@@ -439,42 +437,42 @@ class SymbolDiff:
                 event = file_limit_event(self.mode, change.path, len(old), len(new), limit)
                 self.by_file[change.path].append(((3,), event))
                 continue
-            match_in_file(old, new, matching)
+            _match_in_file(old, new, matching)
         renamed = {
             change.path: change.before.file for change in self.changes if change.kind == "renamed" and change.before
         }
         if self.options.detect_renames:
             left = (len(matching.removed), len(matching.added))
-            find_moves(matching, renamed)
+            _find_moves(matching, renamed)
             if matching.search_skipped:
-                self._tell_skipped_search(*left)
-        self._tell_symbols(matching, {old: new for new, old in renamed.items()})
+                self._add_skipped_search(*left)
+        self._add_symbols(matching, {old: new for new, old in renamed.items()})
         if self.options.include_relations:
-            self._tell_imports()
+            self._add_imports()
 
-    def _tell_skipped_search(self, removed: int, added: int) -> None:
+    def _add_skipped_search(self, removed: int, added: int) -> None:
         self.renames_skipped = True
         counts = {"chunksBefore": removed, "chunksAfter": added, "maxChunks": MAX_LEFT}
         self.limit_events.append({"kind": RENAME_LIMIT_KIND, "mode": self.mode, **counts})
 
-    def _tell_symbols(self, matching: Matching, new_paths: dict[str, str]) -> None:
+    def _add_symbols(self, matching: _Matching, new_paths: dict[str, str]) -> None:
         relations = self.options.include_relations
         for before, after in matching.pairs:
             found = changes(before, after, with_relations=relations)
             if found:
-                self._tell("modified", before, after, found, after.file)
+                self._add_event("modified", before, after, found, after.file)
         for move in matching.moves:
             found = changes(move.before, move.after, with_relations=relations)
             if not move.quiet:
-                self._tell(_verdict(move), move.before, move.after, found, move.after.file, move.score)
+                self._add_event(_verdict(move), move.before, move.after, found, move.after.file, move.score)
             elif found:
-                self._tell("modified", move.before, move.after, found, move.after.file)
+                self._add_event("modified", move.before, move.after, found, move.after.file)
         for symbol in matching.removed:
-            self._tell("removed", symbol, None, [], new_paths.get(symbol.file, symbol.file))
+            self._add_event("removed", symbol, None, [], new_paths.get(symbol.file, symbol.file))
         for symbol in matching.added:
-            self._tell("added", None, symbol, [], symbol.file)
+            self._add_event("added", None, symbol, [], symbol.file)
 
-    def _tell(
+    def _add_event(
         self,
         kind: str,
         before: Symbol | None,
@@ -502,7 +500,7 @@ class SymbolDiff:
         order = (1, utf16_sort_key(shown.name), shown.ordinal, _RANK[kind], before.key if before else ())
         self.by_file[file].append((order, event))
 
-    def _tell_imports(self) -> None:
+    def _add_imports(self) -> None:
         pairs = [(change.before.file, change.path) for change in self.changes if change.before and change.after]
         changed = [
             (old, new) for old, new in pairs if self.files[0].entries[old].hash != self.files[1].entries[new].hash
@@ -522,10 +520,7 @@ class SymbolDiff:
         return {path: file_imports(row) for path, row in rows}
 
 
-_RANK = {"added": 0, "removed": 1, "modified": 2, "renamed": 3, "moved": 4}
-
-
-def _verdict(move: Move) -> str:
+def _verdict(move: _Move) -> str:
     return "renamed" if move.before.leaf != move.after.leaf else "moved"
 
 

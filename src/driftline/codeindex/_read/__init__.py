@@ -1,1 +1,1 @@
-"""Read: a shelf of `codeindex`."""
+"""References, artifacts and rows of an index, read."""

@@ -1,4 +1,4 @@
-"""Where the artifacts of an index are and in which form they are stored.
+"""The artifacts of an index: where they are, in which form they are stored, and whether two are the same.
 
 `pieces/manifest.json` lists them; what it does not list is found by its file name. A piece that is listed but is not
 there is an error: a leftover in another form must not take its place.
@@ -32,9 +32,18 @@ Form = Literal["columns", "lines", "array"]
 _FORM_BY_SUFFIX: tuple[tuple[str, Form], ...] = ((".columnar.json", "columns"), (".jsonl", "lines"), (".json", "array"))
 COMPRESSIONS = (".gz", ".zst")
 
+# Members of a piece that say what is in it; others come and go from run to run.
+_PIECE_MEMBERS = ("type", "name", "format", "path", "bytes", "checksum", "count")
+_READ_BY_DIFF = (FILE_META, CHUNK_META, CHUNK_META_COLD, FILE_RELATIONS)
+_REQUIRED = (FILE_META, CHUNK_META)
+
+# Files up to this size are hashed even where the manifest has their checksums: a patched file is noticed.
+_ALWAYS_HASHED_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
-class ListedFile:
+class _ListedFile:
     """A file of an artifact, and what a meta file says about it."""
 
     path: str
@@ -100,12 +109,12 @@ def read_pieces(index: IndexDir) -> Pieces | None:
 
 def find_artifact(index: IndexDir, name: str, pieces: Pieces | None) -> Artifact | None:
     """The artifact of that name, or None where the index has none."""
-    files = artifact_files(index, name, pieces)
+    files = _artifact_files(index, name, pieces)
     return None if files is None else Artifact(name, tuple(_part(index, file, pieces) for file in files))
 
 
-def artifact_files(index: IndexDir, name: str, pieces: Pieces | None) -> list[ListedFile] | None:
-    """The files with the rows of an artifact, in order and not looked at; None where the index has none."""
+def _artifact_files(index: IndexDir, name: str, pieces: Pieces | None) -> list[_ListedFile] | None:
+    """The files with the rows of an artifact, in order and not read; None where the index has none."""
     candidates = (pieces.of(name) if pieces else []) or _found_by_name(index, name)
     if not candidates:
         return None
@@ -118,12 +127,12 @@ def artifact_files(index: IndexDir, name: str, pieces: Pieces | None) -> list[Li
             f"{index.place(name)} is stored in a form that cannot be read: "
             "JSON, JSONL (plain, gzip, zstd), sharded JSONL and columnar JSON can"
         )
-    return [ListedFile(single)]
+    return [_ListedFile(single)]
 
 
 def stored_bytes(index: IndexDir, name: str, pieces: Pieces | None) -> int:
-    """About how large an artifact is: as listed, and looked at where that is not said; 0 where there is none."""
-    files = artifact_files(index, name, pieces) or ()
+    """About how large an artifact is: as listed, else by the size of its files; 0 where there is none."""
+    files = _artifact_files(index, name, pieces) or ()
     return sum(_part(index, file, pieces).size if file.size is None else file.size for file in files)
 
 
@@ -135,10 +144,10 @@ def require_artifact(index: IndexDir, name: str, pieces: Pieces | None) -> Artif
     return artifact
 
 
-def form_of(path: str) -> Form | None:
+def _form_of(path: str) -> Form | None:
     """The storage form that a file name tells.
 
-    >>> form_of("chunk_meta.parts/chunk_meta.part-00000.jsonl.zst"), form_of("chunk_meta.bin")
+    >>> _form_of("chunk_meta.parts/chunk_meta.part-00000.jsonl.zst"), _form_of("chunk_meta.bin")
     ('lines', None)
     """
     plain = path
@@ -168,7 +177,7 @@ def _found_by_name(index: IndexDir, name: str) -> list[str]:
     return [entry for entry in names if entry.startswith(f"{name}.") and entry != folder] + parts
 
 
-def _shards(index: IndexDir, name: str, candidates: list[str], pieces: Pieces | None) -> list[ListedFile] | None:
+def _shards(index: IndexDir, name: str, candidates: list[str], pieces: Pieces | None) -> list[_ListedFile] | None:
     """The shards in their order: `parts` of the meta file, else sorted names; None where it is not sharded.
 
     An empty list of parts is an empty artifact, whatever else lies around.
@@ -184,14 +193,14 @@ def _shards(index: IndexDir, name: str, candidates: list[str], pieces: Pieces | 
         return listed
     in_folder = candidates if not meta else [*candidates, *_found_by_name(index, name)]
     shards = {path for path in in_folder if _is_shard(name, path)}
-    return [ListedFile(path) for path in sorted(shards)] or None
+    return [_ListedFile(path) for path in sorted(shards)] or None
 
 
 def _is_shard(name: str, path: str) -> bool:
-    return f"{name}.parts/" in path and form_of(path) == "lines"
+    return f"{name}.parts/" in path and _form_of(path) == "lines"
 
 
-def _parts_of_meta(index: IndexDir, name: str, meta: str) -> list[ListedFile] | None:
+def _parts_of_meta(index: IndexDir, name: str, meta: str) -> list[_ListedFile] | None:
     content = read_object(inside(index, meta), index.place(meta))
     fields = content["fields"] if isinstance(content.get("fields"), dict) else content
     parts = fields.get("parts", content.get("parts"))
@@ -200,11 +209,11 @@ def _parts_of_meta(index: IndexDir, name: str, meta: str) -> list[ListedFile] | 
     return [_listed_shard(index, name, part, index.place(meta)) for part in parts]
 
 
-def _listed_shard(index: IndexDir, name: str, part: object, place: str) -> ListedFile:
+def _listed_shard(index: IndexDir, name: str, part: object, place: str) -> _ListedFile:
     path = _beside_meta(index, name, _part_path(part, place))
     if not isinstance(part, dict):
-        return ListedFile(path)
-    return ListedFile(path, _count(part.get("bytes")), _count(part.get("records", part.get("count"))))
+        return _ListedFile(path)
+    return _ListedFile(path, _count(part.get("bytes")), _count(part.get("records", part.get("count"))))
 
 
 def _count(value: object) -> int | None:
@@ -213,7 +222,7 @@ def _count(value: object) -> int | None:
 
 def _part_path(part: object, place: str) -> str:
     path = part.get("path") if isinstance(part, dict) else part
-    if not isinstance(path, str) or form_of(path) is None:
+    if not isinstance(path, str) or _form_of(path) is None:
         raise IndexRefError(f"{place} lists a part that is no JSON or JSONL file")
     return path
 
@@ -227,12 +236,12 @@ def _beside_meta(index: IndexDir, name: str, path: str) -> str:
 
 def _preferred_single(candidates: Iterable[str]) -> str | None:
     singles = sorted((path for path in candidates if not path.endswith(".meta.json")), key=len)
-    return next((path for _, form in _FORM_BY_SUFFIX for path in singles if form_of(path) == form), None)
+    return next((path for _, form in _FORM_BY_SUFFIX for path in singles if _form_of(path) == form), None)
 
 
-def _part(index: IndexDir, file: ListedFile, pieces: Pieces | None) -> Part:
+def _part(index: IndexDir, file: _ListedFile, pieces: Pieces | None) -> Part:
     """A file that is there; one with fewer bytes than manifest or meta file promise has lost rows."""
-    form = form_of(file.path)
+    form = _form_of(file.path)
     assert form is not None
     path, place = inside(index, file.path), index.place(file.path)
     size = regular_size(path, place)
@@ -251,36 +260,26 @@ def inside(index: IndexDir, relative: str) -> Path:
     return path if index.cache is None else index.cache.inside(str(path), index.place(relative))
 
 
-# Whether artifacts are the same: those of two sides, and those behind a stored diff and today's (index diffs §3.3).
-
-
-# Members of a piece that say what is in it; others come and go from run to run.
-_PIECE_MEMBERS = ("type", "name", "format", "path", "bytes", "checksum", "count")
-_READ_BY_DIFF = (FILE_META, CHUNK_META, CHUNK_META_COLD, FILE_RELATIONS)
-_REQUIRED = (FILE_META, CHUNK_META)
-
-# Files up to this size are hashed even where the manifest has their checksums: a patched file is noticed.
-_ALWAYS_HASHED_BYTES = 1 << 20
-_BLOCK_BYTES = 1 << 20
+# Whether artifacts are the same: those of two sides, and those of a stored diff and now (index diffs §3.3).
 
 
 def same_artifacts(before: IndexDir, after: IndexDir, old: Pieces | None, new: Pieces | None) -> bool:
     """Whether both manifests vouch, by checksums, for the same rows; their files are not read.
 
-    Only files with rows count: meta files hold times, and nobody reads the sidecars.
+    Only files with rows count: meta files contain times, and sidecars are not read.
     """
     if old is None or new is None:
         return False
     if (old.surface_version, old.compatibility_key) != (new.surface_version, new.compatibility_key):
         return False
-    vouched = vouched_pieces(before, old)
-    return vouched is not None and vouched == vouched_pieces(after, new)
+    vouched = _vouched_pieces(before, old)
+    return vouched is not None and vouched == _vouched_pieces(after, new)
 
 
-def vouched_pieces(index: IndexDir, pieces: Pieces) -> list[str] | None:
+def _vouched_pieces(index: IndexDir, pieces: Pieces) -> list[str] | None:
     """The pieces that a diff reads, as sorted texts; None unless each has a checksum and none is missing."""
     try:
-        found = {name: artifact_files(index, name, pieces) for name in _READ_BY_DIFF if pieces.of(name)}
+        found = {name: _artifact_files(index, name, pieces) for name in _READ_BY_DIFF if pieces.of(name)}
     except IndexRefError:
         return None  # a meta file is damaged, which reading the artifact will say
     if any(found.get(name) is None for name in _REQUIRED):
@@ -293,13 +292,13 @@ def vouched_pieces(index: IndexDir, pieces: Pieces) -> list[str] | None:
 
 def fingerprints(resolved: ResolvedRef) -> dict[str, str]:
     """A fingerprint for each mode of one side; it holds neither paths nor times."""
-    return {mode: index_fingerprint(index) for mode, index in resolved.indexes.items()}
+    return {mode: _index_fingerprint(index) for mode, index in resolved.indexes.items()}
 
 
-def index_fingerprint(index: IndexDir) -> str:
+def _index_fingerprint(index: IndexDir) -> str:
     """The checksums of the manifest where it vouches for the artifacts, else the files' own content."""
     pieces = read_pieces(index)
-    vouched = vouched_pieces(index, pieces) if pieces is not None else None
+    vouched = _vouched_pieces(index, pieces) if pieces is not None else None
     artifacts = [find_artifact(index, name, pieces) for name in _READ_BY_DIFF]
     parts = [part for artifact in artifacts if artifact is not None for part in artifact.parts]
     content = {"pieces": vouched, "parts": [_part_mark(part, vouched is not None) for part in parts]}
@@ -307,15 +306,17 @@ def index_fingerprint(index: IndexDir) -> str:
 
 
 def _part_mark(part: Part, vouched: bool) -> list[Any]:
-    return [f"/{part.listed}", part.size, None if vouched and part.size > _ALWAYS_HASHED_BYTES else _content_hash(part)]
+    is_trusted = vouched and part.size > _ALWAYS_HASHED_BYTES
+    return [f"/{part.listed}", part.size, None if is_trusted else file_digest(part.path, part.place)]
 
 
-def _content_hash(part: Part) -> str:
+def file_digest(path: Path, place: str) -> str:
+    """The digest of a file's content."""
     digest = xxhash.xxh3_128()
     try:
-        with open(part.path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0) as file:
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
     except OSError as error:
-        raise explain(error, part.place) from None
+        raise explain(error, place) from None
     return digest.hexdigest()

@@ -1,9 +1,7 @@
-"""From an index reference to the directories it means, and to its identity.
+"""Index references, which name one version of a code index, resolved to its directories and its identity.
 
-Resolution is relative to the cache root; a path reference stands for itself. Identities never hold a path:
+Resolution is relative to the cache root; a path reference stands for itself. Identities never contain a path:
 a path reference is known by the hash of its absolute path.
-
-Index references: how a user names one version of a code index.
 
 >>> parse_ref(" BUILD:20260124T000000Z_abc ")
 IndexRef(kind='build', value='20260124T000000Z_abc')
@@ -256,12 +254,12 @@ def _tagged_snapshot(manifest: JsonObject, tag: str) -> str:
 
 
 def _is_frozen(cache: CacheRoot, folder: str, entry: JsonObject, snapshot: JsonObject) -> bool:
-    """A snapshot's own words come first; without any, a `frozen` directory says it."""
+    """Whether a snapshot is frozen: by what it states, else by whether it has a `frozen` directory."""
     if "frozen" in (entry.get("kind"), snapshot.get("kind")):
         return True
     flags = [record.get(name) for record in (entry, snapshot) for name in ("hasFrozen", "frozen")]
-    spoken = [bool(flag) for flag in flags if flag is not None]
-    return any(spoken) if spoken else is_directory(cache.inside(f"{folder}/frozen", f"{folder}/frozen"), folder)
+    stated = [bool(flag) for flag in flags if flag is not None]
+    return any(stated) if stated else is_directory(cache.inside(f"{folder}/frozen", f"{folder}/frozen"), folder)
 
 
 def _pointed(cache: CacheRoot, roots: JsonObject, mode: str, place: str) -> _Target:

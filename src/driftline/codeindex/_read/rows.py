@@ -1,6 +1,6 @@
-"""Rows out of any storage form, one shard at a time, parsing only what is asked for.
+"""Rows of an artifact in any storage form, one shard at a time.
 
-A line or array element is first probed for its key alone; the row is parsed only when somebody wants it.
+A line or array element is first probed for its key alone; only selected rows are parsed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from driftline.codeindex._storage import explain, parse_json
 from driftline.core import JsonObject, Tracker, compression_of_bytes, decompressed, no_progress
 from driftline.errors import IndexRefError, InputError
 
+Row = JsonObject
+
 _BLOCK_BYTES = 1 << 20
 _MAGIC_BYTES = 4
 
-Row = JsonObject
-
 
 class Probe(msgspec.Struct, gc=False):
-    """The members of a row that tell whether it is wanted."""
+    """The members of a row by which it is selected."""
 
     id: object = None
     file: object = None
@@ -33,17 +33,17 @@ class Probe(msgspec.Struct, gc=False):
 
 
 class Selector(Protocol):
-    """Says which rows are wanted: `choose` gives a row's key, or None to leave the row unparsed."""
+    """Selects rows: `choose` returns a row's key, or None to leave the row unparsed."""
 
     def choose(self, probe: Probe) -> Any:
         """The key of a wanted row."""
 
 
 class EveryRow:
-    """Wants all rows."""
+    """Selects all rows."""
 
     def choose(self, probe: Probe) -> Any:
-        """Always wanted."""
+        """A key for every row."""
         return True
 
 

@@ -1,1 +1,1 @@
-"""Registry: a shelf of `codeindex`."""
+"""Diffs persisted below a cache root, and the schemas of their records."""

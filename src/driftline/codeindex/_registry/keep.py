@@ -1,4 +1,4 @@
-"""One diff as a job that can be sent somewhere, and many repositories at once."""
+"""Diffs computed and persisted, old ones pruned, and many repositories compared at once."""
 
 from __future__ import annotations
 
@@ -29,15 +29,12 @@ from driftline.core import (
 )
 from driftline.errors import DriftlineError, IndexRefError
 
-# Computing a diff and keeping it: reuse, the policy for paths, and persistence under the lock.
-
-
 PATHS_ARE_NOT_PERSISTED = "path references are not persisted (--persist-unsafe persists them, redacted)"
 
 
 @dataclass(frozen=True, slots=True)
 class KeptDiff:
-    """A diff and what became of it."""
+    """A diff, and whether it was persisted or reused."""
 
     result: IndexDiff
     persisted: bool = False
@@ -75,20 +72,20 @@ def compute(
         raise IndexRefError("a cache root is needed to persist a diff (--cache-root, or --no-persist)")
     registry = Registry(cache)
     marks = {"from": fingerprints(request.before), "to": fingerprints(request.after)}
-    stored = reusable(registry, request, marks)
+    stored = _reusable(registry, request, marks)
     if stored is not None:
         return KeptDiff(stored, persisted=True, reused=True)
     result = run(request, scheduler=scheduler, tracker=tracker)
     with registry.locked(policy.wait_ms):
         # Another process may have computed the same diff meanwhile: the first one stays.
-        stored = reusable(registry, request, marks)
+        stored = _reusable(registry, request, marks)
         if stored is not None:
             return KeptDiff(stored, persisted=True, reused=True)
         registry.save(result, marks, _leak_check(request, cache))
     return KeptDiff(result, persisted=True)
 
 
-def reusable(registry: Registry, request: DiffRequest, marks: dict[str, dict[str, str]]) -> IndexDiff | None:
+def _reusable(registry: Registry, request: DiffRequest, marks: dict[str, dict[str, str]]) -> IndexDiff | None:
     """The stored diff, unless it was truncated or the artifacts have changed since."""
     inputs = request.inputs
     stored = registry.find(diff_id(inputs), inputs)
@@ -110,7 +107,7 @@ def _leak_check(request: DiffRequest, cache: CacheRoot) -> LeakCheck:
     return LeakCheck([cache.path, *indexes, *([request.repository] if request.repository else [])])
 
 
-# Throwing away old diffs and what killed processes left behind.
+# Old diffs, and what killed processes left behind.
 
 
 @dataclass(slots=True)
@@ -159,7 +156,7 @@ def _plan(registry: Registry, newest: int, oldest: datetime, *, dry_run: bool) -
     entries = [entry for entry in listed if not entry.get("foreign")]
     present = set(_leftovers(registry))
     stays = [
-        entry["diffId"] in present and (rank < newest or _moment(entry["createdAt"]) > oldest)
+        entry["diffId"] in present and (rank < newest or _created_at(entry["createdAt"]) > oldest)
         for rank, entry in enumerate(entries)
     ]
     removed = [entry["diffId"] for entry, stay in zip(entries, stays, strict=True) if not stay]
@@ -168,7 +165,7 @@ def _plan(registry: Registry, newest: int, oldest: datetime, *, dry_run: bool) -
 
 
 def _leftovers(registry: Registry) -> list[str]:
-    """Directories of diffs, listed or not, and temporary files; anything else in there is not ours."""
+    """Directories of diffs, listed or not, and temporary files; other files belong to other tools."""
     names = names_in(registry.cache.inside("diffs", "diffs"), "diffs")
     return [name for name in names if DIFF_ID.fullmatch(name) or (name.startswith(".") and name.endswith(".tmp"))]
 
@@ -188,12 +185,15 @@ def _days(days: int) -> timedelta:
     return timedelta(days=min(days, 365_000))
 
 
-def _moment(created_at: str) -> datetime:
+def _created_at(created_at: str) -> datetime:
     try:
         found = datetime.fromisoformat(created_at.replace("Z", "+00:00"))
         return found if found.tzinfo else found.replace(tzinfo=UTC)
     except ValueError:
         return datetime.min.replace(tzinfo=UTC)
+
+
+# Jobs: one diff as plain data, which another process can compute.
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class IndexDiffJob:
         kind: str | None = None,
         **limits: Any,
     ) -> IndexDiffJob:
-        """A job from what a user gave."""
+        """A job from the values of a user's options."""
         options = DiffOptions.of(modes or ("code",), kind=kind_of(kind, (from_ref, to_ref)), **limits)
         keeping = Keeping(persist, persist_unsafe, whole_number(wait_ms, "wait-ms", minimum=0))
         return cls(from_ref, to_ref, cache_root, options, keeping, allow_mismatch, repo=repo)
@@ -264,10 +264,10 @@ def _shortest_name(parts: tuple[str, ...], others: Sequence[tuple[str, ...]]) ->
 
 def choose_engine(request: DiffRequest, engine: str, master: str | None) -> EngineChoice:
     """The engine for a request and the reason for it."""
-    return choose_by_size("index", engine, size=lambda: chunk_bytes(request), master=master)
+    return choose_by_size("index", engine, size=lambda: _chunk_bytes(request), master=master)
 
 
-def chunk_bytes(request: DiffRequest) -> int:
+def _chunk_bytes(request: DiffRequest) -> int:
     """Bytes of chunk rows on both sides, as stored; 0 for what is not there, which the diff itself will say."""
     indexes = [index for side in (request.before, request.after) for index in side.indexes.values()]
     return sum(map(_chunk_bytes_of, indexes))

@@ -23,6 +23,7 @@ import xxhash
 from driftline.codeindex._diff.diff import IndexDiff, timestamp
 from driftline.codeindex._diff.files import IndexEvent
 from driftline.codeindex._options import CANONICAL_KEYS, diff_id, stable_text
+from driftline.codeindex._read.artifacts import file_digest
 from driftline.codeindex._registry.contracts import check, complaint_about, event_contract
 from driftline.codeindex._storage import (
     CacheRoot,
@@ -39,12 +40,9 @@ from driftline.codeindex._storage import (
 from driftline.core import JsonObject, atomic_write, sync_directory
 from driftline.errors import IndexRefError, InputError, StorageError
 
-# No path of this machine reaches a persisted file (index diffs §4.5).
-#
-# A leak is a string that begins with a directory of this run. Refs, paths and labels may not look like a drive path or
-# a `file://` address either. Routes such as `/api/users`, and whatever else source text holds, are names.
+DIFF_ID = re.compile(r"diff_[0-9a-f]{16}")
 
-
+_MANIFEST = "diffs/manifest.json"
 # Members that hold text of the indexed sources, and keys made of it.
 _SOURCE_TEXT = frozenset(
     ("name", "signature", "chunkKind", "to", "fromKey", "edgeKey", "logicalKey", "logicalKeyBefore", "logicalKeyAfter",
@@ -55,50 +53,9 @@ _MACHINE_PATH = re.compile(r"[A-Za-z]:[\\/]|file://", re.IGNORECASE)
 _BEGINNING = r"(?:\A|\||\bfile:)"
 
 
-class LeakCheck:
-    """Refuses records that hold a path of this machine."""
-
-    def __init__(self, directories: Iterable[str | os.PathLike[str]] = ()) -> None:
-        given = [*directories, os.path.expanduser("~"), tempfile.gettempdir()]
-        known = {os.path.abspath(path) for path in given} | {os.path.realpath(path) for path in given}
-        texts = sorted(re.escape(path) for path in known if path.strip(os.sep))
-        self._known = re.compile(rf"{_BEGINNING}(?:{'|'.join(texts)})(?![^/\\|])" if texts else r"(?!)")
-
-    def refuse(self, record: object, what: str, *, is_event: bool = False) -> None:
-        """Raise if any string of `record`, a member's name included, is such a path."""
-        for place, text, is_source in _strings(record, "", _SOURCE_TEXT if is_event else frozenset()):
-            if self._known.search(text) or (not is_source and _MACHINE_PATH.match(text)):
-                raise IndexRefError(
-                    f"{what}{place} holds an absolute path, which is never persisted: nothing was written "
-                    "(see the diff with --no-persist)"
-                )
-
-
-def _strings(
-    value: object, place: str, source: frozenset[str], is_source: bool = False
-) -> Iterator[tuple[str, str, bool]]:
-    """Every string with its place, and whether it is text of the indexed sources."""
-    if isinstance(value, str):
-        yield place, value, is_source
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield place, name, is_source
-            here = f"{place}.{name}" if name.isidentifier() else place
-            yield from _strings(item, here, source, is_source or name in source)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _strings(item, place, source, is_source)
-
-
-DIFF_ID = re.compile(r"diff_[0-9a-f]{16}")
-
-_MANIFEST = "diffs/manifest.json"
-_BLOCK_BYTES = 1 << 20
-
-
 @dataclass(frozen=True, slots=True)
 class StoredEvents:
-    """The events of a stored diff, read from its file each time they are asked for."""
+    """The events of a stored diff, read from its file at each iteration."""
 
     path: Path
     place: str
@@ -117,14 +74,7 @@ class StoredEvents:
     def digest(self) -> str:
         """The digest of the file."""
         regular_size(self.path, self.place)
-        digest = xxhash.xxh3_128()
-        try:
-            with open(self.path, "rb", buffering=0) as file:
-                while block := file.read(_BLOCK_BYTES):
-                    digest.update(block)
-        except OSError as error:
-            raise explain(error, self.place) from None
-        return digest.hexdigest()
+        return file_digest(self.path, self.place)
 
 
 class Registry:
@@ -173,20 +123,20 @@ class Registry:
         return sorted(found, key=lambda entry: str(entry["createdAt"]), reverse=True)
 
     def _listed(self, key: str, entry: JsonObject) -> JsonObject:
-        """An entry as it is shown: ours as it is, or made again; one of another tool in our words."""
-        if is_own(entry):
+        """An entry as it is listed: one of driftline as it is, or made again; one of another tool as far as known."""
+        if _is_own(entry):
             return entry
         own = self._entry_of_folder(key) if DIFF_ID.fullmatch(key) else None
         return own or _foreign_entry(key, entry)
 
     def load(self, diff_id: str) -> IndexDiff:
-        """A persisted diff by its id, whole or not at all."""
+        """A persisted diff by its id, complete or not at all."""
         if DIFF_ID.fullmatch(diff_id) is None:
             raise IndexRefError("a diff id is diff_ and 16 hex digits")
         entry = self.manifest()["diffs"].get(diff_id)
         if entry is None:
             raise IndexRefError(f"no diff {diff_id} in the registry", code="NOT_FOUND")
-        if not is_own(entry) and self._entry_of_folder(diff_id) is None and _names_itself(entry):
+        if not _is_own(entry) and self._entry_of_folder(diff_id) is None and _names_itself(entry):
             raise IndexRefError(f"{diff_id} was written by another tool, which shares this registry: show it with that")
         return self._load_whole(diff_id)
 
@@ -198,8 +148,7 @@ class Registry:
         if _id_of_inputs(inputs) != name or summary["diffId"] != name or summary["createdAt"] != inputs["createdAt"]:
             raise IndexRefError(f"diffs/{name} holds another diff: compute it again")
         if "content" in inputs:
-            told = {"summary": content_digest(summary), "events": events.digest()}
-            whole = told == inputs["content"]
+            whole = inputs["content"] == {"summary": _content_digest(summary), "events": events.digest()}
         else:
             # Written by an earlier version, which did not keep digests.
             whole = summary["truncated"] or sum(1 for _ in events) == summary["totalEvents"]
@@ -221,7 +170,7 @@ class Registry:
     def save(self, result: IndexDiff, fingerprints: dict[str, dict[str, str]], leaks: LeakCheck) -> None:
         """Persist a diff; the caller holds the lock."""
         events = self._checked_events(result, leaks)
-        content = {"summary": content_digest(result.summary), "events": events}
+        content = {"summary": _content_digest(result.summary), "events": events}
         extra = {"createdAt": result.summary["createdAt"], "fingerprints": fingerprints, "content": content}
         inputs = {**result.inputs, **extra}
         entry = manifest_entry(result)
@@ -310,7 +259,7 @@ def _pretty(value: JsonObject) -> bytes:
 
 
 def manifest_entry(result: IndexDiff) -> JsonObject:
-    """What the list says about a diff; `id` keeps it there when another tool writes the list."""
+    """The entry of a diff in the list; `id` keeps it there when another tool writes the list."""
     summary = result.summary
     modes = summary["modesSummary"].values()
     return {
@@ -327,18 +276,18 @@ def manifest_entry(result: IndexDiff) -> JsonObject:
     }
 
 
-def content_digest(summary: JsonObject) -> str:
+def _content_digest(summary: JsonObject) -> str:
     """The digest of a summary, whatever the white space around it."""
     return xxhash.xxh3_128_hexdigest(stable_text(summary).encode())
 
 
-def is_own(entry: JsonObject) -> bool:
+def _is_own(entry: JsonObject) -> bool:
     """Whether driftline wrote this entry of the list."""
     return complaint_about("manifest_entry", entry) is None
 
 
 def _id_of(key: str, entry: JsonObject) -> str:
-    """The id of an entry; a tool that knows another member for it may have filed ours under a wrong key."""
+    """The id of an entry; another tool, which has another member for it, may have stored it under a wrong key."""
     own = entry.get("diffId")
     return own if isinstance(own, str) and DIFF_ID.fullmatch(own) else key
 
@@ -376,10 +325,49 @@ def _ref_of(side: object) -> str:
 
 @contextmanager
 def _naming(path: Path, place: str) -> Iterator[None]:
-    """Errors of the file layer name the absolute path: say the place instead."""
+    """Replace the absolute path in errors of the file layer by the location in the cache."""
     try:
         yield
     except (StorageError, InputError) as error:
         raise StorageError(error.message.replace(str(path), place), code=error.code) from None
     except OSError as error:
         raise explain(error, place) from None
+
+
+class LeakCheck:
+    """Refuses records that contain a path of this machine, so that none is persisted (index diffs §4.5).
+
+    A leak is a string that begins with a directory of this run. Refs, paths and labels may not look like a drive path
+    or a `file://` address either. Routes such as `/api/users`, and whatever else source text contains, are names.
+    """
+
+    def __init__(self, directories: Iterable[str | os.PathLike[str]] = ()) -> None:
+        given = [*directories, os.path.expanduser("~"), tempfile.gettempdir()]
+        known = {os.path.abspath(path) for path in given} | {os.path.realpath(path) for path in given}
+        texts = sorted(re.escape(path) for path in known if path.strip(os.sep))
+        self._known = re.compile(rf"{_BEGINNING}(?:{'|'.join(texts)})(?![^/\\|])" if texts else r"(?!)")
+
+    def refuse(self, record: object, what: str, *, is_event: bool = False) -> None:
+        """Raise if any string of `record`, a member's name included, is such a path."""
+        for place, text, is_source in _strings(record, "", _SOURCE_TEXT if is_event else frozenset()):
+            if self._known.search(text) or (not is_source and _MACHINE_PATH.match(text)):
+                raise IndexRefError(
+                    f"{what}{place} holds an absolute path, which is never persisted: nothing was written "
+                    "(see the diff with --no-persist)"
+                )
+
+
+def _strings(
+    value: object, place: str, source: frozenset[str], is_source: bool = False
+) -> Iterator[tuple[str, str, bool]]:
+    """Every string with its place, and whether it is text of the indexed sources."""
+    if isinstance(value, str):
+        yield place, value, is_source
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield place, name, is_source
+            here = f"{place}.{name}" if name.isidentifier() else place
+            yield from _strings(item, here, source, is_source or name in source)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _strings(item, place, source, is_source)
