@@ -11,13 +11,13 @@ import pytest
 SOURCE = str(Path(__file__).parents[2] / "src")
 SCRIPT = """
 import sys
-from driftline.core._processes import leave_pandas_out
-leave_pandas_out()
-leave_pandas_out()
+from driftline.core._processes import block_pandas
+block_pandas()
+block_pandas()
 import pyarrow as pa
 made = pa.table({"a": pa.array([1, 2])})
 assert "pandas" not in sys.modules
-assert not [finder for finder in sys.meta_path if "own_process" in type(finder).__module__]
+assert not [finder for finder in sys.meta_path if "driftline" in type(finder).__module__]
 assert made.to_pandas()["a"].tolist() == [1, 2]
 import pandas
 assert pa.Table.from_pandas(pandas.DataFrame({"a": [1.5, None]}))["a"].to_pylist() == [1.5, None]

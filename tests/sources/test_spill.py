@@ -12,7 +12,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from driftline.core._workspace import ArrowCodec, BytesCodec, SpillStore, Workspace
+from driftline.core._workspace import ArrowCodec, SpillStore, Workspace
 from driftline.errors import DriftlineError
 
 
@@ -20,22 +20,26 @@ from driftline.errors import DriftlineError
 def test_pieces_come_back_in_their_order(tmp_path, limit):
     rng = random.Random(3)
     with Workspace(str(tmp_path)) as workspace:
-        store = SpillStore(workspace, limit, BytesCodec())
+        store = SpillStore(workspace, limit, ArrowCodec())
         expected = {key: [] for key in "abc"}
         for number in range(300):
             key = rng.choice("abc")
-            store.add(key, b"%d;" % number)
-            expected[key].append(b"%d;" % number)
+            store.add(key, pa.table({"n": [number]}))
+            expected[key].append(number)
             if number == 150:
-                assert b"".join(store.take("a")) == b"".join(expected["a"])
+                assert _numbers(store.take("a")) == expected["a"]
                 assert "a" not in store
                 expected["a"].clear()
         assert store.keys() == set("abc")
-        for key, pieces in expected.items():
-            assert b"".join(store.take(key)) == b"".join(pieces)
+        for key, numbers in expected.items():
+            assert _numbers(store.take(key)) == numbers
         assert store.keys() == set()
         assert not [path for path in workspace.folder.iterdir() if path.name != ".owner"]
     assert list(tmp_path.iterdir()) == []
+
+
+def _numbers(pieces):
+    return pa.concat_tables(pieces)["n"].to_pylist()
 
 
 def test_tables_of_several_spills(tmp_path):
@@ -50,7 +54,7 @@ def test_tables_of_several_spills(tmp_path):
 
 def test_a_full_disk_is_told(tmp_path):
     with Workspace("/dev/full") as workspace, pytest.raises(DriftlineError):
-        SpillStore(workspace, 0, BytesCodec()).add("a", b"x")
+        SpillStore(workspace, 0, ArrowCodec()).add("a", pa.table({"n": [1]}))
 
 
 def test_the_folder_of_a_killed_process_goes_with_the_next_one(tmp_path, monkeypatch):

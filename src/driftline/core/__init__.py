@@ -1,4 +1,4 @@
-"""Files, locks, object stores, JSON, progress, engines: what all packages share."""
+"""The base of all packages: atomic files, object stores, locks, canonical JSON, progress, choice of engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     )
     from driftline.core._extras import (
         EXTRA_OF as EXTRA_OF,
-        import_package as import_package,
         load_function as load_function,
         missing_extra as missing_extra,
     )

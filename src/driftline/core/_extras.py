@@ -1,8 +1,7 @@
 """Imports on demand: the public names of a package, optional packages and the extras that bring them.
 
-The core compares tables and payloads. Everything else comes as an extra of the `driftline` distribution; its modules
-are imported only where they are used, so a missing one surfaces as a `ModuleNotFoundError`, which `missing_extra`
-turns into words.
+Only tables and payloads need no extra of the `driftline` distribution. Modules of an extra are imported where they are
+used; `missing_extra` turns the `ModuleNotFoundError` of a missing one into a message.
 
 >>> missing_extra(ModuleNotFoundError("No module named 'apsw'", name="apsw")).message
 "changesets need apsw: pip install 'driftline[sqlite]'"
@@ -27,11 +26,11 @@ from driftline.errors import MissingExtraError
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package whose names are imported when they are first used.
 
-    The names stand once, as import lines in the package's `if TYPE_CHECKING:` block: type checkers read that block, and
-    so does this function, from the loader's source (a file, or a member of the archive that Spark ships).
+    The names are written once, as import lines in the package's `if TYPE_CHECKING:` block: type checkers read that
+    block, and so does this function, from the loader's source (a file, or a member of the archive that Spark ships).
 
-    >>> _, _, names = lazy_exports("driftline.client")
-    >>> "Store" in names
+    >>> _, _, names = lazy_exports("driftline.core")
+    >>> "Tracker" in names
     True
     """
     exports = _type_checking_imports(package)
@@ -77,7 +76,7 @@ def load_function(location: str) -> Any:
     return getattr(import_module(module), name)
 
 
-# top-level module -> (extra, what needs it, verb and all)
+# top-level module -> (extra, subject and verb of the message)
 EXTRA_OF: dict[str, tuple[str, str]] = {
     "apsw": ("sqlite", "changesets need"),
     "sqlglot": ("sqlite", "changesets from SQL need"),
@@ -98,7 +97,7 @@ EXTRA_OF: dict[str, tuple[str, str]] = {
 
 
 def import_package(module: str) -> ModuleType:
-    """Import a module of this package; a missing extra is said in words."""
+    """Import a module of driftline; a missing extra is a `MissingExtraError`."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -106,7 +105,7 @@ def import_package(module: str) -> ModuleType:
 
 
 def missing_extra(error: ModuleNotFoundError) -> MissingExtraError | None:
-    """The missing extra behind a failed import, or None where the module is none of ours."""
+    """The missing extra behind a failed import, or None where the module belongs to no extra."""
     package = (error.name or "").partition(".")[0].replace("-", "_")  # a distribution's name has dashes
     known = EXTRA_OF.get(package) or (EXTRA_OF["tree_sitter"] if package.startswith("tree_sitter_") else None)
     if known is None:

@@ -1,4 +1,4 @@
-"""Outputs that are whole or absent, and byte streams through plain, gzip and zstd; paths or addresses.
+"""Atomic writes, and reads of plain, gzip and zstd files, on a local disk or in an object store.
 
 >>> import tempfile, pathlib
 >>> target = pathlib.Path(tempfile.mkdtemp()) / "out.txt"
@@ -29,7 +29,7 @@ from driftline.errors import InputError, NotFoundError, OptionError, StorageErro
 
 Compression = Literal["plain", "gzip", "zstd"]
 StrPath = str | os.PathLike[str]
-AnyPath = StrPath | ObjectPath  # a path of this machine, or an address of an object
+AnyPath = StrPath | ObjectPath  # a local path, or the URL of an object
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -42,7 +42,7 @@ _STANDARD_DEVICES = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 @contextmanager
 def open_output(path: AnyPath | None, inputs: Iterable[StrPath] = ()) -> Iterator[BinaryIO]:
-    """Where a command writes its result: `path`, whole or not at all, or standard output when there is none."""
+    """The output of a command: an atomic write to `path`, or standard output when it is None."""
     if path is not None:
         with atomic_write(path, inputs) as out:
             yield out
@@ -58,13 +58,13 @@ def open_output(path: AnyPath | None, inputs: Iterable[StrPath] = ()) -> Iterato
 
 
 def standard_output() -> BinaryIO:
-    """Standard output for bytes, behind what was written to it as text."""
+    """Standard output for bytes, after a flush of what was written to it as text."""
     sys.stdout.flush()
     return cast(BinaryIO, sys.stdout.buffer)
 
 
 def output_place(path: AnyPath) -> Location:
-    """The place of an output: a path, or an object of a store; other addresses are refused (storage §1)."""
+    """The location of an output: a path, or an object of a store; other URLs are refused (storage §1)."""
     if isinstance(path, ObjectPath):
         return path
     name = os.fspath(path)
@@ -80,10 +80,10 @@ def output_place(path: AnyPath) -> Location:
 
 @contextmanager
 def atomic_write(path: AnyPath, inputs: Iterable[StrPath] = ()) -> Iterator[BinaryIO]:
-    """A binary file that appears under `path` whole, synced to disk, or not at all.
+    """Write a binary file atomically: it appears under `path` complete and synced to disk, or not at all.
 
-    Symbolic links are followed, and mode and owner of a file that is replaced stay. What cannot be replaced (a
-    device, a pipe) is written to as it is. An output that is one of `inputs` is refused.
+    Symbolic links are followed; mode and owner of a replaced file are retained. What cannot be replaced (a device, a
+    pipe) is written to directly. An output that is one of `inputs` is refused.
     """
     target = output_place(path)
     if isinstance(target, ObjectPath):
@@ -116,7 +116,7 @@ def _refuse_object_among(output: AnyPath, inputs: Iterable[StrPath]) -> None:
 
 
 def _write_beside(path: StrPath) -> Iterator[BinaryIO]:
-    """Write a temporary file in the target's folder, and put it into the target's place when it is complete."""
+    """Write a temporary file in the target's folder, and rename it to the target when it is complete."""
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
@@ -130,7 +130,7 @@ def _write_beside(path: StrPath) -> Iterator[BinaryIO]:
 
 
 def replace_file(temporary: StrPath, path: StrPath) -> None:
-    """Put a complete file into the place of `path`, or of what a link there leads to; mode and owner stay."""
+    """Rename a complete file to `path`, or to the target of a link there; mode and owner are retained."""
     with io_errors(path):
         replaced = _status_of(path)
         if replaced is not None and not stat.S_ISREG(replaced.st_mode):
@@ -143,7 +143,7 @@ def replace_file(temporary: StrPath, path: StrPath) -> None:
 
 
 def _open_descriptor(path: StrPath) -> int | None:
-    """The number behind a path such as /dev/stdout: opened by name, what it leads to would be cut to nothing."""
+    """The descriptor behind a path such as /dev/stdout: opened by name, its file would be truncated."""
     name = os.fspath(path)
     found = _DESCRIPTOR.match(name)
     return int(found[1]) if found else _STANDARD_DEVICES.get(name)
@@ -198,7 +198,7 @@ def write_atomically(path: AnyPath, data: bytes) -> None:
 
 @contextmanager
 def text_into(path: AnyPath, encoding: str = "utf-8") -> Iterator[IO[str]]:
-    """A text that appears under `path` whole or not at all; line ends are written as they are."""
+    """Write a text atomically; line ends are written as they are."""
     with atomic_write(path) as out:
         text = io.TextIOWrapper(out, encoding=encoding, newline="", write_through=True)
         yield text
@@ -206,7 +206,7 @@ def text_into(path: AnyPath, encoding: str = "utf-8") -> Iterator[IO[str]]:
 
 
 def write_all(out: IO[bytes], data: bytes | memoryview) -> int:
-    """Write every byte; a raw stream may take only a part at a time. How many bytes there were."""
+    """Write every byte, although a raw stream may take only a part at a time; the number of bytes."""
     rest = memoryview(data).cast("B")
     size = len(rest)
     while rest:
@@ -218,7 +218,7 @@ def write_all(out: IO[bytes], data: bytes | memoryview) -> int:
 
 
 class UnbufferedWriter(io.BufferedWriter):
-    """A raw stream that takes every write whole and passes it on at once (`python -u` makes stdout raw)."""
+    """Writes all bytes to a raw stream at once, without buffering (`python -u` makes stdout raw)."""
 
     def write(self, data: Any, /) -> int:
         """Write every byte."""
@@ -238,7 +238,7 @@ def sync_directory(path: StrPath) -> None:
 
 @contextmanager
 def io_errors(path: AnyPath) -> Iterator[None]:
-    """Turn an `OSError` into one clear line about `path`; that nobody reads a pipe any more is left as it is."""
+    """Turn an `OSError` into one clear line about `path`; a broken pipe is left as it is."""
     try:
         yield
     except BrokenPipeError:
@@ -248,9 +248,9 @@ def io_errors(path: AnyPath) -> Iterator[None]:
 
 
 def explain_os_error(error: OSError, path: AnyPath) -> StorageError | InputError:
-    """The driftline error for an `OSError`, with what to do about it."""
+    """The driftline error for an `OSError`, with a hint."""
     if isinstance(error, NotFoundError):
-        return error  # explained already, where the right name was known
+        return error  # explained where the right name was known
     name = str(path)
     if error.errno == errno.ENOENT:
         return NotFoundError(f"no such file or directory: {name}", path=name)
@@ -268,7 +268,7 @@ def explain_os_error(error: OSError, path: AnyPath) -> StorageError | InputError
 
 
 def open_to_read(path: AnyPath) -> BinaryIO:
-    """A seekable stream of a file or an object as it is."""
+    """A seekable stream of a file or an object, not decompressed."""
     name = str(path)
     if is_url(name):
         return stat_object(name).open()
@@ -284,30 +284,30 @@ def size_of(path: AnyPath) -> int:
 
 
 def compression_of(path: AnyPath) -> Compression:
-    """How a file is compressed, by its first bytes (the name may lie)."""
+    """The compression of a file, by its first bytes (its name may be wrong)."""
     with open_to_read(path) as file:
         start = file.read(4)
     return compression_of_bytes(start)
 
 
 def compression_of_bytes(start: bytes) -> Compression:
-    """How a stream that begins with these bytes is compressed."""
+    """The compression of a stream that starts with these bytes."""
     if start.startswith(_GZIP_MAGIC):
         return "gzip"
     return "zstd" if start.startswith(_ZSTD_MAGIC) else "plain"
 
 
 def open_bytes(path: AnyPath) -> BinaryIO:
-    """A readable stream of the file's content, decompressed on the way."""
+    """A stream of the file's decompressed content."""
     kind = compression_of(path)
     return decompressed(open_to_read(path), kind, str(path))
 
 
 def decompressed(raw: BinaryIO, kind: Compression, name: str) -> BinaryIO:
-    """`raw` read through its decompressor; damage is an `InputError` that names the file."""
+    """`raw` through its decompressor; damage is an `InputError` that names the file."""
     if kind == "plain":
         return raw
-    # Imported here, because most files are plain and a short command takes as long as its imports.
+    # Imported here: most files are plain, and imports take most of the time of a short command.
     if kind == "gzip":
         import gzip
         import zlib
@@ -329,7 +329,7 @@ def read_lines(path: AnyPath) -> Iterator[bytes]:
 
 
 class _CheckedStream(io.RawIOBase):
-    """A decompressing stream that closes its source and explains damage."""
+    """A decompressing stream that closes its source and turns damage into an `InputError`."""
 
     def __init__(self, stream: IO[bytes], raw: BinaryIO, name: str, damage: tuple[type[Exception], ...]) -> None:
         self._stream = stream

@@ -1,7 +1,7 @@
-"""Canonical JSON and the hashes made from it.
+"""Canonical JSON, and the hashes of it that are the ids of deltas and index diffs.
 
-The text is what JavaScript's `JSON.stringify` prints for a value whose object keys were sorted recursively
-by UTF-16 code unit. Ids of deltas and index diffs are hashes of its UTF-8 bytes.
+The text is what JavaScript's `JSON.stringify` prints for a value whose object keys were sorted recursively by UTF-16
+code unit.
 
 >>> canonical_json({"b": 1.0, "a": [True, None, 5e-7]})
 '{"a":[true,null,5e-7],"b":1}'
@@ -15,12 +15,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-# Names for what JSON holds, which no checker can follow to its ground.
-
-
 Json: TypeAlias = Any  # a text, a number, a boolean, null, a list or an object of these
 JsonObject: TypeAlias = dict[str, Any]
-
 
 FNV_OFFSET_BASIS = 14695981039346656037
 FNV_PRIME = 1099511628211

@@ -1,4 +1,8 @@
-"""Locks with an owner: files that one process holds, and leases in object stores."""
+"""Locks with an owner: lock files on a local disk, leases in object stores.
+
+A lease is created if absent, renewed while it is held and taken over when it has expired. It does not stop a slow
+writer that lost it: what decides is committed by conditional puts (storage §3).
+"""
 
 from __future__ import annotations
 
@@ -18,21 +22,34 @@ from pathlib import Path
 from typing import Any
 
 from driftline.core import _objects as objects
+from driftline.core._files import StrPath
 from driftline.core._objects import Location, ObjectPath
 from driftline.errors import DriftlineError, LockedError, NotFoundError
 
-# A lock in an object store is a lease: created if absent, renewed while it is held, taken over when it has expired.
-#
-# A lease does not stop a slow writer that lost it: what decides is committed by conditional verbs (storage §3).
-
-
 LEASE_SECONDS = 60.0
-_POLL_SECONDS = 0.25
+_POLL_SECONDS = 0.25  # between attempts to take a lease
+_GRACE_SECONDS = 60.0  # how long a lock file may name no owner
+
+
+@contextmanager
+def file_lock(
+    place: Location, *, scope: str, wait_seconds: float = 0.0, lease_seconds: float = LEASE_SECONDS
+) -> Iterator[Callable[[], None]]:
+    """Hold the lock at a path or URL; the yielded function raises once a lease is lost (a lock file never is)."""
+    if isinstance(place, ObjectPath):
+        with lease(place, scope=scope, wait_seconds=wait_seconds, seconds=lease_seconds) as held:
+            yield held.check
+        return
+    with exclusive_lock(place, scope=scope, wait_seconds=wait_seconds):
+        yield lambda: None
+
+
+# Leases in object stores.
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """What the lease's object says."""
+    """The content of a lease's object."""
 
     scope: str
     lock_id: str
@@ -45,7 +62,7 @@ class LeaseRecord:
     renewals: int = 0
 
     def to_json(self) -> bytes:
-        """The object; every renewal makes other bytes, so that no two versions look alike."""
+        """The object's bytes; every renewal changes them, so that no two versions are equal."""
         return json.dumps(
             {
                 "scope": self.scope,
@@ -73,7 +90,7 @@ class Lease:
         self._renewed_at = time.monotonic()
 
     def check(self) -> None:
-        """Raise if somebody else may hold it by now."""
+        """Raise if another process may hold the lease by now."""
         if self._lost.is_set() or time.monotonic() - self._renewed_at > self._seconds:
             raise LockedError(
                 f"the lease {self._version.url} was lost (this machine was cut off, or stood still): run again",
@@ -82,7 +99,7 @@ class Lease:
             )
 
     def renew_until_done(self) -> None:
-        """Keep it alive, in a thread of its own."""
+        """Renew the lease until `stop`; runs in a dedicated thread."""
         while not self._done.wait(self._seconds / 4):
             try:
                 self._renew(time.time() + self._seconds)
@@ -92,11 +109,11 @@ class Lease:
                 return
 
     def stop(self) -> None:
-        """No more renewals."""
+        """Stop the renewals."""
         self._done.set()
 
     def release(self) -> None:
-        """Let it expire at once; it is not deleted, so that whoever comes next still replaces a known version."""
+        """Expire the lease at once; it is not deleted, so that the next holder replaces a known version."""
         if not self._lost.is_set():
             self._renew(0.0)
 
@@ -130,7 +147,7 @@ def lease(
 def _take(place: ObjectPath, scope: str, deadline: float, seconds: float) -> Lease:
     while True:
         record = _new_record(scope, seconds)
-        there = _there(place)
+        there = _read_lease(place)
         if there is None:
             version = objects.create(place.url, record.to_json())
         elif _is_free(there[0]):
@@ -140,7 +157,9 @@ def _take(place: ObjectPath, scope: str, deadline: float, seconds: float) -> Lea
         if version is not None:
             return Lease(record, version, seconds)
         if time.monotonic() >= deadline:
-            raise LockedError(_held_words(place, there[0] if there else {}), path=place.url)
+            record_there = there[0] if there else {}
+            holder = record_there.get("holder", "another process")
+            raise LockedError(_held_message(place.name, holder, record_there), path=place.url)
         time.sleep(_POLL_SECONDS)
 
 
@@ -152,12 +171,12 @@ def _new_record(scope: str, seconds: float) -> LeaseRecord:
         socket.gethostname(),
         os.getpid(),
         _machine(),
-        datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        _utc_now(),
         time.time() + seconds,
     )
 
 
-def _there(place: ObjectPath) -> tuple[dict[str, Any], objects.ObjectVersion] | None:
+def _read_lease(place: ObjectPath) -> tuple[dict[str, Any], objects.ObjectVersion] | None:
     try:
         data, version = objects.read_object(place.url)
     except NotFoundError:
@@ -170,60 +189,28 @@ def _there(place: ObjectPath) -> tuple[dict[str, Any], objects.ObjectVersion] | 
 
 
 def _is_free(record: dict[str, Any], now: Callable[[], float] = time.time) -> bool:
-    """Whether a lease has expired, was never one, or was held by a process of this very machine that has ended."""
+    """Whether a lease has expired, is no lease, or was held by a process of this machine that has ended."""
     expires = record.get("expires")
     if not isinstance(expires, int | float) or expires < now():
         return True
     pid = record.get("pid")
-    return record.get("machine") == _machine() != "" and isinstance(pid, int) and not _runs(pid)
-
-
-def _runs(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for yet does not."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-    return status.rpartition(b")")[2].split()[:1] not in ([b"Z"], [b"X"])
+    return record.get("machine") == _machine() != "" and isinstance(pid, int) and not process_runs(pid)
 
 
 def _machine() -> str:
-    """This start of this machine, and what its process numbers count in (containers count their own)."""
+    """The boot id of this machine and its namespace of process numbers (containers have their own)."""
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return ""
 
 
-def _held_words(place: ObjectPath, record: dict[str, Any]) -> str:
-    since = f" since {record['startedAt']}" if "startedAt" in record else ""
-    return (
-        f"{place.name} is held by {record.get('holder', 'another process')}{since}: wait for it to end, or allow more "
-        "waiting time"
-    )
-
-
-_GRACE_SECONDS = 60.0  # how long a lock may say nothing about its holder
-
-StrPath = str | os.PathLike[str]
-
-
-@contextmanager
-def file_lock(
-    place: Location, *, scope: str, wait_seconds: float = 0.0, lease_seconds: float = LEASE_SECONDS
-) -> Iterator[Callable[[], None]]:
-    """Hold the lock at a path or an address; what is given raises once the lock is lost, which a file never is."""
-    if isinstance(place, ObjectPath):
-        with lease(place, scope=scope, wait_seconds=wait_seconds, seconds=lease_seconds) as held:
-            yield held.check
-        return
-    with exclusive_lock(place, scope=scope, wait_seconds=wait_seconds):
-        yield lambda: None
+# Lock files.
 
 
 @dataclass(frozen=True, slots=True)
 class LockOwner:
-    """Who holds a lock, as written into the lock file."""
+    """The owner of a lock, as written into the lock file."""
 
     scope: str
     pid: int
@@ -255,7 +242,9 @@ def exclusive_lock(path: StrPath, *, scope: str, wait_seconds: float = 0.0) -> I
     deadline = time.monotonic() + wait_seconds
     while not _try_lock(target, owner):
         if time.monotonic() >= deadline:
-            raise LockedError(_held_message(target), path=str(target))
+            pid = _pid_of(holder := read_lock(target) or {})
+            name = f"process {pid}" if pid is not None else "another process"
+            raise LockedError(_held_message(target.name, name, holder), path=str(target))
         time.sleep(0.05)
     try:
         yield owner
@@ -264,7 +253,7 @@ def exclusive_lock(path: StrPath, *, scope: str, wait_seconds: float = 0.0) -> I
 
 
 def _try_lock(target: Path, owner: LockOwner) -> bool:
-    # The content is written first and linked into place, so that nobody ever reads a half-written lock.
+    # The content is written first and linked into place, so that no process reads a half-written lock.
     temporary = target.with_name(f".{target.name}.{owner.lock_id}.tmp")
     temporary.write_bytes(owner.to_json())
     try:
@@ -290,7 +279,7 @@ def _remove_if_dead(target: Path) -> bool:
     except FileNotFoundError:
         return True
     if not _is_abandoned(grave):
-        # A living process took the lock between our look and our rename: give it back.
+        # A living process took the lock between the check and the rename: give it back.
         with contextlib.suppress(FileExistsError):
             os.link(grave, target)
         grave.unlink(missing_ok=True)
@@ -300,9 +289,9 @@ def _remove_if_dead(target: Path) -> bool:
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Whether nobody can hold this lock any more: its process has ended, or it never said who holds it.
+    """Whether no process can hold this lock any more: its owner has ended, or it names none.
 
-    Other tools create the lock first and fill it afterwards, so a lock without a holder is given some time.
+    Other tools create the lock first and fill it afterwards, so a lock without an owner is given some time.
     """
     holder = read_lock(path)
     if holder is not None and _pid_of(holder) is not None:
@@ -315,9 +304,9 @@ def _is_abandoned(path: Path) -> bool:
 
 
 def read_lock(path: StrPath) -> dict[str, Any] | None:
-    """What a lock file says about its holder, or None if there is no readable one."""
+    """The owner that a lock file names, or None if it is not readable."""
     try:
-        # A pipe or device under the lock's name would block, and says nothing about a holder.
+        # A pipe or device under the lock's name would block, and names no owner.
         content = json.loads(Path(path).read_bytes()) if Path(path).is_file() else None
     except (OSError, ValueError, RecursionError):
         return None
@@ -354,7 +343,7 @@ def process_runs(pid: int) -> bool:
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a process is a zombie: killed, and its parent (in a container often nobody) does not care."""
+    """Whether a process is a zombie: it was killed, and no parent (in a container often) waits for it."""
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -368,12 +357,12 @@ def _release(target: Path, owner: LockOwner) -> None:
         target.unlink(missing_ok=True)
 
 
-def _held_message(target: Path) -> str:
-    holder = read_lock(target) or {}
-    pid = _pid_of(holder)
-    who = f"process {pid}" if pid is not None else "another process"
-    since = f" since {holder['startedAt']}" if "startedAt" in holder else ""
-    return f"{target.name} is held by {who}{since}: wait for it to end, or allow more waiting time"
+# Both kinds of lock.
+
+
+def _held_message(name: str, holder: str, record: dict[str, Any]) -> str:
+    since = f" since {record['startedAt']}" if "startedAt" in record else ""
+    return f"{name} is held by {holder}{since}: wait for it to end, or allow more waiting time"
 
 
 def _utc_now() -> str:

@@ -1,10 +1,7 @@
-"""What an object store can do, in few verbs; the conditional ones decide who wins (storage §2).
+"""Object stores: read, write, list and conditional put (storage §2), and `ObjectPath`, a path with `pathlib`'s methods.
 
-Keys are literal: nothing in a URL is decoded, and `?`, `*` and `[` only mean something in a glob.
-
-A path in an object store, with the part of `pathlib`'s words that driftline uses.
-
-It is no `os.PathLike`: whatever only knows the local disk refuses it, instead of making a folder called `s3:`.
+Keys are literal: nothing in a URL is decoded, and `?`, `*` and `[` only mean something in a glob. `ObjectPath` is no
+`os.PathLike`, so code for the local disk refuses it instead of making a folder called `s3:`.
 
 >>> ObjectPath("s3://shop/out") / "orders.jsonl"
 ObjectPath('s3://shop/out/orders.jsonl')
@@ -39,7 +36,7 @@ _BUFFER_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersion:
-    """An object as it was when it was looked at: its URL, size and ETag."""
+    """One version of an object: its URL, size and ETag."""
 
     url: str
     size: int
@@ -51,7 +48,7 @@ class ObjectVersion:
         return cast(BinaryIO, io.BufferedReader(ranges, _BUFFER_BYTES) if buffered else ranges)
 
     def read_range(self, start: int, end: int) -> bytes:
-        """One request for this very version."""
+        """A range of this version, by one request."""
         if start >= end:
             return b""
         import obstore
@@ -63,7 +60,7 @@ class ObjectVersion:
 
 
 def is_url(text: str) -> bool:
-    """Whether a text names something in an object store."""
+    """Whether a text is the URL of an object store."""
     return text.partition("://")[0] in SCHEMES and "://" in text
 
 
@@ -78,7 +75,7 @@ def stat_object(url: str) -> ObjectVersion:
 
 
 def read_object(url: str) -> tuple[bytes, ObjectVersion]:
-    """A small object whole, and which version of it that was."""
+    """All bytes of a small object, and their version."""
     import obstore
 
     store, key = located(url)
@@ -90,7 +87,7 @@ def read_object(url: str) -> tuple[bytes, ObjectVersion]:
 
 
 def put(url: str, data: bytes) -> None:
-    """Write a whole object, whatever was there."""
+    """Write an object, whether it exists or not."""
     import obstore
 
     store, key = located(url)
@@ -99,20 +96,20 @@ def put(url: str, data: bytes) -> None:
 
 
 def create(url: str, data: bytes) -> ObjectVersion | None:
-    """Write an object that must not be there yet; None if it is.
+    """Write an object that must not exist yet; None if it does.
 
-    Data must tell its writer: an answer that was lost is made up for by reading what is there.
+    The data must identify its writer: after a lost response the object is read and compared.
     """
     return _conditional_put(url, data, "create")
 
 
 def replace(version: ObjectVersion, data: bytes) -> ObjectVersion | None:
-    """Write an object if it still is that version; None if it is not. Data must tell its writer."""
+    """Write an object if it still is that version; None if it is not. The data must identify its writer."""
     return _conditional_put(version.url, data, {"e_tag": version.etag})
 
 
 def copy_object(source: str, target: str) -> None:
-    """Put an object under another name, in the store where that can be done there."""
+    """Copy an object, inside the store where that is possible."""
     import obstore
 
     store, key = located(source)
@@ -128,7 +125,7 @@ def copy_object(source: str, target: str) -> None:
 
 
 def delete_object(url: str) -> None:
-    """Remove an object; one that is not there is fine."""
+    """Remove an object if it exists."""
     import obstore
 
     store, key = located(url)
@@ -146,7 +143,7 @@ def delete_below(folder: str) -> None:
 
 
 def delete_old(folder: str, kept: set[str], seconds: float) -> None:
-    """Remove objects below a folder that are not among `kept` and have not been written for so long."""
+    """Remove the objects below a folder that are not in `kept` and are older than `seconds`."""
     limit = datetime.now(UTC) - timedelta(seconds=seconds)
     for url, written in entries_below(folder):
         if url not in kept and written < limit:
@@ -172,7 +169,7 @@ def entries_below(folder: str) -> list[tuple[str, datetime]]:
 
 
 class Upload(io.RawIOBase):
-    """An object that is written in parts and appears when `commit` says so; what is not committed is aborted."""
+    """A multipart upload: the object becomes visible with `commit`; without it the upload is aborted."""
 
     def __init__(self, url: str) -> None:
         import obstore
@@ -184,11 +181,11 @@ class Upload(io.RawIOBase):
             self._writer: Any = obstore.open_writer(store, key, buffer_size=_PART_BYTES, max_concurrency=2)
 
     def writable(self) -> bool:
-        """It is only written to."""
+        """True."""
         return True
 
     def write(self, data: Any, /) -> int:
-        """Take all of the data."""
+        """Write every byte."""
         view = memoryview(data).cast("B")
         with explained(self.url):
             for start in range(0, len(view), _PART_BYTES):
@@ -205,7 +202,7 @@ class Upload(io.RawIOBase):
         super().close()
 
     def discard(self) -> None:
-        """Give the parts up."""
+        """Abort the upload."""
         writer, self._writer = self._writer, None
         if writer is not None:
             stop = InputError("the upload was given up")
@@ -219,7 +216,7 @@ class Upload(io.RawIOBase):
 
 @contextmanager
 def uploading(url: str) -> Iterator[BinaryIO]:
-    """A stream whose object appears whole at the end of the block, or not at all."""
+    """An atomic upload: the object becomes visible at the end of the block, or not at all."""
     upload = Upload(url)
     buffered = io.BufferedWriter(upload, _BUFFER_BYTES)
     try:
@@ -231,7 +228,7 @@ def uploading(url: str) -> Iterator[BinaryIO]:
 
 
 def delta_options(url: str) -> dict[str, str] | None:
-    """What `deltalake` must be told about a location: only that plain HTTP is meant."""
+    """The storage options of `deltalake` for a location: only whether plain HTTP is allowed."""
     return {"AWS_ALLOW_HTTP": "true"} if is_url(url) and _is_plain_http() else None
 
 
@@ -249,7 +246,7 @@ def located(url: str) -> tuple[Any, str]:
 
 @lru_cache(maxsize=32)
 def _store(root: str, process: int) -> Any:
-    """One store for each process and bucket: making one costs up to a tenth of a second."""
+    """One store for each process and bucket: creating one takes up to a tenth of a second."""
     from obstore.store import from_url
 
     options: dict[str, Any] = {"client_options": {"allow_http": True}} if _is_plain_http() else {}
@@ -277,7 +274,7 @@ def _conditional_put(url: str, data: bytes, mode: Any) -> ObjectVersion | None:
 
 
 def _own(url: str, data: bytes) -> ObjectVersion | None:
-    """The version that is there, if it is what was to be written: then only the answer was lost."""
+    """The stored version if it equals `data`: then the put succeeded and only its response was lost."""
     try:
         there, version = read_object(url)
     except NotFoundError:
@@ -286,7 +283,7 @@ def _own(url: str, data: bytes) -> ObjectVersion | None:
 
 
 class _Ranges(io.RawIOBase):
-    """A file-like view of an object."""
+    """A raw stream that reads an object by ranges."""
 
     def __init__(self, version: ObjectVersion) -> None:
         self._version = version
@@ -314,7 +311,7 @@ class _Ranges(io.RawIOBase):
 
 @contextmanager
 def explained(url: str) -> Iterator[None]:
-    """The store's complaints as one clear line, without its debug text."""
+    """Turn the store's exceptions into one line each, without their debug text."""
     from obstore import exceptions
 
     try:
@@ -369,7 +366,7 @@ def changed(url: str) -> InputError:
 
 @dataclass(frozen=True, slots=True, order=True, repr=False)
 class ObjectPath:
-    """One name in a store; `/` at the end plays no part."""
+    """The URL of an object or of a folder; a `/` at the end is dropped."""
 
     url: str
 
@@ -402,12 +399,12 @@ class ObjectPath:
 
     @property
     def parent(self) -> ObjectPath:
-        """What it lies in."""
+        """The folder that contains it."""
         return ObjectPath(self.url.rpartition("/")[0])
 
     @property
     def parents(self) -> tuple[ObjectPath, ...]:
-        """All that it lies in, the nearest first."""
+        """All folders that contain it, the nearest first."""
         bucket = "/".join(self.url.split("/")[:3])
         found, at = [], self
         while at.url != bucket:
@@ -416,7 +413,7 @@ class ObjectPath:
         return tuple(found)
 
     def with_name(self, name: str) -> ObjectPath:
-        """A neighbour."""
+        """The path of that name in the same folder."""
         return self.parent / name
 
     def open(self) -> BinaryIO:
@@ -424,24 +421,24 @@ class ObjectPath:
         return stat_object(self.url).open()
 
     def read_bytes(self) -> bytes:
-        """The whole object."""
+        """All bytes of the object."""
         return read_object(self.url)[0]
 
     def write_bytes(self, data: bytes) -> int:
-        """Write the whole object."""
+        """Replace the object."""
         put(self.url, data)
         return len(data)
 
     def exists(self) -> bool:
-        """Whether there is an object of just this name."""
+        """Whether an object has exactly this name."""
         return self.version() is not None
 
     def is_dir(self) -> bool:
-        """Whether objects lie below it."""
+        """Whether there are objects below it."""
         return bool(list_objects(self.url + "/"))
 
     def version(self) -> ObjectVersion | None:
-        """The object as it is now, if there is one."""
+        """The current version of the object, if it exists."""
         try:
             return stat_object(self.url)
         except NotFoundError:
@@ -452,16 +449,16 @@ class ObjectPath:
         return [ObjectPath(url) for url in list_objects(self.url + "/")]
 
     def unlink(self, missing_ok: bool = True) -> None:
-        """Remove the object; a store does not tell whether there was one."""
+        """Remove the object; a store does not report whether it existed."""
         delete_object(self.url)
 
     def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
-        """Nothing: a store has no folders, only names."""
+        """Do nothing: a store has no folders, only names."""
 
 
 Location = Path | ObjectPath
 
 
 def location(text: str) -> Location:
-    """The place that an address or a path names."""
+    """The location that a URL or a path names."""
     return ObjectPath(text) if is_url(text) else Path(text.removeprefix("file://"))

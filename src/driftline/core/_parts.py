@@ -1,8 +1,8 @@
-"""Ordered output as a folder of parts: a manifest names the parts that count, in their order (storage §4).
+"""Ordered output as a folder of parts with a manifest (storage §4), and ranges of complete lines for parallel reads.
 
-Parts have names of their own for every attempt, so that nothing is ever overwritten. The folder's content changes in
-one step, when the manifest is put: created if there was none, or put in the place of the very one that was there when
-the work began. What the manifest does not name is no part of the output, and is removed after a day.
+Every attempt gives its parts new names, so that nothing is overwritten. The folder's content changes atomically, when
+the manifest is written: created if there was none, or replaced if it still is the one from the start of the job. What
+the manifest does not name is no part of the output, and is removed after a day.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
@@ -26,6 +25,7 @@ from driftline.core._objects import Location, ObjectPath, location
 from driftline.errors import InputError, NotFoundError, StorageError
 
 MANIFEST = "_manifest.json"
+BYTES_PER_RANGE = 8 << 20
 _FORMAT = "driftline-parts"
 _PART_BYTES = 64 << 20
 _SWEEP_SECONDS = 86_400.0
@@ -36,7 +36,7 @@ Version = objects.ObjectVersion | bytes | None  # of a manifest: in a store, on 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part that was written: its name in the folder, its bytes and their hash."""
+    """A part that was written: its name in the folder, its size in bytes and its hash."""
 
     name: str
     size: int
@@ -44,7 +44,7 @@ class Part:
 
 
 def manifest_version(folder: Location) -> Version:
-    """What stands for the folder's content now; a commit is refused if it is another one then."""
+    """The current version of the manifest; a commit is refused if it has changed since."""
     if isinstance(folder, ObjectPath):
         return (folder / MANIFEST).version()
     try:
@@ -82,7 +82,7 @@ def pieces(given: AnyPath) -> list[Location]:
 
 
 def write_part(folder: Location, number: int, chunks: Iterable[bytes | memoryview], ending: str = ".jsonl") -> Part:
-    """Write one part under a name that no other attempt has."""
+    """Write one part under a unique name."""
     name = f"part-{number:06d}-{secrets.token_hex(8)}{ending}"
     digest, size = xxhash.xxh3_128(), 0
     with atomic_write(folder / name) as out:
@@ -133,7 +133,7 @@ def _sync(path: Path) -> None:
 
 
 def sweep(folder: Location, kept: set[str], seconds: float = _SWEEP_SECONDS) -> None:
-    """Remove parts that nobody names any more, once no reader can be in the middle of them."""
+    """Remove parts that no manifest names, once no reader can still be reading them."""
     if isinstance(folder, ObjectPath):
         whole = {f"{folder.url}/{name}" for name in (*kept, MANIFEST)}
         objects.delete_old(f"{folder.url}/", whole, seconds)
@@ -144,7 +144,7 @@ def sweep(folder: Location, kept: set[str], seconds: float = _SWEEP_SECONDS) -> 
 
 
 class PartWriter:
-    """A stream of lines that becomes parts of about equal size; `commit` makes them the folder's content."""
+    """Writes a stream of lines as parts of about equal size; `commit` makes them the folder's content."""
 
     def __init__(self, folder: Location, part_bytes: int = _PART_BYTES) -> None:
         self.folder = folder
@@ -158,7 +158,7 @@ class PartWriter:
                 folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, data: bytes | memoryview) -> int:
-        """Take data; a part ends with a line."""
+        """Add data; a part ends at a line end."""
         self._held.append(bytes(data))
         self._size += len(data)
         if self._size >= self._part_bytes:
@@ -166,29 +166,24 @@ class PartWriter:
         return len(data)
 
     def adopt(self, parts: Iterable[Part]) -> None:
-        """Parts that tasks wrote into the folder come next."""
+        """Append parts that tasks wrote into the folder."""
         self._flush(b"".join(self._held))
         self._held, self._size = [], 0
         self._parts += parts
 
-    @property
-    def next_number(self) -> int:
-        """The number of the part that comes next."""
-        return len(self._parts) + bool(self._size)
-
     def places(self) -> list[Location]:
-        """The parts so far, before they count."""
+        """The locations of the parts so far, before the commit."""
         self.adopt(())
         return [self.folder / part.name for part in self._parts]
 
     def commit(self) -> tuple[Part, ...]:
-        """Write what is left and put the manifest."""
+        """Write the rest and the manifest."""
         self.adopt(())
         commit_parts(self.folder, self._parts, self._known)
         return tuple(self._parts)
 
     def discard(self) -> None:
-        """Remove what was written: nobody will name it."""
+        """Remove the parts: no manifest will name them."""
         for part in self._parts:
             (self.folder / part.name).unlink(missing_ok=True)
         if isinstance(self.folder, Path) and not any(self.folder.iterdir()):
@@ -202,14 +197,6 @@ class PartWriter:
     def _flush(self, data: bytes) -> None:
         if data:
             self._parts.append(write_part(self.folder, len(self._parts), [data]))
-
-
-def copy_pieces(place: AnyPath, write: Callable[[bytes], Any]) -> None:
-    """All bytes of an output, part after part."""
-    for piece in pieces(place):
-        with open_to_read(piece) as stream:
-            while data := stream.read(_COPY_BYTES):
-                write(data)
 
 
 def read_pieces(place: AnyPath) -> Iterator[bytes]:
@@ -232,9 +219,9 @@ def remove(place: Location) -> None:
 
 @contextmanager
 def local_files(folder: str) -> Iterator[tuple[str, Callable[[str], str]]]:
-    """For code that writes plain files into a folder that may lie in a store.
+    """A local folder for code that writes plain files, and a function that publishes a finished file of it.
 
-    Given are a local folder, and what makes a finished file of it known to others: its path, or its address.
+    The function returns the file's path, or uploads it and returns its URL when `folder` is in an object store.
     """
     place = location(folder)
     if not isinstance(place, ObjectPath):
@@ -253,17 +240,9 @@ def local_files(folder: str) -> Iterator[tuple[str, Callable[[str], str]]]:
         yield local, publish
 
 
-# Lines cut into byte ranges that begin and end at line ends, so that tasks can read them side by side.
-#
-# The lines lie in a file, an object, or a folder of ordered parts.
-
-
-BYTES_PER_RANGE = 8 << 20
-
-
 @dataclass(frozen=True, slots=True)
 class LineRange:
-    """The bytes of a file or object from `start` up to `stop`; whole lines."""
+    """The bytes of a file or object from `start` up to `stop`: complete lines."""
 
     path: str
     start: int
@@ -274,7 +253,7 @@ class LineRange:
         return (line for line in self._read().split(b"\n") if line.strip())
 
     def count(self) -> int:
-        """How many lines it has."""
+        """The number of lines."""
         return self._read().count(b"\n")
 
     def _read(self) -> bytes:
@@ -284,7 +263,7 @@ class LineRange:
 
 
 def line_ranges(path: AnyPath, bytes_per_range: int = BYTES_PER_RANGE) -> list[LineRange]:
-    """Lines cut at the first line end after every `bytes_per_range` bytes of a file."""
+    """An output cut at the first line end after every `bytes_per_range` bytes of a file."""
     return [one for piece in pieces(path) for one in _ranges_of_file(piece, bytes_per_range)]
 
 

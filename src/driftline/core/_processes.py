@@ -1,4 +1,4 @@
-"""What a process that is driftline's alone does to start quickly; a library leaves its host as it is."""
+"""Quick start of driftline's own processes; inside another program nothing of this is done."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from types import ModuleType
 
 
 def block_pandas() -> None:
-    """Keep pyarrow from importing pandas with the first array that it makes, a third of a short command's time.
+    """Keep pyarrow from importing pandas with its first array, which takes a third of a short command's time.
 
-    It looks for pandas once. Told that there is none it looks again only where somebody converts to pandas, which
-    nothing here does.
+    pyarrow looks for pandas once; if it finds none, it looks again only for a conversion to pandas, which nothing here
+    does.
     """
     if "pyarrow" not in sys.modules and not any(isinstance(finder, _ArrowFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _ArrowFinder())
 
 
 class _ArrowFinder:
-    """Waits for the import of pyarrow: most commands do without it."""
+    """Acts at the import of pyarrow, which most commands do without."""
 
     def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The spec of pyarrow as others find it, with a last step behind its execution."""
+        """The spec of pyarrow from the other finders, with one more step after its execution."""
         if fullname != "pyarrow":
             return None
         sys.meta_path.remove(self)
@@ -32,7 +32,7 @@ class _ArrowFinder:
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                _look_in_vain(module)
+                _search_without_pandas(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
@@ -42,13 +42,13 @@ class _NoPandas:
     """Finds no pandas, whether it is installed or not."""
 
     def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
-        """An error that says what is not there."""
+        """Raise for pandas, pass on everything else."""
         if fullname == "pandas":
             raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
         return None
 
 
-def _look_in_vain(pyarrow: ModuleType) -> None:
+def _search_without_pandas(pyarrow: ModuleType) -> None:
     if "pandas" in sys.modules:
         return
     nothing = _NoPandas()

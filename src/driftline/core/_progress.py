@@ -1,7 +1,7 @@
-"""How far the work has come: the core reports, only the command line draws.
+"""Progress reports and cancellation of a job; only the command line draws them.
 
-Work takes a `Tracker`, opens a phase and advances it. Whoever wants to see it passes a listener; whoever wants to
-stop it calls `cancel()`, and the next `advance` or `check` raises `Cancelled`.
+A job opens phases of a `Tracker` and advances them; the caller passes a listener for the reports. After `cancel()` the
+next `advance` or `check` raises `Cancelled`.
 
 >>> seen = []
 >>> tracker = Tracker(seen.append, interval=0)
@@ -31,7 +31,7 @@ _MIN_SAMPLE_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One report: what is being done, how far it is and how fast it goes."""
+    """One report: the phase, how much of it is done, and its rate."""
 
     phase: str
     done: int
@@ -59,7 +59,7 @@ class Throughput:
         self._last_time: float | None = None
 
     def sample(self, done: int, now: float) -> float | None:
-        """Take note of `done` at time `now`; the smoothed rate."""
+        """Record `done` at time `now`; the smoothed rate."""
         if self._last_time is None:
             self._last_done, self._last_time = done, now
             return None
@@ -72,7 +72,7 @@ class Throughput:
 
 
 class Tracker:
-    """Reports phases to a listener and carries the wish to stop; safe to use from threads."""
+    """Reports phases to a listener and carries the request to stop; thread-safe."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Tracker:
 
     @contextmanager
     def phase(self, name: str, *, total: int | None = None, unit: Unit = "bytes") -> Iterator[None]:
-        """Announce a phase; the last report of a phase that ends well says `finished`."""
+        """Open a phase; the last report of one that succeeds is `finished`."""
         outer = self._phase
         now = self._clock()
         self._phase = _Phase(name, total, unit, now)
@@ -104,7 +104,7 @@ class Tracker:
             self._phase = outer
 
     def advance(self, amount: int = 1) -> None:
-        """Add to what is done in the current phase; raises `Cancelled` when asked to stop."""
+        """Add to what is done in the current phase; raises `Cancelled` after `cancel()`."""
         with self._lock:
             if self._phase is not None:
                 self._phase.done += amount
@@ -112,7 +112,7 @@ class Tracker:
         self._report()
 
     def branch(self, name: str) -> Tracker:
-        """A tracker for work that runs beside others: its phases carry a name, the wish to stop is shared."""
+        """A tracker for parallel work: its phases are prefixed with a name, the request to stop is shared."""
 
         def named(record: Progress) -> None:
             if self._listener is not None:
@@ -123,22 +123,17 @@ class Tracker:
         inner._cancelled = self._cancelled
         return inner
 
-    def set_total(self, total: int) -> None:
-        """Name the total of the current phase once it is known."""
-        if self._phase is not None:
-            self._phase.total = total
-
     def cancel(self) -> None:
-        """Ask the work to stop at its next check; may be called from a signal handler or another thread."""
+        """Stop the job at its next check; may be called from a signal handler or another thread."""
         self._cancelled.set()
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked to stop."""
+        """Whether `cancel` was called."""
         return self._cancelled.is_set()
 
     def check(self) -> None:
-        """Raise `Cancelled` if somebody asked to stop."""
+        """Raise `Cancelled` after `cancel`."""
         if self._cancelled.is_set():
             raise Cancelled("cancelled")
 
@@ -174,5 +169,5 @@ class _Phase:
 
 
 def no_progress() -> Tracker:
-    """A tracker that nobody listens to."""
+    """A tracker without a listener."""
     return Tracker()

@@ -1,4 +1,4 @@
-"""Thresholds that fail a run: `changed > 5%`, `removed >= 100`, `changed(price) > 1%`. Diffs and pipelines share them.
+"""Thresholds that fail a diff or a pipeline run: `changed > 5%`, `removed >= 100`, `changed(price) > 1%`.
 
 >>> limit = parse_threshold("changed > 5%")
 >>> limit.is_exceeded({"changed": 6, "total": 100}), limit.is_exceeded({"changed": 5, "total": 100})
@@ -38,7 +38,7 @@ _OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A condition on counts; a share is of the rows (pairs, files) that were there before, an age in seconds."""
+    """A condition on counts; a share is of the rows (pairs, files) of the old input, an age is in seconds."""
 
     text: str
     count: str
@@ -51,11 +51,11 @@ class Threshold:
 
     @property
     def name(self) -> str:
-        """What is measured, as counts are called: `changed`, or `changed(price)`."""
+        """The name of the count: `changed`, or `changed(price)`."""
         return self.count if self.column is None else f"{self.count}({self.column})"
 
     def is_exceeded(self, counts: Mapping[str, int]) -> bool:
-        """Whether the condition holds, so that the run fails."""
+        """Whether the condition is true, so that the run fails."""
         return _OPERATORS[self.sign](self.measured(counts), self.limit)
 
     def measured(self, counts: Mapping[str, int]) -> Fraction:
@@ -69,14 +69,14 @@ class Threshold:
         return Fraction(100 * value, total) if total else Fraction(100 if value else 0)
 
     def against(self, usual: Mapping[str, Fraction]) -> Threshold | None:
-        """The condition with its limit as a number; None where nothing is known to be usual."""
+        """The condition with its limit as a number; None where the history has no usual value."""
         if not self.of_usual:
             return self
         known = usual.get(self.name)
         return None if known is None else replace(self, limit=self.limit * known, of_usual=False, usual=known)
 
     def describe(self, counts: Mapping[str, int]) -> str:
-        """What was measured against what was allowed."""
+        """The measured value beside the threshold, as text."""
         measured = self.measured(counts)
         if self.count == AGE:
             shown = age_text(measured)
@@ -88,7 +88,7 @@ class Threshold:
 
 
 def parse_threshold(text: str, *, in_pipeline: bool = False) -> Threshold:
-    """The threshold of a text; `ValueError` says what a threshold looks like. Only pipelines have history and ages."""
+    """Parse a threshold; a `ValueError` says what one looks like. Only pipelines have history and ages."""
     from fractions import Fraction
 
     match = _FORM.fullmatch(text)

@@ -1,7 +1,7 @@
-"""Processes that do a part of the work, started from anybody's program.
+"""Worker processes that can be started from any program.
 
-A process that Python spawns runs the main program again, to find functions in it. Work of driftline lies in its own
-modules, so its workers do without: a script needs no `if __name__ == "__main__"`, and workers start sooner.
+A process that Python spawns runs the main program again, to find functions in it. The functions of driftline's workers
+are in its own modules, so this is left out: a script needs no `if __name__ == "__main__"`, and workers start sooner.
 """
 
 from __future__ import annotations

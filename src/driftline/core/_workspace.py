@@ -1,7 +1,7 @@
-"""A private folder for files that live only as long as the work: spooled inputs, spilled rows.
+"""Temporary storage of a job: `Workspace`, a folder for buffer files, and `SpillStore`, chunks in memory or in files.
 
-It lies in TMPDIR unless a parent is named, and goes with the work. A process that is killed leaves its folder behind:
-whoever makes the next one in TMPDIR sees that nobody holds the folder's lock, and removes it.
+The folder is created in TMPDIR unless a parent is named, and removed with the job. A killed process leaves its folder
+behind: the next workspace in TMPDIR finds that its lock is free, and removes it.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ from driftline.core._files import io_errors
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Key = TypeVar("Key", bound=Hashable)
+Piece = TypeVar("Piece")
 
 _PREFIX = "driftline-"
 _OWNER = ".owner"  # locked for as long as the folder is in use
-_GRACE_SECONDS = 60  # a folder without a lock may be one that is just being made
+_GRACE_SECONDS = 60  # a folder without a lock may be about to get one
 
 
 class Closeable(Protocol):
-    """Whatever wants to be closed."""
+    """A resource that must be closed."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
 
 
 class Workspace:
-    """A temporary folder, made when it is first needed and gone at the end whatever happens."""
+    """A temporary folder, created at the first use and removed at the end, also after an error."""
 
     def __init__(self, parent: str | None = None) -> None:
         self._parent = parent
@@ -69,16 +71,16 @@ class Workspace:
         return self._folder
 
     def new_file(self, name: str) -> Path:
-        """A path for a new file; `name` only helps whoever looks into the folder."""
+        """A path for a new file; `name` only makes it readable."""
         self._made += 1
         return self.folder / f"{self._made:05d}-{name}"
 
     def keep_open(self, thing: Closeable) -> None:
-        """Keep a connection for as long as the work lasts."""
+        """Close `thing` together with the workspace."""
         self._open.append(thing)
 
     def close(self) -> None:
-        """Close what was kept open, and remove the folder."""
+        """Close the resources, and remove the folder."""
         while self._open:
             self._open.pop().close()
         if self._folder is not None:
@@ -92,7 +94,7 @@ class Workspace:
 
 
 def remove_abandoned(parent: str) -> None:
-    """Remove the folders of workspaces whose processes are gone; what cannot be looked at is left alone."""
+    """Remove the folders of workspaces whose processes have ended; unreadable ones are left alone."""
     import shutil
 
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
@@ -117,40 +119,29 @@ def _is_abandoned(owner: str) -> bool:
     return True
 
 
-# What does not fit into memory: pieces by key, in memory up to a limit and in files of a workspace beyond it.
-#
-# One store for every room. Pieces of a key come back in the order in which they were added. When the limit is passed,
-# all that is held moves into files, one for each key; taking a key removes its file, and the workspace removes the rest
-# (`workspace.py`, also after a kill). How pieces are written is a `Codec`.
-
-
-Key = TypeVar("Key", bound=Hashable)
-Piece = TypeVar("Piece")
-
-
 class Codec(Protocol[Piece]):
-    """How pieces are weighed, appended to a file and read back; what is written twice is read as both."""
+    """How chunks are measured, appended to a file and read back; a file may be appended to several times."""
 
     def size(self, piece: Piece) -> int:
-        """About how many bytes of memory a piece takes."""
+        """About how many bytes of memory a chunk takes."""
 
     def write(self, pieces: Sequence[Piece], out: BinaryIO) -> None:
-        """Append pieces to a file."""
+        """Append chunks to a file."""
 
     def read(self, path: Path) -> list[Piece]:
-        """All pieces of a file, in their order; they may be joined."""
+        """All chunks of a file, in their order; they may be joined."""
 
 
 class SpillStore(Generic[Key, Piece]):
-    """Pieces by key.
+    """Chunks by key: in memory up to a limit, beyond it in one file a key; each key's chunks stay in their order.
 
-    >>> import tempfile
+    >>> import pyarrow as pa, tempfile
     >>> with Workspace(tempfile.gettempdir()) as workspace:
-    ...     store = SpillStore(workspace, 4, BytesCodec())
+    ...     store = SpillStore(workspace, 4, ArrowCodec())
     ...     for number in range(5):
-    ...         store.add(number % 2, b"%d," % number)
-    ...     b"".join(store.take(0)), b"".join(store.take(1)), store.take(1)
-    (b'0,2,4,', b'1,3,', [])
+    ...         store.add(number % 2, pa.table({"n": [number]}))
+    ...     pa.concat_tables(store.take(1))["n"].to_pylist(), store.take(1)
+    ([1, 3], [])
     """
 
     def __init__(self, workspace: Workspace, limit_bytes: int, codec: Codec[Piece]) -> None:
@@ -162,7 +153,7 @@ class SpillStore(Generic[Key, Piece]):
         self._files: dict[Key, Path] = {}
 
     def add(self, key: Key, piece: Piece) -> None:
-        """Keep a piece."""
+        """Add a chunk."""
         self._pieces[key].append(piece)
         self._held += self._codec.size(piece)
         if self._held > self._limit:
@@ -172,11 +163,11 @@ class SpillStore(Generic[Key, Piece]):
         return key in self._pieces or key in self._files
 
     def keys(self) -> set[Key]:
-        """The keys that have pieces."""
+        """The keys that have chunks."""
         return self._pieces.keys() | self._files.keys()
 
     def take(self, key: Key) -> list[Piece]:
-        """Hand out the pieces of a key and forget them."""
+        """Remove and return the chunks of a key."""
         held = self._pieces.pop(key, [])
         self._held -= sum(map(self._codec.size, held))
         file = self._files.pop(key, None)
@@ -197,31 +188,15 @@ class SpillStore(Generic[Key, Piece]):
         self._held = 0
 
 
-class BytesCodec:
-    """Bytes that are read as one."""
-
-    def size(self, piece: bytes) -> int:
-        """Their number."""
-        return len(piece)
-
-    def write(self, pieces: Sequence[bytes], out: BinaryIO) -> None:
-        """One after the other."""
-        out.writelines(pieces)
-
-    def read(self, path: Path) -> list[bytes]:
-        """All of them."""
-        return [path.read_bytes()]
-
-
 class ArrowCodec:
-    """Arrow tables of one schema, as streams one behind the other."""
+    """Arrow tables of one schema, as consecutive IPC streams."""
 
     def size(self, piece: pa.Table) -> int:
-        """A slice counts by its share of the buffers below it."""
+        """The bytes of a table; a slice counts its share of the buffers."""
         return int(piece.nbytes)
 
     def write(self, pieces: Sequence[pa.Table], out: BinaryIO) -> None:
-        """As one stream."""
+        """Append the tables as one stream."""
         import pyarrow as pa
 
         whole = pa.concat_tables(pieces).unify_dictionaries().combine_chunks()
@@ -229,7 +204,7 @@ class ArrowCodec:
             writer.write_table(whole)
 
     def read(self, path: Path) -> list[pa.Table]:
-        """A table for each stream; they are read when they are used."""
+        """One memory-mapped table for each stream."""
         import pyarrow as pa
 
         tables = []
