@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from driftline.errors import GatewayError, OptionError
-from driftline.http._requests import BodiesUnderWay, BodyLimits, RateLimiter, read_body
+from driftline.http._requests import BodiesInMemory, BodyLimits, RateLimiter, read_body
 from driftline.http._server import ConnectionLimits, ServerOptions, limited_protocol
 from support.compare_server import serving
 from support.gateways import GATEWAY, Server, delta, running, token
@@ -122,7 +122,7 @@ async def slow_body(*chunks: tuple[float, bytes]) -> bytes:
         await asyncio.sleep(pause)
         return {"type": "http.request", "body": body, "more_body": bool(waiting)}
 
-    with BodiesUnderWay(BodyLimits(0.2, 0.5, 100)).reading() as share:
+    with BodiesInMemory(BodyLimits(0.2, 0.5, 100)).reading() as share:
         return await read_body({"headers": [], "body_share": share}, receive, 1000)
 
 
@@ -136,7 +136,7 @@ def test_gaps_and_whole_times_of_bodies() -> None:
 
 
 def test_bodies_together_are_bounded_but_one_alone_is_not() -> None:
-    under_way = BodiesUnderWay(BodyLimits(under_way_bytes=100))
+    under_way = BodiesInMemory(BodyLimits(under_way_bytes=100))
     with under_way.reading() as first:
         first.add(150)
         with under_way.reading() as second, pytest.raises(GatewayError) as refused:

@@ -1,4 +1,4 @@
-"""What every HTTP service of driftline stands on: processes, connections, bodies, rates, one shape of errors."""
+"""The base of the HTTP services: server processes, limits on connections, bodies and rates, metrics, JSON errors."""
 
 from __future__ import annotations
 

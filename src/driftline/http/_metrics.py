@@ -1,4 +1,4 @@
-"""Counters of all worker processes: each writes its own small file in memory, a scrape adds them up."""
+"""Prometheus counters of all worker processes: each has a memory-mapped file, a scrape adds them up."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _SIZE = len(SERIES) * _WORD.size
 
 
 class Metrics:
-    """This process's counters, in a file that the other workers can read."""
+    """The counters of this process, in a file that the other workers can read."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ class Metrics:
             self._memory = mmap.mmap(file.fileno(), _SIZE)
 
     def add(self, name: str, amount: float = 1) -> None:
-        """Raise a counter."""
+        """Increase a counter."""
         slot = _SLOT[name]
         _WORD.pack_into(self._memory, slot, _WORD.unpack_from(self._memory, slot)[0] + amount)
 
@@ -91,18 +91,18 @@ class Metrics:
         return dict(zip(SERIES, sums, strict=True))
 
     def close(self) -> None:
-        """Let go of the memory; the counts stay for the other workers."""
+        """Release the memory; the file stays for the other workers."""
         self._memory.close()
 
 
 def clear(directory: Path) -> None:
-    """Forget the counts of a server that ended; called before workers start."""
+    """Remove the counts of an earlier server; called before workers start."""
     for path in directory.glob("*.counters"):
         path.unlink(missing_ok=True)
 
 
 def prometheus_text(totals: Mapping[str, float], gauges: Mapping[str, tuple[str, float]]) -> str:
-    """The Prometheus text format; request series that never counted are left out."""
+    """The Prometheus text format; request series without a count are left out."""
     lines = []
     for name, text in _PLAIN.items():
         lines += [f"# HELP {name} {text}", f"# TYPE {name} counter", f"{name} {totals[name]:.17g}"]

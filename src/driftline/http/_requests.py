@@ -1,4 +1,4 @@
-"""The frame around every request: an id, a log line, counts, its share of memory, and errors in one shape."""
+"""Middleware of every service: request id, log line, metrics, bounded bodies, rate limits, and errors as JSON."""
 
 from __future__ import annotations
 
@@ -24,110 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from driftline.errors import DriftlineError, GatewayError, StorageError
 from driftline.http._metrics import Metrics
 
-# Reading request bodies: bounded in size and in time, and bounded together (gateway §12).
-
-
 MIB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class BodyLimits:
-    """How long a body may take, and how much of all bodies together a process keeps in memory."""
-
-    gap_seconds: float = 10.0
-    whole_seconds: float = 30.0
-    under_way_bytes: int = 64 * MIB
-
-
-class BodiesUnderWay:
-    """The bytes of request bodies that this process holds at the moment."""
-
-    def __init__(self, limits: BodyLimits | None = None) -> None:
-        self.limits = limits or BodyLimits()
-        self.held = 0
-
-    @contextmanager
-    def reading(self) -> Iterator[BodyShare]:
-        """The share of one request; it is given back when the request is done with its body."""
-        share = BodyShare(self)
-        try:
-            yield share
-        finally:
-            self.held -= share.bytes
-
-
-class BodyShare:
-    """What one request holds of the bytes under way."""
-
-    def __init__(self, whole: BodiesUnderWay) -> None:
-        self._whole = whole
-        self.limits = whole.limits
-        self.bytes = 0
-
-    def add(self, size: int) -> None:
-        """Hold more bytes; refused while others hold so much that there is no room."""
-        others = self._whole.held - self.bytes
-        # A body that is alone may be as large as its own limit allows, or it could never be sent.
-        if others and self._whole.held + size > self._whole.limits.under_way_bytes:
-            raise GatewayError("too many large requests at once: try again", code="BACKPRESSURE_ERROR", retry_after=1)
-        self.bytes += size
-        self._whole.held += size
-
-
-async def stream_body(scope: Scope, receive: Receive, *, whole: bool = False) -> AsyncIterator[bytes]:
-    """The chunks of a body; one that stops coming, or takes too long as a `whole`, is a 408.
-
-    Streams that are answered while they come in have no limit as a whole.
-    """
-    times = share_of(scope).limits
-    deadline = time.monotonic() + times.whole_seconds
-    while True:
-        patience = min(times.gap_seconds, deadline - time.monotonic()) if whole else times.gap_seconds
-        try:
-            message = await asyncio.wait_for(receive(), max(patience, 0.001))
-        except TimeoutError as error:
-            raise GatewayError("the body took too long to arrive", code="REQUEST_TIMEOUT") from error
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        if message.get("body"):
-            yield message["body"]
-        if not message.get("more_body", False):
-            return
-
-
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body, unless it grows beyond the limit; what a header declares only helps to refuse early."""
-    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-    if declared.isdigit() and int(declared[:20]) > limit:
-        raise too_large(limit)
-    share = share_of(scope)
-    parts: list[bytes] = []
-    size = 0
-    async for chunk in stream_body(scope, receive, whole=True):
-        size += len(chunk)
-        if size > limit:
-            raise too_large(limit)
-        share.add(len(chunk))
-        parts.append(chunk)
-    return b"".join(parts)
-
-
-def share_of(scope: Scope) -> BodyShare:
-    """The request's share of the bytes under way, which its frame has opened."""
-    share = scope["body_share"]
-    assert isinstance(share, BodyShare)
-    return share
-
-
-def too_large(limit: int) -> GatewayError:
-    """A body beyond the limit of its route."""
-    message = f"the body is larger than {limit} bytes: send less at once"
-    return GatewayError(message, code="PAYLOAD_TOO_LARGE", limit=limit)
-
-
-# The one shape of an error over HTTP: `{error, code, requestId}`, and the status of each code (gateway §3).
-
-
 STATUS_OF_CODE = {
     "VALIDATION_ERROR": 400,
     "AUTH_ERROR": 401,
@@ -148,125 +45,46 @@ STATUS_OF_CODE = {
 }
 _CODE_OF_STATUS = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 _RETRY_LATER_SECONDS = 5
-
-
-def code_of_status(status: int) -> str:
-    """The code of a refusal that a framework made."""
-    return _CODE_OF_STATUS.get(status, "VALIDATION_ERROR" if status < 500 else "INTERNAL_ERROR")
-
-
-def public_error(error: DriftlineError) -> DriftlineError:
-    """The error as a client may see it.
-
-    A store in trouble is worth another try; a code that the protocol does not know is a fault of the server, and its
-    text may hold paths, so both are told in general words and written to the log in full.
-    """
-    if error.code in STATUS_OF_CODE:
-        return error
-    if isinstance(error, StorageError):
-        message = "the store cannot be used just now"
-        return DriftlineError(message, code="BACKPRESSURE_ERROR", retry_after=_RETRY_LATER_SECONDS)
-    return DriftlineError(f"internal error ({error.code})", code="INTERNAL_ERROR")
-
-
-def error_headers(error: DriftlineError) -> dict[str, str]:
-    """What goes with an error beside its body."""
-    headers = {}
-    if "retry_after" in error.context:
-        headers["Retry-After"] = str(error.context["retry_after"])
-    if error.code == "AUTH_ERROR":
-        headers["WWW-Authenticate"] = "Bearer"
-    if error.code in ("REQUEST_TIMEOUT", "PAYLOAD_TOO_LARGE"):
-        headers["Connection"] = "close"  # the rest of the body is not waited for
-    return headers
-
-
-def error_body(code: str, message: str, request_id: str = "", **more: Any) -> bytes:
-    """The body every error has; some have members of their own."""
-    content = {"error": message, "code": code, "requestId": request_id, **more}
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-
-
-def raw_refusal(code: str, message: str) -> bytes:
-    """A whole HTTP/1.1 answer, for connections that have no request yet; it closes them."""
-    status = HTTPStatus(STATUS_OF_CODE[code])
-    body = error_body(code, message)
-    head = (
-        f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(body)}\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
-    )
-    return head.encode("ascii") + body
-
-
-# Requests per second: a token bucket for each client or address.
-
-
 _MAX_CLIENTS = 10_000
-
-
-class RateLimiter:
-    """A token bucket for each name: `rate` requests a second, twice as many in a burst; 0 is no limit."""
-
-    def __init__(self, rate: float, *, burst: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate = rate
-        self._burst = max(rate * 2 if burst is None else burst, 1.0)
-        self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, name: str, what: str = "too many requests") -> None:
-        """Count one request; one too many is refused and told when to come back."""
-        if self._rate <= 0:
-            return
-        now = self._clock()
-        tokens, before = self._buckets.pop(name, (self._burst, now))
-        tokens = min(self._burst, tokens + (now - before) * self._rate)
-        self._buckets[name] = (tokens - 1 if tokens >= 1 else tokens, now)
-        if len(self._buckets) > _MAX_CLIENTS:
-            self._buckets.popitem(last=False)  # the one not seen for longest has a full bucket again
-        if tokens < 1:
-            wait = math.ceil((1 - tokens) / self._rate)
-            raise GatewayError(what, code="RATE_LIMITED", retry_after=max(wait, 1))
-
-
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _JSON = "application/json"
-# What a refetch tells a client beside its code: why, and where the state to begin with is (gateway §3).
+# Members of a refetch beside its code: the reason, and where the state to start with is (gateway §3).
 _REFETCH_MEMBERS = ("reason", "snapshot")
 _logger = logging.getLogger("driftline.requests")
 
 
 class RequestMiddleware:
-    """Serves every request inside its frame; what nobody caught becomes a plain 500."""
+    """Serves every request; an unexpected exception becomes a plain 500."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, limits: BodyLimits | None = None) -> None:
         self._app = app
         self._metrics = metrics
-        self._under_way = BodiesUnderWay(limits)
+        self._bodies = BodiesInMemory(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             return
         with ExitStack() as stack:
-            request = _Framed(scope, send)
+            request = _ServedRequest(scope, send)
             stack.callback(self._finished, request)
             scope["request_id"] = request.id
-            scope["body_share"] = stack.enter_context(self._under_way.reading())
+            scope["body_share"] = stack.enter_context(self._bodies.reading())
             await request.serve(self._app, receive)
 
-    def _finished(self, request: _Framed) -> None:
+    def _finished(self, request: _ServedRequest) -> None:
         seconds = time.perf_counter() - request.started
         scope, status = request.scope, request.status
         route = scope.get("route_name", "other")
         self._metrics.request(route, status, seconds)
-        # Comparisons are many and short: only those that were refused get a line.
+        # Comparisons are many and short: only refused ones get a line.
         level = logging.DEBUG if route == "compare" and status < 400 else logging.INFO
         if _logger.isEnabledFor(level):
             _logger.log(level, "request", extra={"fields": _line(scope, status, seconds)})
 
 
-class _Framed:
-    """One request under way."""
+class _ServedRequest:
+    """One request and its status."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.scope = scope
@@ -293,12 +111,12 @@ class _Framed:
         await self._send(message)
 
     async def _answer(self, response: Response, receive: Receive) -> None:
-        if self.status == 0:  # an answer that has begun can only break off
+        if self.status == 0:  # a response that has started can only break off
             await response(self.scope, receive, self.send)
 
 
 def error_response(scope: Scope, error: DriftlineError) -> Response:
-    """The answer that tells a client about an error; what it may not see is written to the log."""
+    """The response for an error; what the client may not see is written to the log."""
     told = public_error(error)
     if told is not error:
         fields = {"requestId": scope.get("request_id", ""), "code": error.code, "error": error.message}
@@ -328,7 +146,7 @@ def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _on_fault(request: Request, error: Exception) -> Response:
-    return error_response(request.scope, _fault(error))  # the frame logs it: the framework raises it again
+    return error_response(request.scope, _fault(error))  # the middleware logs it: the framework raises it again
 
 
 def _fault(error: Exception) -> DriftlineError:
@@ -360,3 +178,176 @@ def _request_id(scope: Scope) -> str:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value.decode("latin-1")):
             return str(value.decode("latin-1"))
     return secrets.token_hex(8)
+
+
+# Errors: `{error, code, requestId}`, and the status of each code (gateway §3).
+
+
+def code_of_status(status: int) -> str:
+    """The code for a status that the framework set."""
+    return _CODE_OF_STATUS.get(status, "VALIDATION_ERROR" if status < 500 else "INTERNAL_ERROR")
+
+
+def public_error(error: DriftlineError) -> DriftlineError:
+    """The error as a client may see it.
+
+    A storage error can be retried; a code that is not part of the protocol is an internal error. The texts of both may
+    contain paths, so the client gets a general message and the log the complete one.
+    """
+    if error.code in STATUS_OF_CODE:
+        return error
+    if isinstance(error, StorageError):
+        message = "the store cannot be used just now"
+        return DriftlineError(message, code="BACKPRESSURE_ERROR", retry_after=_RETRY_LATER_SECONDS)
+    return DriftlineError(f"internal error ({error.code})", code="INTERNAL_ERROR")
+
+
+def error_headers(error: DriftlineError) -> dict[str, str]:
+    """The headers of an error."""
+    headers = {}
+    if "retry_after" in error.context:
+        headers["Retry-After"] = str(error.context["retry_after"])
+    if error.code == "AUTH_ERROR":
+        headers["WWW-Authenticate"] = "Bearer"
+    if error.code in ("REQUEST_TIMEOUT", "PAYLOAD_TOO_LARGE"):
+        headers["Connection"] = "close"  # the rest of the body is not waited for
+    return headers
+
+
+def error_body(code: str, message: str, request_id: str = "", **more: Any) -> bytes:
+    """The body of an error; some codes have further members."""
+    content = {"error": message, "code": code, "requestId": request_id, **more}
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def raw_refusal(code: str, message: str) -> bytes:
+    """A complete HTTP/1.1 response for a connection without a request; it closes the connection."""
+    status = HTTPStatus(STATUS_OF_CODE[code])
+    body = error_body(code, message)
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + body
+
+
+# Request bodies: bounded in size and in time, and bounded together (gateway §12).
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """How long a body may take, and how many bytes of all bodies together a process holds in memory."""
+
+    gap_seconds: float = 10.0
+    whole_seconds: float = 30.0
+    under_way_bytes: int = 64 * MIB
+
+
+class BodiesInMemory:
+    """The bytes of request bodies that this process currently holds in memory."""
+
+    def __init__(self, limits: BodyLimits | None = None) -> None:
+        self.limits = limits or BodyLimits()
+        self.held = 0
+
+    @contextmanager
+    def reading(self) -> Iterator[BodyShare]:
+        """The share of one request, released at the end of the block."""
+        share = BodyShare(self)
+        try:
+            yield share
+        finally:
+            self.held -= share.bytes
+
+
+class BodyShare:
+    """The bytes that one request holds."""
+
+    def __init__(self, whole: BodiesInMemory) -> None:
+        self._whole = whole
+        self.limits = whole.limits
+        self.bytes = 0
+
+    def add(self, size: int) -> None:
+        """Hold more bytes; refused while the other requests hold too many."""
+        others = self._whole.held - self.bytes
+        # A single body may be as large as its own limit allows, or it could never be sent.
+        if others and self._whole.held + size > self._whole.limits.under_way_bytes:
+            raise GatewayError("too many large requests at once: try again", code="BACKPRESSURE_ERROR", retry_after=1)
+        self.bytes += size
+        self._whole.held += size
+
+
+async def stream_body(scope: Scope, receive: Receive, *, whole: bool = False) -> AsyncIterator[bytes]:
+    """The chunks of a body; a gap that is too long is a 408, and so is a `whole` body that takes too long.
+
+    Streams that are answered while they are read have no limit as a whole.
+    """
+    times = share_of(scope).limits
+    deadline = time.monotonic() + times.whole_seconds
+    while True:
+        patience = min(times.gap_seconds, deadline - time.monotonic()) if whole else times.gap_seconds
+        try:
+            message = await asyncio.wait_for(receive(), max(patience, 0.001))
+        except TimeoutError as error:
+            raise GatewayError("the body took too long to arrive", code="REQUEST_TIMEOUT") from error
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        if message.get("body"):
+            yield message["body"]
+        if not message.get("more_body", False):
+            return
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The complete body, unless it exceeds the limit; a declared length only helps to refuse early."""
+    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    if declared.isdigit() and int(declared[:20]) > limit:
+        raise too_large(limit)
+    share = share_of(scope)
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in stream_body(scope, receive, whole=True):
+        size += len(chunk)
+        if size > limit:
+            raise too_large(limit)
+        share.add(len(chunk))
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+def share_of(scope: Scope) -> BodyShare:
+    """The request's share of the bytes in memory, which the middleware has opened."""
+    share = scope["body_share"]
+    assert isinstance(share, BodyShare)
+    return share
+
+
+def too_large(limit: int) -> GatewayError:
+    """The error for a body above the limit of its route."""
+    message = f"the body is larger than {limit} bytes: send less at once"
+    return GatewayError(message, code="PAYLOAD_TOO_LARGE", limit=limit)
+
+
+class RateLimiter:
+    """A token bucket for each name: `rate` requests a second, twice as many in a burst; 0 is no limit."""
+
+    def __init__(self, rate: float, *, burst: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._burst = max(rate * 2 if burst is None else burst, 1.0)
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, name: str, what: str = "too many requests") -> None:
+        """Count one request; one too many is refused with a `Retry-After`."""
+        if self._rate <= 0:
+            return
+        now = self._clock()
+        tokens, before = self._buckets.pop(name, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - before) * self._rate)
+        self._buckets[name] = (tokens - 1 if tokens >= 1 else tokens, now)
+        if len(self._buckets) > _MAX_CLIENTS:
+            self._buckets.popitem(last=False)  # the least recent one has a full bucket again
+        if tokens < 1:
+            wait = math.ceil((1 - tokens) / self._rate)
+            raise GatewayError(what, code="RATE_LIMITED", retry_after=max(wait, 1))

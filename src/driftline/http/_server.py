@@ -1,4 +1,8 @@
-"""Processes: a listening socket, one server or several workers on it, and an orderly end."""
+"""Server processes: a listening socket with one or several workers, limits for connections, logs on stderr.
+
+uvicorn waits without limit for the rest of a request's headers, and for a client that does not read its response;
+`LimitedProtocol` has deadlines and caps, so that slow clients do not block others (gateway §12).
+"""
 
 from __future__ import annotations
 
@@ -32,21 +36,21 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from driftline.errors import DriftlineError, EngineError, OptionError
 from driftline.http._requests import raw_refusal
 
-# Connections with deadlines and caps, so that slow and greedy clients cannot keep others out (gateway §12).
-#
-# uvicorn itself waits for ever for the rest of a request's headers, and for a client that does not read its answer.
-
-
 ACCEPTED_AT_ONCE = 16
-# For the log, the lake, pipes to other processes, and connections on their way to being refused.
+# For the log, the lake, pipes to other processes, and connections that are about to be refused.
 _SPARE_FILES = 64 + 4 * ACCEPTED_AT_ONCE
 _HEADER_SECONDS = 10.0
 _BLOCKED_SECONDS = 30.0
+_DRAIN_SECONDS = 4  # for active requests; the last flush has four more, together below ten
+_KILL_SECONDS = 10
+_CANNOT_START = 3
+_QUEUED = 2048  # connections that wait to be accepted
+_logger = logging.getLogger("driftline.server")
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What one process grants its clients; 0 per address is no limit (behind a proxy all come from one)."""
+    """The limits of one process; 0 per address is no limit (behind a proxy all clients have one address)."""
 
     connections: int = 3000
     per_address: int = 100
@@ -54,188 +58,8 @@ class ConnectionLimits:
     blocked_seconds: float = _BLOCKED_SECONDS
 
 
-@dataclass(slots=True)
-class _OpenConnections:
-    """How many connections this process has, by address."""
-
-    limits: ConnectionLimits
-    by_address: Counter[str] = field(default_factory=Counter)
-    total: int = 0
-
-    def enter(self, address: str) -> bytes | None:
-        """Count a connection in; the refusal where there is no room for it."""
-        if self.total >= self.limits.connections:
-            return raw_refusal("OVERLOADED", "too many connections: try again")
-        if 0 < self.limits.per_address <= self.by_address[address]:
-            return raw_refusal("RATE_LIMITED", "too many connections from this address")
-        self.total += 1
-        self.by_address[address] += 1
-        return None
-
-    def leave(self, address: str) -> None:
-        self.total -= 1
-        self.by_address[address] -= 1
-        if not self.by_address[address]:
-            del self.by_address[address]
-
-
-class LimitedProtocol(H11Protocol):
-    """HTTP/1.1 with a deadline for headers and for clients that stop reading."""
-
-    def __init__(self, *arguments: Any, open_connections: _OpenConnections, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._open = open_connections
-        self._address: str | None = None  # None: not counted, refused
-        self._header_deadline: asyncio.TimerHandle | None = None
-        self._blocked_deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection, or say why not and close it."""
-        address = _address(transport.get_extra_info("peername"))
-        refusal = self._open.enter(address)
-        if refusal is not None:
-            transport.write(refusal)
-            transport.close()
-            return
-        self._address = address
-        super().connection_made(transport)
-        self._await_headers()
-
-    def data_received(self, data: bytes) -> None:
-        """Feed the parser; the clock runs from the first byte of a request to the end of its headers."""
-        if self._address is None:
-            return
-        if self._header_deadline is None and self._is_between_requests():
-            self._await_headers()
-        super().data_received(data)
-        if not self._is_between_requests():
-            self._cancel_header_deadline()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Count the connection out."""
-        if self._address is None:
-            return
-        self._open.leave(self._address)
-        self._cancel_header_deadline()
-        self.resume_writing()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """The client does not read: it has a while to begin again."""
-        super().pause_writing()
-        self._blocked_deadline = self.loop.call_later(self._open.limits.blocked_seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """The client reads again."""
-        if self._blocked_deadline is not None:
-            self._blocked_deadline.cancel()
-            self._blocked_deadline = None
-        super().resume_writing()
-
-    def send_400_response(self, msg: str) -> None:
-        """What is not HTTP gets the same error body as everything else."""
-        self.transport.write(raw_refusal("VALIDATION_ERROR", "this is not an HTTP request"))
-        self.transport.close()
-
-    def _is_between_requests(self) -> bool:
-        return self.cycle is None or self.cycle.response_complete
-
-    def _await_headers(self) -> None:
-        self._header_deadline = self.loop.call_later(self._open.limits.header_seconds, self._headers_are_late)
-
-    def _cancel_header_deadline(self) -> None:
-        if self._header_deadline is not None:
-            self._header_deadline.cancel()
-            self._header_deadline = None
-
-    def _headers_are_late(self) -> None:
-        self._header_deadline = None
-        if self._is_between_requests() and not self.transport.is_closing():
-            self.transport.write(raw_refusal("REQUEST_TIMEOUT", "the request's headers took too long"))
-            self.transport.close()
-
-
-def limited_protocol(limits: ConnectionLimits) -> Callable[..., LimitedProtocol]:
-    """The protocol for uvicorn, with counts of its own; more files than the system grants are not promised."""
-    granted = _raise_file_limit(limits.connections + _SPARE_FILES)
-    connections = min(limits.connections, max(granted - _SPARE_FILES, 1))
-    held = ConnectionLimits(connections, limits.per_address, limits.header_seconds, limits.blocked_seconds)
-    return partial(LimitedProtocol, open_connections=_OpenConnections(held))
-
-
-def _raise_file_limit(wanted: int) -> int:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    infinite = resource.RLIM_INFINITY
-    if soft == infinite or soft >= wanted:
-        return wanted
-    granted = wanted if hard == infinite else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-    return granted
-
-
-def _address(peer: Any) -> str:
-    """What counts as one client: an IPv4 address, or the 64-bit network that one IPv6 host usually owns."""
-    try:
-        address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
-    except (ValueError, TypeError, IndexError):
-        return "unknown"
-    if isinstance(address, ipaddress.IPv6Address):
-        mapped = address.ipv4_mapped
-        return str(mapped) if mapped else str(ipaddress.ip_network((address, 64), strict=False))
-    return str(address)
-
-
-# Logs on stderr: one JSON object a line, or words where a person watches. Tokens and secrets never get here.
-
-
-class JsonLines(logging.Formatter):
-    """A record as one line of JSON, with what was given as `fields`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line."""
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {
-            "time": time.replace("+00:00", "Z"),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
-
-
-class Words(logging.Formatter):
-    """The same for a terminal: the time of day, the event, and its fields.
-
-    >>> told = {"msg": "listening", "levelno": logging.INFO, "created": 0, "fields": {"port": 8787}}
-    >>> record = logging.makeLogRecord(told)
-    >>> Words().format(record).partition("  ")[2]
-    'listening  port=8787'
-    """
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line."""
-        time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
-        level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
-        fields = "".join(f"  {name}={value}" for name, value in getattr(record, "fields", {}).items())
-        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return f"{time}  {level}{record.getMessage()}{fields}{trace}"
-
-
-def log_to_stderr(level: str = "info") -> None:
-    """Send driftline's and the server's records to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Words() if sys.stderr.isatty() else JsonLines())
-    for name in ("driftline", "uvicorn"):
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.propagate = False
-        logger.setLevel(level.upper() if name == "driftline" else logging.WARNING)
-
-
 class Service(NamedTuple):
-    """What a worker serves: the application, what to call at the end, and what lets go of clients that stay."""
+    """What a worker serves: the application, a function to close it, and one that releases streaming clients."""
 
     app: ASGIApp
     close: Callable[[], None] = lambda: None
@@ -244,16 +68,10 @@ class Service(NamedTuple):
 
 MakeService = Callable[[], Service]  # called inside the worker
 
-_DRAIN_SECONDS = 4  # for requests under way; the last flush has four more, together below ten
-_KILL_SECONDS = 10
-_CANNOT_START = 3
-_QUEUED = 2048  # connections that wait to be taken
-_logger = logging.getLogger("driftline.server")
-
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Where and how to listen; plain data, so that worker processes can be given it."""
+    """Where and how to listen; plain data, so that it can be sent to worker processes."""
 
     host: str = "127.0.0.1"
     port: int = 8787
@@ -271,7 +89,7 @@ class ServerOptions:
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Said in full, because asyncio turns Nagle's delay off only for sockets that are TCP by name.
+    # The protocol is named, because asyncio turns Nagle's delay off only for sockets with IPPROTO_TCP.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -284,7 +102,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(make_service: MakeService, options: ServerOptions) -> None:
-    """Serve until SIGTERM or SIGINT, then drain and end."""
+    """Serve until SIGTERM or SIGINT, then finish the active requests."""
     log_to_stderr(options.log_level)
     _check_certificate(options)
     with listen(options.host, options.port) as listener:
@@ -313,7 +131,7 @@ def _run_worker(make_service: MakeService, listener: socket.socket, options: Ser
     try:
         host, port = listener.getsockname()[:2]
         _logger.info("listening", extra={"fields": {"host": host, "port": port}})
-        # The server raises the signal again that ended it; here that is the wanted end.
+        # The server raises the signal that stopped it again; here that is the normal end.
         with contextlib.suppress(KeyboardInterrupt):
             _Server(config, service.drain).run(sockets=[listener])
     finally:
@@ -322,10 +140,10 @@ def _run_worker(make_service: MakeService, listener: socket.socket, options: Ser
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server with a long queue of connections, of which it takes few at a time.
+    """uvicorn's server with a long queue of connections, of which it accepts few at a time.
 
-    asyncio uses one number for both. Taking the whole queue at once would run out of files before the first
-    connection too many is closed.
+    asyncio uses one number for both. If it accepted the complete queue at once, it would run out of files before the
+    first connection too many is closed.
     """
 
     def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
@@ -343,7 +161,7 @@ class _Server(uvicorn.Server):
 
 
 def _check_certificate(options: ServerOptions) -> None:
-    """A certificate or key that cannot be used is said before the port is taken."""
+    """Raise for a certificate or key that cannot be used, before the port is opened."""
     if options.tls_cert is None or options.tls_key is None:
         return
     try:
@@ -354,7 +172,7 @@ def _check_certificate(options: ServerOptions) -> None:
 
 
 def _supervise(make_service: MakeService, listener: socket.socket, options: ServerOptions) -> None:
-    """Keep `workers` processes alive; a dead one is replaced."""
+    """Run `workers` processes; one that dies is replaced."""
     context = multiprocessing.get_context("spawn")
 
     def start() -> BaseProcess:
@@ -370,10 +188,10 @@ def _supervise(make_service: MakeService, listener: socket.socket, options: Serv
             for position, process in enumerate(processes):
                 if not process.is_alive() and not ended():
                     _logger.error("worker died", extra={"fields": {"exitCode": process.exitcode}})
-                    # A worker that was killed is replaced; one that could not start would only fail again.
+                    # A worker that was killed is replaced; one that could not start would fail again.
                     hopeless = process.exitcode == _CANNOT_START
                     processes[position] = process if hopeless else start()
-    _end(processes)
+    _stop_workers(processes)
     if hopeless:
         raise EngineError("a worker could not start, its reason is in the log above", code="worker_failed")
 
@@ -391,7 +209,7 @@ def _worker_main(make_service: MakeService, listener: socket.socket, options: Se
 
 
 def _end_with_parent() -> None:
-    """A supervisor that was killed leaves no workers behind."""
+    """Stop this worker when its supervisor has ended."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -416,7 +234,7 @@ def _ended_by_signal() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def _end(processes: list[BaseProcess]) -> None:
+def _stop_workers(processes: list[BaseProcess]) -> None:
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + _KILL_SECONDS
@@ -425,3 +243,180 @@ def _end(processes: list[BaseProcess]) -> None:
         if process.is_alive():
             process.kill()
             process.join()
+
+
+@dataclass(slots=True)
+class _OpenConnections:
+    """The number of connections of this process, by address."""
+
+    limits: ConnectionLimits
+    by_address: Counter[str] = field(default_factory=Counter)
+    total: int = 0
+
+    def enter(self, address: str) -> bytes | None:
+        """Count a new connection; the response that refuses it above a limit."""
+        if self.total >= self.limits.connections:
+            return raw_refusal("OVERLOADED", "too many connections: try again")
+        if 0 < self.limits.per_address <= self.by_address[address]:
+            return raw_refusal("RATE_LIMITED", "too many connections from this address")
+        self.total += 1
+        self.by_address[address] += 1
+        return None
+
+    def leave(self, address: str) -> None:
+        self.total -= 1
+        self.by_address[address] -= 1
+        if not self.by_address[address]:
+            del self.by_address[address]
+
+
+class LimitedProtocol(H11Protocol):
+    """HTTP/1.1 with deadlines for headers and for clients that stop reading."""
+
+    def __init__(self, *arguments: Any, open_connections: _OpenConnections, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._open = open_connections
+        self._address: str | None = None  # None: not counted, refused
+        self._header_deadline: asyncio.TimerHandle | None = None
+        self._blocked_deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept the connection, or refuse and close it."""
+        address = _address(transport.get_extra_info("peername"))
+        refusal = self._open.enter(address)
+        if refusal is not None:
+            transport.write(refusal)
+            transport.close()
+            return
+        self._address = address
+        super().connection_made(transport)
+        self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser; the deadline counts from the first byte of a request to the end of its headers."""
+        if self._address is None:
+            return
+        if self._header_deadline is None and self._is_between_requests():
+            self._await_headers()
+        super().data_received(data)
+        if not self._is_between_requests():
+            self._cancel_header_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count the closed connection."""
+        if self._address is None:
+            return
+        self._open.leave(self._address)
+        self._cancel_header_deadline()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Start the deadline of a client that does not read."""
+        super().pause_writing()
+        self._blocked_deadline = self.loop.call_later(self._open.limits.blocked_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Stop the deadline."""
+        if self._blocked_deadline is not None:
+            self._blocked_deadline.cancel()
+            self._blocked_deadline = None
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP with the common error body."""
+        self.transport.write(raw_refusal("VALIDATION_ERROR", "this is not an HTTP request"))
+        self.transport.close()
+
+    def _is_between_requests(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _await_headers(self) -> None:
+        self._header_deadline = self.loop.call_later(self._open.limits.header_seconds, self._headers_are_late)
+
+    def _cancel_header_deadline(self) -> None:
+        if self._header_deadline is not None:
+            self._header_deadline.cancel()
+            self._header_deadline = None
+
+    def _headers_are_late(self) -> None:
+        self._header_deadline = None
+        if self._is_between_requests() and not self.transport.is_closing():
+            self.transport.write(raw_refusal("REQUEST_TIMEOUT", "the request's headers took too long"))
+            self.transport.close()
+
+
+def limited_protocol(limits: ConnectionLimits) -> Callable[..., LimitedProtocol]:
+    """The protocol for uvicorn with its own counts; connections are bounded by the limit of open files."""
+    granted = _raise_file_limit(limits.connections + _SPARE_FILES)
+    connections = min(limits.connections, max(granted - _SPARE_FILES, 1))
+    held = ConnectionLimits(connections, limits.per_address, limits.header_seconds, limits.blocked_seconds)
+    return partial(LimitedProtocol, open_connections=_OpenConnections(held))
+
+
+def _raise_file_limit(wanted: int) -> int:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    infinite = resource.RLIM_INFINITY
+    if soft == infinite or soft >= wanted:
+        return wanted
+    granted = wanted if hard == infinite else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+    return granted
+
+
+def _address(peer: Any) -> str:
+    """The address of a client: an IPv4 address, or the 64-bit network that one IPv6 host usually has."""
+    try:
+        address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
+    except (ValueError, TypeError, IndexError):
+        return "unknown"
+    if isinstance(address, ipaddress.IPv6Address):
+        mapped = address.ipv4_mapped
+        return str(mapped) if mapped else str(ipaddress.ip_network((address, 64), strict=False))
+    return str(address)
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON, with its `fields`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class Words(logging.Formatter):
+    """A record as text for a terminal: the time of day, the event, and its fields.
+
+    >>> attributes = {"msg": "listening", "levelno": logging.INFO, "created": 0, "fields": {"port": 8787}}
+    >>> record = logging.makeLogRecord(attributes)
+    >>> Words().format(record).partition("  ")[2]
+    'listening  port=8787'
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
+        fields = "".join(f"  {name}={value}" for name, value in getattr(record, "fields", {}).items())
+        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return f"{time}  {level}{record.getMessage()}{fields}{trace}"
+
+
+def log_to_stderr(level: str = "info") -> None:
+    """Write driftline's and the server's records to stderr, as text or JSON; no record holds a token."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Words() if sys.stderr.isatty() else JsonLines())
+    for name in ("driftline", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(level.upper() if name == "driftline" else logging.WARNING)
