@@ -18,7 +18,7 @@ from typing import Any
 from driftline.core import Workspace, line_ranges
 from driftline.lake import Lake, commit_ingested, compact, plan_ingest, registered
 from driftline.lake._load.ingest import Extraction
-from driftline.spark import ingest_on_spark, lake_engine, open_session, write_changeset_changesets as write_changeset
+from driftline.spark import events_to_changeset, ingest_on_spark, lake_engine, open_session
 from driftline.spark._lake import survey_on_spark
 from driftline.tables import TableDiffJob, check_options, find_engine
 
@@ -70,7 +70,7 @@ def compaction(work: Work) -> None:
 def patchset(work: Work) -> None:
     header = json.loads(work.events.open().readline())["columns_b"]
     with Workspace() as workspace, (work.out / f"{work.table}.patchset").open("wb") as out:
-        write_changeset(
+        events_to_changeset(
             work.session,
             str(work.events),
             out,

@@ -128,8 +128,7 @@ COMPACTOR = textwrap.dedent(
     """
     import sys
     from driftline.lake import Lake, compact
-    from driftline.spark._lake import fold_engine
-    from driftline.spark._runtime.session import open_session
+    from driftline.spark import lake_engine, open_session
 
     def tell(stage):
         print(stage, flush=True)
@@ -138,7 +137,7 @@ COMPACTOR = textwrap.dedent(
 
     with open_session("local[2]") as session:
         while True:
-            compact(Lake(sys.argv[1]), "todos", full=True, rows_per_range=3, engine=fold_engine(session), at_stage=tell)
+            compact(Lake(sys.argv[1]), "todos", full=True, rows_per_range=3, engine=lake_engine(session), at_stage=tell)
     """
 )
 
