@@ -136,8 +136,7 @@ def _full_disk(seed: int, count: int) -> Tally:
 
 
 def _check(tally: Tally, folder: Path, what: str) -> None:
-    from driftline.lake import Lake
-    from driftline.lake._read.state import state_rows
+    from driftline.lake import Lake, state_rows
 
     lines = (folder / f"data/t-{DAYS[-1]}.csv").read_text().splitlines()[1:]
     wanted = {key: {"id": key, "name": name} for key, name in (line.split(",") for line in lines)}

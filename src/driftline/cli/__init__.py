@@ -1,1 +1,3 @@
-"""The command line: one file per command group, exit codes in `outcome.py`."""
+"""The command line: `driftline.cli.main` is its entry point, and no package imports it."""
+
+__all__: list[str] = []

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 from driftline.core import lazy_exports
 
 if TYPE_CHECKING:
-    from driftline.client._http import GatewayClient as GatewayClient
+    from driftline.client._http import (
+        FeedReader as FeedReader,
+        GatewayClient as GatewayClient,
+        Pulled as Pulled,
+        SnapshotPage as SnapshotPage,
+    )
     from driftline.client._store import Change as Change, Rejected as Rejected, Store as Store
     from driftline.client._sync import Follower as Follower, SyncReport as SyncReport
 else:

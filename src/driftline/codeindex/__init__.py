@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from driftline.codeindex._read.artifacts import fingerprints as fingerprints
     from driftline.codeindex._read.resolve import IndexRef as IndexRef, parse_ref as parse_ref
+    from driftline.codeindex._registry.contracts import schema as schema
     from driftline.codeindex._registry.keep import (
         IndexDiffJob as IndexDiffJob,
         Keeping as Keeping,

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
         row_history as row_history,
         verify as verify,
     )
-    from driftline.lake._read.state import materialize as materialize
+    from driftline.lake._read.state import materialize as materialize, state_rows as state_rows
     from driftline.lake._store.delta import files_of as files_of, load as load
     from driftline.lake._store.envelopes import parse_envelope as parse_envelope
     from driftline.lake._store.flush import (

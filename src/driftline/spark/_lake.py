@@ -66,7 +66,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def lake_engine(session: SparkSession) -> Callable[[FoldPlan, RangeJob, Tracker | None], Iterator[Result]]:
-    """The scheduler as the lake's functions take it (`compact(…, engine=fold_engine(session))`)."""
+    """The scheduler as the lake's functions take it (`compact(…, engine=lake_engine(session))`)."""
     return partial(run_on_spark, session)
 
 
