@@ -16,7 +16,7 @@ def progress(stage: str, step: str, done: int) -> Progress:
 
 
 def test_bars_for_stages_under_way_and_lines_for_those_that_ended(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(pipeline_views, "_QUIET_SECONDS", 0)
+    monkeypatch.setattr(pipeline_views, "QUIET_SECONDS", 0)
     monkeypatch.setenv("COLUMNS", "120")
     board = StageBoard(stages=3)
     board.update(progress("orders/2026-03-02/diff", "read", 4))

@@ -1,4 +1,4 @@
-"""The list of commands: a name, where its code lives and its one-line help.
+"""The list of commands with their older names, shell completion, and the options of engines.
 
 Code is imported only when its command is called, so `driftline --help` answers at once and without pyspark.
 """
@@ -20,42 +20,9 @@ if TYPE_CHECKING:
 
     from driftline.core import EngineChoice, Job
 
-
-# What a shell offers when somebody presses Tab: file names for arguments and files, the known words for options.
-
-
+Function = Callable[..., Any]  # what click makes a command of; its options are its arguments
 _FILES = ("FILE", "DIR", "PATH")
 
-
-class Words(click.ParamType[str]):
-    """A text of which some values are known; it is checked where it is used, so that the error has its own code."""
-
-    name = "text"
-
-    def __init__(self, words: Callable[[], Iterable[str]]) -> None:
-        self._words = words
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The words that begin like what was typed."""
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(word) for word in self._words() if word.startswith(incomplete)]
-
-
-def offer_files() -> None:
-    """Let arguments, and options that take a file, complete to file names; for a process that only completes."""
-    from click.shell_completion import CompletionItem
-
-    def shell_complete(
-        self: object, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        takes_file = isinstance(param, click.Argument) or (param.metavar or "").startswith(_FILES)
-        return [CompletionItem(incomplete, type="file")] if takes_file else []
-
-    setattr(click.types.StringParamType, "shell_complete", shell_complete)  # noqa: B010 - no other door in click
-
-
-Function = Callable[..., Any]  # what click makes a command of; its options are its arguments
 
 # name -> (module:attribute, short help); in the order of the help page
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -171,9 +138,36 @@ def nearest_hint(word: str, known: list[str]) -> str:
     return f' Did you mean "{near[0]}"?' if near else ""
 
 
+# Shell completion: known words for options, file names for arguments and files.
+class Words(click.ParamType[str]):
+    """A text of which some values are known; it is checked where it is used, so that the error has its own code."""
+
+    name = "text"
+
+    def __init__(self, words: Callable[[], Iterable[str]]) -> None:
+        self._words = words
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The words that begin like what was typed."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(word) for word in self._words() if word.startswith(incomplete)]
+
+
+def offer_files() -> None:
+    """Let arguments, and options that take a file, complete to file names; for a process that only completes."""
+    from click.shell_completion import CompletionItem
+
+    def shell_complete(
+        self: object, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        takes_file = isinstance(param, click.Argument) or (param.metavar or "").startswith(_FILES)
+        return [CompletionItem(incomplete, type="file")] if takes_file else []
+
+    setattr(click.types.StringParamType, "shell_complete", shell_complete)  # noqa: B010 - no other door in click
+
+
 # The options of commands that run on this machine or on Spark.
-
-
 def engine_options(command: Function) -> Function:
     """Add `--engine`, `--master` and `--spark-conf`."""
     engine = click.option(

@@ -1,4 +1,4 @@
-"""How the commands of `driftline index` answer: formats, JSON also for errors, and options that may name a value."""
+"""The output of `driftline index`: its options and formats, JSON also for errors, and tables on a terminal."""
 
 from __future__ import annotations
 
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
     from driftline.codeindex import ApiReport, IndexDiff, IndexEvent, Registry
 
-
-# What `driftline index` says on a terminal: tables that fit its width, the important first.
-
-
+FORMATS = ("text", "json", "jsonl", "markdown")
+CACHE_ROOT_VARIABLE = "DRIFTLINE_CACHE_ROOT"
+_ENDINGS = {".json": "json", ".jsonl": "jsonl", ".md": "markdown", ".html": "html"}
+# Flags that scripts also write with a value, `--persist false`.
+_SWITCHES = {f"--{name}": f"--no-{name}" for name in ("persist", "include-relations", "detect-renames")}
+_VALUES = {"true": True, "t": True, "1": True, "yes": True, "y": True, "on": True} | {
+    "false": False, "f": False, "0": False, "no": False, "n": False, "off": False,
+}  # fmt: skip
 _MOST_ROWS = 40
 _SIGNS = {
     "added": ("+", "green"),
@@ -37,6 +41,245 @@ _SIGNS = {
 }
 
 
+class AnsweringCommand(click.Command):
+    """A command that reports wrong usage as JSON too, where JSON was requested."""
+
+    def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> click.Context:
+        """Parse the words of the command line."""
+        words = list(args)
+        try:
+            return super().make_context(info_name, args, *others, **extra)
+        except click.UsageError as error:
+            if "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words):
+                answer = {"ok": False, "code": "INVALID_REQUEST", "message": error.format_message()}
+                print_json(answer, "--compact" in words)
+            raise
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Understand `--persist false` as `--no-persist`."""
+        return super().parse_args(ctx, list(_as_flags(args)))
+
+
+def _as_flags(words: list[str]) -> Iterator[str]:
+    """The words with values of flags folded into the flags."""
+    taken = -1
+    for position, word in enumerate(words):
+        switch, has_value, value = word.partition("=")
+        if position == taken:
+            continue
+        if switch not in _SWITCHES:
+            yield word
+            continue
+        if not has_value and position + 1 < len(words) and words[position + 1].lower() in _VALUES:
+            taken = position + 1
+            has_value, value = "=", words[taken]
+        if has_value and value.lower() not in _VALUES:
+            raise click.UsageError(f"{switch} is a flag: write {switch} or {_SWITCHES[switch]}")
+        yield switch if _VALUES.get(value.lower(), True) else _SWITCHES[switch]
+
+
+def output_options(formats: Iterable[str] = FORMATS) -> Callable[[Function], Function]:
+    """Add `--format`, `--json`, `--compact` and `-o`."""
+
+    def add(command: Function) -> Function:
+        to_file = "Write to FILE (whole or not at all); its ending chooses the format."
+        command = click.option("-o", "--output", type=click.Path(), metavar="FILE", help=to_file)(command)
+        command = click.option("--compact", is_flag=True, help="JSON and JSONL without white space.")(command)
+        command = click.option("--json", "as_json", is_flag=True, help="The same as --format json.")(command)
+        choice = click.Choice(list(formats))
+        return click.option("--format", "format_name", type=choice, help="Default: text, on stderr.")(command)
+
+    return add
+
+
+def cache_root_option(command: Function) -> Function:
+    """Add `--cache-root` for one root."""
+    help_text = "The repository's cache directory; default: driftline/ inside of the git directory."
+    return click.option("--cache-root", envvar=CACHE_ROOT_VARIABLE, metavar="DIR", help=help_text)(command)
+
+
+def repo_option(command: Function) -> Function:
+    """Add `--repo`."""
+    return click.option("--repo", metavar="DIR", help="The git repository of git: references. Default: .")(command)
+
+
+def answers(command: Callable[..., int]) -> Callable[..., int]:
+    """Resolve the format and the output; with JSON an error is written to stdout too, as `{"ok": false, …}`."""
+
+    @wraps(command)
+    def run(*, format_name: str | None, as_json: bool, compact: bool, output: str | None, **options: object) -> int:
+        wanted = format_name or ("json" if as_json else _format_of(output))
+        try:
+            with without_paths(), _stdout_in(output):
+                return command(format_name=wanted, compact=compact, **options)
+        except DriftlineError as error:
+            if wanted == "json":
+                print_json({"ok": False, "code": error.code, "message": error.message}, compact)
+            raise
+
+    return run
+
+
+def _format_of(output: str | None) -> str:
+    """The format that the ending of an output means."""
+    if output is None:
+        return "text"
+    choice = next(option for option in click.get_current_context().command.params if option.name == "format_name").type
+    offered = choice.choices if isinstance(choice, click.Choice) else ()
+    known = {ending: name for ending, name in _ENDINGS.items() if name in offered}
+    ending = Path(output).suffix.lower()
+    if ending not in known:
+        raise OptionError(f"{output}: its ending tells no format of this command: use {', '.join(known)}, or --format")
+    return known[ending]
+
+
+@contextmanager
+def _stdout_in(output: str | None) -> Iterator[None]:
+    """Print into a file."""
+    from driftline.core import open_output
+
+    if output is None:
+        yield
+        return
+    with open_output(output) as out:
+        text = io.TextIOWrapper(out, encoding="utf-8", write_through=True)
+        with redirect_stdout(text):
+            yield
+        text.detach()
+
+
+@contextmanager
+def without_paths() -> Iterator[None]:
+    """Report errors of the operating system without the absolute path that their messages have."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise IndexRefError(f"a file of the index cannot be used: {error.strerror or type(error).__name__}") from error
+
+
+def open_registry(cache_root: str | None, repo: str | None = None) -> Registry:
+    """The registry of a cache root, or of a repository's default one."""
+    from driftline.codeindex import CacheRoot, Registry
+
+    if not cache_root and not repo:
+        raise IndexRefError("--cache-root or --repo is needed")
+    return Registry(CacheRoot(cache_root or _root_of(repo or ".")))
+
+
+def _root_of(repo: str) -> Path:
+    from driftline.codeindex import GitRepository, default_cache_root
+
+    return default_cache_root(GitRepository(repo))
+
+
+def print_json(value: object, compact: bool) -> None:
+    """JSON on stdout."""
+    click.echo(json.dumps(value, separators=(",", ":")) if compact else json.dumps(value, indent=2))
+
+
+def is_watched() -> bool:
+    """Whether stderr is a terminal."""
+    return sys.stderr.isatty()
+
+
+def say_lines(lines: Iterable[str]) -> None:
+    """Lines of text on stderr."""
+    for line in lines:
+        click.echo(line, err=True)
+
+
+@contextmanager
+def binary_stdout() -> Iterator[Callable[[bytes], Any]]:
+    """Stdout for bytes."""
+    from driftline.core import open_output
+
+    with open_output(None) as out:
+        yield out.write
+
+
+def print_diff(
+    result: IndexDiff,
+    format_name: str,
+    compact: bool,
+    facts: dict[str, Any],
+    *,
+    with_events: bool,
+    repo: str | None = None,
+) -> None:
+    """One diff in the requested format; with a repository, reviews show its source."""
+    from driftline.codeindex import json_line, summary_lines
+
+    if format_name == "text" and is_watched():
+        show_diff(result)
+    elif format_name == "text":
+        say_lines(summary_lines(result))
+    elif format_name in ("markdown", "html"):
+        click.echo(_page(result, format_name, repo))
+    elif format_name == "json":
+        events = {"events": list(result.events)} if with_events else {}
+        print_json({"ok": True, "diffId": result.diff_id, **facts, "summary": result.summary, **events}, compact)
+    else:
+        with binary_stdout() as write:
+            for event in result.events:
+                write(json_line(event, compact=compact))
+
+
+def _page(result: IndexDiff, format_name: str, repo: str | None) -> str:
+    from driftline.codeindex import V2, GitRepository, ReviewSource, diff_markdown, review_html, review_markdown
+
+    if result.inputs["kind"] != V2:
+        if format_name == "html":
+            raise IndexRefError("--format html shows diffs of git: references; this one is semantic-v1")
+        return diff_markdown(result)
+    source = ReviewSource(result.events, GitRepository(repo) if repo else None)
+    return (review_html if format_name == "html" else review_markdown)(result, source)
+
+
+def print_outcomes(outcomes: list[dict[str, Any]], format_name: str, compact: bool) -> None:
+    """The diffs of many repositories, one after the other; failures in place, and on stderr."""
+    failed = [outcome for outcome in outcomes if not outcome["ok"]]
+    if format_name == "json":
+        print_json({"ok": not failed, "diffs": outcomes}, compact)
+        return
+    if format_name == "text":
+        say_lines(map(_outcome_line, outcomes))
+        return
+    for outcome in outcomes:
+        if format_name == "markdown":
+            click.echo(_markdown(outcome))
+        elif outcome["ok"]:
+            _print_events(outcome, compact)
+    say_lines(map(_outcome_line, failed))
+
+
+def _print_events(outcome: dict[str, Any], compact: bool) -> None:
+    from driftline.codeindex import json_line
+
+    with binary_stdout() as write:
+        for event in outcome["events"]:
+            write(json_line({"repository": outcome["repository"], **event}, compact=compact))
+
+
+def _markdown(outcome: dict[str, Any]) -> str:
+    from driftline.codeindex import IndexDiff, diff_markdown
+
+    head = f"# {outcome['repository']}\n\n"
+    if not outcome["ok"]:
+        return f"{head}error[{outcome['code']}]: {outcome['message']}\n"
+    result = IndexDiff(outcome["diffId"], outcome["inputs"], outcome["summary"], outcome["events"])
+    return f"{head}{diff_markdown(result)}\n"
+
+
+def _outcome_line(outcome: dict[str, Any]) -> str:
+    if not outcome["ok"]:
+        return f"{outcome['repository']}: error[{outcome['code']}]: {outcome['message']}"
+    total = outcome["summary"]["totalEvents"]
+    return f"{outcome['repository']}: {outcome['diffId']}, {total} {'event' if total == 1 else 'events'}"
+
+
+# Tables on a terminal, as wide as it is.
 def show_diff(result: IndexDiff) -> None:
     """The summary, and what happened to which definition."""
     from driftline.codeindex import summary_lines
@@ -54,7 +297,7 @@ def show_diff(result: IndexDiff) -> None:
 
 
 def _is_told(event: IndexEvent) -> bool:
-    """Definitions, and files that came, went or have another name; a modified file shows by its definitions."""
+    """Definitions, and files that were added, removed or renamed; a modified file shows by its definitions."""
     return _kind(event) in _SIGNS and not event["kind"].startswith(("relation.", "file.modified"))
 
 
@@ -131,252 +374,3 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[Any]], *, flexible: Seq
         # Names come from source code: no cell is markup.
         table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     return table
-
-
-FORMATS = ("text", "json", "jsonl", "markdown")
-CACHE_ROOT_VARIABLE = "DRIFTLINE_CACHE_ROOT"
-_ENDINGS = {".json": "json", ".jsonl": "jsonl", ".md": "markdown", ".html": "html"}
-
-# Flags that scripts also write with a value, `--persist false`.
-_SWITCHES = {f"--{name}": f"--no-{name}" for name in ("persist", "include-relations", "detect-renames")}
-_VALUES = {"true": True, "t": True, "1": True, "yes": True, "y": True, "on": True} | {
-    "false": False, "f": False, "0": False, "no": False, "n": False, "off": False,
-}  # fmt: skip
-
-
-class AnsweringCommand(click.Command):
-    """A command that says wrong usage as JSON too, where JSON was asked for."""
-
-    def make_context(self, info_name: str | None, args: list[str], *others: Any, **extra: Any) -> click.Context:
-        """Parse the words of the command line."""
-        words = list(args)
-        try:
-            return super().make_context(info_name, args, *others, **extra)
-        except click.UsageError as error:
-            if "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words):
-                answer = {"ok": False, "code": "INVALID_REQUEST", "message": error.format_message()}
-                print_json(answer, "--compact" in words)
-            raise
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Understand `--persist false` as `--no-persist`."""
-        return super().parse_args(ctx, list(_as_flags(args)))
-
-
-def _as_flags(words: list[str]) -> Iterator[str]:
-    """The words with values of flags folded into the flags."""
-    taken = -1
-    for position, word in enumerate(words):
-        switch, has_value, value = word.partition("=")
-        if position == taken:
-            continue
-        if switch not in _SWITCHES:
-            yield word
-            continue
-        if not has_value and position + 1 < len(words) and words[position + 1].lower() in _VALUES:
-            taken = position + 1
-            has_value, value = "=", words[taken]
-        if has_value and value.lower() not in _VALUES:
-            raise click.UsageError(f"{switch} is a flag: write {switch} or {_SWITCHES[switch]}")
-        yield switch if _VALUES.get(value.lower(), True) else _SWITCHES[switch]
-
-
-def output_options(formats: Iterable[str] = FORMATS) -> Callable[[Function], Function]:
-    """Add `--format`, `--json`, `--compact` and `-o`."""
-
-    def add(command: Function) -> Function:
-        to_file = "Write to FILE (whole or not at all); its ending chooses the format."
-        command = click.option("-o", "--output", type=click.Path(), metavar="FILE", help=to_file)(command)
-        command = click.option("--compact", is_flag=True, help="JSON and JSONL without white space.")(command)
-        command = click.option("--json", "as_json", is_flag=True, help="The same as --format json.")(command)
-        choice = click.Choice(list(formats))
-        return click.option("--format", "format_name", type=choice, help="Default: text, on stderr.")(command)
-
-    return add
-
-
-def cache_root_option(command: Function) -> Function:
-    """Add `--cache-root` for one root."""
-    help_text = "The repository's cache directory; default: driftline/ inside of the git directory."
-    return click.option("--cache-root", envvar=CACHE_ROOT_VARIABLE, metavar="DIR", help=help_text)(command)
-
-
-def repo_option(command: Function) -> Function:
-    """Add `--repo`."""
-    return click.option("--repo", metavar="DIR", help="The git repository of git: references. Default: .")(command)
-
-
-def answers(command: Callable[..., int]) -> Callable[..., int]:
-    """Settle the format and where it goes; with JSON an error is said on stdout too, as `{"ok": false, …}`."""
-
-    @wraps(command)
-    def run(*, format_name: str | None, as_json: bool, compact: bool, output: str | None, **options: object) -> int:
-        wanted = format_name or ("json" if as_json else _format_of(output))
-        try:
-            with without_paths(), _stdout_in(output):
-                return command(format_name=wanted, compact=compact, **options)
-        except DriftlineError as error:
-            if wanted == "json":
-                print_json({"ok": False, "code": error.code, "message": error.message}, compact)
-            raise
-
-    return run
-
-
-def _format_of(output: str | None) -> str:
-    """The format that the ending of an output means."""
-    if output is None:
-        return "text"
-    choice = next(option for option in click.get_current_context().command.params if option.name == "format_name").type
-    offered = choice.choices if isinstance(choice, click.Choice) else ()
-    known = {ending: name for ending, name in _ENDINGS.items() if name in offered}
-    ending = Path(output).suffix.lower()
-    if ending not in known:
-        raise OptionError(f"{output}: its ending tells no format of this command: use {', '.join(known)}, or --format")
-    return known[ending]
-
-
-@contextmanager
-def _stdout_in(output: str | None) -> Iterator[None]:
-    """Let what is printed go into a file."""
-    from driftline.core import open_output
-
-    if output is None:
-        yield
-        return
-    with open_output(output) as out:
-        text = io.TextIOWrapper(out, encoding="utf-8", write_through=True)
-        with redirect_stdout(text):
-            yield
-        text.detach()
-
-
-@contextmanager
-def without_paths() -> Iterator[None]:
-    """What the operating system refuses, told without the absolute path that its message has."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise IndexRefError(f"a file of the index cannot be used: {error.strerror or type(error).__name__}") from error
-
-
-def open_registry(cache_root: str | None, repo: str | None = None) -> Registry:
-    """The registry of a cache root, or of a repository's default one."""
-    from driftline.codeindex import CacheRoot, Registry
-
-    if not cache_root and not repo:
-        raise IndexRefError("--cache-root or --repo is needed")
-    return Registry(CacheRoot(cache_root or _root_of(repo or ".")))
-
-
-def _root_of(repo: str) -> Path:
-    from driftline.codeindex import GitRepository, default_cache_root
-
-    return default_cache_root(GitRepository(repo))
-
-
-def print_json(value: object, compact: bool) -> None:
-    """JSON on stdout."""
-    click.echo(json.dumps(value, separators=(",", ":")) if compact else json.dumps(value, indent=2))
-
-
-def is_watched() -> bool:
-    """Whether a person reads what is said on stderr."""
-    return sys.stderr.isatty()
-
-
-def say_lines(lines: Iterable[str]) -> None:
-    """Text for people on stderr."""
-    for line in lines:
-        click.echo(line, err=True)
-
-
-@contextmanager
-def binary_stdout() -> Iterator[Callable[[bytes], Any]]:
-    """Stdout for bytes."""
-    from driftline.core import open_output
-
-    with open_output(None) as out:
-        yield out.write
-
-
-def print_diff(
-    result: IndexDiff,
-    format_name: str,
-    compact: bool,
-    facts: dict[str, Any],
-    *,
-    with_events: bool,
-    repo: str | None = None,
-) -> None:
-    """One diff in the format asked for; with a repository, reviews show its source."""
-    from driftline.codeindex import json_line, summary_lines
-
-    if format_name == "text" and is_watched():
-        show_diff(result)
-    elif format_name == "text":
-        say_lines(summary_lines(result))
-    elif format_name in ("markdown", "html"):
-        click.echo(_page(result, format_name, repo))
-    elif format_name == "json":
-        events = {"events": list(result.events)} if with_events else {}
-        print_json({"ok": True, "diffId": result.diff_id, **facts, "summary": result.summary, **events}, compact)
-    else:
-        with binary_stdout() as write:
-            for event in result.events:
-                write(json_line(event, compact=compact))
-
-
-def _page(result: IndexDiff, format_name: str, repo: str | None) -> str:
-    from driftline.codeindex import V2, GitRepository, ReviewSource, diff_markdown, review_html, review_markdown
-
-    if result.inputs["kind"] != V2:
-        if format_name == "html":
-            raise IndexRefError("--format html shows diffs of git: references; this one is semantic-v1")
-        return diff_markdown(result)
-    source = ReviewSource(result.events, GitRepository(repo) if repo else None)
-    return (review_html if format_name == "html" else review_markdown)(result, source)
-
-
-def print_outcomes(outcomes: list[dict[str, Any]], format_name: str, compact: bool) -> None:
-    """The diffs of many repositories, one after the other; failures are told in place, and on stderr."""
-    failed = [outcome for outcome in outcomes if not outcome["ok"]]
-    if format_name == "json":
-        print_json({"ok": not failed, "diffs": outcomes}, compact)
-        return
-    if format_name == "text":
-        say_lines(map(_outcome_line, outcomes))
-        return
-    for outcome in outcomes:
-        if format_name == "markdown":
-            click.echo(_markdown(outcome))
-        elif outcome["ok"]:
-            _print_events(outcome, compact)
-    say_lines(map(_outcome_line, failed))
-
-
-def _print_events(outcome: dict[str, Any], compact: bool) -> None:
-    from driftline.codeindex import json_line
-
-    with binary_stdout() as write:
-        for event in outcome["events"]:
-            write(json_line({"repository": outcome["repository"], **event}, compact=compact))
-
-
-def _markdown(outcome: dict[str, Any]) -> str:
-    from driftline.codeindex import IndexDiff, diff_markdown
-
-    head = f"# {outcome['repository']}\n\n"
-    if not outcome["ok"]:
-        return f"{head}error[{outcome['code']}]: {outcome['message']}\n"
-    result = IndexDiff(outcome["diffId"], outcome["inputs"], outcome["summary"], outcome["events"])
-    return f"{head}{diff_markdown(result)}\n"
-
-
-def _outcome_line(outcome: dict[str, Any]) -> str:
-    if not outcome["ok"]:
-        return f"{outcome['repository']}: error[{outcome['code']}]: {outcome['message']}"
-    total = outcome["summary"]["totalEvents"]
-    return f"{outcome['repository']}: {outcome['diffId']}, {total} {'event' if total == 1 else 'events'}"

@@ -1,4 +1,4 @@
-"""Drawing on the terminal: progress bars with ETA and plain words, all on stderr."""
+"""Consoles, progress bars with rate and ETA, and sizes as text; bars are drawn on stderr."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar, TaskID
 
-_QUIET_SECONDS = 2.0  # short work draws nothing
+QUIET_SECONDS = 2.0  # short work draws nothing
 _SHOWN_PHASES = 6  # with more of them, those that are done make room
 
 
@@ -33,7 +33,7 @@ def stdout_console() -> Console:
 
 
 def say(message: str) -> None:
-    """One line on stderr, only where a person watches."""
+    """One line on stderr, only on a terminal."""
     if sys.stderr.isatty():
         stderr_console().print(message, style="dim")
 
@@ -63,9 +63,9 @@ class _Drawing:
         self._started = time.monotonic()
 
     def update(self, record: Progress) -> None:
-        """Draw a record, unless the work is still young."""
+        """Draw a record, unless the work started just now."""
         if self._bar is None:
-            if time.monotonic() - self._started < _QUIET_SECONDS:
+            if time.monotonic() - self._started < QUIET_SECONDS:
                 return
             self._bar = make_bar()
             self._bar.start()

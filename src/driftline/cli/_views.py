@@ -1,4 +1,4 @@
-"""How runs of a pipeline look: bars while it works, a table at the end, and what to do next."""
+"""What commands print on a terminal about changesets, lakes, payload batches and pipeline runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftline.cli._terminal import eta_text, make_bar, rate_text, stderr_console, stdout_console
+from driftline.cli._terminal import QUIET_SECONDS, eta_text, make_bar, rate_text, stderr_console, stdout_console
 from driftline.core import Progress, Tracker
 
 if TYPE_CHECKING:
@@ -28,11 +28,23 @@ if TYPE_CHECKING:
     from driftline.payloads import BatchView, Finding, PlaceRow, Suggestion
     from driftline.pipeline import Pipeline, PlannedStage, RunRecord, StageRun
 
-
-# What `driftline changeset` says on a terminal.
-
-
 _ALWAYS = ("insert", "update", "delete", "applied")
+_MOST_PLACES = 10
+_MOST_FAILURES = 5
+_LONGEST_VALUE = 40
+_LEVELS = {"sure": "green", "review": "yellow", "finding": "red"}
+_COLOURS = {
+    "done": "green",
+    "kept": "dim",
+    "failed": "bold red",
+    "blocked": "red",
+    "gated": "yellow",
+    "cancelled": "yellow",
+    "skipped": "dim",
+}
+_RUN_COLOURS = {"done": "green", "exceeded": "yellow", "failed": "bold red", "cancelled": "yellow"}
+_WIDE = 110  # columns of a terminal that has room for names of files
+_SCREEN_ROWS = 20  # with more stages, those that were done before are counted and not listed
 
 
 def show_applied(applied: Applied) -> None:
@@ -55,16 +67,14 @@ def show_applied(applied: Applied) -> None:
     stderr_console().print(table if reports else "nothing to apply")
 
 
-# What a person at a terminal sees of a lake and a gateway: words and tables; in a pipe the same as data.
-
-
+# The lake and the gateway: text and tables on a terminal, the same as data in a pipe.
 def on_terminal() -> bool:
-    """Whether a person reads the answer."""
+    """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def tell(record: Mapping[str, Any], words: str) -> None:
-    """One answer: a sentence on a terminal, one JSON object in a pipe."""
+    """One result: a sentence on a terminal, one JSON object in a pipe."""
     if on_terminal():
         stdout_console().print(words, markup=False, highlight=False)
     else:
@@ -134,7 +144,7 @@ def show_log(entries: Iterable[LogEntry]) -> None:
     stdout_console().print(table)
 
 
-def show_history_lake_views(entries: Iterable[HistoryEntry]) -> None:
+def show_row_history(entries: Iterable[HistoryEntry]) -> None:
     """The deltas of a row; what a delta won and still holds is bold."""
     from rich.text import Text
 
@@ -168,15 +178,7 @@ def _age(seconds: int | None) -> str:
     return f"{seconds} s behind" if seconds < 120 else f"{seconds // 60} min behind"
 
 
-# What people see of payload batches, suggestions and lints on a terminal; pipes get data.
-
-
-_MOST_PLACES = 10
-_MOST_FAILURES = 5
-_LONGEST_VALUE = 40
-_LEVELS = {"sure": "green", "review": "yellow", "finding": "red"}
-
-
+# Payload batches, suggested rules and findings of lint.
 def print_batch(view: BatchView, folder: str, console: Console) -> None:
     """Counts, endpoints, the most frequent places with an example, failed pairs, and where the rest is."""
     from rich.text import Text
@@ -202,19 +204,10 @@ def print_batch(view: BatchView, folder: str, console: Console) -> None:
     console.print(Text(f"{words}look at {folder}/report.html", style="dim"), soft_wrap=True)
 
 
-def _table_payload_views(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim", show_edge=False, padding=(0, 2, 0, 0))
-    for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=name in right)
-    return table
-
-
 def _endpoints(view: BatchView) -> Padding:
     from rich.padding import Padding
 
-    table = _table_payload_views("endpoint", "match", "differ", "failed", right=("match", "differ", "failed"))
+    table = _table(["endpoint", "match", "differ", "failed"], right=["match", "differ", "failed"])
     for row in view.endpoints:
         table.add_row(row.name or "–", f"{row.matched:,}", f"{row.different:,}", f"{row.failed:,}")
     return Padding(table, (1, 0, 0, 0))
@@ -224,7 +217,7 @@ def _places(view: BatchView) -> Padding:
     from rich.padding import Padding
     from rich.text import Text
 
-    table = _table_payload_views("pairs", "share", "where", "what", "for example", right=("pairs", "share"))
+    table = _table(["pairs", "share", "where", "what", "for example"], right=["pairs", "share"])
     several = len(view.endpoints) > 1
     for place in view.places[:_MOST_PLACES]:
         where = Text(place.path, style="bold")
@@ -301,21 +294,7 @@ def print_lint(schema: str, findings: list[Finding], console: Console) -> None:
         console.print(Text(f"{schema}: nothing to mend", style="green"), soft_wrap=True)
 
 
-_QUIET_SECONDS = 2.0  # a run that is over by then draws nothing
-_COLOURS = {
-    "done": "green",
-    "kept": "dim",
-    "failed": "bold red",
-    "blocked": "red",
-    "gated": "yellow",
-    "cancelled": "yellow",
-    "skipped": "dim",
-}
-_RUN_COLOURS = {"done": "green", "exceeded": "yellow", "failed": "bold red", "cancelled": "yellow"}
-_WIDE = 110  # columns of a terminal that has room for names of files
-_SCREEN_ROWS = 20  # with more stages, those that were done before are counted and not listed
-
-
+# Runs of a pipeline: bars while it works, a table at the end, and what to do next.
 class StageBoard:
     """A bar for each stage under way, one for the whole run, and a line for each stage that did not end well."""
 
@@ -347,7 +326,7 @@ class StageBoard:
         )
 
     def end_stage(self, run: StageRun) -> None:
-        """A stage has ended: its bar goes; what went wrong is told at once, the rest in the table at the end."""
+        """Remove the bar of a stage; what went wrong is printed at once, the rest in the table at the end."""
         self._ended += 1
         if run.result not in ("done", "kept"):
             self._lines.append(_line(run))
@@ -367,7 +346,7 @@ class StageBoard:
     def _drawn(self) -> Bar | None:
         """The bars, once the run has lasted long enough to be worth them."""
         if self._bar is None:
-            if time.monotonic() - self._started < _QUIET_SECONDS:
+            if time.monotonic() - self._started < QUIET_SECONDS:
                 return None
             self._bar = make_bar()
             self._bar.start()
@@ -476,7 +455,7 @@ def show_plan(planned: list[PlannedStage]) -> None:
     console.print(lines[-1], style="bold")
 
 
-def show_history(runs: list[tuple[str, dict[str, Any] | None]]) -> None:
+def show_runs(runs: list[tuple[str, dict[str, Any] | None]]) -> None:
     """The runs, newest first, a line for each; coloured on a terminal."""
     from rich.text import Text
 
@@ -495,7 +474,7 @@ def show_history(runs: list[tuple[str, dict[str, Any] | None]]) -> None:
 
 
 def tell_notes(record: RunRecord) -> None:
-    """What the stages want to be read: limits to be warned of, columns that came or went, generations that began."""
+    """Warnings of limits, and notes of stages: columns added or removed, tables that started anew."""
     for words in record.warnings:
         stderr_console().print(f"warning: {words}", markup=False, highlight=False)
     for stage in record.stages:

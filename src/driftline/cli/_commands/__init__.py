@@ -1,1 +1,1 @@
-"""Commands: a shelf of `cli`."""
+"""The commands, a file for each group."""

@@ -19,114 +19,7 @@ if TYPE_CHECKING:
 
     from driftline.changesets import CdcNote, CdcOptions, Database, Note, Problem, Table, Table as ChangesetCdcTable
 
-
-# `driftline changeset from-cdc`: captured messages as one file, as a file for each transaction, or as row deltas.
-
-
 Write = Callable[..., None]
-
-
-def write_cdc(
-    file: str,
-    tables: list[ChangesetCdcTable],
-    form: str,
-    output: str | None,
-    *,
-    write: Write,
-    per_transaction: str | None,
-    client_id: str | None,
-    start: int | None,
-    **options: Any,
-) -> None:
-    """Write what the messages of a file say, in the form that is wanted."""
-    from pathlib import Path
-
-    from driftline.changesets import CdcOptions, from_cdc as from_cdc_changeset_cdc
-
-    if form != "deltas" and (client_id is not None or start is not None):
-        raise OptionError("--client-id and --start are for --format deltas")
-    with _lines(file) as lines:
-        if form == "deltas":
-            if client_id is None or per_transaction is not None:
-                raise OptionError("deltas need --client-id, and go into one file")
-            _write_deltas(lines, tables, file, output, client_id, start, options)
-        elif per_transaction is not None:
-            if output is not None:
-                raise OptionError("give -o or --per-transaction, not both")
-            _write_transactions(lines, tables, form, Path(per_transaction), CdcOptions(**options))
-        else:
-            captured = from_cdc_changeset_cdc(lines, tables, format=form, **options)  # type: ignore[arg-type]
-            write(captured.changes.write_to, output, file)
-            _tell_changeset_cdc(captured.notes)
-
-
-@contextmanager
-def _lines(file: str) -> Iterator[Iterable[bytes]]:
-    from driftline.core import io_errors, open_bytes
-
-    if file == "-":
-        yield sys.stdin.buffer
-        return
-    with io_errors(file), open_bytes(file) as stream:
-        yield stream
-
-
-def _write_deltas(
-    lines: Iterable[bytes],
-    tables: list[ChangesetCdcTable],
-    file: str,
-    output: str | None,
-    client_id: str,
-    start: int | None,
-    options: dict[str, Any],
-) -> None:
-    from driftline.changesets import deltas_from_cdc
-    from driftline.core import open_output, write_all
-    from driftline.deltas import Clock
-
-    notes: list[CdcNote] = []
-    first = Clock() if start is None else start
-    with open_output(output, (file,)) as out:
-        for delta in deltas_from_cdc(lines, tables, client_id=client_id, start=first, notes=notes, **options):
-            write_all(out, json.dumps(delta.to_wire(), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
-    _tell_changeset_cdc(notes)
-
-
-def _write_transactions(
-    lines: Iterable[bytes], tables: list[ChangesetCdcTable], form: str, folder: Path, options: CdcOptions
-) -> None:
-    import tempfile
-    from pathlib import Path
-
-    from driftline.changesets import transactions
-    from driftline.core import atomic_write, io_errors
-
-    with io_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise OptionError(f"{folder} is not empty: old transactions would be mixed with new ones", code="not_empty")
-    notes: list[CdcNote] = []
-    # All files appear at the end, so that a bad message leaves none of them.
-    with tempfile.TemporaryDirectory(dir=folder) as waiting:
-        for number, captured in enumerate(transactions(lines, tables, options, format=form), 1):  # type: ignore[arg-type]
-            notes = captured.notes
-            with atomic_write(Path(waiting) / _file_name(number, captured.transaction, form)) as out:
-                captured.changes.write_to(out)
-        for path in sorted(Path(waiting).iterdir()):
-            path.rename(folder / path.name)
-    _tell_changeset_cdc(notes)
-
-
-def _file_name(number: int, transaction: str | None, form: str) -> str:
-    import re
-
-    known = transaction is not None and re.fullmatch("[0-9A-Za-z_-]{1,60}", transaction)
-    return f"{number:06d}-{transaction}.{form}" if known else f"{number:06d}.{form}"
-
-
-def _tell_changeset_cdc(notes: Iterable[CdcNote]) -> None:
-    for note in notes:
-        click.echo(f"note[{note.code}]: {note.name}: line {note.line} was passed over", err=True)
 
 
 _EPILOG = """\b
@@ -497,7 +390,111 @@ def from_cdc(
     tables = _tables(database, schema)
     if not tables:
         raise OptionError("from-cdc needs --database or --schema: values depend on the declared types")
-    write_cdc(file, tables, form, output, write=_write, **options)
+    _write_cdc(file, tables, form, output, write=_write, **options)
+
+
+# `from-cdc`: captured messages as one file, as a file for each transaction, or as row deltas.
+def _write_cdc(
+    file: str,
+    tables: list[ChangesetCdcTable],
+    form: str,
+    output: str | None,
+    *,
+    write: Write,
+    per_transaction: str | None,
+    client_id: str | None,
+    start: int | None,
+    **options: Any,
+) -> None:
+    """Write what the messages of a file say, in the form that is wanted."""
+    from pathlib import Path
+
+    from driftline.changesets import CdcOptions, from_cdc as from_cdc_changeset_cdc
+
+    if form != "deltas" and (client_id is not None or start is not None):
+        raise OptionError("--client-id and --start are for --format deltas")
+    with _lines(file) as lines:
+        if form == "deltas":
+            if client_id is None or per_transaction is not None:
+                raise OptionError("deltas need --client-id, and go into one file")
+            _write_deltas(lines, tables, file, output, client_id, start, options)
+        elif per_transaction is not None:
+            if output is not None:
+                raise OptionError("give -o or --per-transaction, not both")
+            _write_transactions(lines, tables, form, Path(per_transaction), CdcOptions(**options))
+        else:
+            captured = from_cdc_changeset_cdc(lines, tables, format=form, **options)  # type: ignore[arg-type]
+            write(captured.changes.write_to, output, file)
+            _tell_cdc_notes(captured.notes)
+
+
+@contextmanager
+def _lines(file: str) -> Iterator[Iterable[bytes]]:
+    from driftline.core import io_errors, open_bytes
+
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    with io_errors(file), open_bytes(file) as stream:
+        yield stream
+
+
+def _write_deltas(
+    lines: Iterable[bytes],
+    tables: list[ChangesetCdcTable],
+    file: str,
+    output: str | None,
+    client_id: str,
+    start: int | None,
+    options: dict[str, Any],
+) -> None:
+    from driftline.changesets import deltas_from_cdc
+    from driftline.core import open_output, write_all
+    from driftline.deltas import Clock
+
+    notes: list[CdcNote] = []
+    first = Clock() if start is None else start
+    with open_output(output, (file,)) as out:
+        for delta in deltas_from_cdc(lines, tables, client_id=client_id, start=first, notes=notes, **options):
+            write_all(out, json.dumps(delta.to_wire(), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+    _tell_cdc_notes(notes)
+
+
+def _write_transactions(
+    lines: Iterable[bytes], tables: list[ChangesetCdcTable], form: str, folder: Path, options: CdcOptions
+) -> None:
+    import tempfile
+    from pathlib import Path
+
+    from driftline.changesets import transactions
+    from driftline.core import atomic_write, io_errors
+
+    with io_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise OptionError(f"{folder} is not empty: old transactions would be mixed with new ones", code="not_empty")
+    notes: list[CdcNote] = []
+    # All files appear at the end, so that a bad message leaves none of them.
+    with tempfile.TemporaryDirectory(dir=folder) as waiting:
+        for number, captured in enumerate(transactions(lines, tables, options, format=form), 1):  # type: ignore[arg-type]
+            notes = captured.notes
+            with atomic_write(Path(waiting) / _file_name(number, captured.transaction, form)) as out:
+                captured.changes.write_to(out)
+        for path in sorted(Path(waiting).iterdir()):
+            path.rename(folder / path.name)
+    _tell_cdc_notes(notes)
+
+
+def _file_name(number: int, transaction: str | None, form: str) -> str:
+    import re
+
+    known = transaction is not None and re.fullmatch("[0-9A-Za-z_-]{1,60}", transaction)
+    return f"{number:06d}-{transaction}.{form}" if known else f"{number:06d}.{form}"
+
+
+def _tell_cdc_notes(notes: Iterable[CdcNote]) -> None:
+    for note in notes:
+        click.echo(f"note[{note.code}]: {note.name}: line {note.line} was passed over", err=True)
 
 
 @contextmanager

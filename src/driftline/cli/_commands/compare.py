@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from driftline.payloads import Masker, PathRule, Report
 
 
-# Options that the commands for payloads share.
-
-
+# Options of `compare` and `payloads`.
 def schema_options(command: Function) -> Function:
     """Add `--root` and `--config`."""
     root = click.option(

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from driftline.codeindex import Built, IndexDiffJob, KeptDiff, ModeScheduler
 
 
-# `driftline index diff`: what changed between two versions of a code base.
+@click.group()
+def index() -> None:
+    """Compare two versions of a code base, definition by definition."""
 
 
 _DIFF_EPILOG = """\b
@@ -142,13 +144,13 @@ def index_diff(
 
 
 def _compute_one(job: IndexDiffJob, engine: str, master: str | None) -> KeptDiff:
-    from driftline.codeindex import choose_engine, compute as compute_diff
+    from driftline.codeindex import choose_engine, compute
 
     with progress_bar() as tracker:
         request, cache = job.prepare(tracker)
     chosen = tell_choice(engine, choose_engine(request, engine, master))
     with progress_bar() as tracker, _scheduler(chosen, master) as scheduler:
-        return compute_diff(request, cache, job.keeping, scheduler=scheduler, tracker=tracker)
+        return compute(request, cache, job.keeping, scheduler=scheduler, tracker=tracker)
 
 
 def _scheduler(engine: str, master: str | None) -> AbstractContextManager[ModeScheduler]:
@@ -208,11 +210,6 @@ Examples:
   driftline index prune --cache-root .cache/myrepo --max-diffs 20 --retain-days 7 --dry-run
   driftline index prune --cache-root .cache/myrepo --format json
 """
-
-
-@click.group()
-def index() -> None:
-    """Compare two versions of a code base, definition by definition."""
 
 
 @click.command("build", cls=AnsweringCommand, epilog=_BUILD_EPILOG)

@@ -1,4 +1,4 @@
-"""`driftline lake`: the group, and what its commands share."""
+"""`driftline lake`: tables of row deltas: schemas, flushes, compaction, states, history and proofs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from driftline.cli._views import (
     flush_words,
     on_terminal,
     proof_words,
-    show_history_lake_views as show_history,
     show_log,
+    show_row_history,
     show_tables,
     tell,
 )
@@ -32,93 +32,6 @@ from driftline.lake import STATE_FORMATS
 if TYPE_CHECKING:
     from driftline.deltas import RowDelta
     from driftline.lake import Engine, FlushResult, Lake, Scheduler, TableStatus
-
-
-# Flushing files: JSON lines of deltas by ranges (on Spark too), envelopes whole.
-
-
-def flush_files(
-    lake: Lake, files: Iterable[str], gateway: str, engine: str, master: str | None
-) -> Iterator[FlushResult]:
-    """Flush every file; its content is its identity."""
-    with ExitStack() as stack:
-        paths = [_as_file(name, stack) for name in files]
-        name = chosen_engine("lake", engine, master, lambda: sum(path.stat().st_size for path in paths))
-        scheduler = _scheduler(name, master, stack)
-        for path in paths:
-            yield from _flush_file(lake, path, gateway, scheduler)
-
-
-def _flush_file(lake: Lake, path: Path, gateway: str, scheduler: Scheduler) -> Iterator[FlushResult]:
-    import hashlib
-
-    from driftline.core import io_errors
-    from driftline.lake import parse_envelope
-
-    with io_errors(path), open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        file.seek(0)
-        start = file.read(64)
-    if start.lstrip().startswith(b'{"version"'):
-        envelope = parse_envelope(path.read_bytes(), path.name)
-        yield from _flush_deltas(lake, envelope.deltas, envelope.gateway_id or gateway, digest)
-    else:
-        yield from _flush_lines(lake, path, gateway, digest, scheduler)
-
-
-def _flush_lines(lake: Lake, path: Path, gateway: str, digest: str, scheduler: Scheduler) -> Iterator[FlushResult]:
-    from driftline.core import line_ranges
-    from driftline.lake import commit_ingested, parse_delta, plan_ingest, registered
-
-    ranges = line_ranges(path)
-    known = [table for table in lake.tables() if registered(lake, table) is not None]
-    if not known:
-        # Without any schema everything goes into envelopes.
-        deltas = (parse_delta(line, path.name, n) for lines in ranges for n, line in enumerate(lines.lines()))
-        yield from _flush_deltas(lake, deltas, gateway, digest)
-        return
-    plan = plan_ingest(lake, known, gateway)
-    yield from commit_ingested(plan, scheduler(plan, [(lines, 0) for lines in ranges]), f"file:{digest}")
-
-
-def _flush_deltas(lake: Lake, deltas: Iterable[RowDelta], gateway: str, digest: str) -> Iterator[FlushResult]:
-    from collections import defaultdict
-
-    from driftline.lake import flush_content
-
-    by_table: dict[str, list[RowDelta]] = defaultdict(list)
-    for delta in deltas:
-        by_table[delta.table].append(delta)
-    for table, batch in sorted(by_table.items()):
-        yield flush_content(lake, table, batch, gateway, f"file:{digest}", f"f{digest[:16]}")
-
-
-def _as_file(name: str, stack: ExitStack) -> Path:
-    import shutil
-    import sys
-    import tempfile
-
-    from driftline.core import io_errors
-
-    if name != "-":
-        with io_errors(name):
-            Path(name).stat()
-        return Path(name)
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="driftline-flush-")))
-    with open(folder / "stdin", "wb") as out:
-        shutil.copyfileobj(sys.stdin.buffer, out, 1 << 20)
-    return folder / "stdin"
-
-
-def _scheduler(name: str, master: str | None, stack: ExitStack) -> Scheduler:
-    from driftline.lake import ingest_locally
-
-    if name == "local":
-        return ingest_locally
-    from driftline.spark import ingest_on_spark, open_session
-
-    return partial(ingest_on_spark, stack.enter_context(open_session(master)))
-
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("driftline.cli._commands.lake:schema", "Register a table's schema, or show it."),
@@ -267,8 +180,6 @@ def _fold_engine(name: str, session: Any) -> Engine:
 
 
 # `driftline lake materialize|changes|verify|log|history`: what reads a lake.
-
-
 @click.command(
     epilog="""\b
 Examples:
@@ -410,7 +321,7 @@ def history(table: str, row_id: str, format_name: str, location: str) -> int:
 
     entries = row_history(open_lake(location), table, row_id)
     if on_terminal() and format_name == "text":
-        show_history(entries)
+        show_row_history(entries)
         return SAME
     for entry in entries:
         if format_name == "json":
@@ -473,8 +384,6 @@ def _tell_waiting(folds: Folds, table: str) -> None:
 
 
 # `driftline lake schema|extract|flush|compact|vacuum`: what changes a lake.
-
-
 @click.command(
     epilog="""\b
 Examples:
@@ -599,7 +508,7 @@ def flush(
 
     lake = open_lake(location)
     if files:
-        results = list(flush_files(lake, files, gateway, engine, master))
+        results = list(_flush_files(lake, files, gateway, engine, master))
     else:
         names = [table] if table else [name for name in lake.tables() if registered(lake, name) is not None]
         results = [result for name in names for result in flush_envelopes(lake, name)]
@@ -681,3 +590,87 @@ def _as_record(result: FlushResult) -> dict[str, Any]:
 def _size(side: str) -> int:
     path = Path(side)
     return path.stat().st_size if path.is_file() else 0
+
+
+# Flushing files: JSON lines of deltas by ranges (on Spark too), pending files as one.
+def _flush_files(
+    lake: Lake, files: Iterable[str], gateway: str, engine: str, master: str | None
+) -> Iterator[FlushResult]:
+    """Flush every file; its content is its identity."""
+    with ExitStack() as stack:
+        paths = [_as_file(name, stack) for name in files]
+        name = chosen_engine("lake", engine, master, lambda: sum(path.stat().st_size for path in paths))
+        scheduler = _scheduler(name, master, stack)
+        for path in paths:
+            yield from _flush_file(lake, path, gateway, scheduler)
+
+
+def _flush_file(lake: Lake, path: Path, gateway: str, scheduler: Scheduler) -> Iterator[FlushResult]:
+    import hashlib
+
+    from driftline.core import io_errors
+    from driftline.lake import parse_envelope
+
+    with io_errors(path), open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        start = file.read(64)
+    if start.lstrip().startswith(b'{"version"'):
+        envelope = parse_envelope(path.read_bytes(), path.name)
+        yield from _flush_deltas(lake, envelope.deltas, envelope.gateway_id or gateway, digest)
+    else:
+        yield from _flush_lines(lake, path, gateway, digest, scheduler)
+
+
+def _flush_lines(lake: Lake, path: Path, gateway: str, digest: str, scheduler: Scheduler) -> Iterator[FlushResult]:
+    from driftline.core import line_ranges
+    from driftline.lake import commit_ingested, parse_delta, plan_ingest, registered
+
+    ranges = line_ranges(path)
+    known = [table for table in lake.tables() if registered(lake, table) is not None]
+    if not known:
+        # Without any schema everything goes into envelopes.
+        deltas = (parse_delta(line, path.name, n) for lines in ranges for n, line in enumerate(lines.lines()))
+        yield from _flush_deltas(lake, deltas, gateway, digest)
+        return
+    plan = plan_ingest(lake, known, gateway)
+    yield from commit_ingested(plan, scheduler(plan, [(lines, 0) for lines in ranges]), f"file:{digest}")
+
+
+def _flush_deltas(lake: Lake, deltas: Iterable[RowDelta], gateway: str, digest: str) -> Iterator[FlushResult]:
+    from collections import defaultdict
+
+    from driftline.lake import flush_content
+
+    by_table: dict[str, list[RowDelta]] = defaultdict(list)
+    for delta in deltas:
+        by_table[delta.table].append(delta)
+    for table, batch in sorted(by_table.items()):
+        yield flush_content(lake, table, batch, gateway, f"file:{digest}", f"f{digest[:16]}")
+
+
+def _as_file(name: str, stack: ExitStack) -> Path:
+    import shutil
+    import sys
+    import tempfile
+
+    from driftline.core import io_errors
+
+    if name != "-":
+        with io_errors(name):
+            Path(name).stat()
+        return Path(name)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="driftline-flush-")))
+    with open(folder / "stdin", "wb") as out:
+        shutil.copyfileobj(sys.stdin.buffer, out, 1 << 20)
+    return folder / "stdin"
+
+
+def _scheduler(name: str, master: str | None, stack: ExitStack) -> Scheduler:
+    from driftline.lake import ingest_locally
+
+    if name == "local":
+        return ingest_locally
+    from driftline.spark import ingest_on_spark, open_session
+
+    return partial(ingest_on_spark, stack.enter_context(open_session(master)))

@@ -1,4 +1,4 @@
-"""`driftline payloads`: everything about comparing payloads; `lint` looks at their schemas."""
+"""`driftline payloads`: batches, pairs of captures, schemas from samples, suggested rules and lint."""
 
 from __future__ import annotations
 
@@ -29,11 +29,21 @@ if TYPE_CHECKING:
     from driftline.core import Tracker
     from driftline.payloads import BatchJob, BatchTotals, Bundle, Scheduler, Suggestion
 
+_COMMANDS = {
+    "batch": ("driftline.cli._commands.payloads:batch", "Compare many pairs of payloads, also on Spark."),
+    "pairs": ("driftline.cli._commands.payloads:pairs", "Make pairs of captured traffic (HAR, GoReplay)."),
+    "suggest": ("driftline.cli._commands.payloads:suggest", "Suggest rules that explain observed differences."),
+    "infer": ("driftline.cli._commands.payloads:infer", "Write a schema that fits samples."),
+    "lint": ("driftline.cli._commands.payloads:lint", "Find rules that cannot work or never apply."),
+}
 
-# `driftline payloads batch`: many pairs of payloads, on this machine or on Spark.
+
+@click.group(cls=LazyGroup, lazy=_COMMANDS)
+def payloads() -> None:
+    """Compare API payloads: pairs, batches, captures, and the rules between two versions."""
 
 
-_EPILOG = """\b
+_BATCH_EPILOG = """\b
 Examples:
   driftline payloads batch pairs.jsonl --schema api.yaml -o out
   driftline payloads batch pairs.parquet --schema /orders=orders.yaml --schema /users=users.yaml -o out
@@ -52,7 +62,7 @@ Exit codes: 0 all match (or no condition holds), 1 differences or failed pairs, 
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_BATCH_EPILOG)
 @click.argument("inputs", nargs=-1, required=True, metavar="PAIRS | OLD NEW")
 @click.option("--schema", "schemas", multiple=True, metavar="[ENDPOINT=]FILE", help="A schema; can be repeated.")
 @click.option("-o", "--output", required=True, metavar="DIR", help="The folder for reports and aggregates.")
@@ -107,7 +117,7 @@ def batch(
 
 
 def _tell(totals: BatchTotals, output: str) -> None:
-    """The batch in tables where a person looks, else in a line."""
+    """The batch as tables on a terminal, else as a line."""
     if not sys.stdout.isatty():
         line = f"{totals.matched} matched, {totals.mismatched} differ, {totals.failed} failed: see {output}"
         click.echo(line, err=True)
@@ -187,9 +197,6 @@ def _bundle(path: str, root: str | None) -> bytes | Bundle:
     return bundle if bundle.files else bundle.main
 
 
-# `driftline payloads pairs` and `infer`: what a comparison starts from, made of captures and samples.
-
-
 _PAIRS_EPILOG = """\b
 Examples:
   driftline payloads pairs old.har new.har -o pairs.jsonl
@@ -260,10 +267,7 @@ def _values(path: str) -> Iterator[Any]:
             yield parse_json(stream.read(), path)
 
 
-# `driftline payloads suggest`: rules that would explain observed differences, with evidence.
-
-
-_EPILOG_PAYLOADS_SUGGEST = """\b
+_SUGGEST_EPILOG = """\b
 Examples:
   driftline payloads suggest pairs.jsonl -o rules.yaml
   driftline payloads suggest pairs.jsonl --noise old-old.jsonl --accept sure -o rules.yaml --page rules.html
@@ -279,7 +283,7 @@ printed. A rule goes where its member is declared; beside the reference where ot
 """
 
 
-@click.command(epilog=_EPILOG_PAYLOADS_SUGGEST)
+@click.command(epilog=_SUGGEST_EPILOG)
 @click.argument("pairs")
 @click.option("--schema", metavar="FILE", help="Rules that hold already.")
 @click.option("--root", metavar="NAME", help="The root schema: a component, a JSON Pointer, or an operation.")
@@ -360,20 +364,6 @@ def _written(
     if format_name == "json":
         return indented(to_json_bytes([one.to_dict() for one in found])) + b"\n"
     return rules_yaml(found, chosen, text, root).encode("utf-8", "backslashreplace")
-
-
-_COMMANDS = {
-    "batch": ("driftline.cli._commands.payloads:batch", "Compare many pairs of payloads, also on Spark."),
-    "pairs": ("driftline.cli._commands.payloads:pairs", "Make pairs of captured traffic (HAR, GoReplay)."),
-    "suggest": ("driftline.cli._commands.payloads:suggest", "Suggest rules that explain observed differences."),
-    "infer": ("driftline.cli._commands.payloads:infer", "Write a schema that fits samples."),
-    "lint": ("driftline.cli._commands.payloads:lint", "Find rules that cannot work or never apply."),
-}
-
-
-@click.group(cls=LazyGroup, lazy=_COMMANDS)
-def payloads() -> None:
-    """Compare API payloads: pairs, batches, captures, and the rules between two versions."""
 
 
 _LINT_EPILOG = """\b

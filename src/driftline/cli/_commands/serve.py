@@ -1,4 +1,4 @@
-"""`driftline serve`: the compare service, and the sync gateway where one is named, as one HTTP server."""
+"""`driftline serve`: the compare service, and a named sync gateway, as one HTTP server; `driftline ui`: the console."""
 
 from __future__ import annotations
 
@@ -17,54 +17,7 @@ if TYPE_CHECKING:
     from driftline.http import Service
     from driftline.web import CompareLimits
 
-
-# `driftline ui`: the console in a browser.
-
-
-_EPILOG_UI = """\b
-Examples:
-  driftline ui
-  driftline ui exports/ --port 9000
-  driftline ui --host 0.0.0.0
-
-The console shows tables, results, pipelines and lakes below DIR and nothing outside it; what it makes is kept in
-DIR/.driftline.
-It listens on this machine only, unless --host names another address: then it asks for the token it prints.
-"""
-
-
-@click.command(epilog=_EPILOG_UI)
-@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8790, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
-@click.option("--open/--no-open", "open_browser", default=False, help="Open the page in a browser.")
-def ui(folder: Path, host: str, port: int, open_browser: bool) -> None:
-    """Look in a browser: diffs, payloads, pipelines, lakes, changesets, code."""
-    from driftline.http import ServerOptions, listen, serve
-
-    with listen(host, port) as free:  # which port 0 stands for, or that the port is taken
-        port = free.getsockname()[1]
-    options = ServerOptions(host=host, port=port, log_level="warning")
-    serve(partial(_make_console, folder, host, port, open_browser), options)
-
-
-def _make_console(folder: Path, host: str, port: int, open_browser: bool) -> Service:
-    """Called when the port is open already, so that whoever reads the address can follow it at once."""
-    from driftline.http import Service
-    from driftline.web import Console, Guard
-
-    token = None if host in ("127.0.0.1", "localhost", "::1") else secrets.token_urlsafe(16)
-    console = Console(folder)
-    guarded = Guard(console.app(), host=host, port=port, token=token)
-    address = f"http://{host}:{port}/" + (f"?token={token}" if token else "")
-    click.echo(f"driftline ui: {address} (Ctrl-C ends it)", err=True)
-    console.warm_up()
-    if open_browser:
-        click.launch(address)
-    return Service(guarded)
-
-
-_EPILOG = """\b
+_SERVE_EPILOG = """\b
 Examples:
   driftline serve
   driftline serve --port 8787 --workers 4 --payload-limit 5
@@ -79,7 +32,7 @@ The secret can also stand in DRIFTLINE_JWT_SECRET. Logs are JSON lines on stderr
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_SERVE_EPILOG)
 @click.option("--gateway", metavar="ID", help="Also sync deltas; the gateway's id, as it stands in paths and tokens.")
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="The log's directory.")
 @click.option("--payload-limit", default=50.0, show_default=True, help="MiB of each payload to compare.")
@@ -202,3 +155,47 @@ def _make_service(limits: CompareLimits, settings: GatewaySettings | None, direc
         metrics.close()
 
     return Service(application(metrics, limits, gateway), close, gateway.feeds.stop)
+
+
+# `driftline ui`: the console in a browser.
+_UI_EPILOG = """\b
+Examples:
+  driftline ui
+  driftline ui exports/ --port 9000
+  driftline ui --host 0.0.0.0
+
+The console shows tables, results, pipelines and lakes below DIR and nothing outside it; what it makes is kept in
+DIR/.driftline.
+It listens on this machine only, unless --host names another address: then it asks for the token it prints.
+"""
+
+
+@click.command(epilog=_UI_EPILOG)
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8790, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@click.option("--open/--no-open", "open_browser", default=False, help="Open the page in a browser.")
+def ui(folder: Path, host: str, port: int, open_browser: bool) -> None:
+    """Look in a browser: diffs, payloads, pipelines, lakes, changesets, code."""
+    from driftline.http import ServerOptions, listen, serve
+
+    with listen(host, port) as free:  # which port 0 stands for, or that the port is taken
+        port = free.getsockname()[1]
+    options = ServerOptions(host=host, port=port, log_level="warning")
+    serve(partial(_make_console, folder, host, port, open_browser), options)
+
+
+def _make_console(folder: Path, host: str, port: int, open_browser: bool) -> Service:
+    """Called when the port is open already, so that the printed address works at once."""
+    from driftline.http import Service
+    from driftline.web import Console, Guard
+
+    token = None if host in ("127.0.0.1", "localhost", "::1") else secrets.token_urlsafe(16)
+    console = Console(folder)
+    guarded = Guard(console.app(), host=host, port=port, token=token)
+    address = f"http://{host}:{port}/" + (f"?token={token}" if token else "")
+    click.echo(f"driftline ui: {address} (Ctrl-C ends it)", err=True)
+    console.warm_up()
+    if open_browser:
+        click.launch(address)
+    return Service(guarded)

@@ -1,4 +1,4 @@
-"""`driftline diff`: what changed between two tables."""
+"""`driftline diff`, `patch` and `merge`: what changed between two tables, applied to one, merged from two."""
 
 from __future__ import annotations
 
@@ -34,13 +34,12 @@ from driftline.tables import (
 if TYPE_CHECKING:
     from driftline.sinks import Title
 
-
-# The options of a table diff on the command line, made from the one table of them, and rules files.
-
-
 _SIDES = ("a", "b")
+_READING = ("encoding", "delimiter", "no_header", "duplicate_columns", "ragged", "skip_blank_lines")
+_SHORT_SWITCH = 0.001  # seconds: threads that parse need the interpreter often, and only for moments
 
 
+# Options of table diffs, made from `tables.OPTIONS`, and rules files.
 def table_options(command: Function) -> Function:
     """Add every option of a diff, and `--rules`."""
     rules = click.option("--rules", metavar="FILE", help="Options from a TOML file; those given here replace them.")
@@ -53,9 +52,6 @@ def table_options(command: Function) -> Function:
         command = _click_option(name, option, flag=option.flag, text=option.help)(command)
     order = click.option("--ignore-column-order", is_flag=True, help="The same as --header-mode sorted.")
     return order(command)
-
-
-_READING = ("encoding", "delimiter", "no_header", "duplicate_columns", "ragged", "skip_blank_lines")
 
 
 def reading_options(command: Function) -> Function:
@@ -117,87 +113,7 @@ def read_rules(path: str) -> dict[str, Any]:
     return {renamed.get(name, name): value for name, value in content.items()}
 
 
-# `driftline merge`: three versions of a table to one.
-
-
-_EPILOG_MERGE = """\b
-Examples:
-  driftline merge base.csv ours.csv theirs.csv --key id -o merged.csv
-  driftline merge base.csv ours.csv theirs.csv --key id --prefer ours -o ours.csv
-
-Conflicts are listed on stdout, an event a line. Without --prefer nothing is written then.
-Exit codes: 0 merged, 1 conflicts, 2 error.
-"""
-
-
-@click.command(epilog=_EPILOG_MERGE)
-@click.argument("base")
-@click.argument("ours")
-@click.argument("theirs")
-@table_options
-@click.option("--prefer", type=click.Choice(["ours", "theirs"]), help="Which side decides a conflict.")
-@click.option("-o", "--output", metavar="FILE", required=True, help="Write to FILE; it may be OURS.")
-def merge(base: str, ours: str, theirs: str, *, prefer: Any, output: str, **rules: Any) -> int:
-    """Merge the changes that OURS and THEIRS made to the CSV table BASE."""
-    from driftline.core import Workspace, atomic_write, open_output
-    from driftline.tables import CsvStyle, event_line, header_row, merge_tables, open_text
-
-    options = check_options(**given_options(**rules))
-    with Workspace() as workspace:
-        _, table, _ = open_text(base, "A", options, workspace)
-        source, mine, _ = open_text(ours, "A", options, workspace)
-        _, other, _ = open_text(theirs, "B", options, workspace)
-        merged = merge_tables(table, mine, other, options, prefer)
-        if not merged.conflicts or prefer is not None:
-            with atomic_write(output, (base, theirs)) as out:
-                rows = [*header_row(source.reading, merged.header), *merged.records()]
-                CsvStyle.of(source).write(rows, out)
-    if merged.conflicts:
-        with open_output(None) as out:
-            out.writelines(map(event_line, merged.conflicts))
-    return DIFFERENT if merged.conflicts and prefer is None else SAME
-
-
-# `driftline patch`: a table with the changes of a diff applied.
-
-
-_EPILOG_PATCH = """\b
-Examples:
-  driftline diff old.csv new.csv --key id -o changes.jsonl
-  driftline patch old.csv changes.jsonl -o patched.csv
-
-Rows stay in the order of A, added rows come behind. Exit codes: 0 done, 1 A does not hold what the events say, 2 error.
-"""
-
-
-@click.command(epilog=_EPILOG_PATCH)
-@click.argument("a")
-@click.argument("events")
-@reading_options
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
-def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
-    """Apply EVENTS, the JSONL output of a diff, to the CSV table A."""
-    from driftline.core import Workspace, open_output
-    from driftline.tables import CsvStyle, open_text, patch_table
-
-    options = check_options(**given_options(**rules))
-    with Workspace() as workspace:
-        source, table, first = open_text(a, "A", options, workspace)
-        rows = patch_table(table, _lines(events), events)
-        with open_output(output, (a, events)) as out:
-            style = CsvStyle.of(source)
-            style.write([*first, *rows], out)
-    return SAME
-
-
-def _lines(name: str) -> Iterator[bytes]:
-    from driftline.core import read_lines
-
-    return iter(cast(BinaryIO, sys.stdin.buffer)) if name == "-" else read_lines(name)
-
-
-_SHORT_SWITCH = 0.001  # seconds: threads that parse need the interpreter often, and only for moments
-_EPILOG = """\b
+_DIFF_EPILOG = """\b
 Examples:
   driftline diff old.csv new.csv --key id
   driftline diff old.csv new.csv --key country --key city -o changes.jsonl
@@ -216,7 +132,7 @@ Exit codes: 0 no difference, 1 differences (with --fail-if: one holds), 2 error.
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(epilog=_DIFF_EPILOG)
 @click.argument("a")
 @click.argument("b")
 @table_options
@@ -420,3 +336,78 @@ def _hint_at_keys(job: TableDiffJob, stats: Stats) -> None:
     names = key_candidates(job)
     which = f" (candidates: {', '.join(names)})" if names else ""
     click.echo(f"hint: more than half of the rows changed; if rows have an identity, give --key COL{which}", err=True)
+
+
+# `driftline patch`: a table with the changes of a diff applied.
+_PATCH_EPILOG = """\b
+Examples:
+  driftline diff old.csv new.csv --key id -o changes.jsonl
+  driftline patch old.csv changes.jsonl -o patched.csv
+
+Rows stay in the order of A, added rows come behind. Exit codes: 0 done, 1 A does not hold what the events say, 2 error.
+"""
+
+
+@click.command(epilog=_PATCH_EPILOG)
+@click.argument("a")
+@click.argument("events")
+@reading_options
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE (whole or not at all) instead of stdout.")
+def patch(a: str, events: str, output: str | None, **rules: Any) -> int:
+    """Apply EVENTS, the JSONL output of a diff, to the CSV table A."""
+    from driftline.core import Workspace, open_output
+    from driftline.tables import CsvStyle, open_text, patch_table
+
+    options = check_options(**given_options(**rules))
+    with Workspace() as workspace:
+        source, table, first = open_text(a, "A", options, workspace)
+        rows = patch_table(table, _lines(events), events)
+        with open_output(output, (a, events)) as out:
+            style = CsvStyle.of(source)
+            style.write([*first, *rows], out)
+    return SAME
+
+
+def _lines(name: str) -> Iterator[bytes]:
+    from driftline.core import read_lines
+
+    return iter(cast(BinaryIO, sys.stdin.buffer)) if name == "-" else read_lines(name)
+
+
+# `driftline merge`: three versions of a table to one.
+_MERGE_EPILOG = """\b
+Examples:
+  driftline merge base.csv ours.csv theirs.csv --key id -o merged.csv
+  driftline merge base.csv ours.csv theirs.csv --key id --prefer ours -o ours.csv
+
+Conflicts are listed on stdout, an event a line. Without --prefer nothing is written then.
+Exit codes: 0 merged, 1 conflicts, 2 error.
+"""
+
+
+@click.command(epilog=_MERGE_EPILOG)
+@click.argument("base")
+@click.argument("ours")
+@click.argument("theirs")
+@table_options
+@click.option("--prefer", type=click.Choice(["ours", "theirs"]), help="Which side decides a conflict.")
+@click.option("-o", "--output", metavar="FILE", required=True, help="Write to FILE; it may be OURS.")
+def merge(base: str, ours: str, theirs: str, *, prefer: Any, output: str, **rules: Any) -> int:
+    """Merge the changes that OURS and THEIRS made to the CSV table BASE."""
+    from driftline.core import Workspace, atomic_write, open_output
+    from driftline.tables import CsvStyle, event_line, header_row, merge_tables, open_text
+
+    options = check_options(**given_options(**rules))
+    with Workspace() as workspace:
+        _, table, _ = open_text(base, "A", options, workspace)
+        source, mine, _ = open_text(ours, "A", options, workspace)
+        _, other, _ = open_text(theirs, "B", options, workspace)
+        merged = merge_tables(table, mine, other, options, prefer)
+        if not merged.conflicts or prefer is not None:
+            with atomic_write(output, (base, theirs)) as out:
+                rows = [*header_row(source.reading, merged.header), *merged.records()]
+                CsvStyle.of(source).write(rows, out)
+    if merged.conflicts:
+        with open_output(None) as out:
+            out.writelines(map(event_line, merged.conflicts))
+    return DIFFERENT if merged.conflicts and prefer is None else SAME
