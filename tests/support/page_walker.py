@@ -164,8 +164,16 @@ class Form:
             found.append((name, value.replace("\r\n", "\n").replace("\n", "\r\n")))
         return found
 
+    @property
+    def needs_no_script(self) -> bool:
+        """Whether a browser without scripts sends the form: by a button, or by Enter in the only text field."""
+        buttons = [each for each in self.element.all("button") if each.get("type", "submit") == "submit"]
+        fields = [each for each in self.controls if each.get("type") != "hidden"]
+        return bool(buttons) or [each.get("type", "text") for each in fields] in (["text"], ["search"])
+
     def send(self, status: int = 200) -> Page:
         """Send the form and open what the server answers."""
+        assert self.needs_no_script, f"{self} has no button"
         assert not self.element.has("enctype"), f"{self}: only URL-encoded forms are known here"
         body = urlencode(self.entries())
         if self.method == "get":
