@@ -53,7 +53,7 @@ class Server:
     def close(self) -> None:
         """End the process; what it wrote must not hold an error that no page reported."""
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(120)
         self._reader.join()
         assert self.process.stderr is not None
         self.process.stderr.close()

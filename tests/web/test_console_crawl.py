@@ -144,6 +144,16 @@ def test_every_kind_of_page_is_reached_by_links(pages: list[Page]) -> None:
     }
 
 
+def test_every_change_of_a_changeset_stands_on_one_page(walker: Walker) -> None:
+    page = walker.open("/changesets").follow(".files a", ".bin")
+    assert "60 changes of 1 table" in page.one(".meta").text
+    rows = [row.all("td")[1].text for row in page.all(".changes tbody tr")]
+    while page.all("a[rel=next]"):
+        page = page.follow("a[rel=next]")
+        rows += [row.all("td")[1].text for row in page.all(".changes tbody tr")]
+    assert sorted(rows, key=int) == [str(number) for number in range(60)]
+
+
 def test_links_within_a_page_lead_to_an_element(shown: list[Page]) -> None:
     for page in shown:
         known = {each.get("id") for each in page.document.below}

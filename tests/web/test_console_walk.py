@@ -16,6 +16,7 @@ import pytest
 
 import driftline as dl
 from support.console_folder import (
+    HOUR,
     PIPELINE,
     copy_tables,
     write_databases,
@@ -27,6 +28,7 @@ from support.console_folder import (
 )
 from support.console_server import Server
 from support.html_pages import Document, nesting_faults, parsed, policy_faults, reading_faults
+from support.lakes import delta, load_lake
 from support.page_walker import Form, Page, Walker
 
 
@@ -561,6 +563,12 @@ def test_a_lake_is_travelled_and_a_row_tells_its_history(walker: Walker, folder:
     facts = dict(zip(proof.texts("dt"), proof.texts("dd"), strict=True))
     assert facts["deltas"] == "5"
     assert facts["hash of the state"] == facts["hash of the replay"]
+    load_lake(folder / "long", [[delta("INSERT", f"r{number:02}", HOUR, title="x") for number in range(60)]])
+    first = walker.open("/lake").follow("main a", "long")  # now there are two lakes to choose from
+    second = first.follow("a[rel=next]")
+    rows = [page.texts(".changes tbody th") for page in (first, second)]
+    assert rows == [[f"r{number:02}" for number in range(50)], [f"r{number}" for number in range(50, 60)]]
+    assert second.follow("a[rel=prev]").texts(".changes tbody th") == rows[0]
     walker.open("/lake/view?path=..", 404)
     walker.open("/lake/view?path=lake&table=../../x", 422)
 

@@ -59,7 +59,8 @@ def sent(server: Walker, form: Element) -> tuple[str, str, str, dict[str, str]]:
 
 def status_of(server: Walker, method: str, address: str, body: str, headers: dict[str, str]) -> int:
     """The status of an answer; an event stream is not read to its end."""
-    with httpx.stream(method, server.origin + address, content=body.encode() or None, headers=headers) as answer:
+    client = httpx.Client(base_url=server.origin, timeout=120, trust_env=False)
+    with client, client.stream(method, address, content=body.encode() or None, headers=headers) as answer:
         return answer.status_code
 
 
