@@ -10,9 +10,8 @@ import pytest
 
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
-from driftline.payloads import compare
-from driftline.payloads._batch import view as batch_page
-from driftline.payloads._batch.view import find_reports, read_view
+from driftline.payloads import batch_view, compare
+from driftline.payloads._batch.view import find_reports, view_page
 from driftline.payloads._suggest.write import apply_rules
 from support.browser import needs_browser, shown_page
 
@@ -69,7 +68,7 @@ def test_a_lone_surrogate_and_a_long_value_do_not_break_the_page() -> None:
     row = {"endpoint": "/a", "path": "$.a", "type": "VALUE_MISMATCH", "severity": "ERROR", "rule": None, "pairs": 1}
     row |= {"count": 1, "rate": 1.0, "first_id": "\ud800", "last_id": 2, "sample": [sample]}
     summary = {"pairs": 1, "matched": 0, "mismatched": 1, "failed": 0}
-    text = b"".join(batch_page.batch_page(summary, [row], [])).decode()
+    text = b"".join(view_page(batch_view(summary, [row], []))).decode()
     assert "\\ud800" in text
     assert "x" * 199 + "…" in text
     assert "<ins>null</ins>" in text
@@ -77,7 +76,7 @@ def test_a_lone_surrogate_and_a_long_value_do_not_break_the_page() -> None:
 
 def test_no_difference_is_said() -> None:
     summary = {"pairs": 1, "matched": 1, "mismatched": 0, "failed": 0}
-    assert b"No pair differs." in b"".join(batch_page.batch_page(summary, [], []))
+    assert b"No pair differs." in b"".join(view_page(batch_view(summary, [], [])))
 
 
 @pytest.mark.browser
@@ -127,14 +126,14 @@ def batch_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def test_the_view_of_a_folder_has_places_by_frequency_failures_and_remedies(batch_folder: Path) -> None:
-    view = read_view(batch_folder)
+def test_the_view_of_a_batch_has_places_by_frequency_and_remedies(batch_folder: Path) -> None:
+    files = ("summary", "aggregate", "coverage")
+    view = batch_view(*(json.loads((batch_folder / f"{name}.json").read_text()) for name in files))
     assert (view.pairs, view.matched, view.different, view.failed) == (4, 0, 3, 1)
     assert [(row.name, row.pairs, row.different, row.failed) for row in view.endpoints] == [
         ("/a", 1, 1, 0),
         ("/b", 3, 2, 1),
     ]
-    assert [failure["code"] for failure in view.failures] == ["MAX_DEPTH_EXCEEDED"]
     rules = {(place.endpoint, place.path): place.remedy and place.remedy.rule for place in view.places}
     assert rules == {
         ("/a", "$.n"): {"precision": 1},

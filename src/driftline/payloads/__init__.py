@@ -1,4 +1,4 @@
-"""What equivalence of two JSON payloads means.
+"""Functional equivalence of JSON payloads: schemas with rules, comparisons, batches and suggested rules.
 
 >>> from driftline import payloads
 >>> plan = payloads.compile({"properties": {"total": {"x-migration-precision": 0.01}}})
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     )
     from driftline.payloads._batch.job import BatchJob as BatchJob, Role as Role, open_source as open_source
     from driftline.payloads._batch.run import (
-        BatchTotals as BatchTotals,
         Scheduler as Scheduler,
         local_scheduler as local_scheduler,
         run_batch as run_batch,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
         suggest as suggest,
         suggest_file as suggest_file,
     )
-    from driftline.payloads._batch.totals import parse_conditions as parse_conditions
+    from driftline.payloads._batch.totals import BatchTotals as BatchTotals, parse_conditions as parse_conditions
     from driftline.payloads._batch.view import BatchView as BatchView, PlaceRow as PlaceRow, batch_view as batch_view
     from driftline.payloads._captures import (
         Masker as Masker,

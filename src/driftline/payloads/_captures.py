@@ -1,16 +1,12 @@
-"""Captured traffic as pairs: HAR files of browsers and proxies, and GoReplay's files (payloads §9).
+"""Captured traffic as pairs, from HAR and GoReplay files (payloads §9), and masked values (payloads §10.4).
 
 Requests are the same when method, path, query (in any order) and body (JSON in any order) are; host, scheme and
-fragment do not matter, for Old and New live at different addresses. Equal requests pair in order of arrival.
+fragment do not matter, because Old and New have different addresses. Equal requests pair in order of arrival. A mask is
+a token that tells equal from unequal and nothing else. It is keyed (HMAC-SHA256), because a plain hash of an email
+address can be found by trying addresses.
 
 >>> request_key("get", "http://new/a?a=2&b=1") == request_key("GET", "https://old/a?b=1&a=2")
 True
-
-Masked values: a token tells equal from unequal and nothing else (payloads §10.4).
-
-A token is keyed (HMAC-SHA256): a plain hash of an email address can be found by trying addresses. Masking is applied
-once, between a report and everything that is written of it.
-
 >>> masker = Masker(("$..email",), key=b"k")
 >>> masker.value({"email": "a@x", "n": 1})["email"] == masker.value({"email": "a@x"})["email"]
 True
@@ -43,153 +39,23 @@ from driftline.payloads._values.paths import STEP, unescaped
 from driftline.payloads._values.text import parse_json, to_json_bytes
 from driftline.payloads._values.values import Json
 
-_DIGITS = 12
-_TEST = re.compile(
-    r"@(?P<path>(?:\.[^.\['\s=]+|\['(?:[^'\\]|\\.)*'\])+)==(?P<value>'(?:[^'\\]|\\.)*'|[^\s&)]+)(?P<rest> && )?",
-    re.DOTALL,
-)
-# What entries say without their values.
-_MESSAGES = {
-    "PRECISION_EXCEEDED": "Value difference exceeds the precision tolerance",
-    "DATETIME_EXCEEDED": "Time difference exceeds the tolerance",
-}
-
-
-class _Place(NamedTuple):
-    """A path with its keys masked, and how far the mask paths are matched there."""
-
-    text: str
-    state: PathState
-    is_masked: bool
-
-
-class Masker:
-    """Masks what some paths select, in values, in shown containers, in the keys of paths and in ids."""
-
-    def __init__(self, paths: tuple[str, ...], key: bytes | None = None) -> None:
-        self._key = key or secrets.token_bytes(32)
-        self._start, located, bad = start_state(paths)
-        for path in bad:
-            raise bad_flag("--mask", path.text, f"not a JSONPath ({path.reason})")
-        for looked_up in located:
-            raise bad_flag("--mask", looked_up.text, "only names, * and .. can be used here")
-        self._renames: Mapping[str, tuple[str, ...]] = {}
-
-    def with_aliases(self, renames: Mapping[str, tuple[str, ...]]) -> Masker:
-        """The same masker for payloads whose Old has other names."""
-        self._renames = renames
-        return self
-
-    def token(self, value: object) -> str:
-        """The token of a value: equal values have equal tokens in one run."""
-        return f"masked:{hmac.new(self._key, to_json_bytes(value), hashlib.sha256).hexdigest()[:_DIGITS]}"
-
-    def identity(self, value: object, name: str) -> Any:
-        """The id of a record, masked where a path selects the member it comes from."""
-        return self.token(value) if value is not None and self._start.step(name).removed_by is not None else value
-
-    def value(self, value: object) -> Any:
-        """A whole payload."""
-        return self._below(value, self._start, self._start.removed_by is not None)
-
-    def _below(self, value: object, state: PathState, is_masked: bool) -> Any:
-        if is_masked:
-            return None if value is None else self.token(value)
-        if isinstance(value, dict):
-            return {name: self._below(item, *self._step(state, name)) for name, item in value.items()}
-        if isinstance(value, list):
-            below = state.step(None)
-            return [self._below(item, below, below.removed_by is not None) for item in value]
-        return value
-
-    def _step(self, state: PathState, name: str) -> tuple[PathState, bool]:
-        found = state.step(name)
-        # A member of Old may stand under a name that the paths do not know.
-        others = [state.step(other) for other in self._renames.get(name, ())]
-        return found, any(one.removed_by is not None for one in (found, *others))
-
-    def report(self, report: Report) -> Report:
-        """A report that can be shown."""
-        coverage = report.coverage
-        if coverage is not None:
-            unmatched = {name: [self._place(path).text for path in coverage[name]] for name in _UNMATCHED}
-            coverage = {**coverage, **unmatched}
-        return replace(
-            report,
-            diffs=list(map(self.entry, report.diffs)),
-            warnings=list(map(self.entry, report.warnings)),
-            coverage=coverage,
-            trace=None if report.trace is None else list(map(self.entry, report.trace)),
-        )
-
-    def entry(self, entry: Entry) -> Entry:
-        """An entry that can be shown."""
-        place = self._place(entry["path"])
-        shown = Entry(entry)
-        shown["path"] = place.text
-        values = [name for name in ("old_value", "new_value") if name in entry]
-        for name in values:
-            shown[name] = self._below(entry[name], place.state, place.is_masked)
-        if place.is_masked and "message" in entry:
-            shown["message"] = self._message(shown)
-        return shown
-
-    def _message(self, entry: Entry) -> str:
-        if entry["type"] == "VALUE_MISMATCH":
-            return f"Values differ: {entry['old_value']} != {entry['new_value']}"
-        return _MESSAGES.get(entry["type"]) or str(entry["message"])
-
-    def _place(self, path: str) -> _Place:
-        state, is_masked = self._start, self._start.removed_by is not None
-        pieces = ["$"]
-        for found in STEP.finditer(path, 1):
-            if found["test"] is not None:
-                state = state.step(None)
-                pieces.append(f"[?({self._keys(found['test'], state, is_masked)})]")
-            elif found["index"] is not None:
-                state = state.step(None)
-                pieces.append(found.group())
-            else:
-                name = found["name"] if found["name"] is not None else unescaped(found["quoted"])
-                state = state.step(name)
-                pieces.append(found.group())
-            is_masked = is_masked or state.removed_by is not None
-        return _Place("".join(pieces), state, is_masked)
-
-    def _keys(self, tests: str, state: PathState, is_masked: bool) -> str:
-        """The key values of a keyed item."""
-
-        def shown(found: re.Match[str]) -> str:
-            at, hidden = state, is_masked
-            for step in STEP.finditer(found["path"]):
-                at = at.step(step["name"] if step["name"] is not None else unescaped(step["quoted"]))
-                hidden = hidden or at.removed_by is not None
-            value = found["value"]
-            if hidden:
-                plain = unescaped(value[1:-1]) if value.startswith("'") else _number(value)
-                value = f"'{self.token(plain)}'"
-            return f"@{found['path']}=={value}{found['rest'] or ''}"
-
-        return _TEST.sub(shown, tests)
-
-
-_UNMATCHED = ("unmatched_in_old", "unmatched_in_new")
-
-
-def _number(text: str) -> Any:
-    import json
-
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
 _GZIP_MAGIC = b"\x1f\x8b"
 _GOR_END = "\n🐵🙈🙉\n".encode()
 _OLD_RESPONSE, _NEW_RESPONSE = "2", "3"
 # Parts of a path that name one thing: numbers, UUIDs and long hexadecimal words.
 _NAMES_ONE = re.compile(r"[0-9]+|[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|[0-9a-f]{16,}")
+_UNMATCHED = ("unmatched_in_old", "unmatched_in_new")
+_TOKEN_DIGITS = 12
+# A test of the key values in the path of a keyed item.
+_KEY_TEST = re.compile(
+    r"@(?P<path>(?:\.[^.\['\s=]+|\['(?:[^'\\]|\\.)*'\])+)==(?P<value>'(?:[^'\\]|\\.)*'|[^\s&)]+)(?P<rest> && )?",
+    re.DOTALL,
+)
+# Messages of masked entries, without their values.
+_MESSAGES = {
+    "PRECISION_EXCEEDED": "Value difference exceeds the precision tolerance",
+    "DATETIME_EXCEEDED": "Time difference exceeds the tolerance",
+}
 
 RequestKey = tuple[str, str, tuple[tuple[str, str], ...], str]
 
@@ -200,7 +66,7 @@ class CaptureError(ValueError):
 
 @dataclass(slots=True)
 class Response:
-    """One answer: what is compared of it."""
+    """What is compared of one response."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
@@ -208,18 +74,64 @@ class Response:
 
 
 class Exchange(NamedTuple):
-    """A request and its answer, or why the answer cannot be read."""
+    """A request and its response, or why the response cannot be read."""
 
     key: RequestKey
     response: Response | None
     problem: str | None = None
-    arrival: str = ""  # GoReplay's own name for a request, which tells equal ones apart
+    arrival: str = ""  # GoReplay's id of a request, which tells equal ones apart
 
     @property
     def endpoint(self) -> str:
         """Method and path, with placeholders for parts that name one thing."""
         parts = ["{id}" if _NAMES_ONE.fullmatch(part) else part for part in self.key[1].split("/")]
         return f"{self.key[0]} {'/'.join(parts)}"
+
+
+def capture_pairs(paths: Iterable[Path], limit: int | None = None) -> Iterator[dict[str, Json]]:
+    """The records of one GoReplay file, or of a HAR file of Old and one of New, in order of arrival."""
+    most = EngineConfig().max_payload_bytes if limit is None else limit
+    given = list(paths)
+    if len(given) == 1:
+        old, new = read_gor(given[0], most)
+    else:
+        old, new = (list(read_har(path, most)) for path in given)
+    waiting: dict[tuple[RequestKey, str], list[Exchange]] = {}
+    for exchange in reversed(new):
+        waiting.setdefault((exchange.key, exchange.arrival), []).append(exchange)
+    seen: dict[str, int] = {}
+    for exchange in old:
+        partners = waiting.get((exchange.key, exchange.arrival))
+        yield _record(exchange, partners.pop() if partners else None, seen)
+    left = {id(exchange) for partners in waiting.values() for exchange in partners}
+    for exchange in new:
+        if id(exchange) in left:
+            yield _record(None, exchange, seen)
+
+
+def _record(old: Exchange | None, new: Exchange | None, seen: dict[str, int]) -> dict[str, Json]:
+    first = old or new
+    assert first is not None
+    method, path, query, body = first.key
+    name = f"{method} {path}" + (f"?{'&'.join(f'{key}={value}' for key, value in query)}" if query else "")
+    name += f" {body[:8]}" if body else ""
+    seen[name] = seen.get(name, 0) + 1
+    record: dict[str, Any] = {"id": name if seen[name] == 1 else f"{name} #{seen[name]}", "endpoint": first.endpoint}
+    problems = [one.problem for one in (old, new) if one is not None and one.problem is not None]
+    if problems:
+        return {**record, "error": "; ".join(problems)}
+    for side, exchange in (("old", old), ("new", new)):
+        if exchange is None or exchange.response is None:
+            record["missing"] = side
+        else:
+            answer = exchange.response
+            record[side] = {"status": answer.status, "headers": answer.headers, "body": answer.body}
+    return record
+
+
+def record_line(record: dict[str, Json]) -> bytes:
+    """A record as a line of JSON."""
+    return to_json_bytes(record) + b"\n"
 
 
 def request_key(method: str, url: str, body: str | bytes = b"") -> RequestKey:
@@ -278,7 +190,7 @@ def _read_limited(opened: Any, limit: int) -> bytes:
 
 
 def _inflated(data: bytes, limit: int) -> bytes:
-    """`deflate` is zlib by the book, and raw in the wild."""
+    """Decompress `deflate`, which is zlib by the standard, and often raw in practice."""
     for bits in (zlib.MAX_WBITS, -zlib.MAX_WBITS):
         try:
             return zlib.decompressobj(bits).decompress(data, limit + 1)
@@ -298,9 +210,7 @@ def _tried(key: RequestKey, make: Any, arrival: str = "") -> Exchange:
         return Exchange(key, None, str(error), arrival)
 
 
-# -- HAR ----------------------------------------------------------------------------------------------------------
-
-
+# HAR files.
 def read_har(path: Path, limit: int) -> Iterator[Exchange]:
     """The exchanges of a HAR file, in order of arrival."""
     with open_bytes(path) as stream:
@@ -342,15 +252,13 @@ def _har_body(response: dict[str, Any], headers: dict[str, str]) -> bytes:
     else:
         data = text.encode("utf-8", "surrogatepass")
     if not data.startswith(_GZIP_MAGIC):
-        headers.pop("content-encoding", None)  # a HAR holds bodies decoded
+        headers.pop("content-encoding", None)  # a HAR contains bodies decoded
     return data
 
 
-# -- GoReplay -----------------------------------------------------------------------------------------------------
-
-
+# GoReplay files.
 def read_gor(path: Path, limit: int) -> tuple[list[Exchange], list[Exchange]]:
-    """The exchanges of Old and of New in a GoReplay file: requests (1), original (2) and replayed answers (3)."""
+    """The exchanges of Old and of New in a GoReplay file: requests (1), original (2) and replayed responses (3)."""
     with open_bytes(path) as stream:
         records = stream.read().split(_GOR_END)
     requests: dict[str, RequestKey] = {}
@@ -417,50 +325,127 @@ def _unchunked(body: bytes, headers: dict[str, str]) -> bytes:
     return b"".join(pieces)
 
 
-# -- pairs --------------------------------------------------------------------------------------------------------
+# Masks.
+class _Place(NamedTuple):
+    """A path with its keys masked, and how far the mask paths are matched there."""
+
+    text: str
+    state: PathState
+    is_masked: bool
 
 
-def capture_pairs(paths: Iterable[Path], limit: int | None = None) -> Iterator[dict[str, Json]]:
-    """The records of one GoReplay file, or of a HAR file of Old and one of New, in order of arrival."""
-    most = EngineConfig().max_payload_bytes if limit is None else limit
-    given = list(paths)
-    if len(given) == 1:
-        old, new = read_gor(given[0], most)
-    else:
-        old, new = (list(read_har(path, most)) for path in given)
-    waiting: dict[tuple[RequestKey, str], list[Exchange]] = {}
-    for exchange in reversed(new):
-        waiting.setdefault((exchange.key, exchange.arrival), []).append(exchange)
-    seen: dict[str, int] = {}
-    for exchange in old:
-        partners = waiting.get((exchange.key, exchange.arrival))
-        yield _record(exchange, partners.pop() if partners else None, seen)
-    left = {id(exchange) for partners in waiting.values() for exchange in partners}
-    for exchange in new:
-        if id(exchange) in left:
-            yield _record(None, exchange, seen)
+class Masker:
+    """Masks what some paths select, in values, in shown containers, in the keys of paths and in ids."""
+
+    def __init__(self, paths: tuple[str, ...], key: bytes | None = None) -> None:
+        self._key = key or secrets.token_bytes(32)
+        self._start, located, bad = start_state(paths)
+        for path in bad:
+            raise bad_flag("--mask", path.text, f"not a JSONPath ({path.reason})")
+        for looked_up in located:
+            raise bad_flag("--mask", looked_up.text, "only names, * and .. can be used here")
+        self._renames: Mapping[str, tuple[str, ...]] = {}
+
+    def with_aliases(self, renames: Mapping[str, tuple[str, ...]]) -> Masker:
+        """The same masker for payloads whose Old has other names."""
+        self._renames = renames
+        return self
+
+    def token(self, value: object) -> str:
+        """The token of a value: equal values have equal tokens in one run."""
+        return f"masked:{hmac.new(self._key, to_json_bytes(value), hashlib.sha256).hexdigest()[:_TOKEN_DIGITS]}"
+
+    def identity(self, value: object, name: str) -> Any:
+        """The id of a record, masked where a path selects the member it comes from."""
+        return self.token(value) if value is not None and self._start.step(name).removed_by is not None else value
+
+    def value(self, value: object) -> Any:
+        """A whole payload."""
+        return self._below(value, self._start, self._start.removed_by is not None)
+
+    def _below(self, value: object, state: PathState, is_masked: bool) -> Any:
+        if is_masked:
+            return None if value is None else self.token(value)
+        if isinstance(value, dict):
+            return {name: self._below(item, *self._step(state, name)) for name, item in value.items()}
+        if isinstance(value, list):
+            below = state.step(None)
+            return [self._below(item, below, below.removed_by is not None) for item in value]
+        return value
+
+    def _step(self, state: PathState, name: str) -> tuple[PathState, bool]:
+        found = state.step(name)
+        # A member of Old may have a name that the paths do not know.
+        others = [state.step(other) for other in self._renames.get(name, ())]
+        return found, any(one.removed_by is not None for one in (found, *others))
+
+    def report(self, report: Report) -> Report:
+        """A report with masked values, paths and messages."""
+        coverage = report.coverage
+        if coverage is not None:
+            unmatched = {name: [self._masked_place(path).text for path in coverage[name]] for name in _UNMATCHED}
+            coverage = {**coverage, **unmatched}
+        return replace(
+            report,
+            diffs=list(map(self.entry, report.diffs)),
+            warnings=list(map(self.entry, report.warnings)),
+            coverage=coverage,
+            trace=None if report.trace is None else list(map(self.entry, report.trace)),
+        )
+
+    def entry(self, entry: Entry) -> Entry:
+        """An entry with masked values, path and message."""
+        place = self._masked_place(entry["path"])
+        shown = Entry(entry)
+        shown["path"] = place.text
+        values = [name for name in ("old_value", "new_value") if name in entry]
+        for name in values:
+            shown[name] = self._below(entry[name], place.state, place.is_masked)
+        if place.is_masked and "message" in entry:
+            shown["message"] = self._message(shown)
+        return shown
+
+    def _message(self, entry: Entry) -> str:
+        if entry["type"] == "VALUE_MISMATCH":
+            return f"Values differ: {entry['old_value']} != {entry['new_value']}"
+        return _MESSAGES.get(entry["type"]) or str(entry["message"])
+
+    def _masked_place(self, path: str) -> _Place:
+        state, is_masked = self._start, self._start.removed_by is not None
+        parts = ["$"]
+        for found in STEP.finditer(path, 1):
+            if found["test"] is not None:
+                state = state.step(None)
+                parts.append(f"[?({self._keys(found['test'], state, is_masked)})]")
+            elif found["index"] is not None:
+                state = state.step(None)
+                parts.append(found.group())
+            else:
+                name = found["name"] if found["name"] is not None else unescaped(found["quoted"])
+                state = state.step(name)
+                parts.append(found.group())
+            is_masked = is_masked or state.removed_by is not None
+        return _Place("".join(parts), state, is_masked)
+
+    def _keys(self, tests: str, state: PathState, is_masked: bool) -> str:
+        """The key values of a keyed item."""
+
+        def shown(found: re.Match[str]) -> str:
+            at, hidden = state, is_masked
+            for step in STEP.finditer(found["path"]):
+                at = at.step(step["name"] if step["name"] is not None else unescaped(step["quoted"]))
+                hidden = hidden or at.removed_by is not None
+            value = found["value"]
+            if hidden:
+                plain = unescaped(value[1:-1]) if value.startswith("'") else _number(value)
+                value = f"'{self.token(plain)}'"
+            return f"@{found['path']}=={value}{found['rest'] or ''}"
+
+        return _KEY_TEST.sub(shown, tests)
 
 
-def _record(old: Exchange | None, new: Exchange | None, seen: dict[str, int]) -> dict[str, Json]:
-    first = old or new
-    assert first is not None
-    method, path, query, body = first.key
-    name = f"{method} {path}" + (f"?{'&'.join(f'{key}={value}' for key, value in query)}" if query else "")
-    name += f" {body[:8]}" if body else ""
-    seen[name] = seen.get(name, 0) + 1
-    record: dict[str, Any] = {"id": name if seen[name] == 1 else f"{name} #{seen[name]}", "endpoint": first.endpoint}
-    problems = [one.problem for one in (old, new) if one is not None and one.problem is not None]
-    if problems:
-        return {**record, "error": "; ".join(problems)}
-    for side, exchange in (("old", old), ("new", new)):
-        if exchange is None or exchange.response is None:
-            record["missing"] = side
-        else:
-            answer = exchange.response
-            record[side] = {"status": answer.status, "headers": answer.headers, "body": answer.body}
-    return record
-
-
-def record_line(record: dict[str, Json]) -> bytes:
-    """A record as a line of JSON."""
-    return to_json_bytes(record) + b"\n"
+def _number(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

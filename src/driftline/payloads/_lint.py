@@ -1,11 +1,8 @@
-"""What is wrong with a schema before any payload is compared: unknown extensions, bad values, rules without effect.
+"""Checks of a schema before any payload is compared, and a schema inferred from samples.
 
 >>> for finding in lint("type: string\\nx-migration-precison: 0.1"):
 ...     print(finding.line, finding.message)
 2 unknown extension x-migration-precison; did you mean x-migration-precision?
-
-A schema from samples: types, members, and which of them are always there (payloads §8.3).
-
 >>> infer_schema([{"a": 1}, {"a": 1.5, "b": None}])["properties"]["a"]
 {'type': 'number'}
 """
@@ -20,7 +17,6 @@ from driftline.payloads._compare.conditions import parse_condition
 from driftline.payloads._rules.extensions import EXTENSIONS, FieldRules, read_rules
 from driftline.payloads._rules.path_rules import start_state
 from driftline.payloads._rules.scalars.parts import BadValueError
-from driftline.payloads._schema.documents import escape_pointer
 from driftline.payloads._schema.nodes import (
     EXTENSION_PREFIX,
     Fragment,
@@ -32,46 +28,22 @@ from driftline.payloads._schema.nodes import (
     parts_of,
 )
 from driftline.payloads._schema.root import components_of, find_root, reachable
-from driftline.payloads._values.paths import KeyPath
+from driftline.payloads._values.paths import KeyPath, escape_pointer
 from driftline.payloads._values.values import Json, kind_of
-
-
-def infer_schema(samples: Iterable[Json]) -> dict[str, Json]:
-    """The tightest schema of types, members and required members that all samples fit."""
-    given = list(samples)
-    types = sorted({_type_of(value) for value in given})
-    if "number" in types and "integer" in types:
-        types.remove("integer")
-    schema: dict[str, Any] = {"type": types[0] if len(types) == 1 else types} if types else {}
-    objects = [value for value in given if isinstance(value, dict)]
-    members: dict[str, list[Any]] = {}
-    for value in objects:
-        for name, item in value.items():
-            members.setdefault(name, []).append(item)
-    if members:
-        schema["properties"] = {name: infer_schema(items) for name, items in members.items()}
-        required = [name for name, items in members.items() if len(items) == len(objects)]
-        if required:
-            schema["required"] = required
-    items = [item for value in given if isinstance(value, list) for item in value]
-    if items:
-        schema["items"] = infer_schema(items)
-    return schema
-
-
-def _type_of(value: Any) -> str:
-    kind = kind_of(value)
-    return "integer" if kind == "number" and isinstance(value, int) else kind
-
 
 _NUMERIC = frozenset({"number", "integer"})
 _ANY_NAME = "*"  # of additionalProperties and patternProperties
 _OUTRANKED_BY_PATTERN = ("datetime-format", "datetime-tolerance")
+# Keywords of JSON Schema that say what is valid; a comparison does not follow them.
+_NOT_FOLLOWED = (
+    "if", "then", "else", "not", "contains", "propertyNames", "unevaluatedProperties", "unevaluatedItems",
+    "dependentSchemas", "dependencies", "contentSchema", "additionalItems",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to mend, and where it stands."""
+    """One problem of a schema, and its position."""
 
     rule: str
     message: str
@@ -251,15 +223,9 @@ CHECKS = (
     _absent_members,
 )
 
-# Keywords of JSON Schema that say what is valid; a comparison does not follow them.
-_NOT_FOLLOWED = (
-    "if", "then", "else", "not", "contains", "propertyNames", "unevaluatedProperties", "unevaluatedItems",
-    "dependentSchemas", "dependencies", "contentSchema", "additionalItems",
-)  # fmt: skip
-
 
 def _not_followed(document: SchemaDocument, start: Fragment) -> Iterator[tuple[str, str, str]]:
-    """Rules under keywords that a comparison does not look at."""
+    """Rules under keywords that a comparison does not follow."""
     seen: set[int] = set()
     for node in reachable(document, start):
         for pointer in node.pointers:
@@ -292,3 +258,31 @@ def _unreachable(document: SchemaDocument, start: Fragment) -> Iterator[tuple[st
             for rule, extension in node.extensions.items():
                 if extension.pointer not in used:
                     yield rule, f"{name} is not reached from the root: {rule} never applies", extension.pointer
+
+
+def infer_schema(samples: Iterable[Json]) -> dict[str, Json]:
+    """The tightest schema of types, members and required members that all samples fit (payloads §8.3)."""
+    given = list(samples)
+    types = sorted({_type_of(value) for value in given})
+    if "number" in types and "integer" in types:
+        types.remove("integer")
+    schema: dict[str, Any] = {"type": types[0] if len(types) == 1 else types} if types else {}
+    objects = [value for value in given if isinstance(value, dict)]
+    members: dict[str, list[Any]] = {}
+    for value in objects:
+        for name, item in value.items():
+            members.setdefault(name, []).append(item)
+    if members:
+        schema["properties"] = {name: infer_schema(items) for name, items in members.items()}
+        required = [name for name, items in members.items() if len(items) == len(objects)]
+        if required:
+            schema["required"] = required
+    items = [item for value in given if isinstance(value, list) for item in value]
+    if items:
+        schema["items"] = infer_schema(items)
+    return schema
+
+
+def _type_of(value: Any) -> str:
+    kind = kind_of(value)
+    return "integer" if kind == "number" and isinstance(value, int) else kind

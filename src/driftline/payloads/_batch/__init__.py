@@ -1,1 +1,1 @@
-"""Batch: a shelf of `payloads`."""
+"""Many pairs: scattered by id, compared range by range, added up, and shown as pages and CI reports."""

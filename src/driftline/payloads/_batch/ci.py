@@ -1,6 +1,6 @@
-"""What CI systems read of a batch: JUnit XML, SARIF, GitHub annotations and a Markdown summary (payloads §10.2).
+"""Reports for CI systems: JUnit XML, SARIF, GitHub annotations and a Markdown summary (payloads §10.2).
 
-All of them show the groups of the aggregate: one place, kind and rule, with the number of pairs that differ there.
+Those of a batch show the groups of the aggregate: one path, kind and rule, with the number of pairs that differ there.
 """
 
 from __future__ import annotations
@@ -19,14 +19,26 @@ from driftline.payloads._values.text import to_json_bytes
 from driftline.payloads._values.values import JsonRow, spelled
 from driftline.version import __version__
 
-# A report as JUnit XML, for build servers: a test case for each difference, or one that passes.
-
-
+MOST_ANNOTATIONS = 10  # GitHub shows so many of a step
+SUMMARY_CHARACTERS = 60_000
 _DECLARATION = b"<?xml version='1.0' encoding='utf-8'?>\n"
-# XML 1.0 cannot hold these, not even escaped.
+# XML 1.0 cannot contain these, not even escaped.
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
+def write_for_ci(
+    job: BatchJob, result: BatchResult, reasons: Sequence[str], junit: str | None, log: str | None, page: str | None
+) -> None:
+    """Write the requested files."""
+    if junit is not None:
+        write_atomically(junit, junit_batch(result))
+    if log is not None:
+        write_atomically(log, sarif(job, result))
+    if page is not None:
+        write_atomically(page, summary_markdown(result, reasons).encode("utf-8", "backslashreplace"))
+
+
+# JUnit XML.
 def junit_xml(report: Report, name: str, error: PayloadError | None = None) -> bytes:
     """The XML document of one comparison; `error` says why it was cut short."""
     diffs = report.diffs
@@ -52,37 +64,8 @@ def junit_xml(report: Report, name: str, error: PayloadError | None = None) -> b
 
 
 def clean_xml(text: str) -> str:
-    """Text without the characters that XML cannot hold."""
+    """Text without the characters that XML cannot contain."""
     return _NOT_XML.sub("\ufffd", text)
-
-
-MOST_ANNOTATIONS = 10  # GitHub shows so many of a step
-SUMMARY_CHARACTERS = 60_000
-
-
-def group_name(row: JsonRow) -> str:
-    """A group in a few words."""
-    return f"{row['path']} {row['type']}"
-
-
-def group_message(row: JsonRow) -> str:
-    """What a group says, with its first example."""
-    count = f"{row['pairs']} pair{'' if row['pairs'] == 1 else 's'} ({row['rate']:.2%})"
-    sample = row["sample"][0]["message"] if row["sample"] else ""
-    rule = f" [{row['rule']}]" if row["rule"] else ""
-    return f"{count}, first {spelled(row['first_id'])}: {sample}{rule}"
-
-
-def write_for_ci(
-    job: BatchJob, result: BatchResult, reasons: Sequence[str], junit: str | None, log: str | None, page: str | None
-) -> None:
-    """Write the files that a call asked for."""
-    if junit is not None:
-        write_atomically(junit, junit_batch(result))
-    if log is not None:
-        write_atomically(log, sarif(job, result))
-    if page is not None:
-        write_atomically(page, summary_markdown(result, reasons).encode("utf-8", "backslashreplace"))
 
 
 def junit_batch(result: BatchResult) -> bytes:
@@ -148,7 +131,7 @@ def sarif(job: BatchJob, result: BatchResult) -> bytes:
 
 
 def _pointer(places: list[RulePlace], row: JsonRow) -> str:
-    """The pointer of a group's rule: at its own path if it stands there, else wherever it stands."""
+    """The pointer of a group's rule: at its own path if it is there, else anywhere."""
     fitting = [place for place in places if place.rule == row["rule"]]
     at_path = [place for place in fitting if _path(place) == row["path"]]
     return (at_path or fitting)[0].pointer if fitting else ""
@@ -219,3 +202,17 @@ def _cut(head: list[str], rows: Iterator[str]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ").replace("`", "'").replace("<", "&lt;")[:300]
+
+
+# Groups as text.
+def group_name(row: JsonRow) -> str:
+    """The title of a group."""
+    return f"{row['path']} {row['type']}"
+
+
+def group_message(row: JsonRow) -> str:
+    """The message of a group, with its first example."""
+    count = f"{row['pairs']} pair{'' if row['pairs'] == 1 else 's'} ({row['rate']:.2%})"
+    sample = row["sample"][0]["message"] if row["sample"] else ""
+    rule = f" [{row['rule']}]" if row["rule"] else ""
+    return f"{count}, first {spelled(row['first_id'])}: {sample}{rule}"

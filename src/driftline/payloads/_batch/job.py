@@ -170,7 +170,7 @@ SortKey = tuple[int, Any]
 
 
 def sort_key(record: Record) -> SortKey:
-    """Where a record stands in the output."""
+    """The position of a record in the order of the output."""
     identity = record.id
     if identity is None:
         return (0, 0)

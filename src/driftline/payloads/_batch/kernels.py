@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 SAMPLED_RECORDS = 64
 _FLUSH_BYTES = 8 << 20
+_ROWS_PER_GROUP = 10_000
 _HEAD = struct.Struct("<IQ")  # before each record of a spool: its length, and its line in the split
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -270,7 +271,7 @@ class _RangeWork:
 
 
 def answer_of(value: object, headers: tuple[str, ...], side: str) -> dict[str, Json]:
-    """What is compared of a whole answer: status, the headers that were asked for, and the body."""
+    """What is compared of a whole response: status, the requested headers, and the body."""
     if not isinstance(value, dict) or "status" not in value:
         raise PayloadError(f"{side} is no whole answer: it needs status, headers and body", details={"side": side})
     given = value.get("headers") or {}
@@ -304,9 +305,6 @@ def _lonely(pair: Record) -> Report:
     )
     summary = {"total_fields_checked": 0, "mismatches_found": 1, "warnings_count": 0, "fields_ignored": 0}
     return Report(False, summary, [entry], [])
-
-
-_ROWS_PER_GROUP = 10_000
 
 
 class ReportTable:

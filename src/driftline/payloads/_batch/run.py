@@ -44,8 +44,6 @@ RANGE_BYTES = 64 << 20
 PROCESSES_FROM_BYTES = 64 << 20
 _SAMPLED_SPLITS = 64
 
-__all__ = ["BatchJob", "BatchTotals", "Scheduler", "local_scheduler", "run_batch"]
-
 
 class Scheduler(Protocol):
     """Where pieces of a batch run: results come in the order of the pieces."""

@@ -22,7 +22,6 @@ from driftline.payloads._suggest.evidence import (
     Suggestion,
     hypotheses,
     is_sure,
-    same,
     shape_of,
     token,
     wilson,
@@ -30,7 +29,7 @@ from driftline.payloads._suggest.evidence import (
 from driftline.payloads._suggest.write import apply_rules
 from driftline.payloads._values.paths import Place, generalised
 from driftline.payloads._values.text import parse_json
-from driftline.payloads._values.values import MISSING, Json
+from driftline.payloads._values.values import MISSING, Json, same_json
 
 _NOISY = 3  # differing old-old pairs
 _WRITTEN_OUT = 0.05  # how often a default may also be there
@@ -75,7 +74,7 @@ def _given(pairs: list[Pair], schema: object, root: str | None) -> tuple[Alignme
 
 
 def _is_at(path: str, place: str) -> bool:
-    """Whether a path stands at a place or inside it."""
+    """Whether a path is at a place or inside it."""
     return path.startswith(place) and path[len(place) : len(place) + 1] in ("", ".", "[")
 
 
@@ -114,7 +113,7 @@ def _noise(noise: Iterable[Pair], known: Alignment) -> tuple[bool, Fields]:
     given = list(noise)
     for first, second in given:
         for place, left, right in _old_leaves(first, second, known, ()):
-            if left is not MISSING and right is not MISSING and not same(left, right):
+            if left is not MISSING and right is not MISSING and not same_json(left, right):
                 found[place].append((left, right))
     return bool(given), {place: rows for place, rows in found.items() if len(rows) >= _NOISY}
 
@@ -158,7 +157,7 @@ def _missing(place: Place, rows: list[Pair]) -> Iterator[Suggestion]:
 
 def _scalar(place: Place, rows: list[Pair], noise: list[Pair] | None, has_noise: bool) -> Iterator[Suggestion]:
     both = [pair for pair in rows if all(value is not MISSING and not isinstance(value, dict | list) for value in pair)]
-    differing = [pair for pair in both if not same(*pair)]
+    differing = [pair for pair in both if not same_json(*pair)]
     if noise is not None:
         yield _noise_rule(place, both, differing, noise)
         return

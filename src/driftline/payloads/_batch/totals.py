@@ -1,8 +1,6 @@
-"""What a batch adds up to: differences by place and kind, and which rules were ever met.
+"""Totals of a batch: differences by path and kind, conditions that fail it, and the rules that its payloads meet.
 
 Totals of parts can be added in any order; first and last ids and samples go by the order of ids.
-
-Whether a batch passes in CI: `--fail-if` conditions on its totals (payloads §10.1).
 
 >>> conditions = parse_conditions(["different > 1%"])
 >>> fails({"pairs": 100, "matched": 99, "different": 1, "failed": 0, "missing": 0}, conditions)
@@ -25,132 +23,16 @@ from driftline.payloads._schema.root import find_root
 from driftline.payloads._values.paths import generalised
 from driftline.payloads._values.values import Json, JsonRow, Value
 
-NAMES = ("pairs", "matched", "different", "failed", "missing")
-_FAILED = parse_threshold("failed > 0")
-_SIGNS = (">", ">=", "<", "<=")
-
-
-def parse_conditions(texts: Iterable[str]) -> list[Threshold]:
-    """The conditions of a call; raises `VALIDATION_ERROR`."""
-    found = []
-    for text in texts:
-        try:
-            condition = parse_threshold(text)
-        except ValueError:
-            raise _bad(text, f'write it like "different > 1%", with one of {", ".join(NAMES)}') from None
-        if condition.count not in NAMES:
-            raise _bad(text, f"there is no {condition.count}; known are {', '.join(NAMES)}")
-        if condition.sign not in _SIGNS:
-            raise _bad(text, f"use one of {' '.join(_SIGNS)}")
-        found.append(condition)
-    return found
-
-
-def _bad(text: str, reason: str) -> PayloadError:
-    return PayloadError(f"--fail-if {text!r}: {reason}", details={"reason": reason, "flag": "--fail-if"})
-
-
-def fails(totals: Mapping[str, int], conditions: list[Threshold]) -> list[str]:
-    """Why a batch fails, in words; nothing where it passes. Raises where there was nothing to compare.
-
-    Without conditions any difference fails. A pair that could not be compared fails unless a condition names `failed`.
-    """
-    if not totals["pairs"]:
-        raise PayloadError("there are no pairs to compare", details={"reason": "no pairs"})
-    if not conditions:
-        conditions = [parse_threshold("different > 0")]
-    if not any(condition.count == "failed" for condition in conditions):
-        conditions = [*conditions, _FAILED]
-    counts = {**totals, "total": totals["pairs"]}
-    return [condition.describe(counts) for condition in conditions if condition.is_exceeded(counts)]
-
-
-# Which rules of a schema a payload meets: a rule is met where its field occurs on either side.
-#
-# The places are walked in the payloads, not traced in the comparison, so that asking costs little; a rule that was met
-# once is not looked for again.
-
-
-_ALIAS = "x-migration-alias"
-_MAX_ITEMS = 1000
-
-
-class RulePlace(NamedTuple):
-    """A rule and the way to its field: names (with an alias), None for the items of an array."""
-
-    pointer: str
-    rule: str
-    steps: tuple[tuple[str, str | None] | None, ...]
-
-
-def rule_places(schema: object, root: str | None = None) -> list[RulePlace]:
-    """All rules that can be reached, each at the shortest way to it."""
-    document = open_document(schema)
-    found: dict[str, RulePlace] = {}
-    waiting: list[tuple[Fragments, tuple[Any, ...]]] = [((find_root(document, root),), ())]
-    seen: set[tuple[str, ...]] = set()
-    for fragments, steps in waiting:
-        node = document.node(fragments)
-        if node.pointers in seen:
-            continue
-        seen.add(node.pointers)
-        for name, extension in node.extensions.items():
-            found.setdefault(extension.pointer, RulePlace(extension.pointer, rule_text(name, extension.value), steps))
-        waiting.extend(_below(document, node, steps))
-    return list(found.values())
-
-
-def _below(document: SchemaDocument, node: Node, steps: tuple[Any, ...]) -> Iterator[tuple[Fragments, tuple[Any, ...]]]:
-    for name, fragments in node.properties.items():
-        alias = document.node(fragments).extensions.get(_ALIAS)
-        yield fragments, (*steps, (name, alias.value if alias is not None else None))
-    if node.items:
-        yield node.items, (*steps, None)
-    # What patterns, other names and branches describe is met with its owner.
-    for _, fragment in node.patterns:
-        yield (fragment,), steps
-    if node.additional:
-        yield node.additional, steps
-    for choice in node.choices:
-        for branch in choice.branches:
-            yield (branch,), steps
-
-
-def is_met(place: RulePlace, *payloads: Any) -> bool:
-    """Whether the field of a rule occurs in one of the payloads."""
-    return any(_occurs(payload, place.steps, 0) for payload in payloads)
-
-
-def _occurs(value: Value, steps: tuple[Any, ...], at: int) -> bool:
-    if at == len(steps):
-        return True
-    step = steps[at]
-    if step is None:
-        return isinstance(value, list) and any(_occurs(item, steps, at + 1) for item in value[:_MAX_ITEMS])
-    if not isinstance(value, dict):
-        return False
-    name = step[0] if step[0] in value else step[1]
-    return name in value and _occurs(value[name], steps, at + 1)
-
-
 Groups = Sequence[JsonRow]
-
-
-class BatchResult(NamedTuple):
-    """A batch as its writers see it."""
-
-    summary: JsonRow
-    aggregate: Groups
-    failures: Sequence[JsonRow]
-
-    def groups(self, severity: str = "ERROR") -> list[JsonRow]:
-        """The groups that make a batch differ, the most frequent first."""
-        rows = [row for row in self.aggregate if row["severity"] == severity]
-        return sorted(rows, key=lambda row: (-row["pairs"], row["endpoint"] or "", row["path"], row["type"]))
-
+GroupKey = tuple[str, str, str, str, str]
 
 SAMPLE_SIZE = 5
 MOST_FAILURES = 1000  # reports.jsonl has all of them
+NAMES = ("pairs", "matched", "different", "failed", "missing")
+_FAILED = parse_threshold("failed > 0")
+_SIGNS = (">", ">=", "<", "<=")
+_ALIAS = "x-migration-alias"
+_MAX_ITEMS = 1000
 
 
 @dataclass(slots=True)
@@ -190,7 +72,17 @@ def _sample(identity: object, entry: Entry) -> dict[str, Json]:
     return {"id": identity, **shown}
 
 
-GroupKey = tuple[str, str, str, str, str]
+class BatchResult(NamedTuple):
+    """A batch as its writers get it."""
+
+    summary: JsonRow
+    aggregate: Groups
+    failures: Sequence[JsonRow]
+
+    def groups(self, severity: str = "ERROR") -> list[JsonRow]:
+        """The groups that make a batch differ, the most frequent first."""
+        rows = [row for row in self.aggregate if row["severity"] == severity]
+        return sorted(rows, key=lambda row: (-row["pairs"], row["endpoint"] or "", row["path"], row["type"]))
 
 
 @dataclass(slots=True)
@@ -239,7 +131,7 @@ class BatchTotals:
             group.add(key, identity, entries)
 
     def add_failure(self, pair: Record, key: SortKey, code: str, message: str) -> None:
-        """Count one pair that could not be compared; the first ones are remembered."""
+        """Count one pair that could not be compared; the first ones are stored."""
         self.failed += 1
         self._count(pair.endpoint or "", "failed")
         if len(self.failures) < MOST_FAILURES:
@@ -305,11 +197,11 @@ class BatchTotals:
         return fails(self.counts(), []) if self.counts()["pairs"] else []
 
     def result(self) -> BatchResult:
-        """The batch as writers for CI see it."""
+        """The batch for writers of CI reports."""
         return BatchResult(self.summary(), self.aggregate(), [row for _, row in self.failures])
 
     def summary(self) -> dict[str, Any]:
-        """The batch in a few numbers."""
+        """The counts of the batch."""
         return {
             "pairs": self.matched + self.mismatched + self.failed,
             "matched": self.matched,
@@ -319,3 +211,99 @@ class BatchTotals:
             "by_endpoint": {name: count for name, count in sorted(self.compared.items()) if name},
             "endpoints": dict(sorted(self.endpoints.items())),
         }
+
+
+# Conditions of `--fail-if` (payloads §10.1).
+def parse_conditions(texts: Iterable[str]) -> list[Threshold]:
+    """The conditions of a call; raises `VALIDATION_ERROR`."""
+    found = []
+    for text in texts:
+        try:
+            condition = parse_threshold(text)
+        except ValueError:
+            raise _bad(text, f'write it like "different > 1%", with one of {", ".join(NAMES)}') from None
+        if condition.count not in NAMES:
+            raise _bad(text, f"there is no {condition.count}; known are {', '.join(NAMES)}")
+        if condition.sign not in _SIGNS:
+            raise _bad(text, f"use one of {' '.join(_SIGNS)}")
+        found.append(condition)
+    return found
+
+
+def _bad(text: str, reason: str) -> PayloadError:
+    return PayloadError(f"--fail-if {text!r}: {reason}", details={"reason": reason, "flag": "--fail-if"})
+
+
+def fails(totals: Mapping[str, int], conditions: list[Threshold]) -> list[str]:
+    """Why a batch fails, as messages; empty where it passes. Raises where there was nothing to compare.
+
+    Without conditions any difference fails. A pair that could not be compared fails unless a condition names `failed`.
+    """
+    if not totals["pairs"]:
+        raise PayloadError("there are no pairs to compare", details={"reason": "no pairs"})
+    if not conditions:
+        conditions = [parse_threshold("different > 0")]
+    if not any(condition.count == "failed" for condition in conditions):
+        conditions = [*conditions, _FAILED]
+    counts = {**totals, "total": totals["pairs"]}
+    return [condition.describe(counts) for condition in conditions if condition.is_exceeded(counts)]
+
+
+# Rules that a payload meets: those whose field occurs on either side. The payloads are searched for them, which costs
+# less than a trace of the comparison; a rule that was met once is not searched again.
+class RulePlace(NamedTuple):
+    """A rule and the way to its field: names (with an alias), None for the items of an array."""
+
+    pointer: str
+    rule: str
+    steps: tuple[tuple[str, str | None] | None, ...]
+
+
+def rule_places(schema: object, root: str | None = None) -> list[RulePlace]:
+    """All rules that can be reached, each at the shortest way to it."""
+    document = open_document(schema)
+    found: dict[str, RulePlace] = {}
+    waiting: list[tuple[Fragments, tuple[Any, ...]]] = [((find_root(document, root),), ())]
+    seen: set[tuple[str, ...]] = set()
+    for fragments, steps in waiting:
+        node = document.node(fragments)
+        if node.pointers in seen:
+            continue
+        seen.add(node.pointers)
+        for name, extension in node.extensions.items():
+            found.setdefault(extension.pointer, RulePlace(extension.pointer, rule_text(name, extension.value), steps))
+        waiting.extend(_below(document, node, steps))
+    return list(found.values())
+
+
+def _below(document: SchemaDocument, node: Node, steps: tuple[Any, ...]) -> Iterator[tuple[Fragments, tuple[Any, ...]]]:
+    for name, fragments in node.properties.items():
+        alias = document.node(fragments).extensions.get(_ALIAS)
+        yield fragments, (*steps, (name, alias.value if alias is not None else None))
+    if node.items:
+        yield node.items, (*steps, None)
+    # What patterns, other names and branches describe is met with its owner.
+    for _, fragment in node.patterns:
+        yield (fragment,), steps
+    if node.additional:
+        yield node.additional, steps
+    for choice in node.choices:
+        for branch in choice.branches:
+            yield (branch,), steps
+
+
+def is_met(place: RulePlace, *payloads: Any) -> bool:
+    """Whether the field of a rule occurs in one of the payloads."""
+    return any(_occurs(payload, place.steps, 0) for payload in payloads)
+
+
+def _occurs(value: Value, steps: tuple[Any, ...], at: int) -> bool:
+    if at == len(steps):
+        return True
+    step = steps[at]
+    if step is None:
+        return isinstance(value, list) and any(_occurs(item, steps, at + 1) for item in value[:_MAX_ITEMS])
+    if not isinstance(value, dict):
+        return False
+    name = step[0] if step[0] in value else step[1]
+    return name in value and _occurs(value[name], steps, at + 1)

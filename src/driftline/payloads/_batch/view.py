@@ -1,4 +1,4 @@
-"""A batch as people look at it, for the report page and the console: where pairs differ, and what would accept it.
+"""A batch as a record that is rendered, and its HTML page: where pairs differ, and which rule would accept it.
 
 >>> row = {"path": "$.lines[*].net", "type": "PRECISION_EXCEEDED", "rule": "x-migration-precision: 0.01", "sample": []}
 >>> remedy_of({**row, "sample": [{"id": 1, "old_value": 1.0, "new_value": 1.04}]}).rule
@@ -7,17 +7,13 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
-from driftline.core import AnyPath, Location as StoragePlace, io_errors, location, open_to_read
+from driftline.core import AnyPath, Location, io_errors, location, open_to_read
 from driftline.errors import InputError
 from driftline.payloads._schema.documents import yaml_text
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX
@@ -29,9 +25,13 @@ from driftline.payloads._values.times import parse_iso
 from driftline.payloads._values.values import Json, JsonRow
 from driftline.sinks import page_bytes
 
-MOST_FAILURES = 1000  # reports.jsonl has all of them
 PARTIAL = ("TIMEOUT", "MAX_DEPTH_EXCEEDED")  # codes of failed pairs that have findings nevertheless
 _ID, _AFTER_ID = b'{"id":', b',"endpoint":'  # how each line of reports.jsonl begins
+MOST_LISTED = 1000  # places; aggregate.json has all of them
+MOST_REPORTS = 200  # single reports in the page; reports.jsonl has all of them
+_MOST_ENTRIES = 50  # of a single report
+_LONGEST_VALUE = 200
+_KINDS = {"ERROR": "error", "WARNING": "warning"}
 
 
 class Remedy(NamedTuple):
@@ -42,7 +42,7 @@ class Remedy(NamedTuple):
 
     @property
     def hides(self) -> str:
-        """What the rule lets pass, in words."""
+        """What the rule lets pass, as text."""
         return hidden_by(self.rule)
 
     @property
@@ -70,7 +70,7 @@ class PlaceRow:
 
     @property
     def flag(self) -> str:
-        """What leaves the place out, as it is typed."""
+        """The option that leaves the place out."""
         return f"--ignore {shlex.quote(self.path)}"
 
     @property
@@ -122,7 +122,7 @@ def batch_view(
     coverage: Iterable[JsonRow],
     failures: Sequence[JsonRow] = (),
 ) -> BatchView:
-    """The view of what summary.json, aggregate.json and coverage.json hold, and of the pairs that failed."""
+    """The view of the content of summary.json, aggregate.json and coverage.json, and of the pairs that failed."""
     places = [_place(row) for row in aggregate]
     return BatchView(
         summary["pairs"],
@@ -142,32 +142,6 @@ def _place(row: JsonRow) -> PlaceRow:
     return PlaceRow(**shown, examples=row["sample"])
 
 
-def read_view(folder: str | os.PathLike[str]) -> BatchView:
-    """The view of a batch that was written to a folder."""
-    home = Path(folder)
-    summary, aggregate, coverage = (_read(home / f"{name}.json") for name in ("summary", "aggregate", "coverage"))
-    return batch_view(summary, aggregate, coverage, list(_failures(home)))
-
-
-def _read(path: Path) -> Any:
-    with io_errors(path):
-        return parse_json(path.read_bytes(), path.name)
-
-
-def _failures(folder: Path) -> Iterator[dict[str, Any]]:
-    found = 0
-    for line in _report_lines(folder):
-        if b'"success":false' in line and found < MOST_FAILURES:
-            row = msgspec.json.decode(line)
-            if row.get("success") is False:
-                found += 1
-                error = row["error"]
-                yield {name: row.get(name) for name in ("id", "endpoint", "line")} | {
-                    "code": error["code"],
-                    "message": error["message"],
-                }
-
-
 def find_reports(folder: AnyPath, ids: Iterable[Any]) -> dict[str, dict[str, Any]]:
     """Rows of reports.jsonl by their ids, which are keys in their JSON spelling; of equal ids the first.
 
@@ -185,7 +159,7 @@ def find_reports(folder: AnyPath, ids: Iterable[Any]) -> dict[str, dict[str, Any
     return found
 
 
-def _report_lines(folder: StoragePlace) -> Iterator[bytes]:
+def _report_lines(folder: Location) -> Iterator[bytes]:
     path = folder / "reports.jsonl"
     with io_errors(path), open_to_read(path) as lines:
         for line in lines:
@@ -206,7 +180,7 @@ def remedy_of(row: JsonRow) -> Remedy | None:
     values = [(one.get("old_value"), one.get("new_value")) for one in row["sample"]]
     rule = _TIGHT_RULES[kind](values) if kind in _TIGHT_RULES else None
     if rule is None and not place:
-        return None  # nobody wants to ignore everything
+        return None  # to ignore everything is no rule
     return Remedy(place, rule or {"strategy": "ignore"})
 
 
@@ -236,31 +210,12 @@ _TIGHT_RULES = {
 }
 
 
-# A batch as an HTML page: one file without a network, with search, filters, order, single reports, rules to copy.
-
-
-MOST_LISTED = 1000  # places; aggregate.json has all of them
-MOST_REPORTS = 200  # single reports in the page; reports.jsonl has all of them
-_MOST_ENTRIES = 50  # of a single report
-_LONGEST_VALUE = 200
-_KINDS = {"ERROR": "error", "WARNING": "warning"}
-
-
+# The HTML page: one file that loads nothing, with search, filters, order, single reports and rules to copy.
 class Made(NamedTuple):
     """What a batch was made of."""
 
     inputs: Sequence[str]
     schemas: Sequence[str]
-
-
-def batch_page(
-    summary: Mapping[str, Json],
-    aggregate: Sequence[Mapping[str, Json]],
-    coverage: Sequence[Mapping[str, Json]],
-    failures: Sequence[Mapping[str, Json]] = (),
-) -> Iterator[bytes]:
-    """The page, made of what summary.json, aggregate.json and coverage.json say, and of the pairs that failed."""
-    return view_page(batch_view(summary, aggregate, coverage, failures))
 
 
 def view_page(
@@ -298,7 +253,7 @@ def _group(place: PlaceRow, numbers: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _values(entry: JsonRow) -> dict[str, Any]:
-    """An entry for people; a message that only says the values again is left out."""
+    """An entry as text; a message that only repeats the values is left out."""
     old, new = (_shown(entry[name]) if name in entry else None for name in ("old_value", "new_value"))
     message = entry.get("message", "")
     if old is not None and new is not None and message.startswith("Values differ"):

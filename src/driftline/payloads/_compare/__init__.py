@@ -1,1 +1,1 @@
-"""Compare: a shelf of `payloads`."""
+"""A schema compiled into plans, the functions that compare by them, and the report."""

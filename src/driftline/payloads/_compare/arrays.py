@@ -1,4 +1,9 @@
-"""Arrays: sorted first where asked, then compared by index, as a multiset or by key."""
+"""Arrays: sorted where a rule says so, then compared by index, as a multiset or by key.
+
+Items of unordered arrays match when they are equal under their rules. Without tolerances equal tokens find them in one
+pass, with tolerances `pairing` does; of the rest an item is only tried against a few candidates that share its rarest
+fields, and the most similar objects are paired (payloads §5.3).
+"""
 
 from __future__ import annotations
 
@@ -21,31 +26,125 @@ from driftline.payloads._compare.leaves import (
 from driftline.payloads._compare.pairing import Group, Pairer
 from driftline.payloads._compare.plan import ContainerCompare, NodePlan
 from driftline.payloads._compare.report import NESTED_LEVELS, STEPS_BETWEEN_CLOCK_LOOKS, Run, StopComparisonError
-from driftline.payloads._compare.sides import arranged, is_raw_member, lookup, members, settled, sorted_items
+from driftline.payloads._compare.sides import (
+    arranged,
+    is_raw_member,
+    is_removed,
+    lookup,
+    members,
+    resolved,
+    sorted_items,
+)
 from driftline.payloads._rules.extensions import FieldRules
 from driftline.payloads._rules.scalars.parts import Token, scalar_token
 from driftline.payloads._values.paths import KeyPath, Path
 from driftline.payloads._values.values import MISSING, NEW, OLD, SIDE_NAMES, Json, Value, union_leaf_count
 
-# Unordered arrays: what matches is paired, then the likest objects of the rest (payloads §5.3).
-#
-# Items match when they are equal under their rules. Without tolerances equal tokens find them in one pass; with
-# tolerances `pairing` does. Of the rest an item is only tried against a few candidates that share its rarest fields.
-
-
-UnorderedItems = Callable[[list[Json], list[Json], Run, Path], None]
+Items = Callable[[list[Json], list[Json], Run, Path], None]
 Unpaired = list[tuple[Path, Json]]
 Pairing = dict[int, int]
 Step = Callable[[NodePlan, Numbered, Numbered, list[int], list[int], Run, Pairing], None]
+# The token tells keys apart by JSON type; the values are what a path shows.
+Key = tuple[Token, tuple[Json, ...]]
+KeyReader = Callable[[Json, int, Run], Key | None]
 
 COLLECTOR_FROM_ITEMS = 2_000
 QUICK_FROM_ITEMS = 16
+MAX_POSTINGS = 32  # a field value shared by more items than this does not tell them apart
 _ONLY_TEXT = {str}
 _NUMBERS = frozenset({int, float})
-MAX_POSTINGS = 32  # a field value shared by more items than this does not tell them apart
 
 
-def unordered_items(plan: NodePlan) -> UnorderedItems:
+def array_comparer(plan: NodePlan) -> ContainerCompare:
+    """Compares two arrays in the mode of their rules."""
+    items = _items_of_mode(plan)
+    item = plan.item()
+    order = plan.rules.order_by
+    keeps_all = not plan.settings.located and not item.removed_by
+    keeps_all = keeps_all and item.states[OLD] is item.states[NEW] and item.rules.strategy != "ignore"
+
+    def compare(old: list[Json], new: list[Json], run: Run, path: Path) -> None:
+        run.enter()
+        if not keeps_all:
+            left, right = arranged(plan, old, OLD, run), arranged(plan, new, NEW, run)
+            _count_removed(item, old, new, run, path)
+            items(left, right, run, path)
+        elif order:
+            items(sorted_items(item, old, order, OLD, run), sorted_items(item, new, order, NEW, run), run, path)
+        else:
+            items(old, new, run, path)
+        if not (old or new):
+            run.checked += 1
+        run.depth -= 1
+
+    return compare
+
+
+def _items_of_mode(plan: NodePlan) -> Items:
+    if plan.rules.array_mode == "keyed":
+        return _keyed_items(plan)
+    if plan.rules.array_mode == "unordered" or plan.rules.subset:
+        return _unordered_items(plan)
+    return _strict_items(plan)
+
+
+def _count_removed(item: NodePlan, old: list[Json], new: list[Json], run: Run, path: Path) -> None:
+    """Items that an ignore removes as a whole."""
+    left = old if is_removed(item, OLD) else MISSING
+    right = new if is_removed(item, NEW) else MISSING
+    if left or right:
+        run.ignored += union_leaf_count(left or MISSING, right or MISSING)
+        run.note(path, item.removed_by or item.rules.text("strategy") or "x-migration-global-ignores", "ignored")
+
+
+def _strict_items(plan: NodePlan) -> Items:
+    """Index by index; different lengths give one entry and the common prefix is compared."""
+    item = plan.item()
+    quick = fast_types(item)
+    has_prefix = bool(plan.node.prefix_items) or plan.states[OLD].waits_for_indexes
+
+    def compare(old: list[Json], new: list[Json], run: Run, path: Path) -> None:
+        if len(old) != len(new):
+            _compare_lengths(plan, old, new, run, path)
+        same = 0
+        fast_match = None
+        is_deep = run.depth >= run.quick_depth
+        for index, (left, right) in enumerate(zip(old, new, strict=False)):
+            if not index % STEPS_BETWEEN_CLOCK_LOOKS:
+                run.check_deadline()
+                fast_match = None if is_deep else item.fast_match
+            if has_prefix:
+                plan.item(index).compare(left, right, run, (path, index))
+                continue
+            kind = type(left)
+            if kind in quick and left == right and kind is type(right):
+                same += 1
+            elif fast_match is not None and kind is dict is type(right):
+                found = fast_match(left, right)
+                if found >= 0:
+                    same += found
+                else:
+                    item.compare_objects(left, right, run, (path, index))
+            else:
+                item.compare(left, right, run, (path, index))
+        run.add(same)
+
+    return compare
+
+
+def _compare_lengths(plan: NodePlan, old: list[Json], new: list[Json], run: Run, path: Path) -> None:
+    side = NEW if len(new) > len(old) else OLD
+    shared = min(len(old), len(new))
+    surplus = (new if side == NEW else old)[shared:]
+    for offset, value in enumerate(surplus):
+        run.one_sided(side, (path, shared + offset), value)
+    if not _report_surplus(plan.rules, side, len(surplus), run, path):
+        message = f"Array lengths differ: {len(old)} != {len(new)}"
+        run.error("ARRAY_LENGTH_MISMATCH", path, old, new, message, plan.rules.text("array-mode"))
+
+
+# Unordered arrays.
+def _unordered_items(plan: NodePlan) -> Items:
     """Compares two arrays as multisets."""
 
     takes_texts = str in fast_types(plan.item())
@@ -60,9 +159,9 @@ def unordered_items(plan: NodePlan) -> UnorderedItems:
         if are_texts and (needs_equality or (keeps_texts and "" not in old and "" not in new)):
             lost, found = _compare_texts(plan, old, new, run, path)
         else:
-            lost, found = compare_unordered(plan, *settle_quickly(old, new, run), run, path)
-        tell_unpaired(plan.rules, OLD, lost, run, path)
-        tell_unpaired(plan.rules, NEW, found, run, path)
+            lost, found = _compare_unordered(plan, *settle_quickly(old, new, run), run, path)
+        _report_unpaired(plan.rules, OLD, lost, run, path)
+        _report_unpaired(plan.rules, NEW, found, run, path)
 
     return compare
 
@@ -83,7 +182,7 @@ def _quick_part(item: NodePlan) -> Callable[[list[Json], list[Json], Run], tuple
 
 
 def _compare_texts(plan: NodePlan, old: list[str], new: list[str], run: Run, path: Path) -> tuple[Unpaired, Unpaired]:
-    """The short form of `compare_unordered` for strings that match only when they are equal."""
+    """The short form of `_compare_unordered` for strings that match only when they are equal."""
     waiting: dict[str, list[int]] = {}
     for position in range(len(new) - 1, -1, -1):
         waiting.setdefault(new[position], []).append(position)
@@ -96,13 +195,13 @@ def _compare_texts(plan: NodePlan, old: list[str], new: list[str], run: Run, pat
         elif plan.rules.ignore_missing:
             lost.append(((path, index), text))
         else:
-            tell_unpaired(plan.rules, OLD, [((path, index), text)], run, path)
+            _report_unpaired(plan.rules, OLD, [((path, index), text)], run, path)
     left = sorted(position for positions in waiting.values() for position in positions)
     return lost, [((path, position), new[position]) for position in left]
 
 
-def compare_unordered(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path: Path) -> tuple[Unpaired, Unpaired]:
-    """Pair and compare the items in Old's order; what is left of either side, as far as it is not told yet."""
+def _compare_unordered(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path: Path) -> tuple[Unpaired, Unpaired]:
+    """Pair and compare the items in Old's order; what is left of either side, as far as it is not reported yet."""
     item = plan.item()
     with _without_collector(len(old) + len(new)):
         partners = _pair(plan, old, new, run, path)
@@ -119,13 +218,13 @@ def compare_unordered(plan: NodePlan, old: Numbered, new: Numbered, run: Run, pa
         elif plan.rules.ignore_missing:
             lost.append(((path, index), left))
         else:
-            # Not allowed: told at once, between the differences of its neighbours.
-            tell_unpaired(plan.rules, OLD, [((path, index), left)], run, path)
+            # Not allowed: reported at once, between the differences of its neighbours.
+            _report_unpaired(plan.rules, OLD, [((path, index), left)], run, path)
     return lost, [((path, index), right) for position, (index, right) in enumerate(new) if position not in taken]
 
 
 def _warn_of_unpaired(item: NodePlan, old: Numbered, new: Numbered, partners: Pairing, run: Run, path: Path) -> None:
-    """Values that no cast or format can take keep an item from its partner: that is said, as it is of paired ones."""
+    """Values that no cast or format can take keep an item from its partner: warn, as for paired ones."""
     for position, (index, left) in enumerate(old):
         if position not in partners:
             warn_unreadable(item, left, OLD, run, (path, index))
@@ -137,7 +236,7 @@ def _warn_of_unpaired(item: NodePlan, old: Numbered, new: Numbered, partners: Pa
 
 @contextmanager
 def _without_collector(items: int) -> Iterator[None]:
-    """Many tokens live until the end of the pairing; looking for garbage among them again and again is not linear."""
+    """Without garbage collection: many tokens live until the end, and scanning them again and again is not linear."""
     pauses = items > COLLECTOR_FROM_ITEMS and gc.isenabled()
     if pauses:
         gc.disable()
@@ -152,7 +251,7 @@ def _pair(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path: Path) ->
     """Positions in Old -> positions in New."""
     item = plan.item()
     partners: Pairing = {}
-    steps: tuple[Step, ...] = (_pair_equal, _pair_alike)
+    steps: tuple[Step, ...] = (_pair_equal, _pair_similar)
     if needs_pairwise(item):
         partners = _pair_tolerant(plan, old, new, run, path)
     for step in steps:
@@ -199,7 +298,7 @@ def _pair_tolerant(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path:
         rights = waiting.get(coarse)
         if not rights:
             continue
-        if len(lefts) == len(rights) == 1 and _is_surely_alike(old[lefts[0]][1], doubtful):
+        if len(lefts) == len(rights) == 1 and _is_surely_similar(old[lefts[0]][1], doubtful):
             pairer.partners[lefts[0]] = rights[0]
         else:
             pairer.pair(Group(lefts, rights))
@@ -209,8 +308,8 @@ def _pair_tolerant(plan: NodePlan, old: Numbered, new: Numbered, run: Run, path:
     return pairer.partners
 
 
-def _is_surely_alike(value: Value, doubtful: int | None) -> bool:
-    """Whether the fields that equal coarse tokens vouch for are more than half, so that the pair stands either way."""
+def _is_surely_similar(value: Value, doubtful: int | None) -> bool:
+    """Whether equal coarse tokens prove that more than half of the fields agree, so that the pair is right."""
     return type(value) is dict and doubtful is not None and doubtful < len(value)
 
 
@@ -245,10 +344,10 @@ class _Field(NamedTuple):
     plan: NodePlan
 
 
-def _pair_alike(
+def _pair_similar(
     item: NodePlan, old: Numbered, new: Numbered, lefts: list[int], rights: list[int], run: Run, partners: Pairing
 ) -> None:
-    """Objects of which more than half of the fields agree, so that the deepest difference is told."""
+    """Objects of which more than half of the fields agree, so that the deepest difference is reported."""
     fields = {position: _fields(item, new[position][1], NEW, run) for position in rights}
     postings: dict[Token, list[int]] = defaultdict(list)
     for position, known in fields.items():
@@ -258,13 +357,13 @@ def _pair_alike(
     taken: set[int] = set()
     for position in lefts:
         _check_now_and_then(position, run)
-        best = _likest(_fields(item, old[position][1], OLD, run), fields, postings, taken, run)
+        best = _most_similar(_fields(item, old[position][1], OLD, run), fields, postings, taken, run)
         if best is not None:
             partners[position] = best
             taken.add(best)
 
 
-def _likest(
+def _most_similar(
     known: dict[str, _Field],
     fields: dict[int, dict[str, _Field]],
     postings: dict[Token, list[int]],
@@ -295,7 +394,7 @@ def _agrees(left: _Field, right: _Field, run: Run) -> bool:
 def _fields(item: NodePlan, value: Value, side: int, run: Run) -> dict[str, _Field]:
     if type(value) is not dict:
         return {}
-    plan = settled(item, value, side, run)
+    plan = resolved(item, value, side, run)
     return {
         name: _Field(tokenizer(child, side)(part, run), tokenizer(child, side, coarse=True)(part, run), part, child)
         for name, part, child in members(plan, value, side, run)
@@ -307,53 +406,7 @@ def _check_now_and_then(position: int, run: Run) -> None:
         run.check_deadline()
 
 
-# Items without a partner, of arrays in any mode: allowed by a flag (one warning for the array) or an entry each.
-
-
-def tell_surplus(rules: FieldRules, side: int, count: int, run: Run, path: Path) -> bool:
-    """Warn about allowed extra or missing items; False where they are not allowed."""
-    if side == NEW:
-        name = "ignore-extra-items" if rules.ignore_extra else "array-subset" if rules.subset else None
-    else:
-        name = "ignore-missing-items" if rules.ignore_missing else None
-    if name is None:
-        return False
-    plural = "" if count == 1 else "s"
-    if side == NEW:
-        kind, words = "EXTRA_IN_NEW", f"New array contains {count} extra item{plural}"
-    else:
-        kind, words = "MISSING_IN_NEW", f"New array lacks {count} item{plural} of Old"
-    rule = rules.text(name)
-    run.warn(kind, path, f"{words} (allowed by x-migration-{name})", rule, count=count)
-    run.note(path, rule or name, "allowed")
-    return True
-
-
-def tell_unpaired(rules: FieldRules, side: int, items: Unpaired, run: Run, path: Path) -> None:
-    """Items that only one side has, in their order."""
-    if not items:
-        return
-    for place, value in items:
-        run.one_sided(side, place, value)
-    if tell_surplus(rules, side, len(items), run, path):
-        return
-    rule = rules.text("array-mode") or rules.text("array-subset")
-    for place, value in items:
-        if side == NEW:
-            run.error("ARRAY_ITEM_EXTRA", place, None, value, "The item is in New but not in Old", rule)
-        else:
-            run.error("ARRAY_ITEM_MISSING", place, value, None, "The item is in Old but not in New", rule)
-
-
 # Keyed arrays: items are aligned by the normalised values of their key fields.
-
-
-# The token tells keys apart by JSON type; the values are what a path shows.
-Key = tuple[Token, tuple[Json, ...]]
-KeyReader = Callable[[Json, int, Run], Key | None]
-KeyedItems = Callable[[list[Json], list[Json], Run, Path], None]
-
-
 class _Side:
     """The items of one side by key, in their order, and those without a key.
 
@@ -369,7 +422,7 @@ class _Side:
         self.keyless: list[int] = []
 
 
-def keyed_items(plan: NodePlan) -> KeyedItems:
+def _keyed_items(plan: NodePlan) -> Items:
     """Compares the items of two keyed arrays, in Old's order, then what only New has."""
     paths = plan.rules.array_key
     read_key, quick_name = _key_reader(plan, paths), _quick_name(plan)
@@ -378,7 +431,7 @@ def keyed_items(plan: NodePlan) -> KeyedItems:
 
     def compare(old: list[Json], new: list[Json], run: Run, path: Path) -> None:
         before, after = _gather(old, OLD, read_key, quick_name, run), _gather(new, NEW, read_key, quick_name, run)
-        _settle_duplicates(plan, (before, after), run, path)
+        _resolve_duplicates(plan, (before, after), run, path)
         partners, values_of = after.by_key, before.values.get if before.values else None
         lost: Unpaired = []
         tally = 0
@@ -403,8 +456,8 @@ def keyed_items(plan: NodePlan) -> KeyedItems:
             elif rules.ignore_missing:
                 lost.append((place, left))
             else:
-                # Not allowed: told at once, between the differences of its neighbours.
-                tell_unpaired(rules, OLD, [(place, left)], run, path)
+                # Not allowed: reported at once, between the differences of its neighbours.
+                _report_unpaired(rules, OLD, [(place, left)], run, path)
         run.add(tally)
         extra: Unpaired = [
             ((path, (paths, after.values.get(token) or (token,))), right) for token, right in _only_new(before, after)
@@ -413,8 +466,8 @@ def keyed_items(plan: NodePlan) -> KeyedItems:
             rest = _compare_keyless(plan, old, new, before, after, run, path)
             lost.extend(rest[OLD])
             extra.extend(rest[NEW])
-        tell_unpaired(rules, OLD, lost, run, path)
-        tell_unpaired(rules, NEW, extra, run, path)
+        _report_unpaired(rules, OLD, lost, run, path)
+        _report_unpaired(rules, NEW, extra, run, path)
 
     return compare
 
@@ -445,7 +498,7 @@ def _gather(items: list[Json], side: int, read_key: KeyReader, quick_name: str |
 
 
 def _by_text(items: list[Any], name: str) -> dict[Token, Json] | None:
-    """All items by key, where each is an object with a text of its own as its key."""
+    """All items by key, where each is an object with a unique text as its key."""
     if set(map(type, items)) != {dict}:
         return None
     try:
@@ -491,13 +544,13 @@ def _key_reader(plan: NodePlan, paths: tuple[KeyPath, ...]) -> KeyReader:
     return read
 
 
-def _settle_duplicates(plan: NodePlan, sides: tuple[_Side, _Side], run: Run, path: Path) -> None:
+def _resolve_duplicates(plan: NodePlan, sides: tuple[_Side, _Side], run: Run, path: Path) -> None:
     for side, found in enumerate(sides):
         if found.duplicates:
-            _settle_side(plan, side, found, run, path)
+            _resolve_side(plan, side, found, run, path)
 
 
-def _settle_side(plan: NodePlan, side: int, found: _Side, run: Run, path: Path) -> None:
+def _resolve_side(plan: NodePlan, side: int, found: _Side, run: Run, path: Path) -> None:
     handling = plan.rules.duplicates
     rule = plan.rules.text("duplicate-handling")
     for token, items in found.duplicates.items():
@@ -525,99 +578,40 @@ def _compare_keyless(
     run.warn("RULE_ERROR", path, message, plan.rules.text("array-key"))
     lefts = [(index, old[index]) for index in before.keyless]
     rights = [(index, new[index]) for index in after.keyless]
-    return compare_unordered(plan, lefts, rights, run, path)
+    return _compare_unordered(plan, lefts, rights, run, path)
 
 
-Items = Callable[[list[Json], list[Json], Run, Path], None]
+# Items without a partner, in any mode: allowed by a flag (one warning for the array) or an entry each.
+def _report_surplus(rules: FieldRules, side: int, count: int, run: Run, path: Path) -> bool:
+    """Warn about allowed extra or missing items; False where they are not allowed."""
+    if side == NEW:
+        name = "ignore-extra-items" if rules.ignore_extra else "array-subset" if rules.subset else None
+    else:
+        name = "ignore-missing-items" if rules.ignore_missing else None
+    if name is None:
+        return False
+    plural = "" if count == 1 else "s"
+    if side == NEW:
+        kind, words = "EXTRA_IN_NEW", f"New array contains {count} extra item{plural}"
+    else:
+        kind, words = "MISSING_IN_NEW", f"New array lacks {count} item{plural} of Old"
+    rule = rules.text(name)
+    run.warn(kind, path, f"{words} (allowed by x-migration-{name})", rule, count=count)
+    run.note(path, rule or name, "allowed")
+    return True
 
 
-def array_comparer(plan: NodePlan) -> ContainerCompare:
-    """Compares two arrays in the mode of their rules."""
-    items = _mode(plan)
-    item = plan.item()
-    order = plan.rules.order_by
-    keeps_all = not plan.settings.located and not item.removed_by
-    keeps_all = keeps_all and item.states[OLD] is item.states[NEW] and item.rules.strategy != "ignore"
-
-    def compare(old: list[Json], new: list[Json], run: Run, path: Path) -> None:
-        run.enter()
-        if not keeps_all:
-            left, right = arranged(plan, old, OLD, run), arranged(plan, new, NEW, run)
-            _count_removed(item, old, new, run, path)
-            items(left, right, run, path)
-        elif order:
-            items(sorted_items(item, old, order, OLD, run), sorted_items(item, new, order, NEW, run), run, path)
+def _report_unpaired(rules: FieldRules, side: int, items: Unpaired, run: Run, path: Path) -> None:
+    """Items that only one side has, in their order."""
+    if not items:
+        return
+    for place, value in items:
+        run.one_sided(side, place, value)
+    if _report_surplus(rules, side, len(items), run, path):
+        return
+    rule = rules.text("array-mode") or rules.text("array-subset")
+    for place, value in items:
+        if side == NEW:
+            run.error("ARRAY_ITEM_EXTRA", place, None, value, "The item is in New but not in Old", rule)
         else:
-            items(old, new, run, path)
-        if not (old or new):
-            run.checked += 1
-        run.depth -= 1
-
-    return compare
-
-
-def _mode(plan: NodePlan) -> Items:
-    if plan.rules.array_mode == "keyed":
-        return keyed_items(plan)
-    if plan.rules.array_mode == "unordered" or plan.rules.subset:
-        return unordered_items(plan)
-    return strict_items(plan)
-
-
-def _count_removed(item: NodePlan, old: list[Json], new: list[Json], run: Run, path: Path) -> None:
-    """Items that an ignore takes away as a whole."""
-    left = old if _is_removed(item, OLD) else MISSING
-    right = new if _is_removed(item, NEW) else MISSING
-    if left or right:
-        run.ignored += union_leaf_count(left or MISSING, right or MISSING)
-        run.note(path, item.removed_by or item.rules.text("strategy") or "x-migration-global-ignores", "ignored")
-
-
-def _is_removed(item: NodePlan, side: int) -> bool:
-    return item.states[side].removed_by is not None or (item.condition is None and item.rules.strategy == "ignore")
-
-
-def strict_items(plan: NodePlan) -> Items:
-    """Index by index; different lengths give one entry and the common prefix is compared."""
-    item = plan.item()
-    quick = fast_types(item)
-    has_prefix = bool(plan.node.prefix_items) or plan.states[OLD].waits_for_indexes
-
-    def compare(old: list[Json], new: list[Json], run: Run, path: Path) -> None:
-        if len(old) != len(new):
-            _compare_lengths(plan, old, new, run, path)
-        same = 0
-        fast_match = None
-        is_deep = run.depth >= run.quick_depth
-        for index, (left, right) in enumerate(zip(old, new, strict=False)):
-            if not index % STEPS_BETWEEN_CLOCK_LOOKS:
-                run.check_deadline()
-                fast_match = None if is_deep else item.fast_match
-            if has_prefix:
-                plan.item(index).compare(left, right, run, (path, index))
-                continue
-            kind = type(left)
-            if kind in quick and left == right and kind is type(right):
-                same += 1
-            elif fast_match is not None and kind is dict is type(right):
-                found = fast_match(left, right)
-                if found >= 0:
-                    same += found
-                else:
-                    item.compare_objects(left, right, run, (path, index))
-            else:
-                item.compare(left, right, run, (path, index))
-        run.add(same)
-
-    return compare
-
-
-def _compare_lengths(plan: NodePlan, old: list[Json], new: list[Json], run: Run, path: Path) -> None:
-    side = NEW if len(new) > len(old) else OLD
-    shared = min(len(old), len(new))
-    surplus = (new if side == NEW else old)[shared:]
-    for offset, value in enumerate(surplus):
-        run.one_sided(side, (path, shared + offset), value)
-    if not tell_surplus(plan.rules, side, len(surplus), run, path):
-        message = f"Array lengths differ: {len(old)} != {len(new)}"
-        run.error("ARRAY_LENGTH_MISMATCH", path, old, new, message, plan.rules.text("array-mode"))
+            run.error("ARRAY_ITEM_MISSING", place, value, None, "The item is in Old but not in New", rule)

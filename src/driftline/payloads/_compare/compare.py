@@ -1,4 +1,4 @@
-"""The front door: compile a schema once, compare pairs with it.
+"""Entry points of a comparison: compile a schema once, compare pairs with it.
 
 >>> compare({"a": 1}, '{"a": 2}', {"type": "object"}).diffs[0].message
 'Values differ: 1 != 2'
@@ -68,7 +68,7 @@ class PayloadPlan:
 
     @property
     def renames(self) -> dict[str, tuple[str, ...]]:
-        """Old names -> the names that aliases give them, wherever they stand."""
+        """Old names -> the names that aliases give them, anywhere in the schema."""
         return self._plans.settings.renames
 
     def compare(self, old: object, new: object) -> Report:
@@ -114,7 +114,7 @@ class PayloadPlan:
                 raise self._cut_short(error, run) from None
 
     def _compared(self, old: Any, new: Any, deadline: Deadline, *, in_order: bool) -> Report:
-        """What came before a value that is nested too deep is told as the loops find it, whatever was compiled yet."""
+        """One comparison; where a value is nested too deep, it is repeated by the loops for an exact partial report."""
         run = Run(self.config, self._plans.root, (old, new), deadline)
         if in_order:
             run.quick_depth = NOT_QUICK
@@ -141,7 +141,7 @@ class PayloadPlan:
             if not is_met(flag, *run.roots):
                 run.warn_once(flag, None, f"{flag.text} met nothing in either payload", flag.text)
         for text in run.deadline.given_up:
-            # Patterns of fields say so where they stand; those of names and paths have no field.
+            # Patterns of fields are reported at their field; those of names and paths have none.
             run.warn_once(text, None, f"The pattern {text} took too long; what it was tried on counts as no match")
 
     def _cut_short(self, error: PayloadError, run: Run) -> PayloadError:
@@ -194,7 +194,7 @@ class PayloadPlan:
 
     def _log_details(self, run: Run, is_match: bool | None, summary: dict[str, int]) -> None:
         for entry in run.warnings:
-            if entry["type"] == "RULE_ERROR":  # logged too: whoever runs a service sees it (payloads §3.1)
+            if entry["type"] == "RULE_ERROR":  # logged too, for the operator of a service (payloads §3.1)
                 self._log(logging.WARNING, "%s: %s", entry.path, entry.message)
         for entry in run.trace or ():
             self._log(logging.DEBUG, "%s %s: %s", entry.path, entry.rule, entry.outcome)
@@ -207,7 +207,7 @@ def _timestamp(seconds: int) -> str:
 
 
 def _prune(run: Run, settings: SchemaSettings) -> None:
-    """Take out what the looked-up global ignores select."""
+    """Remove what the looked-up global ignores select."""
     sides = [prune(root, settings.located) for root in run.roots]
     run.pruned = (sides[OLD][0], sides[NEW][0])
     places: dict[str, tuple[Any, Any, str]] = {}

@@ -71,7 +71,7 @@ def _node_comparer(plan: NodePlan) -> tuple[Compare, Compare]:
 
 
 def _lazily(plan: NodePlan, build_comparer: Callable[[NodePlan], ContainerCompare], kind: type) -> list[Compare]:
-    """A place for a comparer that is compiled when a payload first needs it."""
+    """A cell for a comparer that is compiled when a payload first needs it."""
 
     def first(old: Value, new: Value, run: Run, path: Path) -> None:
         place[0] = _guarded(plan, build_comparer(plan), kind)
@@ -84,7 +84,7 @@ def _lazily(plan: NodePlan, build_comparer: Callable[[NodePlan], ContainerCompar
 
 
 def _guarded(plan: NodePlan, comparer: ContainerCompare, kind: type) -> Compare:
-    """The comparer of a container, behind what the schema has against containers here."""
+    """The comparer of a container, after a report of what the schema does not allow here."""
     types = plan.node.types
     is_wrong = types is not None and plan.settings.checks_types and not admits(types, kind())
     if not is_wrong and plan.rules.cast is None:
@@ -131,7 +131,7 @@ def _check_branches(plan: NodePlan, old: Value, new: Value, run: Run, path: Path
 
 
 def _present(old: Value, new: Value, run: Run, path: Path) -> None:
-    """`exists`: both are there, no descent."""
+    """`exists`: both are present, no descent."""
     run.checked += 1
 
 

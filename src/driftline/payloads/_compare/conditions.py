@@ -1,7 +1,7 @@
 """`x-migration-when`: RFC 9535 filter expressions over `$` (the payload) and `@` (the object owning the field).
 
-Comparisons of single members run as small functions on the views of a side; anything else is evaluated by the
-JSONPath library on a normalised copy.
+Comparisons of single members run as small functions on one side; anything else is evaluated by the JSONPath library on
+a normalised copy.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from jsonpath.selectors import FilterContext, IndexSelector, NameSelector
 
 from driftline.payloads._compare.plan import NodePlan
 from driftline.payloads._compare.report import Run
-from driftline.payloads._compare.sides import arranged, materialise, member, scalar_or_raw, settled
+from driftline.payloads._compare.sides import arranged, materialise, member, resolved, scalar_or_raw
 from driftline.payloads._rules.extensions import FieldRules
 from driftline.payloads._rules.scalars.parts import BadValueError
 from driftline.payloads._values.paths import Path
 from driftline.payloads._values.patterns import ENVIRONMENT, watch_expression
-from driftline.payloads._values.values import MISSING, NEW, OLD, Value, kind_of, same_number
+from driftline.payloads._values.values import MISSING, NEW, OLD, Value, kind_of, same_json
 
 Test = Callable[[Run, int], bool]
 Operand = Callable[[Run, int], Value]
@@ -39,7 +39,7 @@ class Condition:
         self._is_absolute = is_absolute
 
     def holds(self, run: Run, side: int) -> bool:
-        """Whether the condition is true on a side, for the object in hand."""
+        """Whether the condition is true on a side, for the current object."""
         if not self._is_absolute:
             return self._test(run, side)
         key = (id(self), side)
@@ -75,7 +75,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def _test(node: Any) -> Test | None:
-    """The quick form of a logical expression, or None where it asks for more than single members."""
+    """The quick form of a logical expression, or None where it needs more than single members."""
     if isinstance(node, filters.PrefixExpression):
         inner = _test(node.right)
         return None if inner is None or node.operator != "!" else (lambda run, side: not inner(run, side))
@@ -152,13 +152,13 @@ def _value_at(steps: list[str | int], is_root: bool, run: Run, side: int) -> Val
     if type(value) in (dict, list):
         copy: Value = materialise(plan, value, side, run)
         return copy
-    return scalar_or_raw(settled(plan, value, side, run), value, side)
+    return scalar_or_raw(resolved(plan, value, side, run), value, side)
 
 
 def _item(plan: NodePlan, value: Value, index: int, side: int, run: Run) -> tuple[Value, NodePlan]:
     if type(value) is not list:
         return MISSING, plan
-    plan = settled(plan, value, side, run)
+    plan = resolved(plan, value, side, run)
     items = arranged(plan, value, side, run)
     if not -len(items) <= index < len(items):
         return MISSING, plan
@@ -166,16 +166,7 @@ def _item(plan: NodePlan, value: Value, index: int, side: int, run: Run) -> tupl
 
 
 def _equal(left: Value, right: Value) -> bool:
-    if left is MISSING or right is MISSING:
-        return left is right
-    kind = kind_of(left)
-    if kind != kind_of(right):
-        return False
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_equal(left[name], right[name]) for name in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_equal, left, right))
-    return same_number(left, right) if kind == "number" else bool(left == right)
+    return left is right if left is MISSING or right is MISSING else same_json(left, right)
 
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bool]:
@@ -202,7 +193,7 @@ def _by_library(expression: Any) -> Test:
     def test(run: Run, side: int) -> bool:
         root = _normalised(*_start(True, run, side), side, run)
         current = _normalised(*_start(False, run, side), side, run)
-        # A tree of its own for each payload: it remembers what its queries from the root found.
+        # One tree for each payload: it caches what its queries from the root found.
         tree = run.views.get((id(expression), side))
         if tree is None:
             tree = run.views[id(expression), side] = expression.cache_tree()
@@ -215,7 +206,7 @@ def _by_library(expression: Any) -> Test:
 
 
 def _normalised(plan: NodePlan, value: Value, side: int, run: Run) -> Any:
-    """A normalised copy, made once in a comparison: all members of an object ask for the same one."""
+    """A normalised copy, made once in a comparison, because all members of an object need the same one."""
     key = ("copy", id(plan), id(value), side)
     known = run.views.get(key)
     if known is None:

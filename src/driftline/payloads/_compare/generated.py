@@ -1,8 +1,8 @@
-"""Objects as generated functions: the known members of a schema node, unrolled, with nothing to call for a plain match.
+"""Generated functions: objects with the members of a schema node unrolled, and unordered items that surely match.
 
 The text of a function is made of fixed lines and numbers; names and values of the schema are only ever constants in
 its namespace. What a function cannot settle is left to the loop of `objects.py`, which decides everything that needs
-a word in the report.
+an entry in the report.
 
 A function's result is a tally: checked leaves, and ignored leaves times `IGNORED_LEAF`; tallies add up as one number.
 """
@@ -28,13 +28,16 @@ from driftline.payloads._rules.scalars.parts import Constants, Token
 from driftline.payloads._values.paths import Path
 from driftline.payloads._values.values import MISSING, NEW, OLD, Json, union_leaf_count
 
-# Compares what a generated function left open: the names it looked at, and those of them it could not settle.
+# Compares what a generated function left open: the names it checked, and those of them it could not settle.
 Rest = Callable[[dict[str, Json], dict[str, Json], frozenset[str], tuple[str, ...], Run, Path], None]
 
 # Compares a member that both objects have.
 ComparePair = Callable[[str, Json, Json, Run, Path], None]
 
+Numbered = list[tuple[int, Json]]  # items with their index in the array
+
 MAX_MEMBERS = 200  # others are left to the loop
+_MAX_NAMES = 8
 
 _COMPARE = """
 def compare(old, new, run, path):
@@ -208,7 +211,7 @@ def _members(plan: NodePlan) -> Iterator[_Member]:
 
 
 def _block(member: _Member, constants: Constants) -> str | None:
-    names = {"name": constants.name_of(member.name), "old_name": constants.name_of(member.old_name)}
+    names = _names(member, constants)
     if is_ignored(member.plan):
         return _IGNORED.format(one=IGNORED_LEAF, **names)
     nested = fast_match(member.plan, NESTED_LEVELS)
@@ -216,6 +219,10 @@ def _block(member: _Member, constants: Constants) -> str | None:
         return _NESTED.format(fast_match=constants.add(nested), **names)
     test = leaf_test(member.plan, constants)
     return None if test is None else _LEAF.format(test=test, **names)
+
+
+def _names(member: _Member, constants: Constants) -> dict[str, str]:
+    return {"name": constants.name_of(member.name), "old_name": constants.name_of(member.old_name)}
 
 
 def fast_match(plan: NodePlan, levels: int) -> FastMatch | None:
@@ -228,7 +235,11 @@ def fast_match(plan: NodePlan, levels: int) -> FastMatch | None:
         return None
     constants = Constants(union_leaf_count=union_leaf_count)
     blocks = [_fast_block(member, required, levels, constants) for member in members if not is_ignored(member.plan)]
-    ignored = [_ignored_block(member, constants) for member in members if is_ignored(member.plan)]
+    ignored = [
+        _FAST_IGNORED.format(one=IGNORED_LEAF, **_names(member, constants))
+        for member in members
+        if is_ignored(member.plan)
+    ]
     others = _other_members(plan, frozenset(member.name for member in members))
     source = _FAST_MATCH.format(
         whole=_whole(blocks),
@@ -256,8 +267,7 @@ def _whole(blocks: list[_FastBlock]) -> str:
 
 def _fast_block(member: _Member, required: frozenset[str], levels: int, constants: Constants) -> _FastBlock:
     """The lines for one member; without any it is not counted, and an object that has it does not surely match."""
-    names: dict[str, Json] = {"name": constants.name_of(member.name), "old_name": constants.name_of(member.old_name)}
-    names["is_required"] = member.name in required
+    names: dict[str, Json] = {**_names(member, constants), "is_required": member.name in required}
     nested = fast_match(member.plan, levels - 1)
     if nested is not None:
         names["fast_match"] = constants.add(nested)
@@ -266,11 +276,6 @@ def _fast_block(member: _Member, required: frozenset[str], levels: int, constant
     if test is None:
         return _FastBlock("", "")
     return _FastBlock(_WHOLE_LEAF.format(test=test, **names), _PART_LEAF.format(test=test, **names))
-
-
-def _ignored_block(member: _Member, constants: Constants) -> str:
-    names = {"name": constants.name_of(member.name), "old_name": constants.name_of(member.old_name)}
-    return _FAST_IGNORED.format(one=IGNORED_LEAF, **names)
 
 
 def _other_members(
@@ -297,14 +302,14 @@ def _other_members(
 
 
 def has_plain_names(plan: NodePlan) -> bool:
-    """Whether a member's name alone says what it is: no looked-up ignores, no alias that depends on anything."""
+    """Whether a member is known by its name alone: no looked-up ignores, no alias that depends on anything."""
     if plan.settings.located or plan.states[OLD] is not plan.states[NEW] or not renames_plainly(plan):
         return False
     return not plan.aliases.keys() & (plan.node.properties.keys() | plan.states[OLD].names)
 
 
 def renames_plainly(plan: NodePlan) -> bool:
-    """Whether each alias holds in any case and the global ignores see both of its names alike."""
+    """Whether each alias applies in any case and the global ignores treat both of its names alike."""
     return all(
         plan.member(name).condition is None and plan.states[OLD].step(raw) is plan.states[NEW].step(name)
         for raw, name in plan.aliases.items()
@@ -312,14 +317,14 @@ def renames_plainly(plan: NodePlan) -> bool:
 
 
 def is_ignored(plan: NodePlan) -> bool:
-    """Whether a member is ignored without a condition, and nobody wants to hear of it."""
+    """Whether a member is ignored without a condition, and no trace is requested."""
     if plan.settings.config.trace_rule_application or plan.condition is not None:
         return False
     return plan.removed_by is not None or plan.rules.strategy == "ignore"
 
 
 def _is_plain_object(plan: NodePlan) -> bool:
-    """Whether objects are compared member by member here, without anything else to say."""
+    """Whether objects are compared member by member here, and nothing else is reported."""
     rules, types = plan.rules, plan.node.types
     if plan.removed_by or plan.condition or plan.choices or rules.problems or rules.cast or not has_plain_names(plan):
         return False
@@ -328,17 +333,8 @@ def _is_plain_object(plan: NodePlan) -> bool:
     return types is None or "object" in types or not plan.settings.checks_types
 
 
-# Unordered arrays, the quick part: items that can only match one partner, and surely do.
-#
-# Members without any rule must be equal in matching items. Where their values occur once on each side, nobody else can
-# claim the two items, so that they are paired and compared at once; all others go the way of `unordered_arrays.py`.
-
-
-Numbered = list[tuple[int, Json]]  # items with their index in the array
-
-_MAX_NAMES = 8
-
-
+# Unordered items with one possible partner: members without any rule must be equal in matching items, so where their
+# values occur once on each side, the two items are compared at once. All others are left to `arrays.py`.
 class FastPairs(NamedTuple):
     """The functions for the items of one array: the values that tell them apart, and the match itself."""
 
@@ -370,18 +366,14 @@ class FastPairs(NamedTuple):
             return {}
         try:
             befores, afters = list(map(self.identity, old)), list(map(self.identity, new))
-            places = dict(_unique(afters))
-            pairs = ((index, places.get(value)) for index, value in _numbered_unique(befores))
+            places = {value: index for index, value in _unique(afters)}
+            pairs = ((index, places.get(value)) for index, value in _unique(befores))
             return {index: place for index, place in pairs if place is not None}
         except (KeyError, TypeError):  # a member is missing, or a container: a default or a rule may stand for it
             return {}
 
 
-def _unique(identities: list[Token]) -> Iterator[tuple[Token, int]]:
-    return ((value, index) for index, value in _numbered_unique(identities))
-
-
-def _numbered_unique(identities: list[Token]) -> Iterator[tuple[int, Token]]:
+def _unique(identities: list[Token]) -> Iterator[tuple[int, Token]]:
     if len(set(identities)) == len(identities):
         return iter(enumerate(identities))
     counts = Counter(identities)

@@ -1,6 +1,8 @@
-"""Scalars: two values by the meaning of their field's rules, with an entry for what does not match.
+"""Scalars: two values compared by the rules of their field, and tokens that find equal items in one pass.
 
-`exists` and `ignore` are decided before a scalar gets here.
+`exists` and `ignore` are decided before a scalar gets here. Equal full tokens mean equal values. A coarse token leaves
+out what a tolerance or a condition decides: equal items always have equal coarse tokens, and a comparison decides which
+of those are really equal.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 
 from driftline.payloads._compare.plan import Compare, NodePlan
 from driftline.payloads._compare.report import Run
-from driftline.payloads._compare.sides import arranged, is_absent, members
+from driftline.payloads._compare.sides import arranged, is_absent, is_removed, members
 from driftline.payloads._rules.scalars.meaning import STRICT
 from driftline.payloads._rules.scalars.parts import Constants, Token, Verdict, scalar_token
 from driftline.payloads._values.paths import Path
@@ -29,40 +31,157 @@ from driftline.payloads._values.values import (
     surely_admitted,
 )
 
-# Values as hashable tokens, so that items which are equal under their rules can be found in one pass.
-#
-# Equal full tokens mean equal values. A coarse token leaves out what a tolerance or a condition decides: equal items
-# always have equal coarse tokens, and a comparison tells which of those are really equal.
-
-
 Tokenizer = Callable[[Any, Run], Token]
+# raw old, raw new, prepared old, prepared new, run, path
+_TypeCheck = Callable[[Any, Any, Any, Any, Run, Path], None]
 
+_NO_TYPES: frozenset[type] = frozenset()
 _ANYTHING = ("anything",)
 # Values that are their own token: Python tells them apart by type, but for booleans and numbers.
 _PLAIN: frozenset[type] = frozenset({str, int, float, type(None), type(MISSING)})
 
 
-def raw_token(value: Value) -> Token:
-    """The token of a value without rules."""
-    if type(value) is dict:
-        return ("object", frozenset((name, raw_token(item)) for name, item in value.items()))
-    if type(value) is list:
-        return ("array", tuple(map(raw_token, value)))
-    return scalar_token(value)
+def leaf_comparer(plan: NodePlan) -> Compare:
+    """Compares two values of which at least one is a scalar, by all rules."""
+    meaning = plan.meaning
+    sure = surely_admitted(plan.node.types)
+    check = _type_check(plan)
+
+    def compare(old: Value, new: Value, run: Run, path: Path) -> None:
+        run.checked += 1
+        left, right, chosen = old, new, meaning
+        if meaning.has_steps:
+            try:
+                left, right = meaning.prepared(old, OLD), meaning.prepared(new, NEW)
+            except CastError as error:
+                message = f"The cast failed ({error}); the raw values are compared"
+                run.warn("RULE_ERROR", path, message, _step_rule(plan))
+                left, right, chosen = old, new, STRICT
+        kind = kind_of(left)
+        if kind != kind_of(right):
+            run.check_nesting(old)
+            run.check_nesting(new)
+            run.error("TYPE_MISMATCH", path, old, new, f"Types differ: {kind} != {kind_of(right)}")
+            return
+        if check is not None and not (type(left) in sure and type(right) in sure):
+            check(old, new, left, right, run, path)
+        if kind not in chosen.ends:
+            run.checked -= 1
+            _compare_containers(plan, left, right, run, path)
+            return
+        verdict = chosen.verdict(left, right, old, new)
+        if verdict is not None:
+            _report(verdict, old, new, run, path)
+
+    return compare
 
 
+def _step_rule(plan: NodePlan) -> str | None:
+    """The rule whose step can fail."""
+    return plan.rules.text("cast") or plan.rules.text("datetime-format")
+
+
+def _report(verdict: Verdict, old: Value, new: Value, run: Run, path: Path) -> None:
+    if verdict.warns_once is not None:
+        run.warn_once(verdict.warns_once, path, verdict.warning or "", verdict.warning_rule)
+    elif verdict.warning is not None:
+        run.warn("RULE_ERROR", path, verdict.warning, verdict.warning_rule or verdict.rule)
+    if verdict.type is not None:
+        run.error(verdict.type, path, old, new, verdict.message, verdict.rule)
+
+
+def _compare_containers(plan: NodePlan, left: Value, right: Value, run: Run, path: Path) -> None:
+    """Containers that come out of an enum map, or are of a type of the caller."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        plan.compare_containers(dict(left), dict(right), run, path)
+    elif isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        plan.compare_containers(list(left), list(right), run, path)
+    else:
+        run.checked += 1
+        if left != right:
+            run.error("VALUE_MISMATCH", path, left, right, f"Values differ: {left} != {right}")
+
+
+def _type_check(plan: NodePlan) -> _TypeCheck | None:
+    types = plan.node.types
+    # A cast says that the types vary.
+    if types is None or plan.meaning.changes_type or not plan.settings.checks_types:
+        return None
+    # Where null stands for a missing member or an empty string, it is not a wrong type.
+    if plan.null_as_missing or plan.empty_as_null:
+        types = types | {"null"}
+
+    def check(old: Value, new: Value, left: Value, right: Value, run: Run, path: Path) -> None:
+        wrong = [OLD] if not admits(types, left) and not admits(types, old) else []
+        if not admits(types, right) and not admits(types, new):
+            wrong.append(NEW)
+        if wrong:
+            run.schema_mismatch(path, old, new, wrong, expectation(plan.node.types or types))
+
+    return check
+
+
+def warn_unreadable(plan: NodePlan, value: Value, side: int, run: Run, path: Path) -> None:
+    """Warn about the scalars of an item without a partner that a cast or a date format cannot take.
+
+    Items with a partner are compared, which warns too.
+    """
+    if isinstance(value, dict):
+        for name, item in value.items():
+            known = plan.aliases[name] if side == OLD and name in plan.aliases else name
+            warn_unreadable(plan.member(known), item, side, run, (path, known))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            warn_unreadable(plan.item(index), item, side, run, (path, index))
+    elif plan.condition is None and not plan.choices:
+        problem = plan.meaning.problem(value, side)
+        if problem is not None:
+            run.warn("RULE_ERROR", path, problem, _step_rule(plan) or plan.rules.text("datetime-tolerance"))
+
+
+def fast_types(plan: NodePlan) -> frozenset[type]:
+    """The scalar types for which identical values need no rule to match."""
+    if not _is_decided(plan) or not plan.meaning.keeps_equal or plan.meaning.changes_type:
+        return _NO_TYPES
+    checked = plan.settings.checks_types and plan.rules.strategy != "exists"
+    types = surely_admitted(plan.node.types) if checked else LEAF_TYPES
+    return types - {type(None)} if plan.null_as_missing else types
+
+
+def leaf_test(plan: NodePlan, constants: Constants) -> str | None:
+    """The test for a member's values in generated code, or None where only the comparison can decide."""
+    if not _is_decided(plan):
+        return None
+    keeps_empty = not plan.settings.drops_empty_strings
+    if plan.rules.strategy == "exists":
+        there = "left is not None and right is not None"
+        return there if keeps_empty else f"{there} and left != '' and right != ''"
+    types = surely_admitted(plan.node.types) if plan.settings.checks_types else LEAF_TYPES
+    # Null is left to the comparison: `get` gives it for a missing member too.
+    return plan.meaning.test(types - {type(None)}, constants, keeps_empty=keeps_empty)
+
+
+def _is_decided(plan: NodePlan) -> bool:
+    """Whether the plan alone decides what its scalars are compared by, and no trace is requested."""
+    rules = plan.rules
+    if plan.removed_by or plan.condition or plan.choices or rules.problems or rules.strategy == "ignore":
+        return False
+    return not (rules.texts and plan.settings.config.trace_rule_application)
+
+
+# Tokens.
 def tokenizer(plan: NodePlan, side: int, *, coarse: bool = False) -> Tokenizer:
     """The function that gives the tokens of a node's values; made once for each plan."""
     found = plan.tokenizers.get((side, coarse))
     if found is None:
         plan.tokenizers[side, coarse] = lambda value, run: plan.tokenizers[side, coarse](value, run)
-        found = plan.tokenizers[side, coarse] = _made(plan, side, coarse)
+        found = plan.tokenizers[side, coarse] = _new_tokenizer(plan, side, coarse)
     return found
 
 
-def _made(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
+def _new_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
     if plan.condition is not None or plan.choices:
-        return (lambda value, run: _ANYTHING) if coarse else (lambda value, run: raw_token(value))
+        return (lambda value, run: _ANYTHING) if coarse else (lambda value, run: _raw_token(value))
     if plan.rules.strategy == "exists":
         return lambda value, run: _ANYTHING
     leaf = plan.meaning.tokens(side, coarse=coarse)
@@ -80,16 +199,25 @@ def _made(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
     return token
 
 
+def _raw_token(value: Value) -> Token:
+    """The token of a value without rules."""
+    if type(value) is dict:
+        return ("object", frozenset((name, _raw_token(item)) for name, item in value.items()))
+    if type(value) is list:
+        return ("array", tuple(map(_raw_token, value)))
+    return scalar_token(value)
+
+
 def _object_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
     if plan.settings.located or any(plan.member(name).condition for name in plan.aliases.values()):
         return _general_object_tokenizer(plan, side, coarse)
     columns = [
         (name, _old_name(plan, name) if side == OLD else None, *_column(plan.member(name), side, coarse))
         for name in plan.node.properties
-        if not _is_gone(plan.member(name), side)
+        if not is_removed(plan.member(name), side)
     ]
-    gone = [name for name in plan.states[side].members if _is_gone(plan.member(name), side)]
-    known = {*plan.node.properties, *(plan.aliases if side == OLD else ()), *gone}
+    removed = [name for name in plan.states[side].members if is_removed(plan.member(name), side)]
+    known = {*plan.node.properties, *(plan.aliases if side == OLD else ()), *removed}
 
     def token(value: dict[str, Json], run: Run) -> Token:
         parts: list[Token] = ["object"]
@@ -129,17 +257,13 @@ def _other_members(
     for name, item in value.items():
         if name not in known:
             child = plan.member(name)
-            if not _is_gone(child, side) and not is_absent(child, item) and not (coarse and child.condition):
+            if not is_removed(child, side) and not is_absent(child, item) and not (coarse and child.condition):
                 found.append((name, tokenizer(child, side, coarse=coarse)(item, run)))
     return frozenset(found)
 
 
 def _old_name(plan: NodePlan, name: str) -> str | None:
     return next((raw for raw, renamed in plan.aliases.items() if renamed == name), None)
-
-
-def _is_gone(plan: NodePlan, side: int) -> bool:
-    return plan.states[side].removed_by is not None or (plan.condition is None and plan.rules.strategy == "ignore")
 
 
 def _general_object_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
@@ -174,7 +298,7 @@ def _array_tokenizer(plan: NodePlan, side: int, coarse: bool) -> Tokenizer:
 def needs_pairwise(plan: NodePlan) -> bool:
     """Whether values with different full tokens can be equal here: a tolerance, a condition or a choice decides."""
     if plan.needs_pairwise is None:
-        plan.needs_pairwise = False  # a recursive schema asks for itself: the others decide
+        plan.needs_pairwise = False  # for a recursive schema, where the others decide
         plan.needs_pairwise = _needs_pairwise(plan)
     return plan.needs_pairwise
 
@@ -196,142 +320,9 @@ def _needs_pairwise(plan: NodePlan) -> bool:
 
 
 def pairwise_members(plan: NodePlan) -> int:
-    """How many members of an object are soft."""
+    """How many members of an object need a comparison in pairs."""
     if plan.pairwise_members is None:
         plan.pairwise_members = sum(
             needs_pairwise(plan.member(name)) for name in {*plan.node.properties, *plan.states[OLD].members}
         )
     return plan.pairwise_members
-
-
-_NO_TYPES: frozenset[type] = frozenset()
-# raw old, raw new, prepared old, prepared new, run, path
-_TypeCheck = Callable[[Any, Any, Any, Any, Run, Path], None]
-
-
-def leaf_comparer(plan: NodePlan) -> Compare:
-    """Compares two values of which at least one is a scalar, by all rules."""
-    meaning = plan.meaning
-    sure = surely_admitted(plan.node.types)
-    check = _type_check(plan)
-
-    def compare(old: Value, new: Value, run: Run, path: Path) -> None:
-        run.checked += 1
-        left, right, chosen = old, new, meaning
-        if meaning.has_steps:
-            try:
-                left, right = meaning.prepared(old, OLD), meaning.prepared(new, NEW)
-            except CastError as error:
-                message = f"The cast failed ({error}); the raw values are compared"
-                run.warn("RULE_ERROR", path, message, step_rule(plan))
-                left, right, chosen = old, new, STRICT
-        kind = kind_of(left)
-        if kind != kind_of(right):
-            run.check_nesting(old)
-            run.check_nesting(new)
-            run.error("TYPE_MISMATCH", path, old, new, f"Types differ: {kind} != {kind_of(right)}")
-            return
-        if check is not None and not (type(left) in sure and type(right) in sure):
-            check(old, new, left, right, run, path)
-        if kind not in chosen.ends:
-            run.checked -= 1
-            _compare_containers(plan, left, right, run, path)
-            return
-        verdict = chosen.verdict(left, right, old, new)
-        if verdict is not None:
-            _tell(verdict, old, new, run, path)
-
-    return compare
-
-
-def step_rule(plan: NodePlan) -> str | None:
-    """The rule whose step can fail."""
-    return plan.rules.text("cast") or plan.rules.text("datetime-format")
-
-
-def _tell(verdict: Verdict, old: Value, new: Value, run: Run, path: Path) -> None:
-    if verdict.warns_once is not None:
-        run.warn_once(verdict.warns_once, path, verdict.warning or "", verdict.warning_rule)
-    elif verdict.warning is not None:
-        run.warn("RULE_ERROR", path, verdict.warning, verdict.warning_rule or verdict.rule)
-    if verdict.type is not None:
-        run.error(verdict.type, path, old, new, verdict.message, verdict.rule)
-
-
-def _compare_containers(plan: NodePlan, left: Value, right: Value, run: Run, path: Path) -> None:
-    """Containers that come out of an enum map, or are of a type of the caller's own."""
-    if isinstance(left, dict) and isinstance(right, dict):
-        plan.compare_containers(dict(left), dict(right), run, path)
-    elif isinstance(left, list | tuple) and isinstance(right, list | tuple):
-        plan.compare_containers(list(left), list(right), run, path)
-    else:
-        run.checked += 1
-        if left != right:
-            run.error("VALUE_MISMATCH", path, left, right, f"Values differ: {left} != {right}")
-
-
-def _type_check(plan: NodePlan) -> _TypeCheck | None:
-    types = plan.node.types
-    # A cast says that the types vary.
-    if types is None or plan.meaning.changes_type or not plan.settings.checks_types:
-        return None
-    # Where null stands for a missing member or an empty string, it is not a wrong type.
-    if plan.null_as_missing or plan.empty_as_null:
-        types = types | {"null"}
-
-    def check(old: Value, new: Value, left: Value, right: Value, run: Run, path: Path) -> None:
-        wrong = [OLD] if not admits(types, left) and not admits(types, old) else []
-        if not admits(types, right) and not admits(types, new):
-            wrong.append(NEW)
-        if wrong:
-            run.schema_mismatch(path, old, new, wrong, expectation(plan.node.types or types))
-
-    return check
-
-
-def warn_unreadable(plan: NodePlan, value: Value, side: int, run: Run, path: Path) -> None:
-    """Warn about the scalars of an item without a partner that a cast or a date format cannot take.
-
-    Items with a partner are compared, which says the same.
-    """
-    if isinstance(value, dict):
-        for name, item in value.items():
-            known = plan.aliases[name] if side == OLD and name in plan.aliases else name
-            warn_unreadable(plan.member(known), item, side, run, (path, known))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            warn_unreadable(plan.item(index), item, side, run, (path, index))
-    elif plan.condition is None and not plan.choices:
-        problem = plan.meaning.problem(value, side)
-        if problem is not None:
-            run.warn("RULE_ERROR", path, problem, step_rule(plan) or plan.rules.text("datetime-tolerance"))
-
-
-def fast_types(plan: NodePlan) -> frozenset[type]:
-    """The scalar types for which identical values need no rule to match."""
-    if not _is_decided(plan) or not plan.meaning.keeps_equal or plan.meaning.changes_type:
-        return _NO_TYPES
-    checked = plan.settings.checks_types and plan.rules.strategy != "exists"
-    types = surely_admitted(plan.node.types) if checked else LEAF_TYPES
-    return types - {type(None)} if plan.null_as_missing else types
-
-
-def leaf_test(plan: NodePlan, constants: Constants) -> str | None:
-    """The test for a member's values in generated code, or None where only the comparison can tell."""
-    if not _is_decided(plan):
-        return None
-    keeps_empty = not plan.settings.drops_empty_strings
-    if plan.rules.strategy == "exists":
-        there = "left is not None and right is not None"
-        return there if keeps_empty else f"{there} and left != '' and right != ''"
-    types = surely_admitted(plan.node.types) if plan.settings.checks_types else LEAF_TYPES
-    # Null is left to the comparison: `get` gives it for a missing member too.
-    return plan.meaning.test(types - {type(None)}, constants, keeps_empty=keeps_empty)
-
-
-def _is_decided(plan: NodePlan) -> bool:
-    """Whether the plan alone says what its scalars are compared by, and nobody wants to hear of it."""
-    rules = plan.rules
-    if plan.removed_by or plan.condition or plan.choices or rules.problems or rules.strategy == "ignore":
-        return False
-    return not (rules.texts and plan.settings.config.trace_rule_application)

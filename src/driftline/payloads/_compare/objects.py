@@ -1,6 +1,6 @@
 """Objects: members in Old's order, then what only New has.
 
-Two loops with one meaning for a pair of members (`compare_members`): a quick one for objects whose members have the
+Two loops with one rule for a pair of members (`_compare_members`): a quick one for objects whose members have the
 same names on both sides, and a general one for ambiguous aliases and for ignores that differ between the sides.
 """
 
@@ -116,7 +116,7 @@ def _rest(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Rest:
             if is_same and (left or keeps_empty or kind is not str):
                 same += 1
             elif right is MISSING:
-                compare_members(plan.member(name), name, left, MISSING, run, path)
+                _compare_members(plan.member(name), name, left, MISSING, run, path)
             else:
                 paired += 1
                 compare_pair(name, left, right, run, path)
@@ -124,7 +124,7 @@ def _rest(plan: NodePlan, quick: dict[str, frozenset[type]]) -> Rest:
         if same + paired != len(new):
             for name, right in new.items():
                 if name not in old:
-                    compare_members(plan.member(name), name, MISSING, right, run, path)
+                    _compare_members(plan.member(name), name, MISSING, right, run, path)
         elif not old:
             run.checked += 1
         if required and not (old.keys() >= required and new.keys() >= required):
@@ -148,13 +148,13 @@ def _pair_comparer(plan: NodePlan) -> ComparePair:
             return
         child = direct_of(name, other)
         if child is None or left is None or right is None:
-            compare_members(plan.member(name), name, left, right, run, path)
+            _compare_members(plan.member(name), name, left, right, run, path)
         elif type(left) is dict and type(right) is dict:
             child.compare_objects(left, right, run, (path, name))
         elif keeps_empty or (left != "" and right != ""):
             child.compare(left, right, run, (path, name))
         else:
-            compare_members(plan.member(name), name, left, right, run, path)
+            _compare_members(plan.member(name), name, left, right, run, path)
 
     return compare
 
@@ -176,7 +176,7 @@ def _renamed(plan: NodePlan, quick: dict[str, frozenset[type]]) -> ContainerComp
             run.owners.append(Owner(plan, old, new))
         before = sift(plan, old, OLD, run, decide=True)
         after = sift(plan, new, NEW, run)
-        _tell_removed(before.removed, after.removed, run, path)
+        _report_removed(before.removed, after.removed, run, path)
         for raw, name in before.conflicts:
             message = f"Old has both {raw} and {name}; the value of {name} is used"
             run.warn("RULE_ERROR", (path, name), message, plan.member(name).rules.text("alias"))
@@ -189,10 +189,10 @@ def _renamed(plan: NodePlan, quick: dict[str, frozenset[type]]) -> ContainerComp
                 run.checked += 1
                 continue
             child = plan.member(name, before.renamed.get(name))
-            compare_members(child, name, left, right, run, path)
+            _compare_members(child, name, left, right, run, path)
         for name, right in rights.items():
             if name not in before.members:
-                compare_members(plan.member(name), name, MISSING, right, run, path)
+                _compare_members(plan.member(name), name, MISSING, right, run, path)
         if not (old or new):
             run.checked += 1
         if check_required:
@@ -204,7 +204,7 @@ def _renamed(plan: NodePlan, quick: dict[str, frozenset[type]]) -> ContainerComp
     return compare
 
 
-def _tell_removed(old: dict[str, tuple[Any, str]], new: dict[str, tuple[Any, str]], run: Run, path: Path) -> None:
+def _report_removed(old: dict[str, tuple[Any, str]], new: dict[str, tuple[Any, str]], run: Run, path: Path) -> None:
     for name in {**old, **new}:
         left, rule = old.get(name, (MISSING, ""))
         right, other_rule = new.get(name, (MISSING, ""))
@@ -212,8 +212,8 @@ def _tell_removed(old: dict[str, tuple[Any, str]], new: dict[str, tuple[Any, str
         run.note((path, name), rule or other_rule, "ignored")
 
 
-def compare_members(plan: NodePlan, name: str, old: Value, new: Value, run: Run, path: Path) -> None:
-    """One member of both sides; either may be `MISSING`."""
+def _compare_members(plan: NodePlan, name: str, old: Value, new: Value, run: Run, path: Path) -> None:
+    """Compares one member of both sides; either may be `MISSING`."""
     if plan.removed_by is not None:
         run.ignored += union_leaf_count(old, new)
         if run.trace is not None:
@@ -260,7 +260,7 @@ def _compare_with_default(plan: NodePlan, old: Value, new: Value, run: Run, path
         note = f" ({('Old', 'New')[side]} is missing, "
         for entry in run.diffs[known:]:
             entry[("old_value", "new_value")[side]] = None
-            if note not in entry["message"]:  # a default further down has said so already
+            if note not in entry["message"]:  # a default further down is noted already
                 entry["message"] += f"{note}{rule})"
                 entry.setdefault("rule_applied", rule)
 

@@ -1,12 +1,8 @@
 """Unordered items under tolerances: the most matching pairs, the earliest partners first (payloads §5.3).
 
-Matching items have equal coarse tokens, so that each group of equal ones is paired alone. In a group candidates lie in
+Matching items have equal coarse tokens, so that each group of equal ones is paired alone. In a group candidates are in
 a window on the axis of a tolerance; what can match falls into components, each of which gets a maximum matching. Where
-that would take too long, a sweep along the axis pairs what it meets, and a warning says so.
-
-Maximum matching of two lists: as many pairs as there can be, and of those ways the smallest (payloads §5.3).
-
-The smallest gives Old's first item the earliest partner that still allows as many pairs, then the second, and so on.
+that would take too long, a sweep along the axis pairs what it meets, and the pairing is not exact.
 
 >>> smallest_maximum([[0, 1], [0]])
 [1, 0]
@@ -24,129 +20,17 @@ from driftline.payloads._compare.sides import lookup_raw
 from driftline.payloads._values.paths import KeyPath
 from driftline.payloads._values.values import MISSING, NEW, OLD, Json
 
-# Edges looked at while the smallest way is sought; beyond it the number of pairs is right, their order may not be.
-MAX_STEPS = 5_000_000
-
 Edges = list[list[int]]
-
-
-def smallest_maximum(edges: Edges, check: Callable[[], None] = lambda: None) -> list[int | None]:
-    """The partner of each item of Old; `edges` are its possible partners in New, in order."""
-    work = _Matching(edges, check)
-    work.grow()
-    work.shrink()
-    return work.partner
-
-
-class _Matching:
-    """A matching that grows to the maximum and is then made the smallest."""
-
-    def __init__(self, edges: Edges, check: Callable[[], None]) -> None:
-        self.edges = edges
-        self.check = check
-        self.steps = 0
-        self.partner: list[int | None] = [None] * len(edges)
-        count = 1 + max((max(row) for row in edges if row), default=-1)
-        self.back: Edges = [[] for _ in range(count)]
-        for left, row in enumerate(edges):
-            for right in row:
-                self.back[right].append(left)
-        self.owner: list[int | None] = [None] * count
-
-    def grow(self) -> None:
-        """Augment in rounds; within a round nobody looks at a place twice, which keeps rounds few and short."""
-        for left, row in enumerate(self.edges):
-            free = next((right for right in row if self.owner[right] is None), None)
-            if free is not None:
-                self.partner[left], self.owner[free] = free, left
-        grew = True
-        while grew:
-            grew = False
-            seen: set[int] = set()
-            for left, mate in enumerate(self.partner):
-                if mate is None and self._augment(left, self.edges, self.partner, self.owner, seen):
-                    grew = True
-
-    def shrink(self) -> None:
-        """Fix Old's items one after the other on the earliest partner that keeps the number of pairs."""
-        fixed: set[int] = set()  # partners that are given away for good
-        for left, row in enumerate(self.edges):
-            for right in row:
-                if right == self.partner[left] or self.steps > MAX_STEPS:
-                    break
-                if right not in fixed and self._move(left, right, fixed):
-                    break
-            mate = self.partner[left]
-            if mate is not None:
-                fixed.add(mate)
-
-    def _move(self, left: int, right: int, fixed: set[int]) -> bool:
-        """Give `left` the partner `right` if as many pairs are left; the one who had it must find another way."""
-        other, mine = self.owner[right], self.partner[left]
-        if other is not None and other < left:
-            return False
-        if other is None or mine is None:
-            # As many pairs as before: one partner is set free, or one item of Old that comes later is.
-            if mine is not None:
-                self.owner[mine] = None
-            if other is not None:
-                self.partner[other] = None
-            self.partner[left], self.owner[right] = right, left
-            return True
-        self.partner[left], self.owner[right] = right, left
-        self.partner[other] = self.owner[mine] = None
-        # One pair is lost. A way to win it back begins at one of the two who were set free: any other would have made
-        # the matching larger before.
-        barred = fixed | {right}
-        if self._augment(other, self.edges, self.partner, self.owner, set(barred)):
-            return True
-        if self._augment(mine, self.back, self.owner, self.partner, set(range(left + 1))):
-            return True
-        self.partner[left], self.owner[mine], self.partner[other], self.owner[right] = mine, left, right, other
-        return False
-
-    def _augment(
-        self,
-        start: int,
-        edges: Edges,
-        partner: list[int | None],
-        owner: list[int | None],
-        seen: set[int],
-    ) -> bool:
-        """Find a way from a free item to a free partner and turn it round; `seen` are places not to be entered."""
-        stack = [(start, iter(edges[start]))]
-        way: list[tuple[int, int]] = []
-        self.check()
-        while stack:
-            item, rest = stack[-1]
-            for place in rest:
-                self.steps += 1
-                if place in seen:
-                    continue
-                seen.add(place)
-                way.append((item, place))
-                holder = owner[place]
-                if holder is None:
-                    for one, other in way:
-                        partner[one], owner[other] = other, one
-                    return True
-                stack.append((holder, iter(edges[holder])))
-                break
-            else:
-                stack.pop()
-                if way:
-                    way.pop()
-        return False
-
+Matches = Callable[[int, int], bool]
 
 MAX_TRIALS = 2_000_000  # comparisons in one group
 MAX_COMPONENT = 2_000  # items of Old
 MAX_EDGES = 50_000
 SWEEP_TRIALS = 64  # comparisons of one item
+# Edges visited while the smallest matching is sought; beyond it the number of pairs is right, their order may not be.
+MAX_STEPS = 5_000_000
 _MAX_AXES = 4
 _MAX_AXIS_DEPTH = 3
-
-Matches = Callable[[int, int], bool]
 
 
 class Axis(NamedTuple):
@@ -157,7 +41,7 @@ class Axis(NamedTuple):
 
 
 def axes_of(item: NodePlan) -> list[Axis]:
-    """The tolerant scalars that all items may have: the items themselves, or members that no array lies before."""
+    """The tolerant scalars that all items may have: the items themselves, or members outside of inner arrays."""
     return list(_axes(item, (), set()))[:_MAX_AXES]
 
 
@@ -210,7 +94,7 @@ class Pairer:
             )
 
     def _line(self, group: Group) -> _Line | None:
-        """The axis along which the windows of a group hold the fewest candidates."""
+        """The axis along which the windows of a group contain the fewest candidates."""
         lines = [line for axis in self._axes if (line := self._along(axis, group)) is not None]
         return min(lines, key=_Line.candidates) if lines else None
 
@@ -223,7 +107,7 @@ class Pairer:
                 value = lookup_raw(self._item, self._sides[side][position], axis.path, side, self._run)
                 place = value_of(value) if value is not MISSING else None
                 if place is None:
-                    return None  # equal coarse tokens: then nobody in the group has one
+                    return None  # equal coarse tokens: then no item of the group has one
                 found[position] = place
             places.append(found)
         return _Line(places[OLD], places[NEW], axis.plan.meaning.width)
@@ -276,7 +160,7 @@ class _Line:
         self._candidates: int | None = None
 
     def window(self, left: int) -> tuple[float, float]:
-        """Between which places partners lie; a little wide, because doubles only help to find candidates."""
+        """The range that contains partners; a little wide, because doubles only help to find candidates."""
         place = self.lefts[left]
         reach = self._width + (abs(place) + self._width) * 1e-12
         return place - reach, place + reach
@@ -287,7 +171,7 @@ class _Line:
         return self.order[bisect_left(self._keys, low) : bisect_right(self._keys, high)]
 
     def candidates(self) -> int:
-        """How many pairs lie in windows."""
+        """How many pairs are in windows."""
         if self._candidates is None:
             windows = map(self.window, self.lefts)
             self._candidates = sum(
@@ -318,3 +202,117 @@ def _components(edges: dict[int, list[int]]) -> Iterator[list[int]]:
                 found.extend(fresh)
                 waiting.extend(fresh)
         yield sorted(found)
+
+
+# Maximum matching.
+def smallest_maximum(edges: Edges, check: Callable[[], None] = lambda: None) -> list[int | None]:
+    """The partner of each item of Old; `edges` are its possible partners in New, in order.
+
+    Of all matchings with the most pairs the smallest gives Old's first item the earliest partner that still allows as
+    many pairs, then the second, and so on.
+    """
+    work = _Matching(edges, check)
+    work.grow()
+    work.shrink()
+    return work.partner
+
+
+class _Matching:
+    """A matching that grows to the maximum and is then made the smallest."""
+
+    def __init__(self, edges: Edges, check: Callable[[], None]) -> None:
+        self.edges = edges
+        self.check = check
+        self.steps = 0
+        self.partner: list[int | None] = [None] * len(edges)
+        count = 1 + max((max(row) for row in edges if row), default=-1)
+        self.back: Edges = [[] for _ in range(count)]
+        for left, row in enumerate(edges):
+            for right in row:
+                self.back[right].append(left)
+        self.owner: list[int | None] = [None] * count
+
+    def grow(self) -> None:
+        """Augment in rounds; within a round no partner is visited twice, which keeps rounds few and short."""
+        for left, row in enumerate(self.edges):
+            free = next((right for right in row if self.owner[right] is None), None)
+            if free is not None:
+                self.partner[left], self.owner[free] = free, left
+        grew = True
+        while grew:
+            grew = False
+            seen: set[int] = set()
+            for left, mate in enumerate(self.partner):
+                if mate is None and self._augment(left, self.edges, self.partner, self.owner, seen):
+                    grew = True
+
+    def shrink(self) -> None:
+        """Fix Old's items one after the other on the earliest partner that keeps the number of pairs."""
+        fixed: set[int] = set()  # partners that are final
+        for left, row in enumerate(self.edges):
+            for right in row:
+                if right == self.partner[left] or self.steps > MAX_STEPS:
+                    break
+                if right not in fixed and self._move(left, right, fixed):
+                    break
+            mate = self.partner[left]
+            if mate is not None:
+                fixed.add(mate)
+
+    def _move(self, left: int, right: int, fixed: set[int]) -> bool:
+        """Give `left` the partner `right` if as many pairs are left; its former owner must find another partner."""
+        other, mine = self.owner[right], self.partner[left]
+        if other is not None and other < left:
+            return False
+        if other is None or mine is None:
+            # As many pairs as before: one partner is set free, or one item of Old that comes later is.
+            if mine is not None:
+                self.owner[mine] = None
+            if other is not None:
+                self.partner[other] = None
+            self.partner[left], self.owner[right] = right, left
+            return True
+        self.partner[left], self.owner[right] = right, left
+        self.partner[other] = self.owner[mine] = None
+        # One pair is lost. A way to win it back begins at one of the two that were set free: any other would have made
+        # the matching larger before.
+        barred = fixed | {right}
+        if self._augment(other, self.edges, self.partner, self.owner, set(barred)):
+            return True
+        if self._augment(mine, self.back, self.owner, self.partner, set(range(left + 1))):
+            return True
+        self.partner[left], self.owner[mine], self.partner[other], self.owner[right] = mine, left, right, other
+        return False
+
+    def _augment(
+        self,
+        start: int,
+        edges: Edges,
+        partner: list[int | None],
+        owner: list[int | None],
+        seen: set[int],
+    ) -> bool:
+        """Find a way from a free item to a free partner and turn it round; `seen` are places not to be entered."""
+        stack = [(start, iter(edges[start]))]
+        way: list[tuple[int, int]] = []
+        self.check()
+        while stack:
+            item, rest = stack[-1]
+            for place in rest:
+                self.steps += 1
+                if place in seen:
+                    continue
+                seen.add(place)
+                way.append((item, place))
+                holder = owner[place]
+                if holder is None:
+                    for one, other in way:
+                        partner[one], owner[other] = other, one
+                    return True
+                stack.append((holder, iter(edges[holder])))
+                break
+            else:
+                stack.pop()
+                if way:
+                    way.pop()
+        return False

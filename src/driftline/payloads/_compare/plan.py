@@ -1,4 +1,4 @@
-"""The plan: a schema node with its rules in its context, compiled into functions when a payload first gets there.
+"""Plans: the settings of a whole schema, and its nodes with their rules, compiled when a payload first gets there.
 
 Equal contexts share a plan, so that recursive schemas give a finite graph and comparing never walks the schema again.
 """
@@ -22,16 +22,28 @@ from driftline.payloads._values.paths import Path
 from driftline.payloads._values.patterns import PatternTimeoutError, SafePattern
 from driftline.payloads._values.values import MISSING, NEW, OLD, Json, Value
 
-# What a whole schema says, found once before any payload is there: its switches, its ignored paths, its renames.
-
+Compare = Callable[[Value, Value, Run, Path], None]
+# Compares two objects or two arrays; the caller has checked which.
+ContainerCompare = Callable[[Any, Any, Run, Path], None]
+# A tally of the leaves of two objects that surely match, or -1.
+FastMatch = Callable[[Json, Json], int]
+Extensions = Mapping[str, Extension]
 
 MAX_FOLDED_SCHEMAS = 3_000
+# Branches of choices side by side multiply, and so do ignored paths with inherited rules.
+MAX_PLANS = 100_000
 
-_WHEN_SCHEMA_SETTINGS = f"{EXTENSION_PREFIX}when"
+_WHEN = EXTENSION_PREFIX + "when"
+_INHERIT = EXTENSION_PREFIX + "inherit-rules"
+# What only makes sense on the field that carries it is not handed down (payloads §3.4).
+_PERSONAL = frozenset({EXTENSION_PREFIX + "alias", EXTENSION_PREFIX + "default", _WHEN})
+_GLOBAL_RULES = frozenset(name for name, kind in EXTENSIONS.items() if kind.scope == "global")
+_ARRAY_RULES = frozenset(name for name, kind in EXTENSIONS.items() if kind.scope == "array")
+_BARE = (STRICT, Meaning(FieldRules(), empty_as_null=True))
 
 
 class SchemaSettings:
-    """One root of a document under one configuration."""
+    """What a whole schema says, found once for a root and a configuration: switches, ignored paths, renames."""
 
     def __init__(
         self, document: SchemaDocument, root: Fragment, config: EngineConfig, flags: tuple[PathRule, ...] = ()
@@ -49,9 +61,7 @@ class SchemaSettings:
         # Set anywhere, both flags may meet: then an empty string can be a missing member.
         self.drops_empty_strings = self._is_set("empty-string-as-null") and self._is_set("allow-null-as-missing")
         self.warns_of_values = any(self._is_set(name) for name in ("cast", "datetime-format", "datetime-tolerance"))
-        self.tracks_owners = any(
-            "@" in str(rule.value) for rule in self._survey.extensions.get(_WHEN_SCHEMA_SETTINGS, ())
-        )
+        self.tracks_owners = any("@" in str(rule.value) for rule in self._survey.extensions.get(_WHEN, ()))
         self.state, self.located, self.problems = self._ignores()
         switches = read_rules(self._own)
         self.null_as_missing = switches.null_as_missing is True
@@ -81,7 +91,7 @@ class SchemaSettings:
 
     @cached_property
     def renames(self) -> dict[str, tuple[str, ...]]:
-        """Old names -> the names that aliases give them, wherever they stand."""
+        """Old names -> the names that aliases give them, anywhere in the schema."""
         found: dict[str, dict[str, None]] = {}
         full = f"{EXTENSION_PREFIX}alias"
         for node in reachable(self.document, self.root) if full in self._survey.extensions else ():
@@ -93,41 +103,22 @@ class SchemaSettings:
 
     @cached_property
     def fields_in_schema(self) -> int:
-        """How many leaves the schema describes; one that several places refer to counts once."""
+        """How many leaves the schema describes; one that is referred to several times counts once."""
         return self._survey.leaves if self._is_large else count_leaves(self.document, self.root)
-
-
-Compare = Callable[[Value, Value, Run, Path], None]
-# Compares two objects or two arrays; whoever calls it has looked which.
-ContainerCompare = Callable[[Any, Any, Run, Path], None]
-# A tally of the leaves of two objects that surely match, or -1.
-FastMatch = Callable[[Json, Json], int]
-Extensions = Mapping[str, Extension]
-
-# Branches of choices side by side multiply, and so do ignored paths with inherited rules.
-MAX_PLANS = 100_000
-
-_WHEN = EXTENSION_PREFIX + "when"
-_INHERIT = EXTENSION_PREFIX + "inherit-rules"
-# What only makes sense on the field that carries it is not handed down (payloads §3.4).
-_PERSONAL = frozenset({EXTENSION_PREFIX + "alias", EXTENSION_PREFIX + "default", _WHEN})
-_GLOBAL_RULES = frozenset(name for name, kind in EXTENSIONS.items() if kind.scope == "global")
-_ARRAY_RULES = frozenset(name for name, kind in EXTENSIONS.items() if kind.scope == "array")
-_BARE = (STRICT, Meaning(FieldRules(), empty_as_null=True))
 
 
 class Condition(Protocol):
     """What decides whether the rules of a field apply."""
 
     def holds(self, run: Run, side: int) -> bool:
-        """Whether it is true on a side, for the object in hand."""
+        """Whether it is true on a side, for the current object."""
 
     def decide(self, run: Run, path: Path, rules: FieldRules) -> bool:
         """Whether it is true on Old; a warning where New disagrees."""
 
 
 class Tools(NamedTuple):
-    """What plans take from the files that compare by them: a condition from its text, and a plan's functions."""
+    """What plans get from the modules that compare by them: a condition from its text, and a plan's functions."""
 
     condition: Callable[[str], Condition]
     build: Callable[[NodePlan], None]
@@ -234,9 +225,9 @@ class NodePlan:
         self.choices = [choice for choice in self.node.choices if _choice_id(choice) not in variant.taken]
         extensions = self._extensions()
         self.rules, self.condition = self._rules(extensions)
-        self.null_as_missing = _first(self.rules.null_as_missing, context.null_as_missing)
-        self.empty_as_null = _first(self.rules.empty_as_null, context.empty_as_null)
-        # Fields without rules share a meaning.
+        self.null_as_missing = _own_or_inherited(self.rules.null_as_missing, context.null_as_missing)
+        self.empty_as_null = _own_or_inherited(self.rules.empty_as_null, context.empty_as_null)
+        # Fields without rules share one.
         is_bare = not self.rules.texts
         self.meaning = _BARE[self.empty_as_null] if is_bare else Meaning(self.rules, empty_as_null=self.empty_as_null)
         self.inherited = self._handed_down(extensions)
@@ -248,7 +239,7 @@ class NodePlan:
         self.raw_members: dict[str, bool] = {}
         self.tokenizers: dict[tuple[int, bool], Any] = {}
         self._defaulted: tuple[str, ...] | None = None
-        self.needs_pairwise: bool | None = None  # kept for `tokens`
+        self.needs_pairwise: bool | None = None  # cached by `leaves.needs_pairwise`
         self.pairwise_members: int | None = None
         # Built when a payload first gets here. Objects have a short cut; containers that do not come as such, but out
         # of an enum map, have been announced and traced already.
@@ -404,5 +395,5 @@ def _choice_id(choice: Choice) -> str:
     return choice.branches[0].pointer
 
 
-def _first(own: bool | None, above: bool) -> bool:
+def _own_or_inherited(own: bool | None, above: bool) -> bool:
     return above if own is None else own

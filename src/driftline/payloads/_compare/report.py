@@ -1,4 +1,4 @@
-"""What a comparison answers: entries, a summary, coverage and a trace.
+"""The report of a comparison (entries, summary, coverage, trace), its text form, and the run that collects it.
 
 >>> entry = Entry(path="$.a", type="VALUE_MISMATCH")
 >>> entry.path, entry["type"]
@@ -30,6 +30,16 @@ from driftline.payloads._values.values import (
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_VERDICTS = {True: "match", False: "mismatch", None: "cut short"}
+_COLOURS = {"ERROR": "red", "WARNING": "yellow"}
+_SHOWN = 20  # entries in a repr
+
+STEPS_BETWEEN_CLOCK_LOOKS = 256
+CLOCK_MASK = STEPS_BETWEEN_CLOCK_LOOKS - 1
+IGNORED_LEAF = 1 << 32  # in a tally of leaves, see generated.py
+NESTED_LEVELS = 2  # how far below generated functions compare; a difference there is compared again for each level
+NOT_QUICK = -1  # a `quick_depth` at which generated functions are not used
 
 
 class Entry(dict[str, Any]):
@@ -85,12 +95,11 @@ class Report:
         mismatch: 1 difference, 0 warnings
           $.a VALUE_MISMATCH: 1 != 2
         """
-        verdict = {True: "match", False: "mismatch", None: "cut short"}[self.is_match]
         counts = f"{_count(len(self.diffs), 'difference')}, {_count(len(self.warnings), 'warning')}"
         shown = [*self.diffs, *self.warnings][:_SHOWN]
         lines = [f"  {entry['path']} {entry['type']}: {entry['message']}" for entry in shown]
         left = len(self.diffs) + len(self.warnings) - len(shown)
-        return "\n".join([f"{verdict}: {counts}", *lines, *([f"  … and {left} more"] if left else [])])
+        return "\n".join([f"{_VERDICTS[self.is_match]}: {counts}", *lines, *([f"  … and {left} more"] if left else [])])
 
     __repr__ = __str__
 
@@ -107,9 +116,6 @@ class Report:
     def to_json(self, *, execution: bool = True) -> bytes:
         """The report as compact JSON."""
         return to_json_bytes(self.to_dict(execution=execution))
-
-
-_SHOWN = 20  # entries in a repr
 
 
 def _count(number: int, noun: str) -> str:
@@ -129,19 +135,13 @@ def indented(data: bytes, indent: int = 2) -> bytes:
         return json.dumps(json.loads(data), indent=indent).encode()
 
 
-# A report for people: path, old, new and the rule, in colour where there is a terminal.
-
-
-_COLOURS = {"ERROR": "red", "WARNING": "yellow"}
-
-
+# The report as text, in colour where there is a terminal.
 def print_report(report: Report, console: Console) -> None:
     """Write the report to a console."""
     summary = report.summary
     for entry in [*report.diffs, *report.warnings]:
         _print_entry(entry, console)
-    verdict = {True: "match", False: "mismatch", None: "cut short"}[report.is_match]
-    console.print(verdict, style="bold green" if report.is_match else "bold red", end="")
+    console.print(_VERDICTS[report.is_match], style="bold green" if report.is_match else "bold red", end="")
     console.print(
         f": {_count(summary['total_fields_checked'], 'field')} compared, "
         f"{_count(summary['mismatches_found'], 'difference')}, {_count(summary['warnings_count'], 'warning')}, "
@@ -167,22 +167,13 @@ def _lines(entry: Entry) -> Iterable[tuple[str, Any]]:
         yield "rule", entry.rule_applied
 
 
-# The state of one comparison while it goes on: entries, counters, the clock and who owns the field in hand.
-
-
-STEPS_BETWEEN_CLOCK_LOOKS = 256
-CLOCK_MASK = STEPS_BETWEEN_CLOCK_LOOKS - 1
-IGNORED_LEAF = 1 << 32  # in a tally of leaves, see object_code
-NESTED_LEVELS = 2  # how far below generated functions look; a difference there is looked at once more for each level
-NOT_QUICK = -1  # a `quick_depth` at which generated functions are not used
-
-
+# The state of a running comparison.
 class StopComparisonError(Exception):
     """Enough is known: `fail_fast`, or a probe that found a difference."""
 
 
 class Owner(NamedTuple):
-    """Two objects that conditions of their members look at, with their plan (a `NodePlan`, which comes after runs)."""
+    """Two objects that conditions of their members refer to, with their plan (a `NodePlan`, defined later)."""
 
     plan: object
     old: Value
@@ -222,7 +213,7 @@ class Run:
         self.checked = self.ignored = self.extra_leaves = self.depth = self.steps = 0
 
     def probe(self) -> Run:
-        """A run for a trial comparison that stops at the first difference and leaves no marks here."""
+        """A run for a trial comparison that stops at the first difference and leaves this run unchanged."""
         trial = Run(self.config, self.root.plan, self.roots, self.deadline)
         trial.fail_fast, trial.trace, trial.statistics = True, None, False
         trial.owners, trial.pruned, trial.depth = list(self.owners), self.pruned, self.depth
@@ -235,7 +226,7 @@ class Run:
         self.ignored += tally // IGNORED_LEAF
 
     def enter(self) -> None:
-        """One container deeper; also looks at the clock now and then."""
+        """One container deeper; also checks the deadline now and then."""
         self.depth += 1
         self.steps += 1
         if self.depth > self.max_depth or not self.steps & CLOCK_MASK:
@@ -287,12 +278,12 @@ class Run:
             self.warn("RULE_ERROR", path, message, rule)
 
     def note(self, path: Path, rule: str, outcome: str) -> None:
-        """A trace entry, where a trace is wanted."""
+        """A trace entry, where a trace is requested."""
         if self.trace is not None:
             self.trace.append(Entry(path=render(path), rule=rule, outcome=outcome))
 
     def one_sided(self, side: int, path: Path, value: Value) -> None:
-        """Remember, for the coverage, a node without a partner."""
+        """Record, for the coverage, a node without a partner."""
         is_scalar = type(value) not in CONTAINERS
         if not is_scalar:
             self.check_nesting(value)

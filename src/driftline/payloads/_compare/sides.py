@@ -1,6 +1,6 @@
-"""One side of a comparison as its rules see it: New's names, defaults, mapped and cast values, sorted arrays.
+"""One side of a comparison under its rules: New's names, defaults, mapped and cast values, sorted arrays.
 
-Nothing is copied unless somebody asks for a whole document (`materialise`); the comparison itself only looks up
+Nothing is copied unless a condition needs a whole document (`materialise`); the comparison itself only looks up
 members, sort keys and key values here.
 """
 
@@ -68,7 +68,7 @@ def _applies(plan: NodePlan, run: Run) -> bool:
 
 
 def members(plan: NodePlan, value: dict[str, Json], side: int, run: Run) -> Iterator[tuple[str, Json, NodePlan]]:
-    """The normalised members of an object with their plans; ignored ones are gone, defaults are filled in."""
+    """The normalised members of an object with their plans; ignored ones are left out, defaults are filled in."""
     names = set()
     sifted = sift(plan, value, side, run)
     for name, item in sifted.members.items():
@@ -90,11 +90,16 @@ def is_absent(plan: NodePlan, value: Value) -> bool:
     return plan.null_as_missing and (value is None or (plan.empty_as_null and value == ""))
 
 
+def is_removed(plan: NodePlan, side: int) -> bool:
+    """Whether an ignore without a condition removes a value from a side."""
+    return plan.states[side].removed_by is not None or (plan.condition is None and plan.rules.strategy == "ignore")
+
+
 def member(plan: NodePlan, value: Value, name: str, side: int, run: Run) -> tuple[Value, NodePlan]:
     """One normalised member and its plan; the value is `MISSING` where there is none."""
     if type(value) is not dict:
         return MISSING, plan
-    plan = settled(plan, value, side, run)
+    plan = resolved(plan, value, side, run)
     is_renamed = plan.aliases and (name in plan.aliases or name in plan.aliases.values())
     if not is_renamed and not run.pruned[side]:
         item, child = value.get(name, MISSING), plan.member(name)
@@ -111,7 +116,7 @@ def member(plan: NodePlan, value: Value, name: str, side: int, run: Run) -> tupl
     return item, child
 
 
-def settled(plan: NodePlan, value: Value, side: int, run: Run) -> NodePlan:
+def resolved(plan: NodePlan, value: Value, side: int, run: Run) -> NodePlan:
     """The plan with its condition taken as true and its choices made for this value alone."""
     if plan.condition is not None:
         plan = plan.decided(True)
@@ -127,13 +132,13 @@ def arranged(plan: NodePlan, value: list[Json], side: int, run: Run) -> list[Jso
     """The items of an array after global ignores and sorting."""
     value = run.pruned[side].get(id(value), value)
     item = plan.item()
-    if item.states[side].removed_by is not None or (item.condition is None and item.rules.strategy == "ignore"):
+    if is_removed(item, side):
         return []
     return sorted_items(item, value, plan.rules.order_by, side, run) if plan.rules.order_by else value
 
 
 def sorted_items(plan: NodePlan, items: list[Any], order: tuple[SortField, ...], side: int, run: Run) -> list[Any]:
-    """Items in the order of their fields: nulls first, stable, descending where asked."""
+    """Items in the order of their fields: nulls first, stable, descending where the rule says so."""
     for path, is_descending in reversed(order):
         if len(path) == 1 and _are_texts(plan, items, path[0]):
             items = sorted(items, key=itemgetter(path[0]), reverse=is_descending)
@@ -197,15 +202,15 @@ def lookup(plan: NodePlan, value: Value, path: KeyPath, side: int, run: Run) -> 
         value, plan = member(plan, value, name, side, run)
         if value is MISSING:
             return MISSING
-    return scalar_or_raw(settled(plan, value, side, run), value, side) if type(value) not in (dict, list) else value
+    return scalar_or_raw(resolved(plan, value, side, run), value, side) if type(value) not in (dict, list) else value
 
 
 def materialise(plan: NodePlan, value: Value, side: int, run: Run) -> Any:
-    """A normalised copy of a whole value, for conditions that ask more than single members."""
-    if plan.states[side].removed_by is not None or (plan.condition is None and plan.rules.strategy == "ignore"):
+    """A normalised copy of a whole value, for conditions that need more than single members."""
+    if is_removed(plan, side):
         return None
     run.check_deadline()
-    plan = settled(plan, value, side, run)
+    plan = resolved(plan, value, side, run)
     if type(value) is dict:
         return {name: materialise(child, item, side, run) for name, item, child in members(plan, value, side, run)}
     if type(value) is list:
@@ -215,8 +220,6 @@ def materialise(plan: NodePlan, value: Value, side: int, run: Run) -> Any:
 
 
 # `oneOf` and `anyOf`: by discriminator, else the first branch that all values fit.
-
-
 def choose(plan: NodePlan, seen: Seen, run: Run) -> NodePlan:
     """The plan with every choice made for these values."""
     while plan.choices:
@@ -252,7 +255,7 @@ def _discriminated(plan: NodePlan, choice: Choice, seen: Seen, run: Run) -> int 
 def fits(plan: NodePlan, value: Value, side: int, run: Run) -> bool:
     """Whether a value has the shape of a node: types, allowed values, required and known members.
 
-    Decided once for each node and container: every level of a recursive choice asks for all levels below it.
+    Decided once for each node and container: every level of a recursive choice needs all levels below it.
     """
     if type(value) not in CONTAINERS:
         return _fits(plan, value, side, run)
@@ -260,7 +263,7 @@ def fits(plan: NodePlan, value: Value, side: int, run: Run) -> bool:
     known = run.fitting.get(key)
     if known is None:
         run.check_deadline()
-        # The value is kept, so that its id stays its own.
+        # The value is stored too, so that its id is not reused.
         known = run.fitting[key] = (value, _fits(plan, value, side, run))
     return known[1]
 

@@ -9,7 +9,7 @@ A value that makes no sense is a problem, not an exception: the comparison warns
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ DUPLICATE_HANDLING = ("error", "first", "last", "merge")
 
 
 class Problem(NamedTuple):
-    """A rule that cannot be used, and where it stands."""
+    """A rule that cannot be used, and its pointer in the schema."""
 
     rule: str
     message: str
@@ -47,7 +47,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FieldRules:
-    """Everything the extensions say about one place."""
+    """Everything the extensions say about one field."""
 
     strategy: str = "strict"
     alias: str | None = None
@@ -72,7 +72,7 @@ class FieldRules:
     null_as_missing: bool | None = None
     empty_as_null: bool | None = None
     inherit: bool | None = None
-    headers: Mapping[str, Json] = field(default_factory=dict)  # read by `schema_root.record_root`
+    headers: Mapping[str, Json] = field(default_factory=dict)  # read by `root.record_root`
     when: str | None = None
     problems: tuple[Problem, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -197,7 +197,6 @@ _WITHOUT = {
 }
 _VALUE_FIELDS = tuple(kind.field for kind in EXTENSIONS.values() if kind.is_value_rule)
 _VALUE_NAMES = frozenset(name for name, kind in EXTENSIONS.items() if kind.is_value_rule)
-_DEFAULTS = {item.name: item.default for item in fields(FieldRules)}
 
 
 def read_rules(extensions: Mapping[str, Extension]) -> FieldRules:
@@ -243,14 +242,14 @@ def _completed(rules: FieldRules, extensions: Mapping[str, Extension]) -> FieldR
             name, f"{name} is keyed but {EXTENSION_PREFIX}array-key is not given; the array is compared strictly",
             extensions[name].pointer,
         )  # fmt: skip
-        # A key that was given and is wrong has been told of already.
-        is_told = EXTENSION_PREFIX + "array-key" in extensions
-        rules = replace(rules, array_mode="strict", problems=rules.problems if is_told else (*rules.problems, problem))
+        # A key that was given and is wrong has been reported already.
+        is_known = EXTENSION_PREFIX + "array-key" in extensions
+        rules = replace(rules, array_mode="strict", problems=rules.problems if is_known else (*rules.problems, problem))
     return rules
 
 
 def unknown_message(name: str) -> str:
-    """What to say about an extension that does not exist."""
+    """The message about an extension that does not exist."""
     near = get_close_matches(name, EXTENSIONS, n=1)
     return f"unknown extension {name}; " + (f"did you mean {near[0]}?" if near else "it is not used")
 

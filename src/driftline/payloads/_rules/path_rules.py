@@ -23,7 +23,7 @@ from driftline.payloads._values.patterns import BadPathError, find, parse_path
 from driftline.payloads._values.times import parse_duration
 
 _ANY = None
-Key = str | int | None  # a member's name, an item's index, or an item wherever it stands
+Key = str | int | None  # a member's name, an item's index, or any item
 
 
 class _Step(NamedTuple):
@@ -183,7 +183,7 @@ def start_state(
 ) -> tuple[PathState, list[LocatedPath], list[BadPath]]:
     """The state at the root, the paths to look up beforehand, and the texts that are no paths.
 
-    A flag that is no path is refused: its user is there to mend it.
+    A flag that is no path is refused, because its user can correct it.
     """
     queries: list[_Query] = []
     located: list[LocatedPath] = []

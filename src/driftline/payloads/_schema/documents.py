@@ -1,13 +1,11 @@
-"""Schema documents as text: YAML or JSON in, plain JSON values out, and where a pointer stands in the text.
+"""Schema documents: YAML or JSON text as plain JSON values, positions of pointers, and the files beside a schema.
+
+References may name files in the folder of the schema, and nowhere else (payloads §2.3). A pointer into another file is
+written `name#/pointer`, with the name relative to the folder; pointers into the schema itself begin with `/` or are
+empty.
 
 >>> load_schema("type: object\\nproperties: {a: {type: string}}").content["type"]
 'object'
-
-The files that a schema's references may name: those in the folder of the schema, and nowhere else (payloads §2.3).
-
-A pointer into another file is written `name#/pointer`, with the name relative to the folder; pointers into the schema
-itself begin with `/` or are empty.
-
 >>> split_pointer("parts/pet.yaml#/Pet"), split_pointer("/a#b")
 (('parts/pet.yaml', '/Pet'), ('', '/a#b'))
 """
@@ -18,7 +16,6 @@ import io
 import json
 import os
 import posixpath
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,10 +28,249 @@ import msgspec
 from driftline.core import io_errors
 from driftline.errors import PayloadError
 from driftline.payloads._values.limits import current
-from driftline.payloads._values.paths import unescape_pointer
-from driftline.payloads._values.text import exact_integer, find_repeated_name
+from driftline.payloads._values.paths import escape_pointer, unescape_pointer
+from driftline.payloads._values.text import after_space, exact_integer, find_repeated_name
+
+# Reading YAML for line numbers takes seconds for a large document; beyond this an error names the pointer alone.
+MAX_MARKED_YAML = 2_000_000
 
 
+@dataclass(frozen=True)
+class SchemaText:
+    """A parsed schema document and, where it came as text, that text."""
+
+    content: Any
+    text: str | None = None
+
+    def position(self, pointer: str) -> dict[str, int]:
+        """Line and column (from 1) of the value at a JSON Pointer; empty where there is no text."""
+        if self.text is None:
+            return {}
+        if pointer == "":
+            return _line_and_column(self.text, len(self.text) - len(self.text.lstrip()))
+        if is_json_text(self.text):
+            offset = _json_offset(self.text, pointer)
+            return {} if offset is None else _line_and_column(self.text, offset)
+        mark = self._marks.get(pointer)
+        return {"line": mark[0], "column": mark[1]} if mark else {}
+
+    @cached_property
+    def _marks(self) -> dict[str, tuple[int, int]]:
+        return _marks_of(self.text) if self.text is not None and len(self.text) <= MAX_MARKED_YAML else {}
+
+
+def load_schema(schema: object) -> SchemaText:
+    """A schema from text (YAML or JSON), bytes, a `Path` to such a file, or an object."""
+    if isinstance(schema, os.PathLike | bytes | bytearray):
+        schema = read_text(schema)
+    if isinstance(schema, str):
+        return SchemaText(_parse(schema), schema)
+    return SchemaText(_as_json(schema))
+
+
+def read_text(schema: os.PathLike[str] | bytes | bytearray) -> str:
+    """The text of a schema in a file or in bytes."""
+    if isinstance(schema, os.PathLike):
+        with io_errors(schema):
+            schema = Path(schema).read_bytes()
+    try:
+        return bytes(schema).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _refusal(f"byte {error.start} is not UTF-8", 1, 1) from None
+
+
+def is_json_text(text: str) -> bool:
+    """Whether a schema's text is JSON, not YAML."""
+    start = text.lstrip()[:3]
+    return start[:1] == "[" or (start[:1] == "{" and ('"' in start or start[1:].lstrip()[:1] in ("", "}")))
+
+
+def _parse(text: str) -> Any:
+    if text.lstrip()[:1] in ("{", "["):
+        data = text.encode("utf-8", "surrogatepass")
+        try:
+            content = _read_json(text, data)
+        except json.JSONDecodeError as error:
+            # `{a: 1}` is YAML in flow style; a quoted name means JSON.
+            if is_json_text(text) and text.lstrip()[:1] == "{":
+                raise _refusal(error.msg, error.lineno, error.colno) from None
+        except (RecursionError, ValueError) as error:
+            raise _refusal(str(error), 1, 1) from None
+        else:
+            repeated = find_repeated_name(data, content)
+            if repeated is not None:
+                raise _refusal(repeated.message, repeated.line, repeated.column)
+            return content
+    return _parse_yaml(text)
+
+
+def _read_json(text: str, data: bytes) -> Any:
+    """The value of JSON text; the quick decoder reads nearly all, the standard library says what is wrong."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return json.loads(text, parse_int=exact_integer)
+
+
+def _parse_yaml(text: str) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.composer import Composer
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    class WatchedComposer(Composer):
+        """Checks the deadline: reading YAML is slow enough to be a way to keep a service busy."""
+
+        def compose_node(self, parent: object, index: object) -> Any:
+            current().check()
+            return super().compose_node(parent, index)
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Composer = WatchedComposer
+    try:
+        return _as_json(yaml.load(text))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reason = str(error.problem or error.context or "not valid YAML").splitlines()[0]
+        raise _refusal(reason, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1) from None
+    except RecursionError:
+        raise _refusal("it is nested deeper than can be read", 1, 1) from None
+    except (YAMLError, ValueError, AttributeError, TypeError, KeyError, IndexError) as error:
+        # ruamel lets errors of its own constructors through (an odd date, a broken tag).
+        raise _refusal(str(error).splitlines()[0] if str(error) else type(error).__name__, 1, 1) from None
+
+
+def _refusal(reason: str, line: int, column: int) -> PayloadError:
+    return PayloadError(
+        f"the schema cannot be parsed: {reason} (line {line}, column {column})",
+        code="SCHEMA_PARSE_ERROR",
+        details={"line": line, "column": column, "reason": reason},
+    )
+
+
+def _as_json(value: object, inside: tuple[int, ...] = (), done: dict[int, Any] | None = None) -> Any:
+    """Plain JSON values: string keys, dates as text; YAML anchors stay shared, loops are refused."""
+    done = {} if done is None else done
+    if isinstance(value, Mapping | list | tuple):
+        if id(value) in inside:
+            raise PayloadError(
+                "the schema contains itself (a YAML anchor inside its own value)",
+                code="SCHEMA_PARSE_ERROR",
+                details={"reason": "self-containing value"},
+            )
+        if id(value) not in done:
+            within = (*inside, id(value))
+            if isinstance(value, Mapping):
+                done[id(value)] = {_key_text(key): _as_json(item, within, done) for key, item in value.items()}
+            else:
+                done[id(value)] = [_as_json(item, within, done) for item in value]
+        return done[id(value)]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _key_text(key: object) -> str:
+    if isinstance(key, str):
+        return key
+    if key is None or isinstance(key, bool | int | float):
+        return json.dumps(key)
+    return key.isoformat() if hasattr(key, "isoformat") else str(key)
+
+
+def unfolded_size(value: object) -> int:
+    """How many values a value contains; shared parts (YAML aliases) count each time, but are walked once."""
+    sizes: dict[int, int] = {}
+
+    def size(node: object) -> int:
+        children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        if not children:
+            return 1
+        if id(node) not in sizes:
+            sizes[id(node)] = 1 + sum(map(size, children))
+        return sizes[id(node)]
+
+    return size(value)
+
+
+def yaml_text(content: object) -> str:
+    """Plain YAML of a value, members in their order."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.allow_unicode = True
+    yaml.width = 1 << 16  # no line is folded
+    out = io.StringIO()
+    yaml.dump(content, out)
+    return out.getvalue()
+
+
+def _json_offset(text: str, pointer: str) -> int | None:
+    """Where the value at a pointer begins in JSON text; the quick decoder skips what is before it."""
+    at = after_space(text, 0)
+    for token in pointer.split("/")[1:]:
+        found = _member_offset(text, at, unescape_pointer(token))
+        if found is None:
+            return None
+        at = found
+    return at
+
+
+def _member_offset(text: str, at: int, name: str) -> int | None:
+    decode = json.JSONDecoder().raw_decode
+    is_object = text[at] == "{"
+    position, at = 0, after_space(text, at + 1)
+    try:
+        while text[at] not in "}]":
+            key = str(position)
+            if is_object:
+                key, at = decode(text, at)
+                at = after_space(text, after_space(text, at) + 1)
+            if key == name:
+                return at
+            _, at = decode(text, at)
+            at = after_space(text, at)
+            at = after_space(text, at + 1) if text[at] == "," else at
+            position += 1
+    except (ValueError, IndexError, RecursionError):
+        return None
+    return None
+
+
+def _line_and_column(text: str, offset: int) -> dict[str, int]:
+    return {"line": text.count("\n", 0, offset) + 1, "column": offset - text.rfind("\n", 0, offset)}
+
+
+def _marks_of(text: str) -> dict[str, tuple[int, int]]:
+    """Pointer -> (line, column), read from the YAML node tree."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        # Tabs are fine in flow style but not elsewhere; a space takes the same column.
+        node = YAML(typ="rt", pure=True).compose(text.replace("\t", " "))
+    except (YAMLError, RecursionError):
+        return {}
+    marks: dict[str, tuple[int, int]] = {}
+    waiting = [("", node)]
+    seen: set[int] = set()
+    while waiting:
+        pointer, node = waiting.pop()
+        if node is None:
+            continue
+        marks[pointer] = (node.start_mark.line + 1, node.start_mark.column + 1)
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.id == "mapping":
+            waiting.extend((f"{pointer}/{escape_pointer(str(key.value))}", value) for key, value in node.value)
+        elif node.id == "sequence":
+            waiting.extend((f"{pointer}/{index}", value) for index, value in enumerate(node.value))
+    return marks
+
+
+# Files beside a schema, and pointers into them.
 class FileReader(Protocol):
     """Reads a file beside the schema by its name; raises `ValueError` where the name is not allowed."""
 
@@ -112,255 +348,3 @@ def file_of_reference(reference: str, base: str) -> tuple[str, str]:
     if name.startswith("../") or name == "..":
         raise ValueError("it lies outside the folder of the schema")
     return name, unquote(fragment)
-
-
-# Reading YAML for line numbers takes seconds for a large document; beyond this an error names the pointer alone.
-MAX_MARKED_YAML = 2_000_000
-
-
-@dataclass(frozen=True)
-class SchemaText:
-    """A parsed schema document and, where it came as text, that text."""
-
-    content: Any
-    text: str | None = None
-
-    def position(self, pointer: str) -> dict[str, int]:
-        """Line and column (from 1) of the value at a JSON Pointer; empty where there is no text."""
-        if self.text is None:
-            return {}
-        if pointer == "":
-            return _line_and_column(self.text, len(self.text) - len(self.text.lstrip()))
-        if is_json_text(self.text):
-            offset = _json_offset(self.text, pointer)
-            return {} if offset is None else _line_and_column(self.text, offset)
-        mark = self._marks.get(pointer)
-        return {"line": mark[0], "column": mark[1]} if mark else {}
-
-    @cached_property
-    def _marks(self) -> dict[str, tuple[int, int]]:
-        return _marks_of(self.text) if self.text is not None and len(self.text) <= MAX_MARKED_YAML else {}
-
-
-def load_schema(schema: object) -> SchemaText:
-    """A schema from text (YAML or JSON), bytes, a `Path` to such a file, or an object."""
-    if isinstance(schema, os.PathLike | bytes | bytearray):
-        schema = read_text(schema)
-    if isinstance(schema, str):
-        return SchemaText(_parse(schema), schema)
-    return SchemaText(_as_json(schema))
-
-
-def read_text(schema: os.PathLike[str] | bytes | bytearray) -> str:
-    """The text of a schema that stands in a file or in bytes."""
-    if isinstance(schema, os.PathLike):
-        with io_errors(schema):
-            schema = Path(schema).read_bytes()
-    try:
-        return bytes(schema).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _refusal(f"byte {error.start} is not UTF-8", 1, 1) from None
-
-
-def is_json_text(text: str) -> bool:
-    """Whether a schema's text is JSON, not YAML."""
-    start = text.lstrip()[:3]
-    return start[:1] == "[" or (start[:1] == "{" and ('"' in start or start[1:].lstrip()[:1] in ("", "}")))
-
-
-def _parse(text: str) -> Any:
-    if text.lstrip()[:1] in ("{", "["):
-        data = text.encode("utf-8", "surrogatepass")
-        try:
-            content = _read_json(text, data)
-        except json.JSONDecodeError as error:
-            # `{a: 1}` is YAML in flow style; a quoted name means JSON.
-            if is_json_text(text) and text.lstrip()[:1] == "{":
-                raise _refusal(error.msg, error.lineno, error.colno) from None
-        except (RecursionError, ValueError) as error:
-            raise _refusal(str(error), 1, 1) from None
-        else:
-            repeated = find_repeated_name(data, content)
-            if repeated is not None:
-                raise _refusal(repeated.message, repeated.line, repeated.column)
-            return content
-    return _parse_yaml(text)
-
-
-def _read_json(text: str, data: bytes) -> Any:
-    """The value of JSON text; the quick decoder reads nearly all, the standard library says what is wrong."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return json.loads(text, parse_int=exact_integer)
-
-
-def _parse_yaml(text: str) -> Any:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.composer import Composer
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-    class WatchedComposer(Composer):
-        """Looks at the clock: reading YAML is slow enough to be a way to keep a service busy."""
-
-        def compose_node(self, parent: object, index: object) -> Any:
-            current().check()
-            return super().compose_node(parent, index)
-
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Composer = WatchedComposer
-    try:
-        return _as_json(yaml.load(text))
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        reason = str(error.problem or error.context or "not valid YAML").splitlines()[0]
-        raise _refusal(reason, mark.line + 1 if mark else 1, mark.column + 1 if mark else 1) from None
-    except RecursionError:
-        raise _refusal("it is nested deeper than can be read", 1, 1) from None
-    except (YAMLError, ValueError, AttributeError, TypeError, KeyError, IndexError) as error:
-        # ruamel lets errors of its own constructors through (an odd date, a broken tag).
-        raise _refusal(str(error).splitlines()[0] if str(error) else type(error).__name__, 1, 1) from None
-
-
-def _refusal(reason: str, line: int, column: int) -> PayloadError:
-    return PayloadError(
-        f"the schema cannot be parsed: {reason} (line {line}, column {column})",
-        code="SCHEMA_PARSE_ERROR",
-        details={"line": line, "column": column, "reason": reason},
-    )
-
-
-def _as_json(value: object, inside: tuple[int, ...] = (), done: dict[int, Any] | None = None) -> Any:
-    """Plain JSON values: string keys, dates as text; YAML anchors stay shared, loops are refused."""
-    done = {} if done is None else done
-    if isinstance(value, Mapping | list | tuple):
-        if id(value) in inside:
-            raise PayloadError(
-                "the schema contains itself (a YAML anchor inside its own value)",
-                code="SCHEMA_PARSE_ERROR",
-                details={"reason": "self-containing value"},
-            )
-        if id(value) not in done:
-            within = (*inside, id(value))
-            if isinstance(value, Mapping):
-                done[id(value)] = {_key_text(key): _as_json(item, within, done) for key, item in value.items()}
-            else:
-                done[id(value)] = [_as_json(item, within, done) for item in value]
-        return done[id(value)]
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def _key_text(key: object) -> str:
-    if isinstance(key, str):
-        return key
-    if key is None or isinstance(key, bool | int | float):
-        return json.dumps(key)
-    return key.isoformat() if hasattr(key, "isoformat") else str(key)
-
-
-def unfolded_size(value: object) -> int:
-    """How many values a value holds; shared parts (YAML aliases) count each time, but are walked once."""
-    sizes: dict[int, int] = {}
-
-    def size(node: object) -> int:
-        children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-        if not children:
-            return 1
-        if id(node) not in sizes:
-            sizes[id(node)] = 1 + sum(map(size, children))
-        return sizes[id(node)]
-
-    return size(value)
-
-
-def yaml_text(content: object) -> str:
-    """Plain YAML of a value, members in their order."""
-    from ruamel.yaml import YAML
-
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.allow_unicode = True
-    yaml.width = 1 << 16  # no line is folded
-    out = io.StringIO()
-    yaml.dump(content, out)
-    return out.getvalue()
-
-
-_SPACE = re.compile(r"[ \t\r\n]*")
-
-
-def _json_offset(text: str, pointer: str) -> int | None:
-    """Where the value at a pointer begins in JSON text; what stands before it is skipped by the quick decoder."""
-    at = _skip(text, 0)
-    for token in pointer.split("/")[1:]:
-        found = _member_offset(text, at, unescape_pointer(token))
-        if found is None:
-            return None
-        at = found
-    return at
-
-
-def _member_offset(text: str, at: int, name: str) -> int | None:
-    decode = json.JSONDecoder().raw_decode
-    is_object = text[at] == "{"
-    position, at = 0, _skip(text, at + 1)
-    try:
-        while text[at] not in "}]":
-            key = str(position)
-            if is_object:
-                key, at = decode(text, at)
-                at = _skip(text, _skip(text, at) + 1)
-            if key == name:
-                return at
-            _, at = decode(text, at)
-            at = _skip(text, at)
-            at = _skip(text, at + 1) if text[at] == "," else at
-            position += 1
-    except (ValueError, IndexError, RecursionError):
-        return None
-    return None
-
-
-def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found is not None else at
-
-
-def _line_and_column(text: str, offset: int) -> dict[str, int]:
-    return {"line": text.count("\n", 0, offset) + 1, "column": offset - text.rfind("\n", 0, offset)}
-
-
-def _marks_of(text: str) -> dict[str, tuple[int, int]]:
-    """Pointer -> (line, column), read from the YAML node tree."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        # Tabs are fine in flow style but not elsewhere; a space takes the same column.
-        node = YAML(typ="rt", pure=True).compose(text.replace("\t", " "))
-    except (YAMLError, RecursionError):
-        return {}
-    marks: dict[str, tuple[int, int]] = {}
-    waiting = [("", node)]
-    seen: set[int] = set()
-    while waiting:
-        pointer, node = waiting.pop()
-        if node is None:
-            continue
-        marks[pointer] = (node.start_mark.line + 1, node.start_mark.column + 1)
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if node.id == "mapping":
-            waiting.extend((f"{pointer}/{escape_pointer(str(key.value))}", value) for key, value in node.value)
-        elif node.id == "sequence":
-            waiting.extend((f"{pointer}/{index}", value) for index, value in enumerate(node.value))
-    return marks
-
-
-def escape_pointer(token: str) -> str:
-    """A member name as a JSON Pointer token (RFC 6901)."""
-    return token.replace("~", "~0").replace("/", "~1")

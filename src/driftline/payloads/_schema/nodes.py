@@ -15,7 +15,6 @@ from driftline.errors import DriftlineError, PayloadError
 from driftline.payloads._schema.documents import (
     FileReader,
     SchemaText,
-    escape_pointer,
     file_of_reference,
     joined_pointer,
     load_schema,
@@ -24,7 +23,7 @@ from driftline.payloads._schema.documents import (
     unfolded_size,
 )
 from driftline.payloads._values.limits import current
-from driftline.payloads._values.paths import unescape_pointer
+from driftline.payloads._values.paths import escape_pointer, unescape_pointer
 from driftline.payloads._values.patterns import PatternError, SafePattern
 from driftline.payloads._values.values import Json, kind_of
 
@@ -46,7 +45,7 @@ Fragments = tuple[Fragment, ...]
 
 
 class Extension(NamedTuple):
-    """One `x-migration-*` value and where it stands."""
+    """One `x-migration-*` value and its pointer."""
 
     value: Any
     pointer: str
@@ -58,13 +57,13 @@ class Choice:
 
     branches: list[Fragment]
     discriminator: str | None = None
-    allows_null: bool = False  # `nullable: true` stands beside it
+    allows_null: bool = False  # `nullable: true` is beside it
     mapping: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Node:
-    """What the schema says about one place."""
+    """What the schema says about one value."""
 
     pointers: tuple[str, ...]
     types: frozenset[str] | None = None
@@ -113,7 +112,7 @@ class SchemaDocument:
         return self._sources[name].position(inner) if name in self._sources else {}
 
     def resolve(self, reference: str, at: str) -> Fragment:
-        """The fragment that a `$ref` names; `at` is where the reference stands."""
+        """The fragment that a `$ref` names; `at` is the pointer of the reference."""
         base = split_pointer(at)[0]
         if self._files is None and not reference.startswith("#"):
             raise self.error(f"external $ref {reference!r}: the fragment must be self-contained", at)

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from driftline.errors import PayloadError
-from driftline.payloads._schema.documents import escape_pointer, joined_reference, split_pointer
+from driftline.payloads._schema.documents import joined_reference, split_pointer
 from driftline.payloads._schema.nodes import (
     EXTENSION_PREFIX,
     Extension,
@@ -20,6 +20,7 @@ from driftline.payloads._schema.nodes import (
     own_children_of,
 )
 from driftline.payloads._values.limits import current
+from driftline.payloads._values.paths import escape_pointer
 from driftline.payloads._values.values import Json, kind_of
 
 GLOBAL_EXTENSIONS = tuple(
@@ -132,8 +133,8 @@ def _body_schema(document: SchemaDocument, body: Fragment | None) -> Fragment | 
 
 
 def record_root(document: SchemaDocument, body: Fragment) -> Fragment:
-    """The schema of a whole answer: its body has the schema, its headers the rules that stand for them (payloads §9.4),
-    its status none."""
+    """The schema of a whole response: its body has the schema, its headers have their rules (payloads §9.4), its status
+    none."""
     headers = {"type": "object", "properties": _header_rules(document, body)}
     members = {"status": {}, "headers": headers, "body": {"$ref": joined_reference(body.pointer)}}
     return Fragment({"type": "object", "properties": members}, "/(record)")
@@ -166,7 +167,7 @@ def document_extensions(document: SchemaDocument, root: Fragment) -> dict[str, J
     return {name: value for name, value in content.items() if name in GLOBAL_EXTENSIONS}
 
 
-# Where schemas stand inside a schema: under names, in a list, or directly.
+# Where schemas are inside a schema: under names, in a list, or directly.
 _CHILDREN = {
     **dict.fromkeys(("properties", "patternProperties"), "names"),
     **dict.fromkeys(("allOf", "oneOf", "anyOf", "prefixItems"), "list"),
@@ -243,7 +244,7 @@ class _Walk:
     def _follow(self, reference: object, link: _Link, file: str, waiting: deque[tuple[Any, _Link, str]]) -> None:
         if not isinstance(reference, str):
             return
-        # Another file is read when somebody needs it; a document in memory must not name any.
+        # Another file is read when it is needed; a document in memory must not name any.
         if self.is_beyond and not reference.startswith("#") and self._document.reads_files:
             return
         target = self._targets.get((file, reference))
@@ -251,7 +252,7 @@ class _Walk:
             target = self._document.resolve(reference, f"{_pointer(link)}/$ref")
             self._targets[file, reference] = target
             if self.is_beyond:
-                self._document.follow(target)  # nobody will fold it: a circle is found here
+                self._document.follow(target)  # it is never folded: a circle is found here
         waiting.append((target.schema, target.pointer, split_pointer(target.pointer)[0]))
 
 

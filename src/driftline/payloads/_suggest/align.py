@@ -1,4 +1,4 @@
-"""Members that have another name in New (payloads §11.1)."""
+"""Alignment of pairs: renamed members (payloads §11.1), and arrays in another order (payloads §11.2)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,16 @@ from driftline.payloads._values.paths import Place
 from driftline.payloads._values.times import parse_iso
 from driftline.payloads._values.values import MISSING, Json, Value
 
-# Two payloads side by side, through the renames and array modes that are known so far.
+Bags = dict[int, list[Json]]  # pair -> the values of a member in it
+
+_RENAME_ROUNDS = 8
+_GONE = 0.02  # a name that is hardly ever on the other side
+_RIVAL = 0.02
+_LIKE = 0.6
+_CHANCE, _CHANCE_LIKE = 1e-12, 1e-6
+_MODE_ROUNDS = 4
+_AGREE = 0.9  # of the arrays, for members that tell items apart
+_IDENTITY = re.compile(r"(?:^|[_.-])(?:id|sid|key|sku|code|uuid|guid|number|no|slug)$|(?:Id|ID|Sid|Key|Code|Sku)$")
 
 
 class ArrayMode(NamedTuple):
@@ -33,14 +42,14 @@ class ArrayMode(NamedTuple):
 
 
 class Alignment:
-    """What is known of a migration so far."""
+    """Two payloads side by side, through the renames and array modes that are known so far."""
 
     def __init__(self) -> None:
         self.aliases: dict[Place, dict[str, str]] = {}  # of an object: old name -> new name
         self.modes: dict[Place, ArrayMode] = {}
 
     def rename(self, place: Place, old: str, new: str) -> None:
-        """Remember a rename."""
+        """Record a rename."""
         self.aliases.setdefault(place, {})[old] = new
 
     def members(self, value: dict[str, Json], place: Place, *, is_old: bool) -> dict[str, Json]:
@@ -120,138 +129,7 @@ class Alignment:
                 yield from self.arrays(left, right, (*place, None))
 
 
-# Arrays whose items come in another order: by a key where there is one, else unordered (payloads §11.2).
-
-
-_ROUNDS_ARRAY_MODES = 4
-_AGREE = 0.9  # of the arrays, for members that tell items apart
-_IDENTITY = re.compile(r"(?:^|[_.-])(?:id|sid|key|sku|code|uuid|guid|number|no|slug)$|(?:Id|ID|Sid|Key|Code|Sku)$")
-
-
-def find_array_modes(pairs: list[Pair], known: Alignment) -> Iterator[Suggestion]:
-    """Modes of arrays, outer ones first: inner arrays are only aligned once the outer ones are."""
-    for _ in range(_ROUNDS_ARRAY_MODES):
-        found: dict[Place, list[Pair]] = {}
-        for old, new in pairs:
-            for place, left, right in known.arrays(old, new):
-                if place not in known.modes:
-                    found.setdefault(place, []).append((left, right))
-        fresh: list[Suggestion] = []
-        for place, seen in sorted(found.items(), key=lambda entry: (len(entry[0]), str(entry[0]))):
-            if any(place[: len(one.place)] == one.place for one in fresh):
-                continue  # inside an array that has just been aligned: seen again in the next round
-            suggestion = _mode(place, seen, known)
-            if suggestion is not None:
-                fresh.append(suggestion)
-        if not fresh:
-            return
-        yield from fresh
-
-
-def _mode(place: Place, seen: list[Pair], known: Alignment) -> Suggestion | None:
-    long = [(old, new) for old, new in seen if len(old) > 1 and len(new) > 1]
-    if len(long) < MIN_DIFFERING:
-        return None
-    items = [item for old, new in long for item in (*old, *new)]
-    if not any(isinstance(item, dict | list) for item in items):
-        return _unordered(place, long, known, ArrayMode("unordered"), [_tokens(*pair) for pair in long])
-    if not all(isinstance(item, dict) for item in items):
-        return None
-    views = [_views(old, new, place, known) for old, new in long]
-    names = set.intersection(*(set(item) for pair in views for side in pair for item in side))
-    return _keyed(place, long, views, names, known) or _loose(place, long, views, names, known)
-
-
-def _views(old: list[Any], new: list[Any], place: Place, known: Alignment) -> tuple[list[Any], list[Any]]:
-    below = (*place, None)
-    return (
-        [known.members(item, below, is_old=True) for item in old],
-        [known.members(item, below, is_old=False) for item in new],
-    )
-
-
-def _tokens(old: list[Any], new: list[Any]) -> tuple[list[str], list[str]]:
-    return list(map(token, old)), list(map(token, new))
-
-
-def _keyed(
-    place: Place, long: list[Pair], views: list[tuple[Any, Any]], names: set[str], known: Alignment
-) -> Suggestion | None:
-    ranked = []
-    for name in names:
-        values = [([item[name] for item in old], [item[name] for item in new]) for old, new in views]
-        if any(
-            value is None or isinstance(value, dict | list | bool) for pair in values for side in pair for value in side
-        ):
-            continue
-        spelled = [_tokens(*pair) for pair in values]
-        fitting = [_is_key(*pair) for pair in spelled]
-        turned = sum(set(old) == set(new) and old != new for old, new in spelled)
-        if all(len(set(old)) == len(old) for old, _ in spelled) and sum(fitting) >= SHARE * len(long):
-            ranked.append((_IDENTITY.search(name) is None, -sum(fitting), name, turned, values[0]))
-    if not ranked:
-        return None
-    _, fitting_count, name, turned, example = min(ranked, key=lambda entry: entry[:3])
-    if turned < MIN_DIFFERING:
-        return None
-    known.modes[place] = ArrayMode("keyed", name)
-    explained = -fitting_count
-    level = "sure" if is_sure(explained, len(long), len(long)) and turned * 2 >= len(long) else "review"
-    why = f"{name} is unique in every array, the order differs in {turned} of {len(long)}"
-    rule = {"array-mode": "keyed", "array-key": name}
-    return Suggestion(place, rule, level, explained, len(long), len(long), why, [example])
-
-
-def _is_key(old: list[str], new: list[str]) -> bool:
-    if len(set(old)) != len(old) or len(set(new)) != len(new):
-        return False
-    spare = 1 if len(old) != len(new) else 0
-    return len(set(old) & set(new)) >= min(len(old), len(new)) - spare
-
-
-def _loose(
-    place: Place, long: list[Pair], views: list[tuple[Any, Any]], names: set[str], known: Alignment
-) -> Suggestion | None:
-    """No key: members whose values are the same bag on both sides tell the items apart."""
-    telling = [
-        name
-        for name in sorted(names)
-        if sum(
-            Counter(token(item[name]) for item in old) == Counter(token(item[name]) for item in new)
-            for old, new in views
-        )
-        >= _AGREE * len(views)
-    ]
-    if len(telling) * 2 <= len(names):
-        return None
-    rows = [tuple([token({name: item[name] for name in telling}) for item in side] for side in pair) for pair in views]
-    mode = ArrayMode("unordered", None, frozenset(names - set(telling)))
-    return _unordered(place, long, known, mode, rows)
-
-
-def _unordered(place: Place, long: list[Pair], known: Alignment, mode: ArrayMode, rows: list[Any]) -> Suggestion | None:
-    turned = [number for number, (old, new) in enumerate(rows) if old != new]
-    good = [number for number in turned if Counter(rows[number][0]) == Counter(rows[number][1])]
-    if len(turned) < MIN_DIFFERING or len(good) < SHARE * len(turned):
-        return None
-    known.modes[place] = mode
-    level = "sure" if is_sure(len(good), len(turned), len(long)) else "review"
-    bad = [long[number] for number in turned if number not in set(good)]
-    rule = {"array-mode": "unordered"}
-    examples = [long[number] for number in good[:2]]
-    counts = (len(good), len(turned), len(long))
-    return Suggestion(place, rule, level, *counts, "the same items in another order", examples, bad)
-
-
-_ROUNDS = 8
-_GONE = 0.02  # a name that is hardly ever on the other side
-_RIVAL = 0.02
-_LIKE = 0.6
-_CHANCE, _CHANCE_LIKE = 1e-12, 1e-6
-
-Bags = dict[int, list[Json]]  # pair -> the values of a member in it
-
-
+# Renames.
 class _Candidate(NamedTuple):
     old: str
     new: str
@@ -267,14 +145,14 @@ class _Candidate(NamedTuple):
 
 def find_renames(pairs: list[Pair], known: Alignment) -> Iterator[Suggestion]:
     """Renames, top down and again, because a renamed object shows what is renamed inside it."""
-    told: set[tuple[Place, str]] = set()
-    for _ in range(_ROUNDS):
+    reported: set[tuple[Place, str]] = set()
+    for _ in range(_RENAME_ROUNDS):
         grew = False
         for place, members in _members(pairs, known).items():
             for candidate, rivals in _chosen(members):
-                if (place, candidate.old) in told:
+                if (place, candidate.old) in reported:
                     continue
-                told.add((place, candidate.old))
+                reported.add((place, candidate.old))
                 if not candidate.is_constant:
                     known.rename(place, candidate.old, candidate.new)
                     grew = True
@@ -411,3 +289,119 @@ def _evidence(together: list[int], agreeing: list[int], olds: Bags, news: Bags) 
         [(olds[one][0], news[one][0]) for one in agreeing[:3]],
         [(olds[one][0], news[one][0]) for one in together if one not in good][:3],
     )
+
+
+# Array modes: by a key where there is one, else unordered.
+def find_array_modes(pairs: list[Pair], known: Alignment) -> Iterator[Suggestion]:
+    """Modes of arrays, outer ones first: inner arrays are only aligned once the outer ones are."""
+    for _ in range(_MODE_ROUNDS):
+        found: dict[Place, list[Pair]] = {}
+        for old, new in pairs:
+            for place, left, right in known.arrays(old, new):
+                if place not in known.modes:
+                    found.setdefault(place, []).append((left, right))
+        fresh: list[Suggestion] = []
+        for place, seen in sorted(found.items(), key=lambda entry: (len(entry[0]), str(entry[0]))):
+            if any(place[: len(one.place)] == one.place for one in fresh):
+                continue  # inside an array that has just been aligned: seen again in the next round
+            suggestion = _mode(place, seen, known)
+            if suggestion is not None:
+                fresh.append(suggestion)
+        if not fresh:
+            return
+        yield from fresh
+
+
+def _mode(place: Place, seen: list[Pair], known: Alignment) -> Suggestion | None:
+    long = [(old, new) for old, new in seen if len(old) > 1 and len(new) > 1]
+    if len(long) < MIN_DIFFERING:
+        return None
+    items = [item for old, new in long for item in (*old, *new)]
+    if not any(isinstance(item, dict | list) for item in items):
+        return _unordered(place, long, known, ArrayMode("unordered"), [_tokens(*pair) for pair in long])
+    if not all(isinstance(item, dict) for item in items):
+        return None
+    lists = [_renamed_items(old, new, place, known) for old, new in long]
+    names = set.intersection(*(set(item) for pair in lists for side in pair for item in side))
+    return _keyed(place, long, lists, names, known) or _loose(place, long, lists, names, known)
+
+
+def _renamed_items(old: list[Any], new: list[Any], place: Place, known: Alignment) -> tuple[list[Any], list[Any]]:
+    below = (*place, None)
+    return (
+        [known.members(item, below, is_old=True) for item in old],
+        [known.members(item, below, is_old=False) for item in new],
+    )
+
+
+def _tokens(old: list[Any], new: list[Any]) -> tuple[list[str], list[str]]:
+    return list(map(token, old)), list(map(token, new))
+
+
+def _keyed(
+    place: Place, long: list[Pair], lists: list[tuple[Any, Any]], names: set[str], known: Alignment
+) -> Suggestion | None:
+    ranked = []
+    for name in names:
+        values = [([item[name] for item in old], [item[name] for item in new]) for old, new in lists]
+        if any(
+            value is None or isinstance(value, dict | list | bool) for pair in values for side in pair for value in side
+        ):
+            continue
+        spelled = [_tokens(*pair) for pair in values]
+        fitting = [_is_key(*pair) for pair in spelled]
+        turned = sum(set(old) == set(new) and old != new for old, new in spelled)
+        if all(len(set(old)) == len(old) for old, _ in spelled) and sum(fitting) >= SHARE * len(long):
+            ranked.append((_IDENTITY.search(name) is None, -sum(fitting), name, turned, values[0]))
+    if not ranked:
+        return None
+    _, fitting_count, name, turned, example = min(ranked, key=lambda entry: entry[:3])
+    if turned < MIN_DIFFERING:
+        return None
+    known.modes[place] = ArrayMode("keyed", name)
+    explained = -fitting_count
+    level = "sure" if is_sure(explained, len(long), len(long)) and turned * 2 >= len(long) else "review"
+    why = f"{name} is unique in every array, the order differs in {turned} of {len(long)}"
+    rule = {"array-mode": "keyed", "array-key": name}
+    return Suggestion(place, rule, level, explained, len(long), len(long), why, [example])
+
+
+def _is_key(old: list[str], new: list[str]) -> bool:
+    if len(set(old)) != len(old) or len(set(new)) != len(new):
+        return False
+    spare = 1 if len(old) != len(new) else 0
+    return len(set(old) & set(new)) >= min(len(old), len(new)) - spare
+
+
+def _loose(
+    place: Place, long: list[Pair], lists: list[tuple[Any, Any]], names: set[str], known: Alignment
+) -> Suggestion | None:
+    """No key: members whose values are the same bag on both sides tell the items apart."""
+    telling = [
+        name
+        for name in sorted(names)
+        if sum(
+            Counter(token(item[name]) for item in old) == Counter(token(item[name]) for item in new)
+            for old, new in lists
+        )
+        >= _AGREE * len(lists)
+    ]
+    if len(telling) * 2 <= len(names):
+        return None
+    rows = [tuple([token({name: item[name] for name in telling}) for item in side] for side in pair) for pair in lists]
+    mode = ArrayMode("unordered", None, frozenset(names - set(telling)))
+    return _unordered(place, long, known, mode, rows)
+
+
+def _unordered(place: Place, long: list[Pair], known: Alignment, mode: ArrayMode, rows: list[Any]) -> Suggestion | None:
+    turned = [number for number, (old, new) in enumerate(rows) if old != new]
+    good = [number for number in turned if Counter(rows[number][0]) == Counter(rows[number][1])]
+    if len(turned) < MIN_DIFFERING or len(good) < SHARE * len(turned):
+        return None
+    known.modes[place] = mode
+    level = "sure" if is_sure(len(good), len(turned), len(long)) else "review"
+    bad = [long[number] for number in turned if number not in set(good)]
+    rule = {"array-mode": "unordered"}
+    examples = [long[number] for number in good[:2]]
+    counts = (len(good), len(turned), len(long))
+    return Suggestion(place, rule, level, *counts, "the same items in another order", examples, bad)

@@ -1,4 +1,4 @@
-"""How much speaks for a rule, and the words that go with it."""
+"""Evidence for a rule, and the hypotheses that could explain a difference, the tightest first (payloads §11.4)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,23 @@ from driftline.payloads._rules.scalars.parts import Step
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX
 from driftline.payloads._values.paths import Place, place_text
 from driftline.payloads._values.times import EPOCH_UNITS, Instant, parse_iso
-from driftline.payloads._values.values import CASTS, MISSING, CastError, Json, Value, decimal_of, kind_of, same_number
+from driftline.payloads._values.values import CASTS, MISSING, CastError, Json, Value, decimal_of, kind_of, same_json
 
 MIN_DIFFERING = 5
 SHARE = 0.95
 SURE_BOUND = 0.80
 MOSTLY = 0.5  # a change in fewer pairs is a bug as likely as a migration: never sure
 EXAMPLES = 3
+SECOND = 1_000_000_000  # in nanoseconds
+TIME_LIMITS = ((1, "1s"), (2, "2s"), (5, "5s"), (10, "10s"), (30, "30s"), (60, "1m"), (300, "5m"))
+_MAX_WORDS = 30
+_ENUM_SIGHTINGS = 3
+_SCALES = tuple(map(Decimal, ("100", "1000", "60", "3600", "0.01", "0.001")))
+_UUID = r"^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$"
+_CHARSETS = ("[0-9]", "[0-9a-f]", "[0-9A-F]", "[A-Za-z0-9]", "[A-Za-z0-9_-]", "[A-Za-z0-9_.:+-]")
 
 Pair = tuple[Any, Any]
+Explains = Callable[[Any, Any], bool]  # whether a rule explains two different values
 T = TypeVar("T")
 
 # What a rule lets pass from now on.
@@ -53,7 +61,7 @@ _HIDES = {
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A rule that would explain differences (or a finding without one), and what speaks for and against it."""
+    """A rule that would explain differences (or a finding without one), and the evidence for and against it."""
 
     place: Place
     rule: Mapping[str, Json]  # extensions without their prefix
@@ -83,12 +91,12 @@ class Suggestion:
 
     @property
     def hides(self) -> str:
-        """What the rule lets pass, in words."""
+        """What the rule lets pass, as text."""
         return hidden_by(self.rule)
 
     @property
     def is_preserving(self) -> bool:
-        """Whether the rule only says the same in other words."""
+        """Whether the rule only accepts another spelling of the same value."""
         names = set(self.rule)
         if self.level != "sure":
             return False
@@ -113,12 +121,12 @@ class Suggestion:
 
 
 def hidden_by(rule: Mapping[str, Json]) -> str:
-    """What extensions (without their prefix) let pass, in words."""
+    """What extensions (without their prefix) let pass, as text."""
     return "; ".join(dict.fromkeys(_HIDES[name] for name in rule if name in _HIDES))
 
 
 def shown(value: object) -> Any:
-    """A value for people; what is not there is said so."""
+    """A value to be shown; a missing one as text."""
     return "(missing)" if value is MISSING else value
 
 
@@ -136,20 +144,8 @@ def wilson(successes: int, trials: int) -> float:
 
 
 def is_sure(explained: int, differing: int, having: int, *, rare_is_fine: bool = False) -> bool:
-    """Whether enough speaks for a rule to be sure of it."""
+    """Whether the evidence for a rule is enough to be sure of it."""
     return wilson(explained, differing) >= SURE_BOUND and (rare_is_fine or differing >= MOSTLY * having)
-
-
-def same(left: Value, right: Value) -> bool:
-    """Strict JSON equality."""
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    kind = kind_of(left)
-    if kind != kind_of(right):
-        return False
-    return same_number(left, right) if kind == "number" else bool(left == right)
 
 
 def token(value: Value) -> str:
@@ -171,7 +167,7 @@ def number(value: Value) -> Decimal | None:
 
 
 def likeness(left: str, right: str) -> float:
-    """How much two names look alike, spelling conventions aside.
+    """How similar two names are, spelling conventions aside.
 
     >>> likeness("order_id", "orderId")
     1.0
@@ -197,10 +193,6 @@ def nice_limit(value: Decimal) -> Decimal:
     return next(limit for step in (1, 2, 5, 10) if (limit := Decimal(step).scaleb(power)) >= value)
 
 
-SECOND = 1_000_000_000  # in nanoseconds
-TIME_LIMITS = ((1, "1s"), (2, "2s"), (5, "5s"), (10, "10s"), (30, "30s"), (60, "1m"), (300, "5m"))
-
-
 def nice_duration(nanoseconds: int) -> str | None:
     """The next of the durations that are suggested; None beyond the longest.
 
@@ -210,19 +202,9 @@ def nice_duration(nanoseconds: int) -> str | None:
     return next((name for seconds, name in TIME_LIMITS if nanoseconds <= seconds * SECOND), None)
 
 
-# What could explain that a scalar differs, the tightest explanation first (payloads §11.4).
-
-
-_MAX_WORDS = 30
-_ENUM_SIGHTINGS = 3
-_SCALES = tuple(map(Decimal, ("100", "1000", "60", "3600", "0.01", "0.001")))
-
-
-Explains = Callable[[Any, Any], bool]  # whether a rule explains two different values
-
-
+# Hypotheses.
 class Hypothesis(NamedTuple):
-    """A rule that may explain differences; `can_be_sure` is False where a person has to look in any case."""
+    """A rule that may explain differences; `can_be_sure` is False where it needs a review in any case."""
 
     rule: dict[str, Any]
     explains: Explains
@@ -279,7 +261,7 @@ def _casts(values: list[Pair]) -> Iterator[Hypothesis]:
 def _cast_alike(cast: Callable[[Any], Any]) -> Explains:
     def explains(old: object, new: object) -> bool:
         try:
-            return old is not None and new is not None and same(cast(old), cast(new))
+            return old is not None and new is not None and same_json(cast(old), cast(new))
         except CastError:
             return False
 
@@ -381,15 +363,11 @@ def _enum_map(both: list[Pair]) -> Iterator[Hypothesis]:
     why = "; ".join([f"{len(mapping)} values, each with one counterpart", *notes])
     yield Hypothesis(
         {"enum-map": mapping},
-        lambda old, new: same(mapping.get(_word(old), old), new),
+        lambda old, new: same_json(mapping.get(_word(old), old), new),
         not notes,
         why,
         rare_is_fine=True,
     )
-
-
-def _mapped_alike(mapping: dict[str, Any]) -> Explains:
-    return lambda old, new: same(mapping.get(_word(old), old), new)
 
 
 def _word(value: Any) -> str:
@@ -443,7 +421,7 @@ def _spread(found: list[tuple[Decimal, Decimal]], extra: Mapping[str, Json]) -> 
     up = sum(new > old for old, new in found)
     is_sided = min(up, len(found) - up) < 0.1 * len(found)
     beyond = [distance for distance in distances if distance > limit]
-    # What lies beyond must be far away, or the spread has no edge.
+    # What is beyond must be far away, or the spread has no edge.
     sure = limit <= size / 1000 and not is_sided and (not beyond or min(beyond) > 4 * limit)
     why = f"at most {limit} apart" + ("; always to the same side" if is_sided else "")
     rule = {**extra, "precision": float(limit)}
@@ -460,10 +438,6 @@ def _related(test: Callable[[Decimal, Decimal], bool]) -> Explains:
         return left is not None and right is not None and test(left, right)
 
     return explains
-
-
-_UUID = r"^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$"
-_CHARSETS = ("[0-9]", "[0-9a-f]", "[0-9A-F]", "[A-Za-z0-9]", "[A-Za-z0-9_-]", "[A-Za-z0-9_.:+-]")
 
 
 def shape_of(values: list[Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""Accepted rules written into the text of a schema: only lines are added, all that stands there stays (payloads §11.6).
+"""Accepted rules written into the text of a schema, which only gains lines, and suggestions as YAML and as a page.
 
 >>> from driftline.payloads._suggest.evidence import Suggestion
 >>> rule = Suggestion(("total",), {"precision": 0.01}, "review", 9, 9, 9, "")
@@ -21,18 +21,22 @@ from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
 from driftline.errors import PayloadError
-from driftline.payloads._schema.documents import SchemaText, escape_pointer, is_json_text, load_schema, yaml_text
+from driftline.payloads._schema.documents import SchemaText, is_json_text, load_schema, yaml_text
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX, Fragment, SchemaDocument, objects_of, parts_of
 from driftline.payloads._schema.root import find_root
 from driftline.payloads._suggest.evidence import EXAMPLES, Pair, Suggestion, shown
-from driftline.payloads._values.paths import Place, place_text, unescape_pointer
-from driftline.payloads._values.text import to_json_bytes
+from driftline.payloads._values.paths import Place, escape_pointer, place_text, unescape_pointer
+from driftline.payloads._values.text import after_space, to_json_bytes
 from driftline.payloads._values.values import Json, spelled
 from driftline.sinks import page_bytes
 
-_SPACE = re.compile(r"[ \t\r\n]*")
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_-]*")
-GLOBAL_RULES = frozenset({"allow-null-as-missing", "empty-string-as-null"})  # they stand at the root
+GLOBAL_RULES = frozenset({"allow-null-as-missing", "empty-string-as-null"})  # they belong to the root
+_HEAD = """\
+# Rules suggested from observed pairs. A loosening rule hides differences: look before you accept one,
+# with `driftline payloads suggest … --accept ID`."""
+_TAIL = "# Suggestions; what follows is written anew by each `driftline payloads suggest`."
+_LONGEST_VALUE = 200
 
 
 class RuleAt(Protocol):
@@ -61,10 +65,10 @@ class RuleEdit(NamedTuple):
 
 
 def apply_rules(text: str, rules: Iterable[RuleAt], root: str | None = None) -> RuleEdit:
-    """Put rules into the text of a schema, YAML or JSON; an empty text becomes a new schema.
+    """Put rules into the text of a schema, YAML or JSON; an empty text becomes a new schema (payloads §11.6).
 
     A rule goes where its member is declared. Where others refer to that schema too, it goes beside the reference,
-    so that it holds for this place alone. Raises `PayloadError` where the text has no room for it (a YAML anchor
+    so that it applies to this place alone. Raises `PayloadError` where the text has no room for it (a YAML anchor
     that several places share, a rule of that name that stands there already).
     """
     source = load_schema(text)
@@ -151,7 +155,7 @@ def _targets(content: object, place: Place, root: str | None) -> Iterator[tuple[
 
 
 def _own_object(content: Any, fragment: Fragment, place: Place) -> dict[str, Json]:
-    """The schema at a pointer, if it stands in this file and at this place alone."""
+    """The schema at a pointer, if it is in this file and at this place alone."""
     shared = _shared_values(content)
     value = content
     for token in fragment.pointer.split("/")[1:]:
@@ -249,8 +253,7 @@ def _flow(text: str, at: int, addition: dict[str, Json], *, is_first: bool) -> s
         f"{name if is_plain(name) else to_json_bytes(name).decode()}: {to_json_bytes(value).decode()}"
         for name, value in addition.items()
     ]
-    found = _SPACE.match(text, at)
-    space = found.group() if found is not None else ""
+    space = text[at : after_space(text, at)]
     if is_first or "\n" not in space:
         return ", ".join(members) + ("" if is_first else ", ")
     return "".join(f"{space}{member}," for member in members)
@@ -263,19 +266,9 @@ def _refusal(place: Place, reason: str) -> PayloadError:
     )
 
 
-# Suggestions for people: a schema with the rest commented out, and a page to look through them (payloads §11.5).
-
-
-_HEAD = """\
-# Rules suggested from observed pairs. A loosening rule hides differences: look before you accept one,
-# with `driftline payloads suggest … --accept ID`."""
-_TAIL = "# Suggestions; what follows is written anew by each `driftline payloads suggest`."
-_LONGEST_VALUE = 200
-
-
+# Suggestions as YAML and as a page (payloads §11.5).
 def rules_yaml(suggestions: list[Suggestion], chosen: list[Suggestion], base: str = "", root: str | None = None) -> str:
-    """A schema (`base`, or a new one) with the chosen rules; all others stand below as comments, with what speaks for
-    and against them."""
+    """A schema (`base`, or a new one) with the chosen rules; all others follow as comments, with the evidence."""
     given = yaml_text(load_schema(base).content) if is_json_text(base) else base.partition(_TAIL)[0].rstrip()
     schema = apply_rules(f"{given}\n" if given else "", chosen, root).after or "type: object\n"
     lines = [*([] if given else [_HEAD]), schema.rstrip("\n"), "", _TAIL]
@@ -306,7 +299,7 @@ def _lines(one: Suggestion) -> Iterator[str]:
 
 
 def suggestions_page(suggestions: list[Suggestion], chosen: list[Suggestion]) -> bytes:
-    """A page that needs nothing else."""
+    """A page that loads nothing else."""
     taken = {id(one) for one in chosen}
     shown = [_section(one, is_accepted=id(one) in taken) for one in suggestions]
     return b"".join(

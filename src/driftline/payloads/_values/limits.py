@@ -1,15 +1,12 @@
-"""What work on a caller's input may use: time, which whoever loops over input looks at now and then, and stack.
+"""Limits of a comparison: its configuration, the deadline of the current work, and the depth of the stack.
 
-The deadline of the work in hand is known to the thread (`current`), so that code which is called by a library, such as
-a filter of a JSONPath, can look at it too.
-
->>> with Deadline(30, "the comparison").held() as deadline:
-...     current() is deadline
-True
-
-The limits and switches of one comparison.
+The deadline is a context variable (`current`), so that code which a library calls, such as a filter of a JSONPath, can
+check it too.
 
 >>> EngineConfig.of({"fail_fast": True}).fail_fast
+True
+>>> with Deadline(30, "the comparison").held() as deadline:
+...     current() is deadline
 True
 """
 
@@ -97,7 +94,7 @@ def _refusal(message: str, name: str) -> PayloadError:
 
 
 class Deadline:
-    """A point in time, the words for passing it, and the patterns that were given up on the way."""
+    """A point in time, the message for passing it, and the patterns that were given up on the way."""
 
     __slots__ = ("at", "given_up", "name", "seconds", "started", "what")
 
@@ -125,7 +122,7 @@ class Deadline:
 
     @contextmanager
     def held(self) -> Iterator[Deadline]:
-        """Make this the deadline of the work in hand."""
+        """Make this the deadline of the current work."""
         token = hold(self)
         try:
             yield self
@@ -137,17 +134,17 @@ _current: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 
 
 def current() -> Deadline:
-    """The deadline of the work in hand; where nobody set any, a new one that never comes and remembers nothing."""
+    """The deadline of the current work; without one, a new deadline that never passes."""
     return _current.get() or Deadline(float("inf"), "the work")
 
 
 def hold(deadline: Deadline) -> Token[Deadline | None]:
-    """Begin what `held` does, for code that cannot afford a context manager; `let_go` ends it."""
+    """Start what `held` does, for code that cannot afford a context manager; `let_go` ends it."""
     return _current.set(deadline)
 
 
 def let_go(held: Token[Deadline | None]) -> None:
-    """Give the work in hand the deadline back that it had before."""
+    """Restore the deadline that the current work had before."""
     _current.reset(held)
 
 

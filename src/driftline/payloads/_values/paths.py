@@ -1,4 +1,4 @@
-"""Paths as RFC 9535 queries, kept as linked steps until somebody needs the text.
+"""Paths as RFC 9535 queries, stored as linked steps until the text is needed.
 
 A path is None (the root) or `(parent, step)`; a step is a member name, an array index, or the key paths of a keyed
 array with the values of an item.
@@ -17,19 +17,23 @@ from typing import NamedTuple, TypeAlias
 
 from driftline.payloads._values.values import Json, Value, to_string
 
-
-def unescape_pointer(token: str) -> str:
-    """The member name of a JSON Pointer token."""
-    return token.replace("~1", "/").replace("~0", "~")
-
-
 KeyPath = tuple[str, ...]  # member names on the way to a key value
 KeyStep = tuple[tuple[KeyPath, ...], tuple[Json, ...]]
 Path: TypeAlias = "tuple[Path, str | int | KeyStep] | None"
+Place = tuple[str | None, ...]  # where a rule is: member names, None for the items of an array
 
 _SHORTHAND = re.compile("[A-Za-z_\u0080-\ud7ff\ue000-\U0010ffff][0-9A-Za-z_\u0080-\ud7ff\ue000-\U0010ffff]*")
 _ESCAPED = re.compile("['\\\\\x00-\x1f\ud800-\udfff]")
 _SHORT_ESCAPES = {"'": "\\'", "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+# The steps of a rendered path.
+STEP = re.compile(
+    r"\.(?P<name>[^.\['\s(]+)|\['(?P<quoted>(?:[^'\\]|\\.)*)'\]|\[(?P<index>[0-9]+|\*)\]"
+    r"|\[\?\((?P<test>(?:[^'\\]|\\.|'(?:[^'\\]|\\.)*')*?)\)\]",
+    re.DOTALL,
+)
+_ITEM = re.compile(r"\[(?:[0-9]+|\?\((?:[^'\\]|\\.|'(?:[^'\\]|\\.)*')*?\))\]")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_PLAIN = {escape[1]: char for char, escape in _SHORT_ESCAPES.items()}
 
 
 def render(path: Path) -> str:
@@ -73,18 +77,7 @@ def _literal(value: Value) -> str:
     return _quoted(value) if isinstance(value, str) else to_string(value)
 
 
-# Paths that were rendered, read again: by masks, totals and people who accept a rule.
-Place = tuple[str | None, ...]  # where a rule stands: member names, None for the items of an array
-STEP = re.compile(
-    r"\.(?P<name>[^.\['\s(]+)|\['(?P<quoted>(?:[^'\\]|\\.)*)'\]|\[(?P<index>[0-9]+|\*)\]"
-    r"|\[\?\((?P<test>(?:[^'\\]|\\.|'(?:[^'\\]|\\.)*')*?)\)\]",
-    re.DOTALL,
-)
-_ITEM = re.compile(r"\[(?:[0-9]+|\?\((?:[^'\\]|\\.|'(?:[^'\\]|\\.)*')*?\))\]")
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_PLAIN = {escape[1]: char for char, escape in _SHORT_ESCAPES.items()}
-
-
+# Rendered paths, parsed again: for masks, totals and accepted rules.
 @lru_cache(maxsize=4096)
 def generalised(path: str) -> str:
     """A path without indexes and keys.
@@ -122,7 +115,7 @@ def parse_place(path: str) -> Place | None:
 
 
 def unescaped(text: str) -> str:
-    """The name or value that quotes hold."""
+    """The name or value inside quotes."""
     return _ESCAPE.sub(lambda found: _unescape(found[1]), text)
 
 
@@ -130,9 +123,7 @@ def _unescape(code: str) -> str:
     return chr(int(code[1:], 16)) if code.startswith("u") and len(code) == 5 else _PLAIN.get(code, code)
 
 
-# Places inside an item, as `array-key` and `order-by` name them: a name, a dotted path or a JSON Pointer.
-
-
+# Key paths inside an item, as `array-key` and `order-by` name them: a name, a dotted path or a JSON Pointer.
 class SortField(NamedTuple):
     """One field of `x-migration-order-by`."""
 
@@ -170,3 +161,13 @@ def _names(value: Value) -> list[str] | None:
     given = value if isinstance(value, list) else [value]
     names = [name for name in given if isinstance(name, str) and name]
     return names if names and len(names) == len(given) else None
+
+
+def unescape_pointer(token: str) -> str:
+    """The member name of a JSON Pointer token (RFC 6901)."""
+    return token.replace("~1", "/").replace("~0", "~")
+
+
+def escape_pointer(token: str) -> str:
+    """A member name as a JSON Pointer token."""
+    return token.replace("~", "~0").replace("/", "~1")

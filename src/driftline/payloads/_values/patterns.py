@@ -1,7 +1,9 @@
-"""Regular expressions from callers: Python's `re` meaning, but none may hang the process (payloads §7).
+"""Regular expressions and JSONPath queries from callers, none of which may hang the process (payloads §7).
 
-`re` cannot be interrupted, so it only gets patterns that are linear by their shape. All others run in `regex`, which
-can be told to give up.
+Patterns have the semantics of `re`, which cannot be interrupted, so it only gets patterns that are linear by their
+shape; all others run in `regex`, which has a timeout. Queries (RFC 9535) check the deadline at each step. `find` gives
+each location once, however many ways lead to it, so that `$..*..*` costs a pass for each step instead of multiplying;
+filters get nodelists as in the RFC, duplicates included.
 
 >>> SafePattern("^ORD-[A-Z]{2}").match("ORD-AB-1")
 True
@@ -32,9 +34,13 @@ except ImportError:  # pragma: no cover
 
 MATCH_SECONDS = 0.25
 MAX_PATTERN_LENGTH = 10_000
-# Linear still means length times the fixed part behind a repeat; beyond these sizes the clock is watched after all.
+# Linear still means length times the fixed part behind a repeat; beyond these sizes matches have a timeout after all.
 QUICK_TEXT_LENGTH = 1 << 16
 _MAX_WIDTH = 1000
+_MAX_CHARACTERS = 300
+
+# A part of a parsed expression: what the standard library calls an op and its value, which it does not type.
+Part = tuple[Any, Any]
 
 
 class PatternError(ValueError):
@@ -46,7 +52,7 @@ class PatternTimeoutError(Exception):
 
 
 class SafePattern:
-    """A compiled pattern whose `match` and `search` end."""
+    """A compiled pattern whose `match` and `search` have a time limit."""
 
     __slots__ = ("_plain", "_watched", "engine", "search_engine", "text")
 
@@ -129,10 +135,6 @@ def is_linear(text: str, *, ignore_case: bool = False, search: bool = False) -> 
     return all(_is_disjoint(parts, number, folds) for number in varying[:-1])
 
 
-# A part of a parsed expression: what the standard library calls an op and its value, which it does not type.
-Part = tuple[Any, Any]
-
-
 def _flat(tree: Any) -> list[Part] | None:
     """One-character nodes, anchors and repeats of one character in a row; None where there is anything else."""
     found: list[Part] = []
@@ -168,9 +170,6 @@ def _is_disjoint(parts: list[Part], number: int, folds: bool) -> bool:
     following = _characters(*parts[number + 1])
     repeated = parts[number][1][2][0]
     return following is not None and not any(_takes(repeated[0], repeated[1], code) for code in following)
-
-
-_MAX_CHARACTERS = 300
 
 
 def _characters(op: Any, value: Any) -> list[int] | None:
@@ -225,12 +224,7 @@ if _parser is not None:
     }
 
 
-# JSONPath queries (RFC 9535) that end: their segments look at the clock, and their patterns are safe ones.
-#
-# `find` gives each place once, however many ways lead to it: `$..*..*` then costs a pass for each step instead of
-# multiplying. Filters see nodelists as the RFC has them, duplicates included.
-
-
+# JSONPath queries.
 class _SafeSearch(FilterFunction):
     """`match` and `search` with a pattern that cannot hang."""
 
@@ -281,7 +275,7 @@ def parse_path(text: str) -> Any:
 
 
 def watch(query: Any) -> None:
-    """Let all segments of a query, also those inside its filters, look at the clock."""
+    """Let all segments of a query, also those inside its filters, check the deadline."""
     query.segments = tuple(_watched(segment) for segment in query.segments)
     for segment in query.segments:
         for selector in segment.selectors:
@@ -320,7 +314,7 @@ class _Descent(JSONPathRecursiveDescentSegment):
 
 
 def _descendants(node: Any, seen: set[Any] | None) -> Iterator[Any]:
-    """A node and the containers below it, in document order, without recursion; places in `seen` are left out."""
+    """A node and the containers below it, in document order, without recursion; locations in `seen` are left out."""
     deadline = current()
     waiting = [node]
     while waiting:
@@ -338,8 +332,8 @@ def _descendants(node: Any, seen: set[Any] | None) -> Iterator[Any]:
 
 
 def find(query: Any, payload: Any) -> Iterator[Any]:
-    """The matches of a query, each place once."""
-    # Not the library's own way in: it would parse a payload that is a string.
+    """The matches of a query, each location once."""
+    # Not the library's own entry point, which would parse a payload that is a string.
     root = JSONPathMatch(filter_context={}, obj=payload, parent=None, path="$", parts=(), root=payload)
     nodes: Iterable[Any] = [root]
     for segment in query.segments:

@@ -1,7 +1,7 @@
-"""Reading payloads: JSON text or parsed values, within the size limit, with exact numbers and no name twice.
+"""JSON text: payloads read within the size limit, with exact numbers and no name twice, and values written.
 
 The quick decoder reads nearly all text; what it refuses (lone surrogates, numbers beyond a double, a byte order mark)
-is read again by the standard library, which also says where the text is broken.
+is read again by the standard library, which also reports the position of an error.
 """
 
 from __future__ import annotations
@@ -18,37 +18,15 @@ from driftline.errors import PayloadError
 from driftline.payloads._values.limits import BYTES_PER_MB, EngineConfig, current
 from driftline.payloads._values.values import SIDE_NAMES, Json, Value, WrittenNumber, decimal_of
 
-
-def to_json_bytes(value: object) -> bytes:
-    """Compact JSON in UTF-8; numbers appear as written, lone surrogates escaped."""
-    try:
-        return _quick.encode(value)
-    except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
-        return _encode_slowly(value)
-
-
-def _written(value: object) -> Any:
-    if isinstance(value, WrittenNumber):
-        return msgspec.Raw(value.written.encode())
-    raise TypeError(f"{type(value).__name__} is not a JSON value")
-
-
-_quick = msgspec.json.Encoder(enc_hook=_written, decimal_format="number")
-
-
-def _encode_slowly(value: object) -> bytes:
-    # Only reached for strings that are not Unicode text and for very deep values.
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-    return "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text).encode()
-
-
 # Up to 15 significant digits every decimal survives the way through a double.
 _LONG_RUN = b"0" * 17
 _DIGIT_RUNS = bytes(ord("0") if chr(byte) in "0123456789." else ord(" ") for byte in range(256))
+_JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}:]', re.DOTALL)
+_SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def exact_number(text: str) -> float:
-    """A double, or a `WrittenNumber` where the text holds more than a double does.
+    """A double, or a `WrittenNumber` where the text is more precise than a double.
 
     >>> exact_number("0.1"), exact_number("0.12345678901234567890")
     (0.1, 0.12345678901234567890)
@@ -61,7 +39,7 @@ def exact_number(text: str) -> float:
 
 
 def exact_integer(text: str) -> int:
-    """An integer; one that Python could not print again is refused in words of our own."""
+    """An integer; one that Python could not print again is refused with a message of its own."""
     if len(text) > sys.get_int_max_str_digits() > 0:
         raise ValueError(f"an integer of {len(text.lstrip('-')):,} digits is longer than can be read")
     return int(text)
@@ -85,7 +63,7 @@ def read_payload(payload: Any, side: int, config: EngineConfig) -> Any:
 
 
 def has_long_number(data: bytes) -> bool:
-    """Whether some number in JSON text may hold more than a double does (digits in strings count too)."""
+    """Whether some number in JSON text may be more precise than a double (digits in strings count too)."""
     return _LONG_RUN in data.translate(_DIGIT_RUNS)
 
 
@@ -101,9 +79,7 @@ def parse_json(data: bytes, what: str) -> Any:
         if has_long_number(data):
             value = _decode_exact(data)
     except RecursionError:
-        raise PayloadError(
-            f"{what} is nested deeper than can be read", code="MAX_DEPTH_EXCEEDED", details={"reason": "nesting"}
-        ) from None
+        raise _too_deep(what) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
         value = _parse_slowly(data, what)
     repeated = find_repeated_name(data, value, written)
@@ -121,7 +97,7 @@ def _written_anew(value: Value) -> bytes | None:
 
 
 class RepeatedName(NamedTuple):
-    """A member name that an object has twice, and where its second one stands."""
+    """A member name that an object has twice, and the position of the second one."""
 
     message: str
     line: int
@@ -129,7 +105,7 @@ class RepeatedName(NamedTuple):
 
 
 def find_repeated_name(data: bytes, value: Value, written: bytes | None = None) -> RepeatedName | None:
-    """The first member name that stands twice in an object of JSON text; `value` is what a decoder made of the text,
+    """The first member name that occurs twice in an object of JSON text; `value` is what a decoder made of the text,
     and `written` that value as text again.
 
     A decoder drops all but one of the members, and with each a colon. So equal numbers of colons in the text and in
@@ -146,7 +122,7 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def check_members(data: bytes | memoryview) -> None:
-    """Refuse an object one of whose own members stands twice; its values are only skipped, not read."""
+    """Refuse an object one of whose own members occurs twice; its values are only skipped, not read."""
     text = bytes(data)
     found = _decode_members(text)
     colons = sum(name.count(":") + bytes(value).count(b":") + 1 for name, value in found.items())
@@ -154,9 +130,6 @@ def check_members(data: bytes | memoryview) -> None:
         repeated = _first_repeated(text)
         if repeated is not None:
             raise _invalid("the object", repeated.message, repeated.line, repeated.column)
-
-
-_JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}:]', re.DOTALL)
 
 
 def _first_repeated(data: bytes) -> RepeatedName | None:
@@ -198,12 +171,12 @@ def readable_members(data: bytes) -> dict[str, Json]:
     at = 1 if text.startswith("{") else len(text)
     try:
         while at < len(text):
-            name, at = decode(text, _after_space(text, at))
-            at = _after_space(text, at)
+            name, at = decode(text, after_space(text, at))
+            at = after_space(text, at)
             if text[at] != ":" or not isinstance(name, str):
                 break
-            found[name], at = decode(text, _after_space(text, at + 1))
-            at = _after_space(text, at)
+            found[name], at = decode(text, after_space(text, at + 1))
+            at = after_space(text, at)
             if text[at] != ",":
                 break
             at += 1
@@ -212,10 +185,8 @@ def readable_members(data: bytes) -> dict[str, Json]:
     return found
 
 
-_SPACE = re.compile(r"[ \t\r\n]*")
-
-
-def _after_space(text: str, at: int) -> int:
+def after_space(text: str, at: int) -> int:
+    """The offset of the next character that is no JSON whitespace."""
     found = _SPACE.match(text, at)
     return found.end() if found is not None else at
 
@@ -230,9 +201,7 @@ def _parse_slowly(data: bytes, what: str) -> Any:
         line, column = _position(data, error.start)
         raise _invalid(what, f"byte {error.start} is not UTF-8", line, column) from None
     except RecursionError:
-        raise PayloadError(
-            f"{what} is nested deeper than can be read", code="MAX_DEPTH_EXCEEDED", details={"reason": "nesting"}
-        ) from None
+        raise _too_deep(what) from None
     except _ConstantError as error:
         line, column = _position(data, data.find(str(error).encode()))
         raise _invalid(what, f"{error} is not JSON", line, column) from None
@@ -253,6 +222,11 @@ def _position(data: bytes, offset: int) -> tuple[int, int]:
     return before.count(b"\n") + 1, offset - (before.rfind(b"\n") + 1) + 1
 
 
+def _too_deep(what: str) -> PayloadError:
+    message = f"{what} is nested deeper than can be read"
+    return PayloadError(message, code="MAX_DEPTH_EXCEEDED", details={"reason": "nesting"})
+
+
 def _invalid(what: str, reason: str, line: int, column: int) -> PayloadError:
     return PayloadError(
         f"{what} is not valid JSON: {reason} (line {line}, column {column})",
@@ -264,7 +238,7 @@ def _compact_size(value: Value, side: int) -> int:
     try:
         return len(msgspec.json.encode(value))
     except RecursionError:
-        return 0  # the depth limit speaks about it
+        return 0  # the depth limit reports it
     except (TypeError, ValueError, OverflowError):
         return _slow_size(value, side)
 
@@ -288,3 +262,26 @@ def _check_size(size: int, side: int, config: EngineConfig) -> None:
             code="PAYLOAD_TOO_LARGE",
             details={"side": SIDE_NAMES[side], "bytes": size, "limit_bytes": config.max_payload_bytes},
         )
+
+
+def to_json_bytes(value: object) -> bytes:
+    """Compact JSON in UTF-8; numbers appear as written, lone surrogates escaped."""
+    try:
+        return _quick.encode(value)
+    except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
+        return _encode_slowly(value)
+
+
+def _written(value: object) -> Any:
+    if isinstance(value, WrittenNumber):
+        return msgspec.Raw(value.written.encode())
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
+
+
+_quick = msgspec.json.Encoder(enc_hook=_written, decimal_format="number")
+
+
+def _encode_slowly(value: object) -> bytes:
+    # Only reached for strings that are not Unicode text and for very deep values.
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return "".join(f"\\u{ord(c):04x}" if "\ud800" <= c <= "\udfff" else c for c in text).encode()

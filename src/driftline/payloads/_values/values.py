@@ -1,12 +1,9 @@
-"""JSON values as the comparison sees them: their kinds, exact numbers, leaves and how they are spelled.
+"""JSON values of a comparison: their kinds, exact numbers, leaves, spelling, schema types and casts.
 
 >>> kind_of(True), kind_of(1), kind_of(1.5), kind_of(None)
 ('boolean', 'number', 'number', 'null')
 >>> spelled("a'b"), spelled(1.0), spelled({"a": [1, None]})
 ('"a\\'b"', '1.0', '{"a":[1,null]}')
-
-`x-migration-cast`: one value to int, float, string or boolean before it is compared.
-
 >>> to_int("-7.9"), to_boolean("Yes"), to_string(1.0)
 (-7, True, '1')
 """
@@ -38,18 +35,30 @@ _KINDS: Final[dict[type, str]] = {
 }
 CONTAINERS: Final = frozenset({dict, list})
 _PLAIN_NUMBERS: Final = frozenset({int, float})
+LEAF_TYPES: frozenset[type] = frozenset({str, int, float, bool, type(None)})
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
 _MESSAGE_LIMIT = 200
 _INTEGER_DIGITS = 300
 # Wide enough for every number that can be parsed; the default context would round at 28 digits.
 _EXACT = Context(prec=10_000, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+TRUE_WORDS = frozenset({"true", "1", "yes", "on", "y", "t"})
+FALSE_WORDS = frozenset({"false", "0", "no", "off", "n", "f", ""})
+_NUMERIC = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
+_MAX_DIGITS = 4000  # a longer integer could not be printed
 
 
 class Missing(Enum):
-    """The value of a member that is not there (an enum of one, which type checkers tell apart by identity)."""
+    """The value of a missing member (an enum of one, which type checkers tell apart by identity)."""
 
     MISSING = 0
 
-    __hash__ = object.__hash__  # tokens hold it, and an enum's own hash is slow
+    __hash__ = object.__hash__  # tokens contain it, and an enum's own hash is slow
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -59,15 +68,15 @@ class Missing(Enum):
 
 
 MISSING: Final = Missing.MISSING
-# A value as JSON has it; and one that may not be there.
+# A JSON value; and one that may be missing.
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 Value: TypeAlias = "Json | Missing"
-# An object whose members the reader knows by name, such as a line of what batches write.
+# An object with members of known names, such as a line that a batch writes.
 JsonRow: TypeAlias = Mapping[str, Any]
 
 
 class WrittenNumber(float):
-    """A number whose text says more than a double can hold; it prints as written."""
+    """A number whose text is more precise than a double; it prints as written."""
 
     __slots__ = ("written",)
     written: str
@@ -140,6 +149,18 @@ def same_number(old: Value, new: Value) -> bool:
     if isinstance(old, WrittenNumber | Decimal) or isinstance(new, WrittenNumber | Decimal):
         return decimal_of(old) == decimal_of(new)
     return bool(old == new)
+
+
+def same_json(left: Value, right: Value) -> bool:
+    """Strict JSON equality."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same_json(left[name], right[name]) for name in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same_json, left, right))
+    kind = kind_of(left)
+    if kind != kind_of(right):
+        return False
+    return same_number(left, right) if kind == "number" else bool(left == right)
 
 
 def is_whole(number: Any) -> bool:
@@ -218,7 +239,7 @@ def is_deeper_than(value: Value, levels: int) -> bool:
 
 
 def union_leaf_count(old: Value, new: Value) -> int:
-    """How many distinct leaf places two values have together; either may be `MISSING`."""
+    """How many distinct leaf paths two values have together; either may be `MISSING`."""
     if type(old) not in CONTAINERS and type(new) not in CONTAINERS:
         return 1
     count = 0
@@ -246,18 +267,7 @@ def union_leaf_count(old: Value, new: Value) -> int:
     return count
 
 
-# Types as schemas name them.
-
-LEAF_TYPES: frozenset[type] = frozenset({str, int, float, bool, type(None)})
-_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "null": (type(None),),
-}
-
-
+# JSON Schema types.
 def admits(types: frozenset[str], value: Value) -> bool:
     """Whether a value is of one of the JSON Schema types.
 
@@ -269,14 +279,14 @@ def admits(types: frozenset[str], value: Value) -> bool:
 
 
 def surely_admitted(types: frozenset[str] | None) -> frozenset[type]:
-    """The Python types of scalars that need no closer look."""
+    """The Python types of scalars that need no further check."""
     if types is None:
         return LEAF_TYPES
     return frozenset(kind for name in types for kind in _PYTHON_TYPES.get(name, ()))
 
 
 def expectation(types: frozenset[str]) -> str:
-    """What the schema wants, for a message.
+    """What the schema requires, for a message.
 
     >>> expectation(frozenset({"string", "null"}))
     'type must be null or string'
@@ -284,15 +294,9 @@ def expectation(types: frozenset[str]) -> str:
     return f"type must be {' or '.join(sorted(types))}"
 
 
-TRUE_WORDS = frozenset({"true", "1", "yes", "on", "y", "t"})
-FALSE_WORDS = frozenset({"false", "0", "no", "off", "n", "f", ""})
-
-_NUMERIC = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
-_MAX_DIGITS = 4000  # a longer integer could not be printed
-
-
+# Casts (`x-migration-cast`).
 class CastError(ValueError):
-    """The value has no counterpart of the wanted type."""
+    """The value has no counterpart of the requested type."""
 
 
 def to_int(value: Value) -> int:

@@ -1,4 +1,4 @@
-"""`x-migration-datetime-format` and `-tolerance`: texts as points in time, each side in its own format."""
+"""`x-migration-datetime-format` and `-tolerance`: points in time, each side in its own format or as a count."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from driftline.payloads._rules.scalars.parts import BadValueError, Change, Const
 from driftline.payloads._values.times import EPOCH_UNITS, Parser, duration_text, parse_duration, parser_for
 from driftline.payloads._values.values import CastError, Value, numeric_value
 
+_EPOCH_START = datetime(1970, 1, 1)
 _UNREADABLE = "cannot be read as a date and time"
 
 
@@ -26,7 +27,7 @@ def read_time_format(value: object) -> TimeFormat:
     """The formats that a schema gives."""
     sides = (value.get("old"), value.get("new")) if isinstance(value, dict) and len(value) == 2 else (value, value)
     units = [EPOCH_UNITS.get(side) if isinstance(side, str) else None for side in sides]
-    # A count becomes ISO text before it is read (scalars/epoch.py).
+    # A count becomes ISO text before it is read (`epoch`).
     parsers = [
         parser_for("ISO8601" if unit is not None else side) if isinstance(side, str) else None
         for side, unit in zip(sides, units, strict=True)
@@ -78,7 +79,7 @@ def points_in_time(written: TimeFormat, rule: str | None) -> End:
     def code(constants: Constants) -> str:
         return f"{constants.add(agree)}({{l}}, {{r}})"
 
-    # Tokens and axes are asked for one side at a time.
+    # Tokens and axes are those of one side.
     def sided(parse: Parser, for_new: End | None = None) -> End:
         return End(verdict, _token(parse), _coarse(parse), _axis(parse), float(tolerance or 0), code, _problem(parse),
                    for_new=for_new)  # fmt: skip
@@ -111,35 +112,31 @@ def _problem(parse: Parser) -> Callable[[str], str | None]:
     return lambda text: None if parse(text) is not None else _UNREADABLE
 
 
-# `x-migration-datetime-format: epoch` (or `epoch-ms`): a number since 1970 becomes the date and time that it means.
-
-
-_START = datetime(1970, 1, 1)
-
-
 def epoch(written: TimeFormat) -> Step | None:
     """The step for the sides that count from 1970, if there are any."""
     old, new = written.epoch
     if old is None and new is None:
         return None
-    change_old = _change(old) if old is not None else None
-    change_new = change_old if new == old else _change(new) if new is not None else None
+    change_old = _from_epoch(old) if old is not None else None
+    change_new = change_old if new == old else _from_epoch(new) if new is not None else None
     return Step(change_old, change_new, changes_type=True)
 
 
-def _change(unit: int) -> Change:
+def _from_epoch(unit: int) -> Change:
+    """A count since 1970 becomes the ISO text of the date and time that it means."""
+
     def change(value: Value) -> Any:
         if value is None:
             return value
         try:
-            return _iso(int(numeric_value(value) * unit))
+            return _iso_text(int(numeric_value(value) * unit))
         except (OverflowError, ArithmeticError):
             raise CastError("too large for a date") from None
 
     return change
 
 
-def _iso(nanoseconds: int) -> str:
+def _iso_text(nanoseconds: int) -> str:
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
-    moment = (_START + timedelta(seconds=seconds)).isoformat()
+    moment = (_EPOCH_START + timedelta(seconds=seconds)).isoformat()
     return f"{moment}.{rest:09d}Z" if rest else f"{moment}Z"

@@ -1,7 +1,7 @@
 """All rules of a field together: what a scalar is compared as, and how (payloads §4).
 
-The order is: empty string as null, then the steps in the order of `rules.EXTENSIONS` (enum map, cast, epoch, scale);
-then, for texts, trimming and folding; then the end for the JSON type, which is equality where no rule brings another.
+The order is: empty string as null, then the steps in the order of `extensions.EXTENSIONS` (enum map, cast, epoch,
+scale); then, for texts, trimming and folding; then the end for the JSON type, which is equality unless a rule has one.
 """
 
 from __future__ import annotations
@@ -15,35 +15,7 @@ from driftline.payloads._rules.scalars.texts import EMPTY_STRING_AS_NULL, FOLD, 
 from driftline.payloads._schema.nodes import EXTENSION_PREFIX
 from driftline.payloads._values.values import NEW, OLD, CastError, Value, kind_of, same_number
 
-# Equality: where no rule says otherwise, and after rules that prepare values.
-
-
-def equality(rule: str | None) -> End:
-    """Strings, booleans and null."""
-
-    def verdict(left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
-        return None if left == right else differ(old, new, rule)
-
-    return End(verdict, scalar_token, code=lambda constants: "{l} == {r}")
-
-
-def number_equality(rule: str | None, time_rule: str | None = None) -> End:
-    """Numbers: 1 equals 1.0, integers of any size and decimals of any length are exact.
-
-    Numbers under a rule for dates are most likely counts since 1970, which that rule does not read.
-    """
-    hint = None if time_rule is None else "Numbers are no dates here (x-migration-datetime-format: epoch reads them)"
-
-    def verdict(left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
-        if same_number(left, right):
-            return None
-        found = differ(old, new, rule, hint)
-        return found if time_rule is None else found._replace(warning_rule=time_rule)
-
-    return End(verdict, scalar_token, code=lambda constants: "{l} == {r}")
-
-
-# The rules that an entry about unequal values names, the most telling first; a rule with an end speaks for itself.
+# The rules that an entry about unequal values names, the most specific first; a rule with an end names itself.
 _EQUALITY_RULES = (
     *(name for name, kind in EXTENSIONS.items() if kind.step is not None and kind.end is None),
     *(EXTENSION_PREFIX + name for name in ("strategy", "case-insensitive", "trim-whitespace")),
@@ -102,7 +74,7 @@ class Meaning:
         return self.trimmed(value) if self.has_texts and isinstance(value, str) else value
 
     def verdict(self, left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
-        """What there is to say about two prepared scalars of one JSON type."""
+        """What is reported about two prepared scalars of one JSON type."""
         if self.has_texts and isinstance(left, str) and isinstance(right, str):
             left, right = self.trimmed(left), self.trimmed(right)
         return self.ends[kind_of(left)].verdict(left, right, old, new)
@@ -126,7 +98,7 @@ class Meaning:
 
     @property
     def keeps_equal(self) -> bool:
-        """Whether identical values match without a word, so that nobody needs to ask."""
+        """Whether identical values match without an entry, so that no rule needs to be evaluated."""
         return all(step.is_symmetric for step in self.steps) and all(end.is_reflexive for end in self.ends.values())
 
     def tokens(self, side: int, *, coarse: bool) -> Change:
@@ -177,7 +149,7 @@ class Meaning:
         return f"{('Old', 'New')[side]} {found}" if found is not None else None
 
     def agree(self, left: Value, right: Value) -> bool:
-        """Whether two raw scalars match without a word to say."""
+        """Whether two raw scalars match without an entry."""
         try:
             before, after = self.comparable(left, OLD), self.comparable(right, NEW)
         except CastError:
@@ -202,7 +174,7 @@ class Meaning:
 
     def _called_test(self, types: frozenset[type], constants: Constants, keeps_empty: bool) -> str | None:
         if not all(end.is_reflexive for end in self.ends.values()):
-            return None  # a pattern that may be slow: asked once, by the comparison
+            return None  # a pattern that may be slow: tried once, by the comparison
         there = "left is not None and right is not None"
         empty = "" if keeps_empty else " and left != '' and right != ''"
         fitting = (
@@ -223,7 +195,7 @@ class Meaning:
         if not types or not self.keeps_equal:
             return None
         test = _SAME_TYPES.get(types, "type(left) in {types} and type(left) is type(right) and left == right")
-        # Where an empty string can be a missing member, it is for the comparison to say.
+        # Where an empty string can be a missing member, the comparison decides.
         if str not in types or keeps_empty:
             return test
         return f"{test} and left" if types == {str} else f"{test} and left != ''"
@@ -261,14 +233,39 @@ def _texts(rules: FieldRules, *, is_equality: bool) -> list[Step]:
 
 def _ends(rules: FieldRules) -> dict[str, End]:
     rule = next((given for name in _EQUALITY_RULES if (given := rules.texts.get(name)) is not None), None)
-    same = equality(rule)
-    number = number_equality(rule, rules.text("datetime-format") or rules.text("datetime-tolerance"))
+    same = _equality(rule)
+    number = _number_equality(rule, rules.text("datetime-format") or rules.text("datetime-tolerance"))
     ends = {"string": same, "number": number, "boolean": same, "null": same}
     for name, kind in EXTENSIONS.items():
         if kind.end is not None and (value := getattr(rules, kind.field)) is not None:
             json_type, make = kind.end
             ends[json_type] = make(value, rules.texts.get(name))
     return ends
+
+
+def _equality(rule: str | None) -> End:
+    """Strings, booleans and null."""
+
+    def verdict(left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
+        return None if left == right else differ(old, new, rule)
+
+    return End(verdict, scalar_token, code=lambda constants: "{l} == {r}")
+
+
+def _number_equality(rule: str | None, time_rule: str | None = None) -> End:
+    """Numbers: 1 equals 1.0, integers of any size and decimals of any length are exact.
+
+    Numbers under a rule for dates are most likely counts since 1970, which that rule does not read.
+    """
+    hint = None if time_rule is None else "Numbers are no dates here (x-migration-datetime-format: epoch reads them)"
+
+    def verdict(left: Value, right: Value, old: Value, new: Value) -> Verdict | None:
+        if same_number(left, right):
+            return None
+        found = differ(old, new, rule, hint)
+        return found if time_rule is None else found._replace(warning_rule=time_rule)
+
+    return End(verdict, scalar_token, code=lambda constants: "{l} == {r}")
 
 
 STRICT = Meaning(FieldRules())

@@ -38,7 +38,7 @@ class Constants:
 
     def function(self, source: str, name: str) -> Any:
         """The function that a source text defines in this namespace."""
-        exec(compile(source, f"<driftline {name}>", "exec"), self._values)  # noqa: S102 - fixed lines, see object_code
+        exec(compile(source, f"<driftline {name}>", "exec"), self._values)  # noqa: S102 - fixed lines, see generated.py
         return self._values[name]
 
 
@@ -58,12 +58,12 @@ class Step:
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether equal values stay equal without a word to say."""
+        """Whether equal values stay equal without an entry in the report."""
         return self.old is self.new and self.code is not None
 
 
 class Verdict(NamedTuple):
-    """What an end has to say; without a `type` it is only a warning."""
+    """What an end reports; without a `type` it is only a warning."""
 
     type: str | None
     message: str
