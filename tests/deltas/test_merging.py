@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from driftline.deltas import ColumnDelta, RowDelta, RowState, merge
-from driftline.deltas._merge import fold_rows, join_folds
+from driftline.deltas._merge import RowMerge, fold_rows
 from support.delta_strategies import deltas
 
 
@@ -35,6 +35,11 @@ def test_any_order_and_repetition_equals_plain_replay(log: list[RowDelta], rando
     arrived = log + random.sample(log, len(log) // 2)
     random.shuffle(arrived)
     assert merge(arrived) == plain_replay(log)
+
+
+def join_folds(folds: dict[Any, RowMerge], more: dict[Any, RowMerge]) -> None:
+    for key, fold in more.items():
+        folds.setdefault(key, RowMerge()).join(fold)
 
 
 @given(st.lists(deltas(), max_size=6), st.lists(deltas(), max_size=6), st.lists(deltas(), max_size=6))

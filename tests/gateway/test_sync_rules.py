@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from driftline.deltas import ColumnDelta, RowDelta, merge
-from driftline.deltas._merge import RowMerge, fold_from_plain, fold_rows, fold_to_plain, join_folds
+from driftline.deltas._merge import RowMerge, fold_from_plain, fold_rows, fold_to_plain
 from driftline.errors import GatewayError
 from driftline.gateway._auth import Caller
 from driftline.gateway._log.log import Appended
@@ -252,7 +252,8 @@ def test_a_caller_that_begins_with_a_snapshot_converges_too(steps: list[Any]) ->
             has_more = action == "pull"
             while has_more:
                 page = gateway.pull(cursor, limit)
-                join_folds(folds, fold_rows(RowDelta.from_wire(json.loads(body)) for body in page.deltas))
+                for delta in (RowDelta.from_wire(json.loads(body)) for body in page.deltas):
+                    folds.setdefault((delta.table, delta.row_id), RowMerge()).add(delta)
                 cursor, has_more = page.cursor, page.has_more
         found = {key[1]: fold.state().columns for key, fold in folds.items() if fold.state().live}
         assert found == visible(accepted)

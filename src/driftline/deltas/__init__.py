@@ -1,4 +1,4 @@
-"""Row deltas: the clock, the records, their ids, extraction from row versions and the one rule of merging."""
+"""Row deltas: the clock, the records, their ids, extraction from row versions, and merging."""
 
 from __future__ import annotations
 

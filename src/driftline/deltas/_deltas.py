@@ -1,16 +1,15 @@
-"""Hybrid logical clock: 48 bits of wall milliseconds, 16 bits of counter, one integer that orders by `<`.
+"""Row deltas: one mutation of one row, with its id, its timestamp of a hybrid logical clock, and its names.
 
->>> clock = Clock(wall=lambda: 1_000_000)
->>> [split_hlc(clock.now()) for _ in range(2)]
-[(1000000, 0), (1000000, 1)]
-
-The atomic unit of change: one mutation of one row.
+A timestamp is one integer that orders by `<`: 48 bits of wall milliseconds, 16 bits of counter.
 
 >>> delta = RowDelta.make(
 ...     op="UPDATE", table="users", row_id="7", client_id="laptop", columns=[ColumnDelta("age", 31)], hlc=1000000
 ... )
 >>> RowDelta.from_wire(delta.to_wire()) == delta
 True
+>>> clock = Clock(wall=lambda: 1_000_000)
+>>> [split_hlc(clock.now()) for _ in range(2)]
+[(1000000, 0), (1000000, 1)]
 """
 
 from __future__ import annotations
@@ -29,7 +28,19 @@ import msgspec
 from driftline.core import Json, JsonObject, canonical_json
 from driftline.errors import ClockDriftError, DeltaError
 
-# A column of a delta.
+Op = Literal["INSERT", "UPDATE", "DELETE"]
+OPS = ("INSERT", "UPDATE", "DELETE")
+
+COUNTER_BITS = 16
+MAX_COUNTER = (1 << COUNTER_BITS) - 1
+MAX_DRIFT_MS = 5000
+MAX_HLC = (1 << 63) - 1  # `_hlc` is a signed int64 in Parquet, so wall clocks stay below 2^47
+MAX_COLUMN_NAME = 255
+_MAX_WALL_MS = MAX_HLC >> COUNTER_BITS
+_MAX_EXACT_INTEGER = 1 << 53
+_TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_GATEWAY_ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_CONTROL_OR_SURROGATE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class ColumnDelta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,20 +50,70 @@ class ColumnDelta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: Json
 
 
-# Delta ids: SHA-256 over the canonical JSON of who, when, where and what.
-#
-# The text of ordinary content is put together from cached pieces; `canonical_json` decides wherever a piece is not
-# obviously the same. A property test holds the two together.
-
-
-_MAX_EXACT_INTEGER = 1 << 53
-
-
 ColumnEntry = ColumnDelta | Mapping[str, Any]
 
 
+class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """One INSERT, UPDATE or DELETE of one row by one client at one timestamp."""
+
+    op: Op
+    table: str
+    row_id: str
+    client_id: str
+    columns: tuple[ColumnDelta, ...]
+    hlc: int
+    delta_id: str
+
+    def __post_init__(self) -> None:
+        # The shape only: names and values are checked where deltas come in (from_wire, the gateway, the lake).
+        if self.op not in OPS:
+            raise DeltaError(f"op is INSERT, UPDATE or DELETE, not {abbreviate(self.op)}", field="op")
+        if type(self.hlc) is not int or not 0 <= self.hlc <= MAX_HLC:
+            raise DeltaError(f"hlc is an integer from 0 to 2^63 - 1, not {abbreviate(self.hlc)}", field="hlc")
+        if type(self.columns) is not tuple:
+            msgspec.structs.force_setattr(self, "columns", _column_tuple(self.columns))
+        if self.columns and self.op == "DELETE":
+            raise DeltaError("a DELETE has no columns", field="columns")
+
+    @classmethod
+    def make(
+        cls, *, op: Op, table: str, row_id: str, client_id: str, columns: Iterable[ColumnDelta], hlc: int
+    ) -> RowDelta:
+        """A delta with the id that its content has."""
+        entries = tuple(columns)
+        identity = delta_id(client_id=client_id, hlc=hlc, table=table, row_id=row_id, columns=entries)
+        return cls(op=op, table=table, row_id=row_id, client_id=client_id, columns=entries, hlc=hlc, delta_id=identity)
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any]) -> RowDelta:
+        """The delta of a JSON object, each field checked; whether the id fits the content is `has_own_id`."""
+        from driftline.deltas._wire import delta_from_wire
+
+        return delta_from_wire(data)
+
+    def to_wire(self) -> JsonObject:
+        """The delta as JSON data, its timestamp as a decimal string."""
+        from driftline.deltas._wire import delta_to_wire
+
+        return delta_to_wire(self)
+
+    def has_own_id(self) -> bool:
+        """Whether the id is the hash of the content."""
+        return self.delta_id == delta_id(
+            client_id=self.client_id, hlc=self.hlc, table=self.table, row_id=self.row_id, columns=self.columns
+        )
+
+
+def _column_tuple(columns: Any) -> tuple[ColumnDelta, ...]:
+    if not isinstance(columns, list) or not all(isinstance(entry, ColumnDelta) for entry in columns):
+        raise DeltaError(f"columns is a sequence of ColumnDelta, not {abbreviate(columns)}", field="columns")
+    return tuple(columns)
+
+
+# Delta ids: SHA-256 over the canonical JSON of client, timestamp, table, row and columns. The text of ordinary content
+# is put together from cached parts; `canonical_json` writes the rest. A property test compares the two.
 def delta_id(*, client_id: str, hlc: int | str, table: str, row_id: str, columns: Iterable[ColumnEntry]) -> str:
-    """The id of a delta: equal content, equal id. It hashes what it is given and validates nothing.
+    """The id of a delta: equal content, equal id. It hashes its arguments and validates nothing.
 
     >>> delta_id(client_id="c", hlc=1, table="t", row_id="r", columns=[])[:16]
     '2dcebce880c5d195'
@@ -70,10 +131,10 @@ def hash_input(client_id: str, hlc: int | str, table: str, row_id: str, columns_
     try:
         return text.encode()
     except UnicodeEncodeError:  # lone surrogates are escaped, pairs are joined
-        return canonical_json_of(client_id, hlc, table, row_id, columns_json)
+        return _general_hash_input(client_id, hlc, table, row_id, columns_json)
 
 
-def canonical_json_of(client_id: str, hlc: int | str, table: str, row_id: str, columns_json: str) -> bytes:
+def _general_hash_input(client_id: str, hlc: int | str, table: str, row_id: str, columns_json: str) -> bytes:
     """The hash input by the general rule alone."""
     names = map(canonical_json, (client_id, str(hlc), row_id, table))
     client, hlc, row, table = names
@@ -82,7 +143,7 @@ def canonical_json_of(client_id: str, hlc: int | str, table: str, row_id: str, c
 
 
 def columns_text(columns: Sequence[ColumnEntry]) -> str:
-    """The canonical JSON of a delta's columns, in their order, each entry whole."""
+    """The canonical JSON of a delta's columns, in their order, each entry complete."""
     parts = []
     for entry in columns:
         if type(entry) is ColumnDelta:
@@ -143,98 +204,7 @@ _WRITERS: dict[type, Callable[[Any], str]] = {
 }
 
 
-# What tables, gateways and columns may be called.
-
-
-MAX_COLUMN_NAME = 255
-
-_TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-_GATEWAY_ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-_CONTROL_OR_SURROGATE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-
-
-def check_table_name(name: str) -> str:
-    """The name, or an error that says what table names look like."""
-    if not isinstance(name, str) or not _is_table_name(name):
-        raise DeltaError(
-            f"table name {abbreviate(name)} is not valid: a letter, then up to 63 letters, digits or _", field="table"
-        )
-    return name
-
-
-@lru_cache(maxsize=4096)
-def _is_table_name(name: str) -> bool:
-    return _TABLE_NAME.fullmatch(name) is not None
-
-
-def check_gateway_id(name: str) -> str:
-    """The id, or an error that says what gateway ids look like."""
-    if not isinstance(name, str) or not _GATEWAY_ID.fullmatch(name):
-        raise DeltaError(
-            f"gateway id {abbreviate(name)} is not valid: a letter, then up to 63 letters, digits, _ or -",
-            field="gateway",
-        )
-    return name
-
-
-def check_column_name(name: str) -> str:
-    """The name, or an error that says what is wrong with it."""
-    if not isinstance(name, str) or not 1 <= len(name) <= MAX_COLUMN_NAME:
-        raise DeltaError(
-            f"column name {abbreviate(name)} is not valid: 1 to {MAX_COLUMN_NAME} characters", field="columns"
-        )
-    if name.startswith("_"):
-        raise DeltaError(f"column name {abbreviate(name)} is not valid: it begins with _", field="columns")
-    if _CONTROL_OR_SURROGATE.search(name):
-        raise DeltaError(
-            f"column name {abbreviate(name)} is not valid: control characters and lone surrogates are not allowed",
-            field="columns",
-        )
-    return name
-
-
-# A stream of deltas repeats a few sets of columns, so each set is checked once.
-@lru_cache(maxsize=4096)
-def check_column_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names, each valid and unique ignoring case."""
-    seen: dict[str, str] = {}
-    for name in names:
-        folded = check_column_name(name).casefold()
-        if folded in seen:
-            raise DeltaError(_twice_message(seen[folded], name), field="columns")
-        seen[folded] = name
-    return names
-
-
-def first_repeated(names: Iterable[str]) -> str | None:
-    """The first name that appears a second time."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
-
-
-def abbreviate(value: object, limit: int = 60) -> str:
-    """A value for an error message, cut to a bearable length."""
-    text = repr(value[: limit + 1] if isinstance(value, str) else value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _twice_message(first: str, second: str) -> str:
-    if first == second:
-        return f"column {abbreviate(first)} is named twice"
-    return f"columns {abbreviate(first)} and {abbreviate(second)} differ only in case"
-
-
-COUNTER_BITS = 16
-MAX_COUNTER = (1 << COUNTER_BITS) - 1
-MAX_DRIFT_MS = 5000
-MAX_HLC = (1 << 63) - 1  # `_hlc` is a signed int64 in Parquet, so wall clocks stay below 2^47
-_MAX_WALL_MS = MAX_HLC >> COUNTER_BITS
-
-
+# The hybrid logical clock.
 def make_hlc(wall_ms: int, counter: int = 0) -> int:
     """The timestamp of a wall clock and a counter; a full counter carries into the wall clock."""
     if counter > MAX_COUNTER:
@@ -262,9 +232,9 @@ def check_drift(hlc: int, physical: int) -> None:
 
 
 class Clock:
-    """A hybrid logical clock; every answer is greater than all before it, also under threads.
+    """A hybrid logical clock; every timestamp is greater than all before it, also under threads.
 
-    `wall` gives physical milliseconds, `last` is the timestamp to go on from (a fresh clock is at 0).
+    `wall` gives physical milliseconds, `last` is the timestamp to continue from (a new clock is at 0).
     """
 
     def __init__(self, wall: Callable[[], int] | None = None, *, last: int = 0) -> None:
@@ -327,62 +297,67 @@ def _checked(hlc: int) -> int:
     return hlc
 
 
-Op = Literal["INSERT", "UPDATE", "DELETE"]
-OPS = ("INSERT", "UPDATE", "DELETE")
-
-
-class RowDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """One INSERT, UPDATE or DELETE of one row by one client at one timestamp."""
-
-    op: Op
-    table: str
-    row_id: str
-    client_id: str
-    columns: tuple[ColumnDelta, ...]
-    hlc: int
-    delta_id: str
-
-    def __post_init__(self) -> None:
-        # The shape only: names and values are checked where deltas come in (from_wire, the gateway, the lake).
-        if self.op not in OPS:
-            raise DeltaError(f"op is INSERT, UPDATE or DELETE, not {abbreviate(self.op)}", field="op")
-        if type(self.hlc) is not int or not 0 <= self.hlc <= MAX_HLC:
-            raise DeltaError(f"hlc is an integer from 0 to 2^63 - 1, not {abbreviate(self.hlc)}", field="hlc")
-        if type(self.columns) is not tuple:
-            msgspec.structs.force_setattr(self, "columns", _column_tuple(self.columns))
-        if self.columns and self.op == "DELETE":
-            raise DeltaError("a DELETE has no columns", field="columns")
-
-    @classmethod
-    def make(
-        cls, *, op: Op, table: str, row_id: str, client_id: str, columns: Iterable[ColumnDelta], hlc: int
-    ) -> RowDelta:
-        """A delta with the id that its content has."""
-        entries = tuple(columns)
-        identity = delta_id(client_id=client_id, hlc=hlc, table=table, row_id=row_id, columns=entries)
-        return cls(op=op, table=table, row_id=row_id, client_id=client_id, columns=entries, hlc=hlc, delta_id=identity)
-
-    @classmethod
-    def from_wire(cls, data: Mapping[str, Any]) -> RowDelta:
-        """The delta of a JSON object, each field checked; whether the id fits the content is `has_own_id`."""
-        from driftline.deltas._wire import delta_from_wire
-
-        return delta_from_wire(data)
-
-    def to_wire(self) -> JsonObject:
-        """The delta as JSON data, its timestamp as a decimal string."""
-        from driftline.deltas._wire import delta_to_wire
-
-        return delta_to_wire(self)
-
-    def has_own_id(self) -> bool:
-        """Whether the id is the hash of the content."""
-        return self.delta_id == delta_id(
-            client_id=self.client_id, hlc=self.hlc, table=self.table, row_id=self.row_id, columns=self.columns
+# Names of tables, gateways and columns.
+def check_table_name(name: str) -> str:
+    """The name, or an error that says what table names look like."""
+    if not isinstance(name, str) or not _is_table_name(name):
+        raise DeltaError(
+            f"table name {abbreviate(name)} is not valid: a letter, then up to 63 letters, digits or _", field="table"
         )
+    return name
 
 
-def _column_tuple(columns: Any) -> tuple[ColumnDelta, ...]:
-    if not isinstance(columns, list) or not all(isinstance(entry, ColumnDelta) for entry in columns):
-        raise DeltaError(f"columns is a sequence of ColumnDelta, not {abbreviate(columns)}", field="columns")
-    return tuple(columns)
+@lru_cache(maxsize=4096)
+def _is_table_name(name: str) -> bool:
+    return _TABLE_NAME.fullmatch(name) is not None
+
+
+def check_gateway_id(name: str) -> str:
+    """The id, or an error that says what gateway ids look like."""
+    if not isinstance(name, str) or not _GATEWAY_ID.fullmatch(name):
+        raise DeltaError(
+            f"gateway id {abbreviate(name)} is not valid: a letter, then up to 63 letters, digits, _ or -",
+            field="gateway",
+        )
+    return name
+
+
+def check_column_name(name: str) -> str:
+    """The name, or an error that says what is wrong with it."""
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_COLUMN_NAME:
+        raise DeltaError(
+            f"column name {abbreviate(name)} is not valid: 1 to {MAX_COLUMN_NAME} characters", field="columns"
+        )
+    if name.startswith("_"):
+        raise DeltaError(f"column name {abbreviate(name)} is not valid: it begins with _", field="columns")
+    if _CONTROL_OR_SURROGATE.search(name):
+        raise DeltaError(
+            f"column name {abbreviate(name)} is not valid: control characters and lone surrogates are not allowed",
+            field="columns",
+        )
+    return name
+
+
+# A stream of deltas repeats a few sets of columns, so each set is checked once.
+@lru_cache(maxsize=4096)
+def check_column_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names, each valid and unique ignoring case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        folded = check_column_name(name).casefold()
+        if folded in seen:
+            raise DeltaError(_twice_message(seen[folded], name), field="columns")
+        seen[folded] = name
+    return names
+
+
+def abbreviate(value: object, limit: int = 60) -> str:
+    """A value for an error message, cut to a length."""
+    text = repr(value[: limit + 1] if isinstance(value, str) else value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _twice_message(first: str, second: str) -> str:
+    if first == second:
+        return f"column {abbreviate(first)} is named twice"
+    return f"columns {abbreviate(first)} and {abbreviate(second)} differ only in case"

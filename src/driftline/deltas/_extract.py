@@ -1,6 +1,4 @@
-"""Two versions of a row become a delta, or nothing where they say the same.
-
-The door from table diffs: data events become deltas.
+"""Deltas extracted from two versions of a row, and from the events of a table diff.
 
 >>> event = {"type": "removed", "key": {"id": "1"}, "row": {"id": "1", "name": "Alice"}}
 >>> [delta] = from_events([event], table="people", client_id="nightly", start=1000)
@@ -21,10 +19,18 @@ from driftline.deltas._schema import TableSchema
 from driftline.errors import DeltaError
 
 Row = Mapping[str, Any]
+Event = Mapping[str, Any]
 
 _MISSING = object()
 _EXACT = 1 << 53
 _PLAIN = frozenset({str, int, bool, type(None)})
+_VERSIONS: dict[str, Callable[[Event], tuple[Row | None, Row | None]]] = {
+    "added": lambda event: (None, event["row"]),
+    "removed": lambda event: (event["row"], None),
+    "changed": lambda event: (event["before"], event["after"]),
+    "unchanged": lambda event: (None, None),
+}
+_WITHOUT_ROWS = frozenset({"schema", "stats"})
 
 
 def extract(
@@ -39,45 +45,45 @@ def extract(
 ) -> RowDelta | None:
     """The delta that leads from one version of a row to the other; None where nothing changed.
 
-    A schema only says which columns are looked at; types are not checked here.
+    A schema only selects columns; types are not checked here.
 
     >>> delta = extract({"a": 1, "b": 2}, {"a": 1, "b": 3}, table="t", row_id="r", client_id="c", hlc=1)
     >>> delta.op, delta.columns
     ('UPDATE', (ColumnDelta(column='b', value=3),))
     """
-    change = changed_columns(before, after, schema)
+    change = _changed_columns(before, after, schema)
     if change is None:
         return None
     op, columns = change
     return RowDelta.make(op=op, table=table, row_id=row_id, client_id=client_id, columns=columns, hlc=int(hlc))
 
 
-def changed_columns(
+def _changed_columns(
     before: Row | None, after: Row | None, schema: TableSchema | None = None
 ) -> tuple[Op, list[ColumnDelta]] | None:
     """The operation and the columns of the delta between two versions of a row."""
     if after is None:
         return None if before is None else ("DELETE", [])
     if before is None:
-        return "INSERT", [ColumnDelta(name, as_json(value)) for name, value in _kept(after, schema)]
+        return "INSERT", [ColumnDelta(name, as_json(value)) for name, value in _declared(after, schema)]
     changed = [ColumnDelta(name, as_json(value)) for name, value in _differing(before, after, schema)]
     return ("UPDATE", changed) if changed else None
 
 
-def _kept(row: Row, schema: TableSchema | None) -> list[tuple[str, Json]]:
+def _declared(row: Row, schema: TableSchema | None) -> list[tuple[str, Json]]:
     if schema is None:
         return list(row.items())
     return [(name, value) for name, value in row.items() if name in schema.by_name]
 
 
 def _differing(before: Row, after: Row, schema: TableSchema | None) -> list[tuple[str, Json]]:
-    """Columns of `before` in order, then the ones only in `after`; a column missing from `after` says nothing."""
+    """Columns of `before` in order, then the ones only in `after`; a column missing from `after` is unchanged."""
     found = []
     for name, old in before.items():
         new = after.get(name, _MISSING)
         if new is old or new is _MISSING:
             continue
-        if not same_value(old, new):
+        if not _same_value(old, new):
             found.append((name, new))
     found += [(name, value) for name, value in after.items() if name not in before]
     if schema is not None:
@@ -85,29 +91,29 @@ def _differing(before: Row, after: Row, schema: TableSchema | None) -> list[tupl
     return found
 
 
-def same_value(old: Json, new: Json) -> bool:
+def _same_value(old: Json, new: Json) -> bool:
     """Equality of column values: `Object.is` at the top (+0 is not -0), structure below it."""
     kind = type(old)
     if kind is type(new) and kind in (str, bool):
         return bool(old == new)
     if _is_number(old) and _is_number(new):
         return _same_number(old, new) and (old != 0 or math.copysign(1, old) == math.copysign(1, new))
-    return same_structure(old, new)
+    return _same_json(old, new)
 
 
-def same_structure(old: Json, new: Json) -> bool:
+def _same_json(old: Json, new: Json) -> bool:
     """Deep equality of JSON data: order counts in arrays, not in objects; NaN equals NaN, +0 equals -0."""
     if _is_number(old):
         return _is_number(new) and _same_number(old, new)
     if isinstance(old, Mapping):
         return isinstance(new, Mapping) and _same_members(old, new)
     if isinstance(old, list | tuple):
-        return isinstance(new, list | tuple) and len(old) == len(new) and all(map(same_structure, old, new))
+        return isinstance(new, list | tuple) and len(old) == len(new) and all(map(_same_json, old, new))
     return type(old) is type(new) and bool(old == new)
 
 
 def _same_members(old: Row, new: Row) -> bool:
-    return len(old) == len(new) and all(name in new and same_structure(value, new[name]) for name, value in old.items())
+    return len(old) == len(new) and all(name in new and _same_json(value, new[name]) for name, value in old.items())
 
 
 def _is_number(value: Json) -> bool:
@@ -143,17 +149,7 @@ def as_json(value: Json) -> Json:
     return value
 
 
-Event = Mapping[str, Any]
-
-_VERSIONS: dict[str, Callable[[Event], tuple[Row | None, Row | None]]] = {
-    "added": lambda event: (None, event["row"]),
-    "removed": lambda event: (event["row"], None),
-    "changed": lambda event: (event["before"], event["after"]),
-    "unchanged": lambda event: (None, None),
-}
-_FRAME = frozenset({"schema", "stats"})
-
-
+# Events of a table diff.
 def from_events(
     events: Iterable[Event],
     *,
@@ -165,11 +161,11 @@ def from_events(
     """The deltas of a table diff, in the order of its events.
 
     `start` is the first timestamp, the next ones count up from it, so that a rerun makes the same deltas; a `Clock`
-    gives live ones, an iterator whatever it holds.
+    gives live ones, an iterator its own.
     """
     timestamps = _timestamps(start)
     for event in events:
-        if event.get("type") in _FRAME:
+        if event.get("type") in _WITHOUT_ROWS:
             continue
         before, after = _versions(event)
         if before is not None or after is not None:

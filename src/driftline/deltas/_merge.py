@@ -1,7 +1,6 @@
-"""The one rule of merging: per column the greatest stamp wins, unless a greater DELETE covers it.
+"""Merging of deltas: per column the greatest version stamp wins, unless a greater DELETE covers it.
 
-The state that is folded keeps its stamps, so that folding is commutative, associative and idempotent; what users
-see of it is `RowState`.
+The merged state stores its stamps, so that merging is commutative, associative and idempotent; users get `RowState`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ RowKey = tuple[str, str]
 # hlc, client id in UTF-16 order, delta id, whether it is a DELETE (which comes last): the order of replay
 Stamp = tuple[int, bytes, str, bool]
 
-# The first digits of a delta's id tell apart what hlc and client do not; the lake keeps no more of it either.
+# The first digits of a delta's id tell apart what hlc and client do not; the lake stores no more of it either.
 _ID_DIGITS = 16
 
 
@@ -49,7 +48,7 @@ class RowMerge:
             self._offer(entry.column, stamp, entry.value)
 
     def join(self, other: RowMerge) -> None:
-        """Take in everything another fold of the same row knows."""
+        """Take in everything that another fold of the same row has."""
         self.written = _later(self.written, other.written)
         self.deleted = _later(self.deleted, other.deleted)
         for name, (stamp, value) in other.columns.items():
@@ -70,7 +69,7 @@ class RowMerge:
 
 
 def merge(deltas: Iterable[RowDelta]) -> dict[RowKey, RowState]:
-    """The state of every row that the deltas speak of, whatever order they come in.
+    """The state of every row that the deltas change, in whatever order they come.
 
     >>> from driftline.deltas import extract
     >>> first = extract(None, {"a": 1, "b": 1}, table="t", row_id="r", client_id="c", hlc=1)
@@ -82,7 +81,7 @@ def merge(deltas: Iterable[RowDelta]) -> dict[RowKey, RowState]:
 
 
 def fold_rows(deltas: Iterable[RowDelta]) -> dict[RowKey, RowMerge]:
-    """The folds of every row, with stamps."""
+    """The merged rows, with stamps."""
     folds: dict[RowKey, RowMerge] = {}
     for delta in deltas:
         key = (delta.table, delta.row_id)
@@ -93,14 +92,8 @@ def fold_rows(deltas: Iterable[RowDelta]) -> dict[RowKey, RowMerge]:
     return folds
 
 
-def join_folds(folds: dict[RowKey, RowMerge], more: Mapping[RowKey, RowMerge]) -> None:
-    """Take the folds of another set of deltas in."""
-    for key, fold in more.items():
-        folds.setdefault(key, RowMerge()).join(fold)
-
-
 def stamp_of(delta: RowDelta) -> Stamp:
-    """Where a delta stands in the order of replay."""
+    """The version stamp of a delta: its position in the order of replay."""
     return delta.hlc, _client_order(delta.client_id), delta.delta_id, delta.op == "DELETE"
 
 
@@ -156,7 +149,7 @@ def fold_from_plain(plain: Mapping[str, Any]) -> RowMerge:
 
 
 def _short(stamp: Stamp) -> Stamp:
-    """A stamp as the lake keeps it, so that a delta has one stamp wherever it was read."""
+    """A stamp as the lake stores it, so that a delta has one stamp wherever it was read."""
     return stamp[0], stamp[1], stamp[2][:_ID_DIGITS], stamp[3]
 
 

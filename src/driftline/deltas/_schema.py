@@ -1,10 +1,7 @@
-"""The columns of a table and their types.
+"""Schemas of tables, and cells of text files converted to the declared types, the same way for the lake and SQLite.
 
 >>> TableSchema(table="todos", columns=[{"name": "title", "type": "string"}]).names
 ('title',)
-
-Cells of text files become values of their declared types, the same way for the lake and for SQLite.
-
 >>> typed_row({"id": "7", "price": "1.50", "sold": "true"}, {"price": "number", "sold": "boolean"})
 {'id': '7', 'price': 1.5, 'sold': True}
 """
@@ -24,6 +21,7 @@ from driftline.errors import DeltaError
 
 ColumnType = Literal["string", "number", "boolean", "json"]
 COLUMN_TYPES: tuple[str, ...] = get_args(ColumnType)
+Types = Mapping[str, ColumnType]
 
 _FITS: dict[str, Callable[[Json], bool]] = {
     "string": lambda value: isinstance(value, str),
@@ -31,6 +29,7 @@ _FITS: dict[str, Callable[[Json], bool]] = {
     "boolean": lambda value: isinstance(value, bool),
     "json": lambda value: True,
 }
+_TRUE, _FALSE = frozenset({"true", "1", "yes", "t"}), frozenset({"false", "0", "no", "f"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +125,14 @@ def _column(table: str, entry: ColumnSchema | Mapping[str, Any]) -> ColumnSchema
     return ColumnSchema(name, kind)
 
 
-Row = JsonObject
-Types = Mapping[str, ColumnType]
-
-_DATA = frozenset({"added", "removed", "changed"})
-_TRUE, _FALSE = frozenset({"true", "1", "yes", "t"}), frozenset({"false", "0", "no", "f"})
-
-
-def typed_row(row: Mapping[str, Any], types: Types, nulls: Collection[str] = ()) -> Row:
+# Typed rows.
+def typed_row(row: Mapping[str, Any], types: Types, nulls: Collection[str] = ()) -> JsonObject:
     """The row with its declared columns converted; an empty cell of such a column is null, and `nulls` always are."""
     return {name: None if name in nulls else _typed(name, value, types.get(name)) for name, value in row.items()}
 
 
 def typed_event(event: Mapping[str, Any], types: Types, nulls: Collection[str] = ()) -> JsonObject:
-    """A data event of a table diff whose rows hold typed values."""
+    """A data event of a table diff whose rows have typed values."""
     if not types and not nulls:
         return dict(event)
     typed = dict(event)

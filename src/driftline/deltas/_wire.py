@@ -33,7 +33,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def delta_from_wire(data: Json, *, stored: bool = False) -> RowDelta:
     """The delta of a JSON object; the first malformed field is named.
 
-    A `stored` one was let in at some time: hlc 0, which is refused since no `since` can ask for it, may be in there.
+    A `stored` one was accepted earlier, so its hlc may be 0, which is refused now because no `since` can fetch it.
     """
     if not isinstance(data, Mapping):
         raise DeltaError(f"a delta is an object, not {abbreviate(data)}", field="delta")
@@ -107,7 +107,7 @@ def check_op(value: Json) -> Op:
 
 
 def check_id(field: str, value: Json) -> str:
-    """A row, client or delta id: some text, not endless."""
+    """A row, client or delta id: text of a limited length."""
     text = check_text(field, value)
     if not 1 <= len(text) <= MAX_ID_LENGTH:
         raise DeltaError(f"{field} has {len(text)} characters: 1 to {MAX_ID_LENGTH} are allowed", field=field)
@@ -115,7 +115,7 @@ def check_id(field: str, value: Json) -> str:
 
 
 def check_text(field: str, value: Json) -> str:
-    """A string that UTF-8 can hold."""
+    """A string that UTF-8 can encode."""
     if not isinstance(value, str):
         raise DeltaError(f"{field} is a string, not {abbreviate(value)}", field=field)
     if not value.isascii() and _SURROGATE.search(value):
@@ -124,7 +124,7 @@ def check_text(field: str, value: Json) -> str:
 
 
 def check_value(column: str, value: Json, depth: int = 0) -> None:
-    """Refuse what is not JSON data, what UTF-8 cannot hold and what is nested too deep."""
+    """Refuse what is not JSON data, what UTF-8 cannot encode and what is nested too deep."""
     if value is None or isinstance(value, bool | int | float):
         return
     if isinstance(value, str):
