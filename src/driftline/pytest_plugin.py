@@ -52,10 +52,10 @@ def _is_ours(result: object) -> bool:
 
 
 def _as_text(result: TableDiff) -> str:
-    from driftline.sinks import write
+    from driftline.sinks import write_events
 
     out = io.BytesIO()
-    write(result.lines(), out, heading=result.heading(), hints=False)
+    write_events(result.lines(), out, "terminal", heading=result.heading(), hints=False)
     return out.getvalue().decode()
 
 

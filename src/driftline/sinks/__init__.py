@@ -1,4 +1,4 @@
-"""Writers: JSONL, JSON, CSV, Markdown, summaries, HTML, SQL."""
+"""Writers of events: JSONL, JSON, CSV, Markdown, HTML, text tables, Parquet and Delta; the templates of all pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         write_events as write_events,
     )
     from driftline.sinks._formats.table import known_version as known_version, write_table as write_table
-    from driftline.sinks._formats.terminal import write as write
     from driftline.sinks._pages import (
         Part as Part,
         environment as environment,

@@ -1,10 +1,6 @@
-"""HTML pages from templates, with the one way to show a cell; reports and the console share the look.
+"""HTML pages from templates, and the rendering of a changed cell that reports, terminal and console share.
 
-Reports are self-contained: no network and no other file, so that they can be mailed or kept with a build.
-
-How two values of one cell are shown to people: which characters changed, by how much, and what is missing.
-
-Reports, the terminal and the console all ask here, so that a change reads the same everywhere.
+Reports are self-contained: they need no network and no other file, so that they can be mailed or stored with a build.
 
 >>> highlight("Bo Dubois", "Bo Dubois Jr")
 ([('Bo Dubois', False)], [('Bo Dubois', False), (' Jr', True)])
@@ -30,24 +26,90 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-
-Part = tuple[str, bool]  # a piece of text, and whether it is marked as changed
+Part = tuple[str, bool]  # a part of a text, and whether it changed
 
 _TOKENS = re.compile(r"\w+|\s+|[^\w\s]")
 _MOST_TOKENS = 400  # aligning is quadratic: longer texts are compared at their ends only
 _LEAST_SHARED = 0.4  # below this share of common characters, marks would only be noise
 _NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?")
+_LONGEST_CELL = 2000  # characters
+_NARROW_SPACE = "\u2009"
+
+
+def page_bytes(template: str, **shown: object) -> Iterator[bytes]:
+    """A page from a template of this package, in chunks."""
+    for piece in environment("driftline.sinks").get_template(template).generate(**shown):
+        yield piece.encode(errors="backslashreplace")  # a lone surrogate has no UTF-8
+
+
+@cache
+def environment(package: str) -> Environment:
+    """The templates of a package, with the functions that all pages share."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    templates = Environment(
+        loader=PackageLoader(package, "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.globals.update(cell=cell, changed_cell=changed_cell, difference=difference_in_words)
+    templates.filters["number"] = number
+    return templates
+
+
+def cell(value: object) -> Markup:
+    """A value as HTML: a word for what would be invisible, and long text is cut."""
+    from markupsafe import Markup
+
+    word = missing_word(value)
+    if word is not None:
+        return Markup('<i class="none">{}</i>').format(word)
+    return _marked([(cell_text(value), False)])
+
+
+def changed_cell(old: object, new: object) -> tuple[Markup, Markup]:
+    """Both values of a changed cell as HTML, with what differs marked."""
+    before, after = highlight(old, new)
+    return (
+        cell(old) if missing_word(old) is not None else _marked(before),
+        cell(new) if missing_word(new) is not None else _marked(after),
+    )
+
+
+def number(value: int) -> str:
+    """Digits in groups of three."""
+    return f"{value:,}".replace(",", _NARROW_SPACE)
+
+
+def _marked(parts: Iterable[Part]) -> Markup:
+    from markupsafe import Markup
+
+    shown = (
+        Markup("<mark>{}</mark>").format(text) if mark else Markup("{}").format(text) for text, mark in _cut(parts)
+    )
+    return Markup("").join(shown)
+
+
+def _cut(parts: Iterable[Part]) -> Iterator[Part]:
+    left = _LONGEST_CELL
+    for text, marked in parts:
+        if left <= 0:
+            return
+        yield text[:left] + ("…" if len(text) > left else ""), marked
+        left -= len(text)
 
 
 def missing_word(value: object) -> str | None:
-    """The word to show for a value that would be invisible, or None for any other value."""
+    """The word for a value that would be invisible, or None for any other value."""
     if value is None:
         return "null"
     return "empty" if value == "" else None
 
 
 def highlight(old: object, new: object) -> tuple[list[Part], list[Part]]:
-    """Both texts in pieces, those marked that only one of them has."""
+    """Both texts in parts, those marked that only one of them has."""
     before, after = cell_text(old), cell_text(new)
     if not before or not after or difference_in_words(old, new):
         return _whole(before), _whole(after)
@@ -58,7 +120,7 @@ def highlight(old: object, new: object) -> tuple[list[Part], list[Part]]:
 
 
 def difference_in_words(old: Any, new: Any) -> str:
-    """By how much a number or a date moved; empty where there is no such thing to say."""
+    """The difference of two numbers or dates as text; empty for other values."""
     before, after = _number(old), _number(new)
     if before is not None and after is not None:
         return _number_difference(before, after)
@@ -97,7 +159,7 @@ def _whole(text: str) -> list[Part]:
 
 
 def _cut_at_ends(before: str, after: str) -> tuple[list[str], list[str]]:
-    """Both texts cut where they begin and cease to differ; whole where they share too little."""
+    """Both texts cut where they start and stop to differ; uncut where they share too little."""
     shortest = min(len(before), len(after))
     start = 0
     while start < shortest and before[start] == after[start]:
@@ -126,72 +188,3 @@ def _aligned(left: Sequence[str], right: Sequence[str]) -> tuple[list[Part], lis
 def _append(parts: list[Part], text: str, marked: bool) -> None:
     if text:
         parts.append((text, marked))
-
-
-_LONGEST_CELL = 2000  # characters shown of a cell
-_NARROW_SPACE = "\u2009"
-
-
-def page_bytes(template: str, **shown: object) -> Iterator[bytes]:
-    """A page made of one of the templates beside this file, piece by piece."""
-    for piece in environment("driftline.sinks").get_template(template).generate(**shown):
-        yield piece.encode(errors="backslashreplace")  # a lone surrogate has no UTF-8
-
-
-@cache
-def environment(package: str) -> Environment:
-    """The templates of a package, with what all pages show alike."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    templates = Environment(
-        loader=PackageLoader(package, "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.globals.update(cell=cell, changed_cell=changed_cell, difference=difference_in_words)
-    templates.filters["number"] = number
-    return templates
-
-
-def cell(value: object) -> Markup:
-    """A value as people read it: what would be invisible has a word, what is long is cut."""
-    from markupsafe import Markup
-
-    word = missing_word(value)
-    if word is not None:
-        return Markup('<i class="none">{}</i>').format(word)
-    return _marked([(cell_text(value), False)])
-
-
-def changed_cell(old: object, new: object) -> tuple[Markup, Markup]:
-    """Both values of a changed cell, with what differs marked."""
-    before, after = highlight(old, new)
-    return (
-        cell(old) if missing_word(old) is not None else _marked(before),
-        cell(new) if missing_word(new) is not None else _marked(after),
-    )
-
-
-def number(value: int) -> str:
-    """Digits in groups of three."""
-    return f"{value:,}".replace(",", _NARROW_SPACE)
-
-
-def _marked(parts: Iterable[Part]) -> Markup:
-    from markupsafe import Markup
-
-    shown = (
-        Markup("<mark>{}</mark>").format(text) if mark else Markup("{}").format(text) for text, mark in _cut(parts)
-    )
-    return Markup("").join(shown)
-
-
-def _cut(parts: Iterable[Part]) -> Iterator[Part]:
-    left = _LONGEST_CELL
-    for text, marked in parts:
-        if left <= 0:
-            return
-        yield text[:left] + ("…" if len(text) > left else ""), marked
-        left -= len(text)

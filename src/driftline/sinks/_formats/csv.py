@@ -1,7 +1,7 @@
-"""CSV: every row version of the diff as a row, marked with what happened to it.
+"""CSV: every row version of the diff as a row, with its kind of change.
 
 A changed row gives two rows, `before` and `after`. Columns: `_change`, `_row` (positional diffs), then A's header and
-the columns that only B has. Where the table has a column of such a name, ours gets one more underscore.
+the columns that only B has. Where the table has a column of such a name, this one gets another underscore.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SIDE_B = ("after", "added")
 
 
 def write(lines: Iterable[bytes], out: BinaryIO, *, positional: bool | None = None, **settings: Any) -> None:
-    """Write the row versions; the stats have no place in this format."""
+    """Write the row versions; the stats are left out."""
     events = map(json.loads, lines)
     schema, first = next(events), next(events)
     with_row_number = "row_index" in first if positional is None else positional
@@ -38,7 +38,7 @@ def write(lines: Iterable[bytes], out: BinaryIO, *, positional: bool | None = No
 
 
 def _columns(schema: dict[str, Any]) -> list[tuple[str, str]]:
-    """The name of every column, and what it is called in B's rows."""
+    """The name of every column, and its name in B's rows."""
     renamed = schema.get("renamed", {})
     columns = [(name, renamed.get(name, name)) for name in schema["columns_a"]]
     known = {of_b for _, of_b in columns}

@@ -1,6 +1,6 @@
-"""HTML: one self-contained page with counts, match rates by column and the changes as aligned rows.
+"""HTML: one self-contained page with the counts, match rates by column and the changes as aligned rows.
 
-It lists a bounded number of changes of each kind and a bounded number of columns; the counts are always complete.
+The number of changes of each kind and of columns is bounded; the counts are always complete.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Event = dict[str, Any]
 
 @dataclass
 class _Page:
-    """What the template shows."""
+    """The data of the template."""
 
     heading: Title = field(default_factory=Title)
-    wanted: list[str] | None = None  # the columns that were asked for; None for all
-    judged: frozenset[str] | None = None  # the columns that were compared, by A's names; None: it was not said
+    wanted: list[str] | None = None  # the requested columns; None: all
+    judged: frozenset[str] | None = None  # the compared columns, by A's names; None: not known
     schema: Event = field(default_factory=dict)
     stats: Event = field(default_factory=dict)
     changes: Counter[str] = field(default_factory=Counter)
@@ -39,7 +39,7 @@ class _Page:
     truncated: bool = False
 
     def note(self, event: Event) -> None:
-        """Take an event into account."""
+        """Count an event."""
         kind = event["type"]
         if kind == "schema":
             self.schema = event
@@ -61,19 +61,19 @@ class _Page:
 
     @property
     def key(self) -> list[str]:
-        """The key columns, as the events carry them."""
+        """The key columns of the events."""
         return next((list(row["key"]) for row in self.rows if "key" in row), [])
 
     @property
     def all_columns(self) -> list[str]:
-        """Every column but the key, those of the old side first."""
+        """Every column but the key, those of A first."""
         sides = [*self.schema.get("columns_a", []), *self.schema.get("columns_b", [])]
         wanted = dict.fromkeys(sides if self.wanted is None else self.wanted)
         return [name for name in wanted if name not in self.key]
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are shown: all, or where that is too many, those that changed most."""
+        """The rendered columns: all, or where these are too many, those that changed most."""
         names = self.all_columns
         if len(names) <= MOST_COLUMNS + 1:  # a note takes as much room as a column
             return names
@@ -82,7 +82,7 @@ class _Page:
 
     @property
     def rates(self) -> list[tuple[str, int, float | None]]:
-        """Columns with how many rows changed in them and the share of all compared rows that match, if any was."""
+        """Columns with their number of changed rows and, if compared, the share of the rows that match."""
         compared = self.stats["rows_total_compared"] or 1
         ordered = sorted(self.all_columns, key=lambda name: (-self.changes[name], not self._is_judged(name)))
         return [
@@ -95,7 +95,7 @@ class _Page:
         return self.judged is None or name in self.judged or olds.get(name) in self.judged
 
     def left_out(self, row: Event, columns: set[str]) -> int:
-        """How many cells that the event is about stand in columns that are not shown."""
+        """How many cells of the event are in columns that are not rendered."""
         cells = row["delta"] if row["type"] == "changed" else row["row"]
         known = self.all_columns if self.wanted is not None else None
         return sum(
@@ -104,7 +104,7 @@ class _Page:
 
 
 def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
-    """Write the page; `heading` says what was compared, how and when, `columns` limits what is shown."""
+    """Write the page; `heading` is the title, `columns` limits the columns."""
     page = _Page(settings.get("heading", Title()), wanted=settings.get("columns"), judged=settings.get("judged"))
     for line in lines:
         page.note(json.loads(line))

@@ -1,4 +1,4 @@
-"""Markdown: the counts, then one line for each added or removed row and each changed cell."""
+"""Markdown: one line for each added or removed row and each changed cell, then the counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COUNTS = ("rows_total_compared", "rows_added", "rows_removed", "rows_changed", 
 
 
 def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
-    """A table of changes that can be pasted into a review, followed by the counts."""
+    """Write a table of changes, followed by the counts."""
     out.write(b"| change | row | column | from | to |\n|---|---|---|---|---|\n")
     shown: list[str] | None = settings.get("columns")
     stats: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Summary: counts, changed columns with their counts and examples, as tables for people."""
+"""Summary: the counts, and the changed columns with counts and examples, as text tables."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _COUNTS = {
 
 @dataclass
 class _Seen:
-    """What has passed by: how often each column changed, and the first few examples."""
+    """The stats, how often each column changed, and its first examples."""
 
     stats: dict[str, Any] = field(default_factory=dict)
     changes: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)
 
     def note(self, event: dict[str, Any]) -> None:
-        """Take an event into account."""
+        """Count an event."""
         if event["type"] == "stats":
             self.stats = event
         for name, cell in event.get("delta", {}).items():
@@ -45,7 +45,7 @@ class _Seen:
 
 
 def write(lines: Iterable[bytes], out: BinaryIO, **settings: Any) -> None:
-    """Two tables: how many rows, and which columns changed."""
+    """Write two tables: counts of rows, and changed columns."""
     seen = _Seen()
     for line in lines:
         seen.note(json.loads(line))

@@ -1,7 +1,7 @@
 """Events as a table: Parquet, alone or as parts of a folder, and Delta (storage §6).
 
-Columns: `number` (place in the stream), `type`, `key` (JSON text), `row_index`, `changed` (list of columns), `before`
-and `after` (JSON text of the row), `details` (JSON text of the events that are not about a row).
+Columns: `number` (position in the stream), `type`, `key` (JSON text), `row_index`, `changed` (list of columns),
+`before` and `after` (JSON text of the row), `details` (JSON text of the events that are not about a row).
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 def write(lines: Iterable[bytes], out: BinaryIO, **settings: object) -> None:
-    """One Parquet file."""
+    """Write one Parquet file."""
     with pq.ParquetWriter(out, SCHEMA, compression="zstd", compression_level=1) as writer:
         for table in _tables(lines, 0):
             writer.write_table(table)
 
 
 def known_version(target: Location, format_name: str) -> Any:
-    """What stands for the table's content now; a commit is refused if it is another one then."""
+    """The current version of the table; a commit is refused if it has changed since."""
     return _loaded(target) if format_name == "delta" else manifest_version(target)
 
 
 def write_table(events: AnyPath, target: Location, format_name: str, known: Any, each: Mapper = map) -> None:
-    """Turn events into a folder of Parquet parts or a Delta table; `each` maps kernels, here or in tasks."""
+    """Write events as a folder of Parquet parts or a Delta table; `each` maps functions, locally or in tasks."""
     ranges = line_ranges(events, _PART_BYTES)
     counts: list[int] = list(each(LineRange.count, ranges))
     firsts = list(accumulate(counts, initial=0))[:-1]
@@ -91,7 +91,7 @@ def _write_part(target: Location, number: int, lines: LineRange, first: int) -> 
 
 
 def write_from(lines: LineRange, first: int, sink: object) -> None:
-    """The events of a range of lines; `first` is the number of its first one."""
+    """Write the events of a range of lines; `first` is the number of the first one."""
     with pq.ParquetWriter(sink, SCHEMA, compression="zstd", compression_level=1) as writer:
         for table in _tables(lines.lines(), first):
             writer.write_table(table)

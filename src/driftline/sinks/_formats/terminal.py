@@ -1,4 +1,4 @@
-"""What a person sees who runs a diff on a terminal: counts, columns by changes, the first changes as aligned rows."""
+"""Terminal: the counts, the columns by number of changes, and the first changes as aligned rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST_CELL = 28
 _MOST_COLUMNS_LISTED = 12
 _BAR = 24
 _GAP = 2
-_WIDE = 100  # columns of a terminal that has room for shares
+_WIDE = 100  # characters of a terminal that has room for shares
 _STYLE = {"added": "green", "removed": "red", "changed": "yellow"}
 _SIGN = {"added": "+", "removed": "−", "changed": "~"}
 
@@ -31,7 +31,7 @@ _NO_HEADING = Title()
 
 @dataclass
 class _Seen:
-    """What has passed by: the counts, how often each column changed, and the first events of each kind."""
+    """The schema and stats, how often each column changed, and the first events of each kind."""
 
     schema: Event = field(default_factory=dict)
     stats: Event = field(default_factory=dict)
@@ -39,7 +39,7 @@ class _Seen:
     first: dict[str, list[Event]] = field(default_factory=lambda: {kind: [] for kind in _SIGN})
 
     def note(self, event: Event) -> None:
-        """Take an event into account."""
+        """Count an event."""
         kind = event["type"]
         if kind == "schema":
             self.schema = event
@@ -52,12 +52,12 @@ class _Seen:
 
     @property
     def columns(self) -> list[str]:
-        """All columns, those of the new side first."""
+        """All columns, those of B first."""
         return list(dict.fromkeys([*self.schema.get("columns_b", []), *self.schema.get("columns_a", [])]))
 
     @property
     def key(self) -> list[str]:
-        """The key columns, as the events carry them."""
+        """The key columns of the events."""
         events = [event for listed in self.first.values() for event in listed]
         return next((list(event["key"]) for event in events if "key" in event), [])
 
@@ -65,7 +65,7 @@ class _Seen:
 def write(
     lines: Iterable[bytes], out: BinaryIO, *, heading: Title = _NO_HEADING, hints: bool = True, **settings: object
 ) -> None:
-    """Write the view; `heading` is what was compared, and how; `hints` tell how to see the rest."""
+    """Write the first changes; `heading` is the title, `hints` name the ways to see the rest."""
     seen = _Seen()
     for line in lines:
         seen.note(json.loads(line))
@@ -103,7 +103,7 @@ def _counts(stats: Event, *, with_shares: bool) -> Text:
 
 
 def _columns(seen: _Seen) -> Table | None:
-    """Columns by changes, with the share of the rows on both sides that match."""
+    """Columns by changes, with the share of the compared rows that match."""
     compared = seen.stats["rows_total_compared"]
     if not seen.changes or not compared:
         return None
@@ -120,7 +120,7 @@ def _columns(seen: _Seen) -> Table | None:
 
 
 def _cells(seen: _Seen) -> Table | None:
-    """The first changed rows, one line for each cell."""
+    """The first changed rows, one line a cell."""
     events = seen.first["changed"]
     if not events:
         return None
@@ -157,7 +157,7 @@ def _rows(seen: _Seen, width: int) -> Group | None:
 
 
 def _fitting(names: list[str], key: Sequence[str], events: list[Event], width: int) -> list[str]:
-    """The columns, from the left, that the terminal has room for."""
+    """The columns, from the left, that fit into the terminal."""
     left = (
         width
         - 3
@@ -173,7 +173,7 @@ def _fitting(names: list[str], key: Sequence[str], events: list[Event], width: i
 
 
 def _rest(seen: _Seen, hints: bool) -> Text | None:
-    """How many changes are not shown, and where to see them."""
+    """How many changes are left out, and how to see them."""
     shown = sum(map(len, seen.first.values()))
     total = sum(seen.stats[f"rows_{kind}"] for kind in _SIGN)
     if not total:
@@ -212,6 +212,6 @@ def _cell(value: object, style: str = "") -> Text:
 
 
 def _short(text: str) -> str:
-    """One line without control characters, cut to what a column takes."""
+    """One line without control characters, cut to the width of a column."""
     plain = "".join(each if each.isprintable() else "␊" if each == "\n" else "·" for each in text[: _LONGEST_CELL * 2])
     return plain if len(plain) <= _LONGEST_CELL else plain[: _LONGEST_CELL - 1] + "…"
