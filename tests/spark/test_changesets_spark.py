@@ -43,13 +43,13 @@ def events(seed: int, count: int, last: str) -> list[dict[str, Any]]:
 def on_spark(
     spark: SparkSession, folder: Path, stream: list[dict[str, Any]], form: str, types: dict[str, str]
 ) -> bytes:
-    from driftline.spark._changesets import write_changeset_changesets as write_changeset
+    from driftline.spark import events_to_changeset
 
     path = folder / "events.jsonl"
     path.write_text("".join(json.dumps(event) + "\n" for event in stream))
     out = io.BytesIO()
     with Workspace() as workspace:
-        write_changeset(
+        events_to_changeset(
             spark,
             str(path),
             out,

@@ -32,10 +32,22 @@ class _ArrowFinder:
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                _search_without_pandas(module)
+                skip_pandas(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+def skip_pandas(pyarrow: ModuleType) -> None:
+    """Let pyarrow search for pandas now, and find none; a pandas that is imported already stays."""
+    if "pandas" in sys.modules:
+        return
+    nothing = _NoPandas()
+    sys.meta_path.insert(0, nothing)
+    try:
+        pyarrow.array([])
+    finally:
+        sys.meta_path.remove(nothing)
 
 
 class _NoPandas:
@@ -46,14 +58,3 @@ class _NoPandas:
         if fullname == "pandas":
             raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
         return None
-
-
-def _search_without_pandas(pyarrow: ModuleType) -> None:
-    if "pandas" in sys.modules:
-        return
-    nothing = _NoPandas()
-    sys.meta_path.insert(0, nothing)
-    try:
-        pyarrow.array([])
-    finally:
-        sys.meta_path.remove(nothing)

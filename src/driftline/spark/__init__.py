@@ -1,4 +1,4 @@
-"""Everything that imports pyspark."""
+"""The Spark engine: the kernels of the other packages as Spark tasks, and functions over DataFrames."""
 
 from __future__ import annotations
 

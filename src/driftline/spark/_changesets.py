@@ -1,8 +1,9 @@
-"""Changesets on Spark: records are encoded in tasks and put into the session's order by their sort key.
+"""SQLite changesets and patchsets on Spark, from the diff of two DataFrames or the events of a table diff.
 
-The events of a table diff lie in a file or a folder of parts that tasks see. A first job counts the events of each
-split of it and finds the column types; a second one encodes records, shuffles them by range of buckets, sorts each
-range and writes it as a part. The driver sees counts and part names only.
+Tasks encode records and put them into the order of a changeset by their sort key. The events of a table diff are in a
+file or a folder of parts that tasks see: a first job counts the events of each split and finds the column types, a
+second one encodes records, shuffles them by range of buckets, sorts each range and writes it as a part. The driver
+gets counts and part names only.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from pyspark.sql import functions as f, types as t
 
 from driftline.changesets import Changeset, Patchset
 from driftline.changesets.kernels import (
-    SCHEMA as RECORDS,
     EventCollector,
     Format,
     SectionPlan,
@@ -39,13 +39,14 @@ from driftline.spark._jobs import OrderedPart, join_parts, scratch_place, shared
 from driftline.spark._runtime.session import open_session, ship_to_tasks
 from driftline.spark._tasks import (
     BLOCK_BYTES,
-    SCHEMA,
+    BLOCK_SCHEMA,
     ShuffleBlock,
     bytes_column,
     error_text,
     frame_schema,
     pack,
     raise_task_error,
+    table_blob,
     unpack,
 )
 
@@ -55,18 +56,36 @@ if TYPE_CHECKING:
     from driftline.spark._frames.diff import DataFrameDiff
     from driftline.tables import Stats, TableDiffJob
 
-
-# A SQLite changeset or patchset from the diff of two DataFrames.
-#
-# The records are encoded and put into the session's order in tasks; they come to the caller range by range, and never
-# all at once.
-
-
 Batches = Iterator[pa.RecordBatch]
+Reading = Callable[[dict[str, Any]], dict[str, Any]]
+
+SPLIT_BYTES = 8 << 20
+RANGE_BYTES = 48 << 20
 
 _EVENTS_PER_RANGE = 200_000
-_RECORDS_FRAME_CHANGESETS, _ERROR = "records", "error"
+_RECORDS, _FACT, _ERROR = "records", "fact", "error"
 _PARTS = "content binary, error string"
+_NO_CHANGE = ("schema", "stats", "unchanged")
+
+
+@dataclass(frozen=True)
+class EventDecoder:
+    """How events are read: the table's name, declared types, columns and key."""
+
+    table: str
+    types: Mapping[str, str]
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    reading: Reading | None = None
+
+    def collector(self) -> EventCollector:
+        """A collector that knows the columns, for splits without the schema event."""
+        made = EventCollector(self.table, types=self.types, primary_key=self.key or None)
+        made.add({"type": "schema", "columns_b": list(self.columns)})
+        return made
+
+
+# From the diff of two DataFrames: the parts reach the caller one by one.
 
 
 def write_changeset(
@@ -77,7 +96,7 @@ def write_changeset(
     format: Format = "changeset",  # noqa: A002 - the word of the command line
     types: Mapping[str, str] | None = None,
 ) -> int:
-    """Write the changes of a keyed diff as a changeset or patchset of a table; how many there were.
+    """Write the changes of a keyed diff as a changeset or patchset of a table; the number of changes.
 
     Columns are declared by their Spark types unless `types` says otherwise. An ordered diff gives the same bytes in
     every run.
@@ -87,21 +106,20 @@ def write_changeset(
     columns = check_same_columns(changes, "a changeset")
     key = changes.events.schema["key"].dataType.fieldNames()  # type: ignore[attr-defined]
     declared = {field.name: _declared_type(field.dataType) for field in columns.fields} | dict(types or {})
-    encoding = _Encoding(table, columns.fieldNames(), key, declared)
-    typed = encoding.collector().table([TypeInference()] * len(columns.fields))
+    decoder = EventDecoder(table, declared, tuple(columns.fieldNames()), tuple(key))
+    typed = decoder.collector().table([TypeInference()] * len(columns.fields))
     marker = (Patchset if format == "patchset" else Changeset).marker
     numbered = changes.events.where("type <> 'unchanged'").zipWithIndex("event_number")
     [facts] = numbered.agg(f.count("*").alias("count"), f.max_by("type", "event_number").alias("last")).collect()
     if not facts["count"]:
         return 0
     plan = SectionPlan.of(typed, marker, facts["count"], ends_with_update=facts["last"] == "changed")
-    begun = False
-    for part in _parts_frame_changesets(
-        numbered, encoding, plan, min(plan.buckets, -(-facts["count"] // _EVENTS_PER_RANGE))
-    ):
-        if part and not begun:
+    ranges = min(plan.buckets, -(-facts["count"] // _EVENTS_PER_RANGE))
+    has_header = False
+    for part in _frame_parts(numbered, decoder, plan, ranges):
+        if part and not has_header:
             out.write(typed.header(marker))
-            begun = True
+            has_header = True
         out.write(part)
     return int(facts["count"])
 
@@ -114,40 +132,26 @@ def _declared_type(kind: t.DataType) -> str:
     return "TEXT"
 
 
-def _parts_frame_changesets(
-    numbered: DataFrame, encoding: _Encoding, plan: SectionPlan, ranges: int
-) -> Iterator[bytes]:
+def _frame_parts(numbered: DataFrame, decoder: EventDecoder, plan: SectionPlan, ranges: int) -> Iterator[bytes]:
     ship_to_tasks(numbered.sparkSession)
-    blocks = numbered.mapInArrow(_EncodeTask(encoding, plan, ranges), SCHEMA)
+    blocks = numbered.mapInArrow(_EncodeTask(decoder, plan, ranges), BLOCK_SCHEMA)
     parts = blocks.repartitionById(ranges, "target").mapInArrow(_SortTask(plan), _PARTS)
     for row in parts.toLocalIterator():
         raise_task_error(row["error"])
         yield bytes(row["content"])
 
 
-class _Encoding:
-    """How events become rows of a SQLite table."""
-
-    def __init__(self, table: str, columns: list[str], key: list[str], types: dict[str, str]) -> None:
-        self._table, self._columns, self._key, self._types = table, columns, key, types
-
-    def collector(self) -> EventCollector:
-        made = EventCollector(self._table, types=self._types, primary_key=self._key)
-        made.add({"type": "schema", "columns_b": self._columns})
-        return made
-
-
 class _EncodeTask:
     """Records of the events of each batch, by range of buckets."""
 
-    def __init__(self, encoding: _Encoding, plan: SectionPlan, ranges: int) -> None:
-        self._encoding, self._plan, self._ranges = encoding, plan, ranges
+    def __init__(self, decoder: EventDecoder, plan: SectionPlan, ranges: int) -> None:
+        self._decoder, self._plan, self._ranges = decoder, plan, ranges
 
     def __call__(self, batches: Batches) -> Batches:
         return pack(block for batch in batches if batch.num_rows for block in self._blocks(batch))
 
     def _blocks(self, batch: pa.RecordBatch) -> Iterator[ShuffleBlock]:
-        collector = self._encoding.collector()
+        collector = self._decoder.collector()
         for event in events_of_batch(batch):
             collector.add(event)
         try:
@@ -156,10 +160,8 @@ class _EncodeTask:
             yield ShuffleBlock(0, _ERROR, "", 0, error_text(error).encode())
             return
         for target, part in cut_by_range(self._plan, records, self._ranges):
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, RECORDS) as out:
-                out.write_table(part)
-            yield ShuffleBlock(target, _RECORDS_FRAME_CHANGESETS, "", 0, memoryview(sink.getvalue()))
+            for blob in _blobs(part):
+                yield ShuffleBlock(target, _RECORDS, "", 0, blob)
 
 
 class _SortTask:
@@ -187,17 +189,11 @@ def _part(content: bytes, error: str | None) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([bytes_column(pa.binary(), [content]), errors], names=["content", "error"])
 
 
-SPLIT_BYTES = 8 << 20
-RANGE_BYTES = 48 << 20
-
-_FACT, _RECORDS = "fact", "records"
-_FRAME = ("schema", "stats", "unchanged")
-
-Reading = Callable[[dict[str, Any]], dict[str, Any]]
+# From the events of a table diff.
 
 
 class EventSplit(NamedTuple):
-    """Whole lines of the event file: from `start`, `size` bytes, read as `collector` says."""
+    """Complete lines of the event file: `size` bytes from `start`."""
 
     path: str
     start: int
@@ -207,29 +203,12 @@ class EventSplit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SplitFacts:
-    """What the driver must know of a split."""
+    """What the driver needs to know of a split."""
 
     number: int
     events: int
     ends_with_update: bool
     votes: list[TypeInference]
-
-
-@dataclass(frozen=True)
-class EventDecoder:
-    """How events are read: the table's name, declared types, columns and key."""
-
-    table: str
-    types: Mapping[str, str]
-    columns: tuple[str, ...]
-    key: tuple[str, ...]
-    reading: Reading | None = None
-
-    def collector(self) -> EventCollector:
-        """A collector that already knows the columns, for splits without the schema event."""
-        made = EventCollector(self.table, types=self.types, primary_key=self.key or None)
-        made.add({"type": "schema", "columns_b": list(self.columns)})
-        return made
 
 
 def diff_to_changeset(
@@ -278,10 +257,10 @@ def events_to_changeset(
     split_bytes: int = SPLIT_BYTES,
     range_bytes: int = RANGE_BYTES,
 ) -> int:
-    """Turn diff events, a file or a folder of parts, into the same bytes that the local decoder writes; the number of
-    changes.
+    """Write diff events (a file or a folder of parts) as the changeset of the local engine; the number of changes.
 
-    All workers see the events, and `folder`, where parts are put. `reading` gives the cells of an event their values.
+    All workers see the events, and `folder`, where parts are written. `reading` gives the cells of an event their
+    values.
     """
     tracker = tracker or no_progress()
     marker = (Patchset if format_name == "patchset" else Changeset).marker
@@ -322,7 +301,7 @@ def _read_decoder(path: AnyPath, table: str, types: Mapping[str, str], reading: 
 
 
 def _split_lines(path: AnyPath, split_bytes: int) -> list[EventSplit]:
-    """Cut the events into runs of whole lines."""
+    """Cut the events into ranges of complete lines."""
     return [EventSplit(one.path, one.start, one.stop - one.start) for one in line_ranges(path, split_bytes)]
 
 
@@ -333,7 +312,7 @@ def _numbered(splits: list[EventSplit], facts: list[SplitFacts]) -> list[EventSp
 
 def _facts(spark: SparkSession, tracker: Tracker, decoder: EventDecoder, splits: list[EventSplit]) -> list[SplitFacts]:
     frame = spark.range(0, len(splits), 1, len(splits)).mapInArrow(
-        partial(_look_task, decoder, splits), frame_schema(SCHEMA)
+        partial(_survey_task, decoder, splits), frame_schema(BLOCK_SCHEMA)
     )
     rows = watched(spark, tracker, "column types", len(splits), frame.collect)
     found = [_opened(bytes(row["blob"])) for row in rows]
@@ -350,9 +329,9 @@ def _graph(
 ) -> DataFrame:
     return (
         spark.range(0, len(splits), 1, len(splits))
-        .mapInArrow(partial(_encode_task, decoder, plan, splits, ranges), frame_schema(SCHEMA))
+        .mapInArrow(partial(_encode_task, decoder, plan, splits, ranges), frame_schema(BLOCK_SCHEMA))
         .repartitionById(ranges, "target")
-        .mapInArrow(partial(_sort_task, plan, folder), frame_schema(SCHEMA))
+        .mapInArrow(partial(_sort_task, plan, folder), frame_schema(BLOCK_SCHEMA))
     )
 
 
@@ -361,19 +340,17 @@ def _parts(spark: SparkSession, tracker: Tracker, frame: DataFrame, tasks: int) 
     return [_opened(bytes(row["blob"])) for row in rows]
 
 
-def _look_task(
-    decoder: EventDecoder, splits: list[EventSplit], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    def look(number: int) -> SplitFacts:
+def _survey_task(decoder: EventDecoder, splits: list[EventSplit], batches: Batches) -> Batches:
+    def survey(number: int) -> SplitFacts:
         collector = _collected(decoder, splits[number])
         return SplitFacts(number, len(collector), collector.ends_with_update(), collector.votes())
 
-    return pack(_fact(look, number) for number in _numbers(batches))
+    return pack(_fact(survey, number) for number in _numbers(batches))
 
 
 def _encode_task(
-    decoder: EventDecoder, plan: SectionPlan, splits: list[EventSplit], ranges: int, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+    decoder: EventDecoder, plan: SectionPlan, splits: list[EventSplit], ranges: int, batches: Batches
+) -> Batches:
     def blocks() -> Iterator[ShuffleBlock]:
         for number in _numbers(batches):
             split = splits[number]
@@ -389,7 +366,7 @@ def _encode_task(
     return pack(blocks())
 
 
-def _sort_task(plan: SectionPlan, folder: Location, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _sort_task(plan: SectionPlan, folder: Location, batches: Batches) -> Batches:
     def blocks() -> Iterator[ShuffleBlock]:
         ranges: defaultdict[int, list[pa.Table]] = defaultdict(list)
         for block in unpack(batches):
@@ -413,7 +390,7 @@ def _collected(decoder: EventDecoder, split: EventSplit) -> EventCollector:
     else:
         for line in filter(None, lines):
             event = msgspec.json.decode(line)
-            collector.add(event if event["type"] in _FRAME else decoder.reading(event))
+            collector.add(event if event["type"] in _NO_CHANGE else decoder.reading(event))
     return collector
 
 
@@ -421,10 +398,7 @@ def _blobs(records: pa.Table) -> Iterator[memoryview]:
     """Records as Arrow streams of bounded size."""
     step = max(1, records.num_rows * BLOCK_BYTES // max(1, records.nbytes))
     for start in range(0, records.num_rows, step):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, RECORDS) as out:
-            out.write_table(records.slice(start, step))
-        yield memoryview(sink.getvalue())
+        yield table_blob(records.slice(start, step))
 
 
 def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
@@ -432,7 +406,7 @@ def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
 
 
 def _fact(find: Callable[[int], Any], number: int) -> ShuffleBlock:
-    """What `find` finds, or the error it raises: a failed task would only be tried again."""
+    """The result of `find`, or the error it raises: a failed task would only be retried."""
     try:
         found: Any = find(number)
     except DriftlineError as error:

@@ -1,7 +1,7 @@
 """Index diffs on Spark: files and chunks of large indexes joined by file, and many repositories at once.
 
-The meaning is that of `codeindex`: tasks run its kernels, so the events are the same bytes as on one machine. Only
-counts, the paths of the files to look into (up to a limit) and at most `max_events` events reach the driver.
+Tasks run the kernels of `codeindex`, so the events are the same bytes as on one machine. Only counts, the paths of the
+files to compare inside (up to a limit) and at most `max_events` events reach the driver.
 """
 
 from __future__ import annotations
@@ -43,15 +43,14 @@ from driftline.codeindex.kernels import (
 from driftline.core import Tracker
 from driftline.errors import DriftlineError, EngineError, IndexRefError
 from driftline.spark._runtime.session import open_session
-from driftline.spark._runtime.workers import settle_worker
+from driftline.spark._runtime.workers import prepare_worker
 from driftline.spark._tasks import bytes_column, frame_schema, integer_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
-# What Spark tasks do for an index diff: Arrow batches in, a kernel of `codeindex` over them, Arrow batches out.
-
+# Up to this many files to compare inside, tasks get their paths and leave all other rows unread.
+WANTED_FILES_LIMIT = 100_000
 
 RECORD_SCHEMA = "side int, key binary, file_id string, row_id string, count bigint, payload binary"
 CHANGE_SCHEMA = (
@@ -62,11 +61,13 @@ EVENT_SCHEMA = "key binary, seq bigint, kind string, line binary"
 CHANGE_TAG, CHUNK_TAG, IMPORTS_TAG = 0, 1, 2
 
 _ARROW_TYPES = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+_MIN_PARTITIONS = 2
+_SPLITS_PER_PARTITION = 2
 _BATCH_BYTES = 4 << 20
 _BATCH_ROWS = 10_000
 _ROW_OVERHEAD = 64
 
-# Around an error in the text of a task's failure, which also quotes source lines: those do not hold the mark.
+# Around an error in the text of a task's failure, which also quotes source lines: those do not contain the mark.
 _MARK = "\u2063driftline\u2063"
 _ERROR = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
 
@@ -74,217 +75,9 @@ Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
 
 
-def scan_task(scan: Callable[[Split], Iterator[Record]]) -> Task:
-    """Read the splits that this task was given."""
-
-    def run(batches: Batches) -> Batches:
-        splits = (text for batch in batches for text in batch.column("split").to_pylist())
-        records = (record for text in splits for record in scan(msgspec.json.decode(text, type=Split)))
-        return _as_batches(map(_record_row, records), RECORD_SCHEMA)
-
-    return _telling_errors(run)
-
-
-def files_scan() -> Task:
-    """Rows of `file_meta`."""
-    return scan_task(kernels.scan_files)
-
-
-def chunks_scan(wanted: dict[int, SelectedRows], limit: int) -> Task:
-    """Wanted rows of `chunk_meta`."""
-    return scan_task(lambda split: kernels.scan_chunks(split, wanted[split.side], limit))
-
-
-def cold_scan(wanted: dict[int, Collection[str] | None]) -> Task:
-    """Wanted rows of `chunk_meta_cold`."""
-    return scan_task(lambda split: kernels.scan_cold(split, wanted[split.side]))
-
-
-def imports_scan(wanted: dict[int, SelectedRows]) -> Task:
-    """Wanted rows of `file_relations`."""
-    return scan_task(lambda split: kernels.scan_imports(split, wanted[split.side]))
-
-
-def classify_task(batches: Batches) -> Batches:
-    """Rows of both sides, sorted by path: what happened to each path. Counts of skipped rows pass through."""
-    rows = _rows(batches, "key", "side", "count", "payload")
-    return _as_batches(_classified(rows), CHANGE_SCHEMA)
-
-
-def _classified(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    for key, group in groupby(rows, key=itemgetter(0)):
-        if key is None:
-            yield from (("skipped", None, None, None, None, side, count, None) for _, side, count, _ in group)
-            continue
-        change, ids = kernels.classify_file((side, payload) for _, side, _, payload in group)
-        if change is not None:
-            yield _change_row(change, json.dumps([sorted(ids[side]) for side in (kernels.BEFORE, kernels.AFTER)]))
-
-
-def rename_task(batches: Batches) -> Batches:
-    """Removed and added files, sorted by hash: pairs of one hash are renames."""
-    rows = _rows(batches, "hash", "kind", "ids", "payload")
-    return _as_batches(_paired(rows), CHANGE_SCHEMA)
-
-
-def _paired(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    for _, group in groupby(rows, key=itemgetter(0)):
-        changes: list[FileChange] = []
-        ids: dict[tuple[str, str], list[list[str]]] = {}
-        for _, kind, ids_text, payload in group:
-            change = change_from_payload(kind, payload)
-            changes.append(change)
-            ids[kind, change.path] = json.loads(ids_text)
-        for change in kernels.pair_renames(changes):
-            yield _change_row(change, json.dumps(_joined_ids(change, ids)))
-
-
-def _joined_ids(change: FileChange, ids: dict[tuple[str, str], list[list[str]]]) -> list[list[str]]:
-    before = ids["removed", change.before.file][0] if change.before else []
-    after = ids["added", change.after.file][1] if change.after else []
-    return [before, after]
-
-
-def file_events_task(mode: str) -> Task:
-    """Events of files whose insides are not compared."""
-
-    def run(batches: Batches) -> Batches:
-        rows = _rows(batches, "key", "kind", "payload")
-        events = ((key, 0, file_event(mode, change_from_payload(kind, payload))) for key, kind, payload in rows)
-        return _as_batches((_event_row(*item) for item in events), EVENT_SCHEMA)
-
-    return run
-
-
-def inside_task(mode: str, options: DiffOptions) -> Task:
-    """Everything about each compared path, sorted by path with the change first: its events."""
-
-    def run(batches: Batches) -> Batches:
-        rows = _rows(batches, "key", "tag", "kind", "side", "count", "payload", "cold")
-        return _as_batches(_inside(rows, mode, options), EVENT_SCHEMA)
-
-    return _telling_errors(run)
-
-
-def _inside(rows: Iterator[tuple[Any, ...]], mode: str, options: DiffOptions) -> Iterator[tuple[Any, ...]]:
-    for key, group in groupby(rows, key=itemgetter(0)):
-        records = _path_records(group)
-        for seq, event in enumerate(records.events(mode, options)):
-            yield _event_row(key, seq, event)
-
-
-def _path_records(rows: Iterator[tuple[Any, ...]]) -> kernels.PathRecords:
-    _, _, kind, _, _, change, _ = next(rows)
-    records = kernels.PathRecords.of(change_from_payload(kind, change))
-    for _, tag, _, side, count, payload, cold in rows:
-        if tag == CHUNK_TAG:
-            records.add_chunk(side, count, payload, cold)
-        else:
-            records.imports[side] += kernels.parse_payload(payload)
-    return records
-
-
-def job_task(with_events: bool) -> Task:
-    """Whole diffs, a repository each."""
-
-    def run(batches: Batches) -> Batches:
-        from driftline.codeindex import IndexDiffJob
-        from driftline.codeindex.kernels import run_job
-
-        settle_worker()
-        for batch in batches:
-            jobs = [msgspec.json.decode(text, type=IndexDiffJob) for text in batch.column("job").to_pylist()]
-            outcomes = [compact_json(run_job(job, with_events=with_events)).decode() for job in jobs]
-            yield pa.RecordBatch.from_arrays([batch.column("id"), pa.array(outcomes, pa.string())], ["id", "outcome"])
-
-    return run
-
-
-@contextmanager
-def retelling_errors() -> Iterator[None]:
-    """An error that a task raised on purpose, raised again here as what it was."""
-    try:
-        yield
-    except DriftlineError:
-        raise
-    except Exception as error:
-        told = _ERROR.search(str(error))
-        if told is None:
-            raise EngineError(f"the Spark job failed: {_first_line(error)}") from error
-        content = json.loads(told.group(1))
-        raise IndexRefError(content["message"], code=content["code"]) from None
-
-
-def _telling_errors(task: Task) -> Task:
-    """Tasks report errors as text, so the code is put into it."""
-
-    def run(batches: Batches) -> Batches:
-        try:
-            yield from task(batches)
-        except DriftlineError as error:
-            content = json.dumps({"code": error.code, "message": error.message})
-            raise RuntimeError(f"{_MARK}{content}{_MARK}") from None
-
-    return run
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def _record_row(record: Record) -> tuple[Any, ...]:
-    return (record.side, record.key, record.file_id, record.row_id, record.count, record.payload)
-
-
-def _change_row(change: FileChange, ids: str) -> tuple[Any, ...]:
-    old_key = path_key(change.before.file) if change.before else None
-    content = change.after or change.before
-    content_hash = content.hash if content and change.kind in ("added", "removed") else None
-    safe_hash = None if content_hash is None else json.dumps(content_hash)
-    return (change.kind, path_key(change.path), old_key, safe_hash, ids, None, 1, change_payload(change))
-
-
-def _event_row(key: bytes, seq: int, event: IndexEvent) -> tuple[Any, ...]:
-    return (key, seq, event["kind"], compact_json(event))
-
-
-def _rows(batches: Iterable[pa.RecordBatch], *names: str) -> Iterator[tuple[Any, ...]]:
-    for batch in batches:
-        yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-
-
-def _as_batches(rows: Iterable[tuple[Any, ...]], schema: str) -> Batches:
-    settle_worker()
-    fields = [text.strip().split() for text in schema.split(",")]
-    arrow = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in fields])
-    block: list[tuple[Any, ...]] = []
-    size = 0
-    for row in rows:
-        block.append(row)
-        size += _ROW_OVERHEAD + sum(len(value) for value in row if isinstance(value, bytes | str))
-        if size >= _BATCH_BYTES or len(block) >= _BATCH_ROWS:
-            yield _batch(block, arrow)
-            block, size = [], 0
-    if block:
-        yield _batch(block, arrow)
-
-
-def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-# Up to this many files to look into, tasks get their paths and leave all other rows unread.
-WANTED_FILES_LIMIT = 100_000
-
-_MIN_PARTITIONS = 2
-_SPLITS_PER_PARTITION = 2
-
-
 @contextmanager
 def index_scheduler(master: str | None = None) -> Iterator[ModeScheduler]:
-    """A scheduler that compares modes on Spark; the session starts when the first one really needs it."""
+    """A scheduler that compares modes on Spark; the session starts when the first one needs it."""
     with ExitStack() as stack:
         sessions: list[SparkSession] = []
 
@@ -298,7 +91,7 @@ def index_scheduler(master: str | None = None) -> Iterator[ModeScheduler]:
             sides = (open_side(before, old_pieces), open_side(after, new_pieces))
             if not sessions:
                 sessions.append(stack.enter_context(open_session(master, app_name="driftline index diff")))
-            with tracker.phase("compare on Spark", unit="stages"), retelling_errors():
+            with tracker.phase("compare on Spark", unit="stages"), raising_task_errors():
                 return diff_mode_on_spark(sessions[0], mode, sides, options)
 
         yield schedule
@@ -307,9 +100,9 @@ def index_scheduler(master: str | None = None) -> Iterator[ModeScheduler]:
 def run_jobs(
     jobs: Sequence[IndexDiffJob], master: str | None = None, *, with_events: bool = False
 ) -> list[dict[str, Any]]:
-    """Compute many repositories, a task each; outcomes in the order given."""
+    """Compute many repositories, a task each; results in the order of the jobs."""
     texts = [msgspec.json.encode(job).decode() for job in jobs]
-    with open_session(master, app_name="driftline index diffs") as spark, retelling_errors():
+    with open_session(master, app_name="driftline index diffs") as spark, raising_task_errors():
         frame = _one_per_task(spark, "job", texts)
         outcomes = frame.mapInArrow(job_task(with_events), frame_schema("id int, outcome string")).collect()
     return [json.loads(row.outcome) for row in sorted(outcomes, key=lambda row: row.id)]
@@ -327,7 +120,7 @@ def diff_mode_on_spark(
 
 
 class _ModeRun:
-    """The frames of one comparison; those that are used twice are kept until `release`."""
+    """The frames of one comparison; those that are used twice are persisted until `release`."""
 
     def __init__(
         self, spark: SparkSession, mode: str, sides: tuple[IndexSide, IndexSide], options: DiffOptions
@@ -357,7 +150,7 @@ class _ModeRun:
         return self.result
 
     def release(self) -> None:
-        """Give kept frames back."""
+        """Unpersist the frames."""
         for frame in self.kept:
             frame.unpersist()
 
@@ -398,7 +191,7 @@ class _ModeRun:
         return listed.mapInArrow(file_events_task(self.result.mode), frame_schema(EVENT_SCHEMA))
 
     def _inside_events(self, compared: DataFrame) -> DataFrame:
-        """The events of modified and renamed files: everything about a path meets in one task."""
+        """The events of modified and renamed files: all records of a path are in one task."""
         wanted = self._wanted(compared)
         if wanted is None:
             return self.spark.createDataFrame([], frame_schema(EVENT_SCHEMA))
@@ -410,7 +203,7 @@ class _ModeRun:
         return self._sorted_by(records, "key", "tag").mapInArrow(task, frame_schema(EVENT_SCHEMA))
 
     def _wanted(self, compared: DataFrame) -> dict[int, SelectedRows] | None:
-        """What tasks look for; None where nothing is to be looked into."""
+        """The rows that tasks select; None where no file is compared inside."""
         count = self.result.counts["file.modified"] + self.result.counts["file.renamed"]
         if count == 0:
             return None
@@ -425,7 +218,7 @@ class _ModeRun:
         }
 
     def _places(self, compared: DataFrame) -> DataFrame:
-        """Which path of which side belongs to which change."""
+        """The change of each path of each side."""
         before = compared.selectExpr(f"{BEFORE} as side", "old_key as found_key", "key as path_key")
         return before.union(compared.selectExpr(f"{AFTER} as side", "key as found_key", "key as path_key"))
 
@@ -448,7 +241,7 @@ class _ModeRun:
         )
 
     def _named_by_id(self, unnamed: DataFrame) -> DataFrame:
-        """Rows that only have a file number, named by `file_meta`; numbers that lead nowhere are counted."""
+        """Rows that only have a file id, named by `file_meta`; unknown ids are counted."""
         ids = self._file_rows().where("key is not null and file_id is not null")
         names = ids.groupBy("side", "file_id").agg({"key": "min"}).withColumnRenamed("min(key)", "found_key")
         found = unnamed.drop("key").join(names, ["side", "file_id"], "left")
@@ -464,7 +257,7 @@ class _ModeRun:
             return None
         splits = [split for side, artifact in enumerate(artifacts) for split in plan_splits(side, artifact)]
         rows = self._scan_splits(splits, cold_scan(self._wanted_ids(placed)))
-        # An id that is there twice joins once: the last members win, as on one machine.
+        # A repeated id joins once: the last members win, as on one machine.
         return rows.groupBy("side", "row_id").agg({"payload": "max"}).withColumnRenamed("max(payload)", "cold")
 
     def _wanted_ids(self, placed: DataFrame) -> dict[int, Collection[str] | None]:
@@ -512,3 +305,204 @@ def _one_per_task(spark: SparkSession, name: str, texts: Sequence[str]) -> DataF
     columns = [integer_column(range(len(texts))), bytes_column(pa.string(), [text.encode() for text in texts])]
     table = pa.Table.from_arrays(columns, names=["id", name])
     return spark.createDataFrame(table).repartitionById(max(len(texts), 1), "id")
+
+
+# Tasks: Arrow batches in, a kernel of `codeindex`, Arrow batches out.
+
+
+def scan_task(scan: Callable[[Split], Iterator[Record]]) -> Task:
+    """Read the splits of this task."""
+
+    def run(batches: Batches) -> Batches:
+        splits = (text for batch in batches for text in batch.column("split").to_pylist())
+        records = (record for text in splits for record in scan(msgspec.json.decode(text, type=Split)))
+        return _as_batches(map(_record_row, records), RECORD_SCHEMA)
+
+    return _marking_errors(run)
+
+
+def files_scan() -> Task:
+    """Rows of `file_meta`."""
+    return scan_task(kernels.scan_files)
+
+
+def chunks_scan(wanted: dict[int, SelectedRows], limit: int) -> Task:
+    """Wanted rows of `chunk_meta`."""
+    return scan_task(lambda split: kernels.scan_chunks(split, wanted[split.side], limit))
+
+
+def cold_scan(wanted: dict[int, Collection[str] | None]) -> Task:
+    """Wanted rows of `chunk_meta_cold`."""
+    return scan_task(lambda split: kernels.scan_cold(split, wanted[split.side]))
+
+
+def imports_scan(wanted: dict[int, SelectedRows]) -> Task:
+    """Wanted rows of `file_relations`."""
+    return scan_task(lambda split: kernels.scan_imports(split, wanted[split.side]))
+
+
+def classify_task(batches: Batches) -> Batches:
+    """Rows of both sides, sorted by path: the change of each path. Counts of skipped rows pass through."""
+    rows = _rows(batches, "key", "side", "count", "payload")
+    return _as_batches(_classified(rows), CHANGE_SCHEMA)
+
+
+def _classified(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    for key, group in groupby(rows, key=itemgetter(0)):
+        if key is None:
+            yield from (("skipped", None, None, None, None, side, count, None) for _, side, count, _ in group)
+            continue
+        change, ids = kernels.classify_file((side, payload) for _, side, _, payload in group)
+        if change is not None:
+            yield _change_row(change, json.dumps([sorted(ids[side]) for side in (kernels.BEFORE, kernels.AFTER)]))
+
+
+def rename_task(batches: Batches) -> Batches:
+    """Removed and added files, sorted by hash: pairs of one hash are renames."""
+    rows = _rows(batches, "hash", "kind", "ids", "payload")
+    return _as_batches(_paired(rows), CHANGE_SCHEMA)
+
+
+def _paired(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    for _, group in groupby(rows, key=itemgetter(0)):
+        changes: list[FileChange] = []
+        ids: dict[tuple[str, str], list[list[str]]] = {}
+        for _, kind, ids_text, payload in group:
+            change = change_from_payload(kind, payload)
+            changes.append(change)
+            ids[kind, change.path] = json.loads(ids_text)
+        for change in kernels.pair_renames(changes):
+            yield _change_row(change, json.dumps(_joined_ids(change, ids)))
+
+
+def _joined_ids(change: FileChange, ids: dict[tuple[str, str], list[list[str]]]) -> list[list[str]]:
+    before = ids["removed", change.before.file][0] if change.before else []
+    after = ids["added", change.after.file][1] if change.after else []
+    return [before, after]
+
+
+def file_events_task(mode: str) -> Task:
+    """Events of files that are not compared inside."""
+
+    def run(batches: Batches) -> Batches:
+        rows = _rows(batches, "key", "kind", "payload")
+        events = ((key, 0, file_event(mode, change_from_payload(kind, payload))) for key, kind, payload in rows)
+        return _as_batches((_event_row(*item) for item in events), EVENT_SCHEMA)
+
+    return run
+
+
+def inside_task(mode: str, options: DiffOptions) -> Task:
+    """Everything about each compared path, sorted by path with the change first: its events."""
+
+    def run(batches: Batches) -> Batches:
+        rows = _rows(batches, "key", "tag", "kind", "side", "count", "payload", "cold")
+        return _as_batches(_inside(rows, mode, options), EVENT_SCHEMA)
+
+    return _marking_errors(run)
+
+
+def _inside(rows: Iterator[tuple[Any, ...]], mode: str, options: DiffOptions) -> Iterator[tuple[Any, ...]]:
+    for key, group in groupby(rows, key=itemgetter(0)):
+        records = _path_records(group)
+        for seq, event in enumerate(records.events(mode, options)):
+            yield _event_row(key, seq, event)
+
+
+def _path_records(rows: Iterator[tuple[Any, ...]]) -> kernels.PathRecords:
+    _, _, kind, _, _, change, _ = next(rows)
+    records = kernels.PathRecords.of(change_from_payload(kind, change))
+    for _, tag, _, side, count, payload, cold in rows:
+        if tag == CHUNK_TAG:
+            records.add_chunk(side, count, payload, cold)
+        else:
+            records.imports[side] += kernels.parse_payload(payload)
+    return records
+
+
+def job_task(with_events: bool) -> Task:
+    """Complete diffs, a repository each."""
+
+    def run(batches: Batches) -> Batches:
+        prepare_worker()
+        for batch in batches:
+            jobs = [msgspec.json.decode(text, type=IndexDiffJob) for text in batch.column("job").to_pylist()]
+            outcomes = [compact_json(kernels.run_job(job, with_events=with_events)).decode() for job in jobs]
+            yield pa.RecordBatch.from_arrays([batch.column("id"), pa.array(outcomes, pa.string())], ["id", "outcome"])
+
+    return run
+
+
+@contextmanager
+def raising_task_errors() -> Iterator[None]:
+    """Raise the driftline error of a task again on the driver."""
+    try:
+        yield
+    except DriftlineError:
+        raise
+    except Exception as error:
+        marked = _ERROR.search(str(error))
+        if marked is None:
+            raise EngineError(f"the Spark job failed: {_first_line(error)}") from error
+        content = json.loads(marked.group(1))
+        raise IndexRefError(content["message"], code=content["code"]) from None
+
+
+def _marking_errors(task: Task) -> Task:
+    """Put the code of an error into its text, which is all that Spark reports of a task."""
+
+    def run(batches: Batches) -> Batches:
+        try:
+            yield from task(batches)
+        except DriftlineError as error:
+            content = json.dumps({"code": error.code, "message": error.message})
+            raise RuntimeError(f"{_MARK}{content}{_MARK}") from None
+
+    return run
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _record_row(record: Record) -> tuple[Any, ...]:
+    return (record.side, record.key, record.file_id, record.row_id, record.count, record.payload)
+
+
+def _change_row(change: FileChange, ids: str) -> tuple[Any, ...]:
+    old_key = path_key(change.before.file) if change.before else None
+    content = change.after or change.before
+    content_hash = content.hash if content and change.kind in ("added", "removed") else None
+    safe_hash = None if content_hash is None else json.dumps(content_hash)
+    return (change.kind, path_key(change.path), old_key, safe_hash, ids, None, 1, change_payload(change))
+
+
+def _event_row(key: bytes, seq: int, event: IndexEvent) -> tuple[Any, ...]:
+    return (key, seq, event["kind"], compact_json(event))
+
+
+def _rows(batches: Iterable[pa.RecordBatch], *names: str) -> Iterator[tuple[Any, ...]]:
+    for batch in batches:
+        yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+
+
+def _as_batches(rows: Iterable[tuple[Any, ...]], schema: str) -> Batches:
+    prepare_worker()
+    fields = [text.strip().split() for text in schema.split(",")]
+    arrow = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in fields])
+    block: list[tuple[Any, ...]] = []
+    size = 0
+    for row in rows:
+        block.append(row)
+        size += _ROW_OVERHEAD + sum(len(value) for value in row if isinstance(value, bytes | str))
+        if size >= _BATCH_BYTES or len(block) >= _BATCH_ROWS:
+            yield _batch(block, arrow)
+            block, size = [], 0
+    if block:
+        yield _batch(block, arrow)
+
+
+def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,7 +1,7 @@
-"""Run a Spark action while somebody watches: progress by finished tasks, and the wish to stop.
+"""Spark actions with progress and cancellation, the ordered parts that their tasks write, and storage that all see.
 
-The action runs in a thread of its own under a tag, so that it can be interrupted alone; this works on classic
-sessions and through Spark Connect.
+An action runs in a dedicated thread under a tag, so that it can be interrupted alone; this works on classic sessions
+and through Spark Connect.
 """
 
 from __future__ import annotations
@@ -39,86 +39,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.shell.progress import ProgressHandler
 
-
-# Ordered output: tasks write part files under names of their own, the driver joins or lists those that were handed in.
-#
-# A task that Spark runs twice writes two files; only the file whose description reaches the driver counts.
-
-
+Result = TypeVar("Result")
 Write = Callable[[bytes | memoryview], object]
 
+_POLL_SECONDS = 0.1
 _COPY_BYTES = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class OrderedPart:
-    """A finished part of the output; parts follow each other by (`range`, `start`)."""
-
-    range: int
-    path: str
-    start: int
-    size: int
-    checksum: str = ""
-
-    def in_folder(self) -> Part:
-        """The part as a manifest names it."""
-        return Part(self.path.rpartition("/")[2], self.size, self.checksum)
-
-
-def write_part(folder: Location, range_number: int, pieces: Iterable[bytes | memoryview]) -> OrderedPart:
-    """Write one range of the output into a new file of a folder that the driver sees too."""
-    if isinstance(folder, ObjectPath):
-        part = write_numbered_part(folder, range_number, pieces)
-        return OrderedPart(range_number, f"{folder}/{part.name}", 0, part.size, part.checksum)
-    path = folder / f"part-{range_number:06d}-{secrets.token_hex(8)}.jsonl"
-    digest, size = xxhash.xxh3_128(), 0
-    with io_errors(path), open(path, "xb", buffering=0) as out:
-        for piece in pieces:
-            digest.update(piece)
-            size += write_all(out, piece)
-    return OrderedPart(range_number, str(path), 0, size, f"xxh128:{digest.hexdigest()}")
-
-
-def in_order(parts: Iterable[OrderedPart]) -> list[OrderedPart]:
-    """The parts as they follow each other."""
-    return sorted(parts, key=lambda one: (one.range, one.start))
-
-
-def join_parts(parts: Iterable[OrderedPart], write: Write) -> None:
-    """Stream the parts into one output, in order."""
-    for part in in_order(parts):
-        with io_errors(part.path), open_to_read(part.path) as stream:
-            stream.seek(part.start)
-            _copy(stream, part, write)
-
-
-def _copy(stream: BinaryIO, part: OrderedPart, write: Write) -> None:
-    left = part.size
-    while left:
-        data = stream.read(min(left, _COPY_BYTES))
-        if not data:
-            raise StorageError(f"a part of the output vanished or was cut short: {part.path}", code="part_lost")
-        write(data)
-        left -= len(data)
-
-
-def is_in(part: OrderedPart, folder: Location) -> bool:
-    """Whether a task wrote the part into this folder, and did not send it to the driver."""
-    return part.path.rpartition("/")[0] == str(folder) and Path(part.path).name.startswith("part-")
-
-
-Result = TypeVar("Result")
-
-_LOOK_SECONDS = 0.1
-
-
 def is_connect_session(spark: SparkSession) -> bool:
-    """Whether the session talks to a Spark Connect server."""
+    """Whether the session is one of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def watched(spark: SparkSession, tracker: Tracker, name: str, tasks: int, action: Callable[[], Result]) -> Result:
-    """The result of `action`, told as a phase of about so many tasks; raises `EngineError` where Spark fails."""
+    """The result of `action`, reported as a phase of about so many tasks; `EngineError` where Spark fails."""
     tag = f"driftline-{secrets.token_hex(6)}"
     running = _Running(spark, tag, action)
     with tracker.phase(name, total=tasks, unit="items"), _task_counter(spark) as count_finished:
@@ -132,15 +66,15 @@ def watched(spark: SparkSession, tracker: Tracker, name: str, tasks: int, action
 
 
 def _report_until_done(running: _Running[Any], tracker: Tracker, count_finished: Callable[[], int]) -> None:
-    told = 0
-    while not running.done.wait(_LOOK_SECONDS):
+    reported = 0
+    while not running.done.wait(_POLL_SECONDS):
         finished = count_finished()
-        tracker.advance(max(0, finished - told))
-        told = max(told, finished)
+        tracker.advance(max(0, finished - reported))
+        reported = max(reported, finished)
 
 
 class _Running(Generic[Result]):
-    """An action under way in a thread."""
+    """An action that runs in a thread."""
 
     def __init__(self, spark: SparkSession, tag: str, action: Callable[[], Result]) -> None:
         self.done = threading.Event()
@@ -159,7 +93,7 @@ class _Running(Generic[Result]):
             self.done.set()
 
     def result(self) -> Result:
-        """What the action returned, or its error in driftline's words."""
+        """The action's result; its exception is raised as a driftline error."""
         if self._error is None:
             return self._results[0]
         if isinstance(self._error, DriftlineError):
@@ -168,7 +102,7 @@ class _Running(Generic[Result]):
 
 
 def explain_spark_error(error: BaseException) -> EngineError:
-    """One clear line for what Spark raised."""
+    """The driftline error for an exception of Spark."""
     text = str(error)
     if "No module named 'driftline" in text:
         return EngineError(
@@ -176,10 +110,10 @@ def explain_spark_error(error: BaseException) -> EngineError:
             "archived environment (spark.archives)",
             code="driftline_missing_on_workers",
         )
-    return EngineError(f"Spark failed: {_telling_line(text) or type(error).__name__}", code="spark_failed")
+    return EngineError(f"Spark failed: {_cause_line(text) or type(error).__name__}", code="spark_failed")
 
 
-def _telling_line(text: str) -> str:
+def _cause_line(text: str) -> str:
     """The last line of a Python traceback inside the text, else its first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
@@ -191,7 +125,7 @@ def _telling_line(text: str) -> str:
 
 @contextmanager
 def _task_counter(spark: SparkSession) -> Iterator[Callable[[], int]]:
-    """A function that says how many tasks have finished since now."""
+    """A function that counts the tasks which have finished since now."""
     if is_connect_session(spark):
         with _connect_counter(spark) as count:
             yield count
@@ -230,12 +164,72 @@ def _connect_counter(spark: SparkSession) -> Iterator[Callable[[], int]]:
         spark.removeProgressHandler(note)
 
 
-# Storage that the driver and all tasks of a session see while a job runs (storage §5).
+# Ordered output. A task that Spark runs twice writes two files; only the one whose name reaches the driver counts.
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedPart:
+    """A finished part of the output; parts are ordered by (`range`, `start`)."""
+
+    range: int
+    path: str
+    start: int
+    size: int
+    checksum: str = ""
+
+    def in_folder(self) -> Part:
+        """The part as a manifest names it."""
+        return Part(self.path.rpartition("/")[2], self.size, self.checksum)
+
+
+def write_part(folder: Location, range_number: int, pieces: Iterable[bytes | memoryview]) -> OrderedPart:
+    """Write one range of the output into a new file of a folder that the driver sees too."""
+    if isinstance(folder, ObjectPath):
+        part = write_numbered_part(folder, range_number, pieces)
+        return OrderedPart(range_number, f"{folder}/{part.name}", 0, part.size, part.checksum)
+    path = folder / f"part-{range_number:06d}-{secrets.token_hex(8)}.jsonl"
+    digest, size = xxhash.xxh3_128(), 0
+    with io_errors(path), open(path, "xb", buffering=0) as out:
+        for piece in pieces:
+            digest.update(piece)
+            size += write_all(out, piece)
+    return OrderedPart(range_number, str(path), 0, size, f"xxh128:{digest.hexdigest()}")
+
+
+def in_order(parts: Iterable[OrderedPart]) -> list[OrderedPart]:
+    """The parts in the order of the output."""
+    return sorted(parts, key=lambda one: (one.range, one.start))
+
+
+def join_parts(parts: Iterable[OrderedPart], write: Write) -> None:
+    """Stream the parts into one output, in order."""
+    for part in in_order(parts):
+        with io_errors(part.path), open_to_read(part.path) as stream:
+            stream.seek(part.start)
+            _copy(stream, part, write)
+
+
+def _copy(stream: BinaryIO, part: OrderedPart, write: Write) -> None:
+    left = part.size
+    while left:
+        data = stream.read(min(left, _COPY_BYTES))
+        if not data:
+            raise StorageError(f"a part of the output vanished or was cut short: {part.path}", code="part_lost")
+        write(data)
+        left -= len(data)
+
+
+def is_in(part: OrderedPart, folder: Location) -> bool:
+    """Whether a task wrote the part into this folder, and did not send it to the driver."""
+    return part.path.rpartition("/")[0] == str(folder) and Path(part.path).name.startswith("part-")
+
+
+# Storage that the driver and all tasks of a session see (storage §5).
 
 
 @contextmanager
 def scratch_place(spark: SparkSession) -> Iterator[Location | None]:
-    """A folder of this job's own, gone at the end: on one machine, on a shared disk, or in a store; else None."""
+    """A temporary folder of this job: on one machine, on a shared disk, or in a store; None if there is none."""
     given = location(shared_folder() or "")
     if isinstance(given, ObjectPath):
         place = given / f"driftline-{secrets.token_hex(8)}"
@@ -251,13 +245,13 @@ def scratch_place(spark: SparkSession) -> Iterator[Location | None]:
 
 
 def workspace_parent() -> str | None:
-    """Where the driver's own files go: beside those of the tasks, if that is a disk."""
+    """The parent of the driver's workspace: the shared folder, if that is a disk."""
     given = shared_folder()
     return None if given is None or isinstance(location(given), ObjectPath) else given
 
 
 def shared_folder_needed(reason: str) -> EngineError:
-    """The error for work that needs storage which all machines see."""
+    """The error for a job that needs storage which all machines see."""
     return EngineError(
         f"{reason}: name a folder or an address (s3://…) that this machine and all workers share in "
         f"{SHARED_FOLDER_VARIABLE}",

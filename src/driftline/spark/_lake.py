@@ -1,7 +1,7 @@
-"""The Spark scheduler of the lake's folds: read and split deltas in tasks, shuffle by range, do the job per range.
+"""The lake on Spark: compaction by range of row ids, and ingestion of byte ranges of lines.
 
-The kernels are the same functions that run locally (`driftline.lake._fold.local`). Deltas travel as Arrow IPC blobs;
-all of a range of row ids meet in one partition of the second stage. Tasks give back small records, never data.
+The kernels are those of the local engine. Tasks read and split deltas, a shuffle of Arrow streams brings each range of
+row ids into one partition, and the second stage does the job for each range. Tasks return small records, never data.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from driftline.lake.kernels import (
     write_range,
 )
 from driftline.spark._jobs import is_connect_session, watched
-from driftline.spark._runtime.workers import settle_worker
+from driftline.spark._runtime.workers import prepare_worker
 from driftline.spark._tasks import (
     BLOCK_BYTES,
-    SCHEMA as BLOCKS,
+    BLOCK_SCHEMA,
     ShuffleBlock,
     error_text,
     frame_schema,
     pack,
     raise_task_error,
+    table_blob,
     unpack,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
 
 # Large tasks: each costs a tenth of a second, and the more deltas meet in one, the more are folded before they travel.
 ROWS_PER_TASK = 2_500_000
@@ -60,9 +60,10 @@ _ROWS_PER_PARTITION = 1_000_000
 _WANTED_PARTITIONS = 8  # where there are as many ranges: so many cores have something to do
 
 _DELTAS, _MARKER, _ERROR = "deltas", "marker", "error"
-_RESULTS = "range int, result string, error string"
+_RESULTS = "number int, result string, error string"
 
 Batches = Iterator[pa.RecordBatch]
+Kernel = Callable[[int], Any]
 
 
 def lake_engine(session: SparkSession) -> Callable[[FoldPlan, RangeJob, Tracker | None], Iterator[Result]]:
@@ -81,24 +82,24 @@ def run_on_spark(
     work = bundles(delta_work(plan, rows_per_task), rows_per_task)
     count = partition_count(plan, job)
     tasks = session.range(0, len(work), 1, len(work))
-    blocks = tasks.mapInArrow(partial(_split_task, plan, job, work, count), frame_schema(BLOCKS))
+    blocks = tasks.mapInArrow(partial(_split_task, plan, job, work, count), frame_schema(BLOCK_SCHEMA))
     by_range = blocks.repartitionById(count, sf.col("target"))
     results = by_range.mapInArrow(partial(_range_task, plan, job), frame_schema(_RESULTS))
     rows = watched(session, tracker or no_progress(), "fold", len(work) + count, results.collect)
-    for row in sorted(rows, key=lambda row: (row["error"] is None, row["range"])):
+    for row in sorted(rows, key=lambda row: (row["error"] is None, row["number"])):
         raise_task_error(row["error"])
         yield from json.loads(row["result"])
 
 
 def _cores(session: SparkSession) -> int:
-    """About how many tasks run at once; a Connect client is not told, unless the setting says it."""
+    """About how many tasks run at once; a Connect client knows it only from the setting."""
     if is_connect_session(session):
         return int(session.conf.get("spark.default.parallelism", "8") or 8)
     return max(1, session.sparkContext.defaultParallelism)
 
 
 def bundles(work: Sequence[DeltaWork], wanted_rows: int) -> list[list[DeltaWork]]:
-    """Readings put together for tasks of about equal size, so that small files share one; there is always one task."""
+    """Reads combined into tasks of about equal size, so that small files share one; there is at least one task."""
     count = max(1, round(sum(piece.rows for piece in work) / wanted_rows))
     found: list[list[DeltaWork]] = [[] for _ in range(count)]
     filled = [(0, number) for number in range(count)]
@@ -110,7 +111,7 @@ def bundles(work: Sequence[DeltaWork], wanted_rows: int) -> list[list[DeltaWork]
 
 
 def partition_count(plan: FoldPlan, job: RangeJob) -> int:
-    """So many that none takes in too many rows, by what the sample says of each range; at most one for each range."""
+    """Enough partitions that none has too many rows by the sample of each range; at most one for each range."""
     touched = [each for each in plan.ranges if job.every_range or each.is_piece or each.deltas]
     rows = sum(each.rows + each.deltas for each in touched)
     enough = max(-(-rows // _ROWS_PER_PARTITION), min(len(touched), _WANTED_PARTITIONS))
@@ -120,8 +121,8 @@ def partition_count(plan: FoldPlan, job: RangeJob) -> int:
 def _split_task(
     plan: FoldPlan, job: RangeJob, work: Sequence[Sequence[DeltaWork]], count: int, batches: Batches
 ) -> Batches:
-    """First stage: read one bundle, split it by range, send Arrow blobs."""
-    settle_worker()
+    """First stage: read one bundle, split it by range, send Arrow streams."""
+    prepare_worker()
     for batch in batches:
         for number in batch.column(0).to_pylist():
             yield from pack(_blocks(plan, job, work[number], count, with_markers=number == 0))
@@ -142,8 +143,8 @@ def _blocks(
 
 
 def _range_task(plan: FoldPlan, job: RangeJob, batches: Batches) -> Batches:
-    """Second stage: all blobs of a range, folded with the files that the range covers."""
-    settle_worker()
+    """Second stage: the deltas of a range, folded with the files of the range."""
+    prepare_worker()
     pieces: dict[int, list[Any]] = {}
     for block in unpack(batches):
         if block.kind == _ERROR:
@@ -161,36 +162,27 @@ def _range_task(plan: FoldPlan, job: RangeJob, batches: Batches) -> Batches:
 
 
 def _blobs(deltas: Any) -> Iterator[Any]:
-    """The deltas as Arrow streams, none of them much larger than a block may be."""
+    """The deltas as Arrow streams, none of them much larger than a block."""
     size = max(1, -(-deltas.num_rows // max(1, -(-deltas.nbytes // BLOCK_BYTES))))
     for start in range(0, deltas.num_rows, size):
-        part = deltas.slice(start, size).unify_dictionaries().combine_chunks()
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, part.schema) as writer:
-            writer.write_table(part)
-        yield sink.getvalue().to_pybytes()
+        yield table_blob(deltas.slice(start, size).unify_dictionaries().combine_chunks())
 
 
-def _result(index: int, result: str | None, error: str | None) -> pa.RecordBatch:
-    arrays = [pa.array([index], pa.int32()), pa.array([result], pa.string()), pa.array([error], pa.string())]
-    return pa.RecordBatch.from_arrays(arrays, names=["range", "result", "error"])
+def _result(number: int, result: str | None, error: str | None) -> pa.RecordBatch:
+    arrays = [pa.array([number], pa.int32()), pa.array([result], pa.string()), pa.array([error], pa.string())]
+    return pa.RecordBatch.from_arrays(arrays, names=["number", "result", "error"])
 
 
-# The Spark scheduler of ingestion: byte ranges of lines become delta files, in tasks.
-
-
-_RESULTS_LAKE_INGEST = "number int, result string, error string"
-
-Kernel = Callable[[int], Any]
+# Ingestion.
 
 
 def load_schedulers(session: SparkSession) -> Schedulers:
-    """Everything that a load runs, in tasks of a session."""
+    """The schedulers of a load, in tasks of a session."""
     return Schedulers(partial(ingest_on_spark, session), partial(survey_on_spark, session), lake_engine(session))
 
 
 def survey_on_spark(session: SparkSession, ranges: Sequence[LineRange]) -> Iterator[Survey]:
-    """Survey every range in a task of its own."""
+    """Survey every range, one task each."""
     for result in run_in_tasks(session, len(ranges), partial(_survey_task, list(ranges))):
         events, columns, types = result
         yield Survey(events, columns, {name: set(kinds) for name, kinds in types.items()})
@@ -199,36 +191,29 @@ def survey_on_spark(session: SparkSession, ranges: Sequence[LineRange]) -> Itera
 def ingest_on_spark(
     session: SparkSession, plan: IngestPlan, work: Sequence[tuple[LineRange, int]]
 ) -> Iterator[IngestedFile]:
-    """Write every range in a task of its own; only files that tasks report are committed."""
+    """Write every range, one task each; only files that tasks report are committed."""
     for result in run_in_tasks(session, len(work), partial(_write_task, plan, list(work))):
         for table, file, deltas, known in result:
             yield IngestedFile(table, None if file is None else DataFile(*file), deltas, known)
 
 
 def run_in_tasks(session: SparkSession, count: int, kernel: Kernel) -> Iterator[Any]:
-    """The results of a kernel for the numbers up to `count`, each in a task of its own, in their order."""
+    """The results of a kernel for the numbers below `count`, one task each, in their order."""
     if count == 0:
         return
-    rows = (
-        session.range(0, count, 1, count)
-        .mapInArrow(partial(_run, kernel), frame_schema(_RESULTS_LAKE_INGEST))
-        .collect()
-    )
+    rows = session.range(0, count, 1, count).mapInArrow(partial(_run, kernel), frame_schema(_RESULTS)).collect()
     for row in sorted(rows, key=lambda row: (row["error"] is None, row["number"])):
         raise_task_error(row["error"])
         yield json.loads(row["result"])
 
 
-def _run(kernel: Kernel, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _run(kernel: Kernel, batches: Batches) -> Batches:
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            result, problem = None, None
             try:
-                result = json.dumps(kernel(number))
+                yield _result(number, json.dumps(kernel(number)), None)
             except DriftlineError as error:
-                problem = error_text(error)
-            arrays = [pa.array([number], pa.int32()), pa.array([result], pa.string()), pa.array([problem], pa.string())]
-            yield pa.RecordBatch.from_arrays(arrays, names=["number", "result", "error"])
+                yield _result(number, None, error_text(error))
 
 
 def _survey_task(ranges: list[LineRange], number: int) -> Any:

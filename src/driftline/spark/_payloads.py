@@ -1,4 +1,4 @@
-"""Payload batches on Spark: the kernels of `payloads.batch_kernels`, a task for each split and each range of ids."""
+"""Payload batches on Spark: a task for each split and each range of ids."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _RANGES = 8  # enough for the cores of a small cluster; large input has more by 
 
 
 class _SparkScheduler(TaskPool):
-    """A pool that asks for enough ranges to keep Spark busy."""
+    """A pool with enough ranges to keep Spark busy."""
 
     workers = _RANGES
 
 
 @contextmanager
 def payload_scheduler(master: str | None, tracker: Tracker) -> Iterator[Scheduler]:
-    """A scheduler that runs pieces as Spark tasks; input and output must be visible to all workers."""
+    """A scheduler that runs Spark tasks; input and output must be visible to all workers."""
     with open_session(master, app_name="driftline compare-batch") as spark:
         yield _SparkScheduler(spark, tracker, "compare on Spark")

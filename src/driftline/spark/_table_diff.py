@@ -1,8 +1,8 @@
-"""The Spark scheduler of table diffs: the kernels of `driftline.tables` in `mapInArrow`, with shuffles between them.
+"""Table diffs on Spark: the kernels of `driftline.tables` in `mapInArrow`, with shuffles between them.
 
-One job does the whole diff. What comes back to the driver is a handful of facts for each split, bucket and range;
-the events themselves are in part files that the driver streams into the output, or, where driver and workers share
-no storage, come as a stream of blocks that is spooled to disk.
+One Spark job does the complete diff. The driver gets a few facts for each split, bucket and range. The events are in
+part files that the driver streams into the output; where driver and workers share no storage, they arrive as a stream
+of blocks and are buffered on disk.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from driftline.spark._table_tasks import (
     match_task,
     pick_task,
 )
-from driftline.spark._tasks import SCHEMA, TaskPool, frame_schema
+from driftline.spark._tasks import BLOCK_SCHEMA, TaskPool, frame_schema
 from driftline.tables import Stats, TableDiffJob, diff_to_table, event_line
 from driftline.tables.kernels import (
     Comparison,
@@ -77,144 +77,15 @@ from driftline.tables.kernels import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
+Layouts = tuple[SplitSide, SplitSide]
 
-# Events as a table, made by tasks: they write the lines, count them, and turn them into Parquet where they lie.
-
-
-def diff_to_table_on_spark(run: Engine, job: TableDiffJob, output: str, format_name: str) -> Stats:
-    """The same table as the local engine's; where tasks share nothing but the output, the driver makes it."""
-    target = output_place(output)
-    with open_session(job.master) as spark, scratch_place(spark) as scratch:
-        if scratch is None or (isinstance(scratch, ObjectPath) and isinstance(target, Path)):
-            return diff_to_table(run, job, output, format_name)
-        known = known_version(target, format_name)
-        if isinstance(target, Path):
-            target = target.absolute()
-            target.mkdir(parents=True, exist_ok=True)
-        lines = PartWriter(scratch / "lines")
-        stats = run(replace(job, parts=lines), lines.write)
-        lines.commit()
-        write_table(lines.folder, target, format_name, known, TaskPool(spark, job.tracker, "table").map)
-    return stats
-
-
-# Where the output is cut into ranges: a few rows of either side are looked at before the work begins.
-#
-# Bounds decide only how evenly the work is spread; a range that turns out long is encoded in several steps.
-
-
-_LOOKED_AT = 24  # splits of a side
-_TYPED_LOOKED_AT = 3  # these are read as a whole
-
-
-def row_bounds(rows: int, ranges: int) -> pl.Series:
-    """Bounds for a positional diff: ordinals of rows at equal distances.
-
-    >>> row_bounds(10, 2).to_list()
-    [5]
-    """
-    cuts = sorted({rows * number // ranges for number in range(1, ranges)} - {0})
-    return pl.Series(cuts, dtype=pl.UInt64)
-
-
-def sampled_bounds(a: SplitSide, b: SplitSide, plan: DiffPlan, ranges: int) -> pl.Series:
-    """Bounds for rows that are ordered by their cells."""
-    samples = [
-        order_values(as_frame(table), plan.compared, name)
-        for name, side in (("A", a), ("B", b))
-        for table in _samples(side)
-    ]
-    if ranges == 1 or not samples:
-        return pl.Series([], dtype=pl.String)
-    return choose_bounds(pl.concat(samples), ranges)
-
-
-def _samples(side: SplitSide) -> list[pa.Table]:
-    looked_at = _TYPED_LOOKED_AT if side.typed else _LOOKED_AT
-    step = max(1, len(side.splits) // looked_at)
-    tables = [split.head() for split in side.splits[::step][:looked_at]]
-    return [table for table in tables if table is not None and table.num_rows]
-
-
-# What the tasks of a table diff report, gathered on the driver: facts, and where the events are.
-
-
-@dataclass
-class Findings:
-    """Facts by split and bucket, and the parts of the output."""
-
-    hashed: dict[tuple[str, int], HashedSplit] = field(default_factory=dict)
-    buckets: list[BucketFact] = field(default_factory=list)
-    changes: list[tuple[int, ...]] = field(default_factory=list)
-    errors: list[tuple[str, int, DriftlineError]] = field(default_factory=list)
-    parts: list[OrderedPart] = field(default_factory=list)
-
-    def stats(self, plan: DiffPlan, a: HashedSide, b: HashedSide) -> Stats:
-        """The counts of all buckets together."""
-        return total_stats((bucket.stats for bucket in self.buckets), plan, a, b)
-
-    def column_changes(self, compared: Comparison) -> dict[str, int]:
-        """How often each compared column changed."""
-        totals = [sum(counts) for counts in zip(*self.changes, strict=True)] if self.changes else []
-        return dict(zip((column.a for column in compared.columns), totals, strict=False))
-
-    @property
-    def collided(self) -> bool:
-        """Whether two different keys had the same hash."""
-        return any(bucket.collided for bucket in self.buckets)
-
-    def raise_error(self) -> None:
-        """Raise the first error of a task, by side and split."""
-        for _, _, error in sorted(self.errors, key=lambda one: one[:2]):
-            raise error
-
-    def side(self, side: Side, layout: SplitSide) -> HashedSide:
-        """The facts of one side, split after split."""
-        found = HashedSide(side, layout)
-        for number in range(len(layout.splits)):
-            found.note(self.hashed[side, number])
-        return found
-
-    def note(self, fact: Any, side: str, number: int) -> None:
-        """Take a fact into account."""
-        if isinstance(fact, DriftlineError):
-            self.errors.append((side, number, fact))
-        elif isinstance(fact, HashedSplit):
-            self.hashed[side, number] = fact
-        elif isinstance(fact, ChangesFact):
-            self.changes += fact.counts
-        else:
-            self.buckets.append(fact)
-
-
-def gather(rows: Iterable[Any], spool: Path) -> Findings:
-    """Take what the last tasks send; event lines, where they come, are appended to the file `spool`."""
-    findings = Findings()
-    stream: BinaryIO | None = None
-    try:
-        for row in rows:
-            if row["kind"] == FACT:
-                findings.note(_unpickled(row["blob"]), row["side"], row["number"])
-            elif row["kind"] == PART:
-                findings.parts.append(_unpickled(row["blob"]))
-            else:
-                with io_errors(spool):
-                    stream = stream or open(spool, "wb")  # noqa: SIM115 - closed below
-                    findings.parts.append(OrderedPart(row["target"], str(spool), stream.tell(), len(row["blob"])))
-                    stream.write(row["blob"])
-    finally:
-        if stream is not None:
-            stream.close()
-    return findings
-
-
-def _unpickled(blob: bytes | bytearray) -> Any:
-    return pickle.loads(blob)  # noqa: S301 - made by our own tasks
+_SAMPLED = 24  # splits of a side
+_TYPED_SAMPLED = 3  # these are read completely
 
 
 @dataclass(frozen=True, slots=True)
 class SparkPlan:
-    """Sizes of the work's pieces; every choice gives the same bytes."""
+    """Sizes of splits, tasks and ranges; every choice gives the same bytes."""
 
     split_bytes: int = 8 << 20
     task_bytes: int = 64 << 20  # a task reads several splits
@@ -224,15 +95,12 @@ class SparkPlan:
     stream_lines: bool | None = None  # None: only where driver and workers share no storage
 
     def ranges(self, size: int) -> int:
-        """How many ranges the output of so much input gets."""
+        """The number of output ranges for so many bytes of input."""
         return max(1, -(-size // self.range_bytes))
 
     def buckets(self, rows: int) -> int:
-        """How many buckets so many rows get."""
+        """The number of buckets for so many rows."""
         return max(1, min(4096, -(-rows // self.bucket_rows)))
-
-
-Layouts = tuple[SplitSide, SplitSide]
 
 
 def run(job: TableDiffJob, write: Write, sizes: SparkPlan | None = None) -> Stats:
@@ -254,7 +122,7 @@ def run(job: TableDiffJob, write: Write, sizes: SparkPlan | None = None) -> Stat
                 job.parts.adopt(part.in_folder() for part in in_order(parts))
             else:
                 with job.tracker.phase("write", total=sum(part.size for part in parts)):
-                    join_parts(parts, partial(_write_and_tell, write, job))
+                    join_parts(parts, partial(_write_with_progress, write, job))
             changes = done.findings.column_changes(compared)
             if job.options.column_stats:
                 write(event_line(column_stats_event(compared, done.stats, changes)))
@@ -262,7 +130,7 @@ def run(job: TableDiffJob, write: Write, sizes: SparkPlan | None = None) -> Stat
     return replace(done.stats, columns=changes_by_column(compared, changes))
 
 
-def _write_and_tell(write: Write, job: TableDiffJob, data: bytes | memoryview) -> None:
+def _write_with_progress(write: Write, job: TableDiffJob, data: bytes | memoryview) -> None:
     write(data)
     job.tracker.advance(len(data))
 
@@ -271,7 +139,7 @@ def _write_and_tell(write: Write, job: TableDiffJob, data: bytes | memoryview) -
 def _early_layouts(
     a: Source, b: Source, sizes: SparkPlan, workspace: Workspace
 ) -> Iterator[Future[Layouts | None] | None]:
-    """Lay the splits out while Spark starts."""
+    """The splits of both sides, planned while Spark starts."""
     if a.size + b.size > sizes.plan_on_spark_bytes or not (a.seekable and b.seekable):
         yield None
         return
@@ -281,7 +149,7 @@ def _early_layouts(
 
 
 def _lay_out(a: Source, b: Source, sizes: SparkPlan, workspace: Workspace, pool: Executor) -> Layouts | None:
-    """The splits of both sides, or None if a header must be read the exact way."""
+    """The splits of both sides, or None if a header must be read by the strict parser."""
     side_a = a.lay_out("A", sizes.split_bytes, workspace, pool)
     side_b = b.lay_out("B", sizes.split_bytes, workspace, pool)
     return None if side_a is None or side_b is None else (side_a, side_b)
@@ -289,7 +157,7 @@ def _lay_out(a: Source, b: Source, sizes: SparkPlan, workspace: Workspace, pool:
 
 @dataclass(frozen=True)
 class Done:
-    """Every error is ruled out, and the events are ready to be joined."""
+    """A diff without errors, whose events are ready to be joined."""
 
     plan: DiffPlan
     findings: Findings
@@ -297,7 +165,7 @@ class Done:
 
 
 class SparkRun:
-    """The means of one run: the session, a workspace, sizes, and whom to tell about progress."""
+    """One run: the job, the session, a workspace, sizes, and temporary storage."""
 
     def __init__(
         self, job: TableDiffJob, spark: SparkSession, workspace: Workspace, sizes: SparkPlan, scratch: Location | None
@@ -309,13 +177,13 @@ class SparkRun:
         self.scratch = scratch
 
     def diff(self, a: Source, b: Source, early: Future[Layouts | None] | None) -> Done:
-        """Find the events, or raise the first error in the ruled order."""
+        """Find the events, or raise the first error in the specified order."""
         layouts = early.result() if early is not None else self._lay_out(a, b)
         while True:
             done = None if layouts is None else self._diff_layouts(*layouts)
             if done is not None:
                 return done
-            # Only the exact way may decide about some file; A's errors come before B's.
+            # Only the strict parser may decide about some file; A's errors come before B's.
             a, b = self._make_sound(a, b)
             layouts = self._lay_out(a, b)
             assert layouts is not None, "a rewritten file has a plain header"
@@ -329,7 +197,7 @@ class SparkRun:
             return _lay_out(a, b, self.sizes, self.workspace, pool)
 
     def _lay_out_copies(self, a: Source, b: Source) -> Layouts:
-        """Sources that are read from the start are copied into batches by a task for each side."""
+        """Copy sources that can only be read from the start into batches, one task a side."""
         if self.scratch is None:
             raise shared_folder_needed("JSON Lines and SQLite tables are copied into batches")
         copy = partial(_lay_out_in_task, split_bytes=self.sizes.split_bytes, place=self.scratch)
@@ -342,12 +210,12 @@ class SparkRun:
         return a, b
 
     def _diff_layouts(self, a: SplitSide, b: SplitSide) -> Done | None:
-        """The events, or None if some split is not provably right."""
+        """The events, or None if some split needs the strict parser."""
         buckets = self.sizes.buckets(max(a.expected_rows, b.expected_rows))
         try:
             compared = resolve_columns(a.header, b.header, self.job.options, sides_of(a, b))
         except (TableError, OptionError):
-            # Errors inside the files come first: the exact way looks for them, then this error comes again.
+            # Errors inside the files come first: the strict parser looks for them, then this error is raised again.
             if all(self._pool("check").map(_is_sound, [*a.splits, *b.splits])):
                 raise
             return None
@@ -361,7 +229,7 @@ class SparkRun:
         return self._task_plan(plan, splits, bounds)
 
     def _plan_positions(self, plan: DiffPlan, a: SplitSide, b: SplitSide) -> TaskPlan:
-        """Rows meet by their numbers, so the rows of all splits are counted first."""
+        """Rows are matched by their numbers, so the rows of all splits are counted first."""
         splits = _sided(a, b)
         counts = list(self._pool("count").map(_count_rows, splits))
         at_b = len(a.splits)
@@ -398,7 +266,7 @@ class SparkRun:
         return watched(self.spark, self.job.tracker, "diff", count, lambda: gather(frame.collect(), spool))
 
     def _parts_place(self) -> Location | None:
-        """Where tasks put event lines: into the output itself where they see it, else into the scratch place."""
+        """Where tasks write event lines: the output itself where they see it, else the temporary storage."""
         if self.sizes.stream_lines:
             return None
         output = self.job.parts.folder if self.job.parts is not None else None
@@ -410,9 +278,9 @@ class SparkRun:
 
 
 def _task_graph(spark: SparkSession, tasks: TaskPlan) -> tuple[DataFrame, int]:
-    """The whole diff as one DataFrame, and how many tasks it has."""
+    """The complete diff as one DataFrame, and its number of tasks."""
     groups, buckets, ranges = max(1, len(tasks.groups)), tasks.table.buckets, len(tasks.bounds) + 1
-    schema = frame_schema(SCHEMA)
+    schema = frame_schema(BLOCK_SCHEMA)
     frame = (
         spark.range(0, len(tasks.groups), 1, groups)
         .mapInArrow(hash_task(tasks), schema)
@@ -455,7 +323,7 @@ def _count_rows(one: SidedSplit) -> Counted:
 
 
 def _make_side_sound(source: Source, side: Side, place: Location | None) -> Source:
-    """In a task: rewrite what is not provably sound; copies go with the scratch place of the whole run."""
+    """In a task: rewrite what only the strict parser reads; copies are removed with the run's temporary storage."""
     if isinstance(place, Path):
         return source.normalized(side, Workspace(str(place)))
     with Workspace() as workspace:
@@ -478,3 +346,129 @@ def _lay_out_in_task(source: Source, side: Side, split_bytes: int, place: Locati
             splits = [split.stored_in(place) if isinstance(split, SpooledBatch) else split for split in laid_out.splits]
             return replace(laid_out, splits=splits)
     return laid_out
+
+
+def diff_to_table_on_spark(run: Engine, job: TableDiffJob, output: str, format_name: str) -> Stats:
+    """Diff and write the events as the local engine's table, in tasks; by the driver where they share no storage."""
+    target = output_place(output)
+    with open_session(job.master) as spark, scratch_place(spark) as scratch:
+        if scratch is None or (isinstance(scratch, ObjectPath) and isinstance(target, Path)):
+            return diff_to_table(run, job, output, format_name)
+        known = known_version(target, format_name)
+        if isinstance(target, Path):
+            target = target.absolute()
+            target.mkdir(parents=True, exist_ok=True)
+        lines = PartWriter(scratch / "lines")
+        stats = run(replace(job, parts=lines), lines.write)
+        lines.commit()
+        write_table(lines.folder, target, format_name, known, TaskPool(spark, job.tracker, "table").map)
+    return stats
+
+
+# Bounds of the output's ranges, from a sample of both sides.
+# They decide only how evenly the work is spread: a range that turns out long is encoded in several steps.
+
+
+def row_bounds(rows: int, ranges: int) -> pl.Series:
+    """Bounds for a positional diff: ordinals of rows at equal distances.
+
+    >>> row_bounds(10, 2).to_list()
+    [5]
+    """
+    cuts = sorted({rows * number // ranges for number in range(1, ranges)} - {0})
+    return pl.Series(cuts, dtype=pl.UInt64)
+
+
+def sampled_bounds(a: SplitSide, b: SplitSide, plan: DiffPlan, ranges: int) -> pl.Series:
+    """Bounds for rows that are ordered by their cells."""
+    samples = [
+        order_values(as_frame(table), plan.compared, name)
+        for name, side in (("A", a), ("B", b))
+        for table in _samples(side)
+    ]
+    if ranges == 1 or not samples:
+        return pl.Series([], dtype=pl.String)
+    return choose_bounds(pl.concat(samples), ranges)
+
+
+def _samples(side: SplitSide) -> list[pa.Table]:
+    count = _TYPED_SAMPLED if side.typed else _SAMPLED
+    step = max(1, len(side.splits) // count)
+    tables = [split.head() for split in side.splits[::step][:count]]
+    return [table for table in tables if table is not None and table.num_rows]
+
+
+# What the tasks report to the driver: facts, and where the events are.
+
+
+@dataclass
+class Findings:
+    """Facts by split and bucket, and the parts of the output."""
+
+    hashed: dict[tuple[str, int], HashedSplit] = field(default_factory=dict)
+    buckets: list[BucketFact] = field(default_factory=list)
+    changes: list[tuple[int, ...]] = field(default_factory=list)
+    errors: list[tuple[str, int, DriftlineError]] = field(default_factory=list)
+    parts: list[OrderedPart] = field(default_factory=list)
+
+    def stats(self, plan: DiffPlan, a: HashedSide, b: HashedSide) -> Stats:
+        """The counts of all buckets together."""
+        return total_stats((bucket.stats for bucket in self.buckets), plan, a, b)
+
+    def column_changes(self, compared: Comparison) -> dict[str, int]:
+        """How often each compared column changed."""
+        totals = [sum(counts) for counts in zip(*self.changes, strict=True)] if self.changes else []
+        return dict(zip((column.a for column in compared.columns), totals, strict=False))
+
+    @property
+    def collided(self) -> bool:
+        """Whether two different keys had the same hash."""
+        return any(bucket.collided for bucket in self.buckets)
+
+    def raise_error(self) -> None:
+        """Raise the first error of a task, by side and split."""
+        for _, _, error in sorted(self.errors, key=lambda one: one[:2]):
+            raise error
+
+    def side(self, side: Side, layout: SplitSide) -> HashedSide:
+        """The facts of one side, split after split."""
+        found = HashedSide(side, layout)
+        for number in range(len(layout.splits)):
+            found.note(self.hashed[side, number])
+        return found
+
+    def note(self, fact: Any, side: str, number: int) -> None:
+        """Add a fact."""
+        if isinstance(fact, DriftlineError):
+            self.errors.append((side, number, fact))
+        elif isinstance(fact, HashedSplit):
+            self.hashed[side, number] = fact
+        elif isinstance(fact, ChangesFact):
+            self.changes += fact.counts
+        else:
+            self.buckets.append(fact)
+
+
+def gather(rows: Iterable[Any], spool: Path) -> Findings:
+    """Collect what the last tasks send; event lines, if any, are appended to the file `spool`."""
+    findings = Findings()
+    stream: BinaryIO | None = None
+    try:
+        for row in rows:
+            if row["kind"] == FACT:
+                findings.note(_unpickled(row["blob"]), row["side"], row["number"])
+            elif row["kind"] == PART:
+                findings.parts.append(_unpickled(row["blob"]))
+            else:
+                with io_errors(spool):
+                    stream = stream or open(spool, "wb")  # noqa: SIM115 - closed below
+                    findings.parts.append(OrderedPart(row["target"], str(spool), stream.tell(), len(row["blob"])))
+                    stream.write(row["blob"])
+    finally:
+        if stream is not None:
+            stream.close()
+    return findings
+
+
+def _unpickled(blob: bytes | bytearray) -> Any:
+    return pickle.loads(blob)  # noqa: S301 - made by our own tasks

@@ -1,8 +1,8 @@
 """The tasks of a table diff: the kernels of `driftline.tables`, fed with blocks and sending blocks.
 
-The way of the data: `hash_task` → bucket → `match_task` → split → `pick_task` → range → `encode_task` → driver.
-Facts (row counts, problems, statistics) are small and travel along to the driver. Whatever goes wrong with the
-input is a fact too, because a failed task would only be tried again and end in a stack trace.
+The flow of the data: `hash_task` → bucket → `match_task` → split → `pick_task` → range → `encode_task` → driver.
+Facts (row counts, problems, statistics) are small and are sent along to the driver. An error in the input is a fact
+too, because a failed task would only be retried and end in a stack trace.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from driftline.core import Location, Workspace, io_errors, write_all
 from driftline.errors import DriftlineError, InputError, StorageError
 from driftline.sources import InputFile, Split
 from driftline.spark._jobs import write_part
-from driftline.spark._tasks import BLOCK_BYTES, ShuffleBlock, pack, unpack
+from driftline.spark._tasks import BLOCK_BYTES, ShuffleBlock, pack, table_blob, unpack
 from driftline.tables import Stats
 from driftline.tables.kernels import (
     ROW_HASH,
@@ -54,7 +54,7 @@ from driftline.tables.kernels import (
 
 FACT, PART, LINES = "fact", "part", "lines"
 _HASHES, _HASHES_IN_FILE, _WANTED, _ROWS = "hashes", "hashes in a file", "wanted", "rows"
-_HELD_CHUNK_BYTES = 128 << 20  # beyond this a range waits on the task's disk
+_HELD_CHUNK_BYTES = 128 << 20  # beyond this a range is spilled to the task's disk
 _ENCODE_BYTES = 12 << 20  # rows that become event lines at once
 
 Batches = Iterator[pa.RecordBatch]
@@ -75,8 +75,8 @@ class SidedSplit(NamedTuple):
 class TaskPlan:
     """What the tasks of one diff share.
 
-    `folder` is a disk that all of them see, for row hashes; `parts` is where event lines go, a disk or a store. None:
-    there is none, and they travel as blocks.
+    `folder` is a disk that all of them see, for row hashes; `parts` is where event lines are written, a disk or a
+    store. None: there is none, and they are sent as blocks.
     """
 
     table: DiffPlan
@@ -89,9 +89,9 @@ class TaskPlan:
 
     @cached_property
     def groups(self) -> list[range]:
-        """Runs of neighbouring splits of one side that one task reads, each about `task_bytes` long.
+        """Consecutive splits of one side that one task reads, together about `task_bytes` long.
 
-        Splits are small, because a parser is quickest on what fits the cache; tasks are large, because each costs.
+        Splits are small, because a parser is fastest on what fits the cache; tasks are large, because each has a cost.
         """
         found: list[range] = []
         held = 0
@@ -117,7 +117,7 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class BucketFact:
-    """What a bucket tells the driver; `collided` asks for other hash seeds."""
+    """The result of a bucket; after `collided` the diff is run again with other hash seeds."""
 
     stats: Stats = field(default_factory=Stats)
     duplicate_a: Duplicate | None = None
@@ -202,7 +202,7 @@ def _hashes_inline(by_bucket: dict[int, list[RowHashes]], side: Side, group: int
 def _hashes_in_file(
     by_bucket: dict[int, list[RowHashes]], side: Side, group: int, folder: str
 ) -> Iterator[ShuffleBlock]:
-    """Where tasks share storage, the shuffle only says where hashes are: in one file for each attempt at a group."""
+    """Where tasks share storage, the shuffle carries references to hashes: one file for each attempt at a group."""
     path = os.path.join(folder, f"hashes-{group:06d}-{secrets.token_hex(8)}")
     start = 0
     with io_errors(path), open(path, "xb", buffering=0) as out:
@@ -214,7 +214,7 @@ def _hashes_in_file(
 
 
 def hashes_of(block: ShuffleBlock, kind: np.dtype[Any] = ROW_HASH) -> RowHashes:
-    """The row hashes that a block carries, or names."""
+    """The row hashes that a block contains, or refers to."""
     if block.kind == _HASHES:
         return np.frombuffer(block.blob, kind)
     path, start, size = pickle.loads(block.blob)  # noqa: S301 - made by our own task
@@ -226,7 +226,7 @@ def hashes_of(block: ShuffleBlock, kind: np.dtype[Any] = ROW_HASH) -> RowHashes:
 
 
 def check_visible(files: Sequence[InputFile]) -> None:
-    """Raise if this machine does not see the very files that the driver saw."""
+    """Raise if this machine does not see the same files as the driver."""
     try:
         for file in files:
             file.check_unchanged()
@@ -248,14 +248,14 @@ def _by_bucket(hashed: HashedSplit, one: SidedSplit, plan: TaskPlan) -> Iterable
 
 
 def _match(blocks: Iterable[ShuffleBlock], plan: TaskPlan) -> Iterator[ShuffleBlock]:
-    waiting: defaultdict[int, dict[str, list[ShuffleBlock]]] = defaultdict(lambda: {"A": [], "B": []})
+    pending: defaultdict[int, dict[str, list[ShuffleBlock]]] = defaultdict(lambda: {"A": [], "B": []})
     for block in blocks:
         if block.kind == FACT:
             yield block
         else:
-            waiting[block.target][block.side].append(block)
-    for bucket in sorted(waiting):
-        sides = waiting.pop(bucket)
+            pending[block.target][block.side].append(block)
+    for bucket in sorted(pending):
+        sides = pending.pop(bucket)
         try:
             found = match_bucket(_in_file_order(sides["A"], plan), _in_file_order(sides["B"], plan), plan.table)
         except HashCollision:
@@ -325,13 +325,9 @@ def _chunk_pieces(chunk: RowChunk) -> Iterator[RowChunk]:
         yield chunk.slice(start, min(start + step, chunk.height))
 
 
-def _chunk_bytes(chunk: RowChunk) -> Any:
+def _chunk_bytes(chunk: RowChunk) -> memoryview:
     frame = pl.DataFrame([chunk.kinds.alias("kinds"), chunk.order.alias("order"), *chunk.rows.get_columns()])
-    table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as out:
-        out.write_table(table)
-    return memoryview(sink.getvalue())
+    return table_blob(frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
 def _chunk_of(blob: Any) -> RowChunk:

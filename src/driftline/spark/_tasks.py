@@ -1,4 +1,4 @@
-"""What tasks send each other through a shuffle: blobs with an address, in Arrow batches of bounded size."""
+"""What Spark tasks have in common: a pool that maps a function, errors as data, and blocks of bytes for a shuffle."""
 
 from __future__ import annotations
 
@@ -16,62 +16,13 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Strin
 from driftline.core import Tracker
 from driftline.errors import DriftlineError
 from driftline.spark._jobs import watched
-from driftline.spark._runtime.workers import settle_worker
+from driftline.spark._runtime.workers import prepare_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
-
-# Functions of Arrow arrays as functions of columns.
-
-
-_make: Any = vars(functions)["arrow_udf"]  # public, but left out of pyspark's annotations
-
-
-def arrow_function(kind: str, function: Callable[..., Any]) -> Callable[..., Column]:
-    """A function of columns whose batches `function` makes; it must say that it takes and gives `pa.Array`s."""
-    made: Callable[..., Column] = _make(function, kind)
-    return made
-
-
-# Schemas of the frames that tasks exchange, as objects: Spark's parser for their words takes long to start.
-
-
-_TYPES: dict[str, type[DataType]] = {
-    "int": IntegerType,
-    "bigint": LongType,
-    "string": StringType,
-    "binary": BinaryType,
-}
-
-
-@cache
-def frame_schema(words: str) -> StructType:
-    """Columns of plain types.
-
-    >>> frame_schema("number int, result binary").simpleString()
-    'struct<number:int,result:binary>'
-    """
-    columns = (column.split() for column in words.split(","))
-    return StructType([StructField(name, _TYPES[kind]()) for name, kind in columns])
-
-
-# Errors that cross from a task to the driver: as data in its rows, so that the user sees one clear line.
-
-
-def error_text(error: DriftlineError) -> str:
-    """An error as a string that travels in a column."""
-    return base64.b64encode(pickle.dumps(error)).decode()
-
-
-def raise_task_error(text: str | None) -> None:
-    """Raise the error that a task sent, if it sent one."""
-    if text is not None:
-        raise pickle.loads(base64.b64decode(text))  # noqa: S301 - made by our own task
-
-
-SCHEMA = "target int, kind string, side string, number int, blob binary"
-BLOCK_BYTES = 16 << 20  # larger contents are cut: the JVM builds a whole batch in memory
+BLOCK_SCHEMA = "target int, kind string, side string, number int, blob binary"
+BLOCK_BYTES = 16 << 20  # larger contents are cut: the JVM builds a complete batch in memory
 
 _ARROW_SCHEMA = pa.schema(
     [
@@ -82,10 +33,94 @@ _ARROW_SCHEMA = pa.schema(
         ("blob", pa.binary()),
     ]
 )
+_RESULTS = "number int, result binary"
+_TYPES: dict[str, type[DataType]] = {
+    "int": IntegerType,
+    "bigint": LongType,
+    "string": StringType,
+    "binary": BinaryType,
+}
+_arrow_udf: Any = vars(functions)["arrow_udf"]  # public, but left out of pyspark's annotations
+
+
+def arrow_function(kind: str, function: Callable[..., Any]) -> Callable[..., Column]:
+    """`function` of Arrow arrays as a function of columns; its annotations must be `pa.Array`."""
+    made: Callable[..., Column] = _arrow_udf(function, kind)
+    return made
+
+
+@cache
+def frame_schema(text: str) -> StructType:
+    """A schema of plain types as an object: Spark's own parser takes long to start.
+
+    >>> frame_schema("number int, result binary").simpleString()
+    'struct<number:int,result:binary>'
+    """
+    columns = (column.split() for column in text.split(","))
+    return StructType([StructField(name, _TYPES[kind]()) for name, kind in columns])
+
+
+class TaskPool:
+    """`map` on Spark, for small results: one task for each item; an error of a task is raised on the driver."""
+
+    def __init__(self, spark: SparkSession, tracker: Tracker, phase: str) -> None:
+        self._spark = spark
+        self._tracker = tracker
+        self._phase = phase
+
+    def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
+        """Results in the order of the items; raises the error of the first item that has one."""
+        items = list(zip(*iterables, strict=False))
+        if not items:
+            return
+        tasks = self._spark.range(0, len(items), 1, len(items))
+        frame = tasks.mapInArrow(_task(function, items), frame_schema(_RESULTS))
+        rows = watched(self._spark, self._tracker, self._phase, len(items), frame.collect)
+        for _, result in sorted((row["number"], bytes(row["result"])) for row in rows):
+            value = pickle.loads(result)  # noqa: S301 - made by our own task
+            if isinstance(value, DriftlineError):
+                raise value
+            yield value
+
+
+def _task(function: Callable[..., Any], items: list[tuple[Any, ...]]) -> Callable[[Any], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare_worker()
+        for batch in batches:
+            numbers = batch.column(0).to_pylist()
+            results = [pickle.dumps(_result(function, items[number])) for number in numbers]
+            columns = [integer_column(numbers), bytes_column(pa.binary(), results)]
+            yield pa.RecordBatch.from_arrays(columns, names=["number", "result"])
+
+    return run
+
+
+def _result(function: Callable[..., Any], item: tuple[Any, ...]) -> Any:
+    try:
+        return function(*item)
+    except DriftlineError as error:
+        return error
+
+
+# Errors, sent from a task to the driver as data in its rows, so that the user sees one clear line.
+
+
+def error_text(error: DriftlineError) -> str:
+    """An error as a string for a column."""
+    return base64.b64encode(pickle.dumps(error)).decode()
+
+
+def raise_task_error(text: str | None) -> None:
+    """Raise the error that a task sent, if any."""
+    if text is not None:
+        raise pickle.loads(base64.b64decode(text))  # noqa: S301 - made by our own task
+
+
+# Blocks of bytes for a shuffle, in Arrow batches of bounded size.
 
 
 class ShuffleBlock(NamedTuple):
-    """Some bytes for the task that works on `target`."""
+    """Bytes for the task that works on `target`."""
 
     target: int
     kind: str
@@ -101,7 +136,7 @@ def pack(blocks: Iterable[ShuffleBlock]) -> Iterator[pa.RecordBatch]:
     >>> [bytes(block.blob) for block in unpack(batches)]
     [b'abc']
     """
-    settle_worker()
+    prepare_worker()
     held: list[ShuffleBlock] = []
     size = 0
     for block in blocks:
@@ -129,6 +164,14 @@ def _batch(blocks: list[ShuffleBlock]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*address, bytes_column(pa.binary(), blobs)], schema=_ARROW_SCHEMA)
 
 
+def table_blob(table: pa.Table) -> memoryview:
+    """A table as the bytes of an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as out:
+        out.write_table(table)
+    return memoryview(sink.getvalue())
+
+
 # Built from buffers: `pa.array` imports pandas, which takes every worker more than a second.
 def integer_column(values: Sequence[int]) -> pa.Array:
     """A column of 32-bit integers."""
@@ -143,52 +186,3 @@ def bytes_column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     """A column of texts or blobs."""
     offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))])
-
-
-# `map` on Spark: one task for each item, results in order; for work whose results are small.
-
-
-class TaskPool:
-    """Runs functions on Spark's workers; an error of ours comes back as the same error."""
-
-    def __init__(self, spark: SparkSession, tracker: Tracker, phase: str) -> None:
-        self._spark = spark
-        self._tracker = tracker
-        self._phase = phase
-
-    def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
-        """Results in the order of the items; raises the error of the first item that has one."""
-        items = list(zip(*iterables, strict=False))
-        if not items:
-            return
-        frame = self._spark.range(0, len(items), 1, len(items)).mapInArrow(
-            _task(function, items), frame_schema(_SCHEMA)
-        )
-        rows = watched(self._spark, self._tracker, self._phase, len(items), frame.collect)
-        for _, result in sorted((row["number"], bytes(row["result"])) for row in rows):
-            value = pickle.loads(result)  # noqa: S301 - made by our own task
-            if isinstance(value, DriftlineError):
-                raise value
-            yield value
-
-
-_SCHEMA = "number int, result binary"
-
-
-def _task(function: Callable[..., Any], items: list[tuple[Any, ...]]) -> Callable[[Any], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        settle_worker()
-        for batch in batches:
-            numbers = batch.column(0).to_pylist()
-            results = [pickle.dumps(_result(function, items[number])) for number in numbers]
-            columns = [integer_column(numbers), bytes_column(pa.binary(), results)]
-            yield pa.RecordBatch.from_arrays(columns, names=["number", "result"])
-
-    return run
-
-
-def _result(function: Callable[..., Any], item: tuple[Any, ...]) -> Any:
-    try:
-        return function(*item)
-    except DriftlineError as error:
-        return error

@@ -1,1 +1,1 @@
-"""Frames: a shelf of `spark`."""
+"""Diffs of DataFrames and functions over their columns, lazily, in the caller's own session."""

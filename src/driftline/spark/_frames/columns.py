@@ -1,8 +1,8 @@
-"""The columns of two DataFrames by position, and the cells that they are compared by.
+"""The columns of two DataFrames by position, and the values by which their cells are compared.
 
-Inside the diff a column is called `c0`, `c1`, … on both sides, because Spark gives a meaning to dots, backticks and
-letter case; what only B has comes behind A's columns. Beside it stands `k0`, `k1`, … where a cell is not compared as
-it is: a type that Spark cannot compare, or a column with a rule, whose form `tables.cells` makes in an Arrow function.
+Inside the diff a column is called `c0`, `c1`, … on both sides, because Spark interprets dots, backticks and letter
+case; columns that only B has follow A's. A column `k0`, `k1`, … is added where a cell is not compared as it is: a type
+that Spark cannot compare, or a column with a rule, whose normalized value an Arrow function computes.
 """
 
 from __future__ import annotations
@@ -16,20 +16,13 @@ import pyarrow as pa
 from pyspark.sql import functions as f, types as t
 
 from driftline.errors import TableError
-from driftline.spark._runtime.workers import settle_worker
+from driftline.spark._runtime.workers import prepare_worker
 from driftline.spark._tasks import arrow_function
 from driftline.tables import TableOptions
 from driftline.tables.kernels import CellRule, Comparison
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-
-# Spark values in a form that Spark can compare, sort and join by: the same for equal values of any type.
-#
-# Most types are that form already. Maps become sorted entries, variants JSON text, intervals of months and days text,
-# and strings with a collation are taken by their bytes, because a diff asks whether values are the same.
-
 
 _PLAIN = (
     t.BooleanType,
@@ -43,45 +36,7 @@ _PLAIN = (
     t.YearMonthIntervalType,
     t.TimeType,
 )
-
-
-def is_comparable(kind: t.DataType) -> bool:
-    """Whether Spark compares, sorts and joins values of a type as they are."""
-    if isinstance(kind, t.StringType):
-        return kind.collation == "UTF8_BINARY"
-    if isinstance(kind, t.ArrayType):
-        return is_comparable(kind.elementType)
-    if isinstance(kind, t.StructType):
-        return all(is_comparable(field.dataType) for field in kind.fields)
-    return isinstance(kind, _PLAIN)
-
-
-def comparable(value: Column, kind: t.DataType) -> Column:
-    """A value in its comparable form."""
-    if is_comparable(kind):
-        return value
-    if isinstance(kind, t.StringType):
-        return f.collate(value, "UTF8_BINARY")
-    if isinstance(kind, t.ArrayType):
-        element = kind.elementType
-        return f.transform(value, lambda one: comparable(one, element))
-    if isinstance(kind, t.MapType):
-        return f.array_sort(f.transform(f.map_entries(value), lambda entry: _entry(entry, kind)))
-    if isinstance(kind, t.StructType):
-        fields = [comparable(value[field.name], field.dataType).alias(field.name) for field in kind.fields]
-        return f.when(value.isNotNull(), f.struct(*fields))
-    if isinstance(kind, t.VariantType):
-        return f.to_json(value)
-    return value.cast("string")
-
-
-def _entry(entry: Column, kind: t.MapType) -> Column:
-    return f.struct(
-        comparable(entry["key"], kind.keyType).alias("key"), comparable(entry["value"], kind.valueType).alias("value")
-    )
-
-
-# What JSON writes without quotes: rules for text alone leave it as it is (tables §4.6).
+# JSON writes these without quotes: rules for text alone leave them as they are (tables §4.6).
 _UNQUOTED = (t.IntegralType, t.DecimalType, t.BooleanType)
 _INTERVALS = (t.DayTimeIntervalType, t.YearMonthIntervalType)  # Arrow or Polars lack them, or print them otherwise
 _NESTED = (t.ArrayType, t.MapType, t.StructType, t.VariantType)
@@ -104,12 +59,12 @@ class FrameColumn(NamedTuple):
 
     @property
     def plain(self) -> str:
-        """Where the cells stand as they are."""
+        """The name of the original cells."""
         return f"c{self.position}"
 
     @property
     def has_form(self) -> bool:
-        """Whether cells are compared by the form that their rule gives them."""
+        """Whether cells are compared by the normalized value of their rule."""
         if self.rule is None or self.rule.is_exact:
             return False
         only_text = self.rule.kind is None
@@ -117,17 +72,17 @@ class FrameColumn(NamedTuple):
 
     @property
     def compared(self) -> str:
-        """Where the cells stand that are compared."""
+        """The name of the compared cells."""
         as_they_are = self.kind_a is not None and is_comparable(self.kind_a) and not self.has_form
         return f"{'c' if as_they_are else 'k'}{self.position}"
 
     @property
     def is_tolerant(self) -> bool:
-        """Whether cells may be equal although their forms are not."""
+        """Whether cells may be equal although their normalized values are not."""
         return self.rule is not None and self.rule.tolerance is not None
 
     def differs(self) -> str:
-        """The expression that says whether the cells of `a` and `b` differ."""
+        """The expression for whether the cells of `a` and `b` differ."""
         return f"d{self.position}" if self.is_tolerant else f"NOT (a.{self.compared} <=> b.{self.compared})"
 
 
@@ -138,18 +93,18 @@ class FrameColumns:
     all: tuple[FrameColumn, ...]
     compared: tuple[FrameColumn, ...]
     keys: tuple[FrameColumn, ...]
-    settled: Comparison
+    comparison: Comparison
     options: TableOptions
     ordered: bool
 
     @property
     def tolerant(self) -> list[FrameColumn]:
-        """Compared columns whose verdict needs more than equality."""
+        """Compared columns that need more than equality."""
         return [column for column in self.compared if column.is_tolerant]
 
     @property
     def need_tasks(self) -> bool:
-        """Whether driftline itself must run on the executors."""
+        """Whether driftline must be importable on the executors."""
         by_row = self.options.duplicates == "match" or bool(self.options.fail_if)
         return by_row or any(column.has_form for column in self.compared)
 
@@ -158,14 +113,14 @@ class FrameColumns:
         return [column for column in self.all if (column.name_a if side == "a" else column.name_b) is not None]
 
 
-def settle_frame_columns(
-    a: DataFrame, b: DataFrame, settled: Comparison, options: TableOptions, *, ordered: bool
+def resolve_frame_columns(
+    a: DataFrame, b: DataFrame, comparison: Comparison, options: TableOptions, *, ordered: bool
 ) -> FrameColumns:
     """Columns by position; those that are compared must have one type on both sides, or a declared one."""
-    in_b = {name: name for name in a.columns if name in b.columns} | dict(settled.renamed or ())
+    in_b = {name: name for name in a.columns if name in b.columns} | dict(comparison.renamed or ())
     only_b = [name for name in b.columns if name not in in_b.values()]
     names = [*((name, in_b.get(name)) for name in a.columns), *((None, name) for name in only_b)]
-    rules = {column.a: column.rule for column in settled.columns}
+    rules = {column.a: column.rule for column in comparison.columns}
     kinds_a, kinds_b = ({one.name: one.dataType for one in frame.schema.fields} for frame in (a, b))
     columns = tuple(
         FrameColumn(
@@ -179,12 +134,11 @@ def settle_frame_columns(
         for at, (name_a, name_b) in enumerate(names)
     )
     by_name = {column.name_a: column for column in columns if column.name_a is not None}
-    compared = tuple(by_name[column.a] for column in settled.columns)
+    compared = tuple(by_name[column.a] for column in comparison.columns)
     for column in compared:
         _check_types(column)
-    return FrameColumns(
-        columns, compared, tuple(by_name[column.a] for column in settled.keys), settled, options, ordered
-    )
+    keys = tuple(by_name[column.a] for column in comparison.keys)
+    return FrameColumns(columns, compared, keys, comparison, options, ordered)
 
 
 def _check_types(column: FrameColumn) -> None:
@@ -202,15 +156,15 @@ def _check_types(column: FrameColumn) -> None:
 
 
 def same_type(one: t.DataType, other: t.DataType) -> bool:
-    """Whether values of two types are alike, whatever is said about nulls."""
+    """Whether two types are the same, apart from nullability."""
     return one.simpleString() == other.simpleString()
 
 
 def positioned(frame: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
-    """The cells of a side by position, and beside them those that are compared where that is something else.
+    """The cells of a side by position, and the compared values where these are others.
 
-    From here on expressions are written as SQL over such names: one call for a table of any width, where a call for
-    each column took a minute for hundreds of them.
+    From here on expressions are written as SQL over such names: one call for a table of any width, where one call a
+    column took a minute for hundreds of columns.
     """
     own = {column.name_a if side == "a" else column.name_b: column for column in columns.of_side(side)}
     renamed = frame.toDF(*(own[name].plain for name in frame.columns))
@@ -243,13 +197,13 @@ def _form_function(rule: CellRule, *, is_json: bool) -> Callable[[Column], Colum
 
 
 def _forms(cells: pa.Array, rule: CellRule, *, is_json: bool) -> pa.Array:
-    """The forms of a batch of cells, as `tables.cells` decides them; a null has one too."""
+    """The normalized values of a batch of cells, by the rules of `driftline.tables`; a null has one too."""
     import polars as pl
 
     from driftline.sources import json_columns
     from driftline.tables.kernels import form_column
 
-    settle_worker()
+    prepare_worker()
     is_text = not is_json and (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type))
     table = pa.table({"cells": cells})
     texts = pl.Series(pl.from_arrow((table if is_text or is_json else json_columns(table)).column(0)))
@@ -285,8 +239,8 @@ def _verdicts(a: pa.Array, b: pa.Array, rule: CellRule) -> pa.Array:
 
     from driftline.tables.kernels import forms_differ
 
-    settle_worker()
-    # A pair without one of its rows is no change: what is said about its cells is not asked for.
+    prepare_worker()
+    # A pair without one of its rows is no change: the result for its cells is not used.
     nothing = rule.form_of_json("null")
     before, after = (pl.Series(pl.from_arrow(side.fill_null(nothing))) for side in (a, b))
     return forms_differ(before, after, rule).to_arrow()
@@ -298,5 +252,46 @@ def struct(cells: Iterable[str]) -> str:
 
 
 def place_of(columns: Sequence[FrameColumn]) -> Column:
-    """What rows meet by, and are sorted by."""
+    """The struct by which rows are matched and sorted."""
     return f.expr(struct(f"{column.compared} AS k{column.position}" for column in columns)).alias("place")
+
+
+# Spark values as ones that Spark can compare, sort and join by.
+# Most types can stay. Maps become sorted entries, variants JSON text, intervals of months and days text, and strings
+# with a collation are compared by their bytes, because a diff finds whether values are the same.
+
+
+def is_comparable(kind: t.DataType) -> bool:
+    """Whether Spark compares, sorts and joins values of a type as they are."""
+    if isinstance(kind, t.StringType):
+        return kind.collation == "UTF8_BINARY"
+    if isinstance(kind, t.ArrayType):
+        return is_comparable(kind.elementType)
+    if isinstance(kind, t.StructType):
+        return all(is_comparable(field.dataType) for field in kind.fields)
+    return isinstance(kind, _PLAIN)
+
+
+def comparable(value: Column, kind: t.DataType) -> Column:
+    """A value as one that Spark can compare."""
+    if is_comparable(kind):
+        return value
+    if isinstance(kind, t.StringType):
+        return f.collate(value, "UTF8_BINARY")
+    if isinstance(kind, t.ArrayType):
+        element = kind.elementType
+        return f.transform(value, lambda one: comparable(one, element))
+    if isinstance(kind, t.MapType):
+        return f.array_sort(f.transform(f.map_entries(value), lambda entry: _entry(entry, kind)))
+    if isinstance(kind, t.StructType):
+        fields = [comparable(value[field.name], field.dataType).alias(field.name) for field in kind.fields]
+        return f.when(value.isNotNull(), f.struct(*fields))
+    if isinstance(kind, t.VariantType):
+        return f.to_json(value)
+    return value.cast("string")
+
+
+def _entry(entry: Column, kind: t.MapType) -> Column:
+    return f.struct(
+        comparable(entry["key"], kind.keyType).alias("key"), comparable(entry["value"], kind.valueType).alias("value")
+    )

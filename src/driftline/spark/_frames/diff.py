@@ -1,4 +1,13 @@
-"""The events and counts of paired rows, as DataFrames with the user's names and types."""
+"""DataFrame in, DataFrame out: the table diff for typed columns of any Spark type.
+
+    changes = driftline.spark.diff(before, after, key=["id"], tolerance={"price": "0.01"})
+    changes.events.where("type = 'changed'").show()
+    changes.stats.first()
+
+Semantics, names and rules are those of `driftline.diff`. Values keep their types: `before`, `after` and `row` are
+structs in the column order of A. Both results are lazy; only the keys are checked at once, in one job, because a null,
+an empty string or a duplicate in them is an error and not an event.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +25,13 @@ from driftline.spark._frames.columns import (
     FrameColumns,
     place_of,
     positioned,
+    resolve_frame_columns,
     same_type,
-    settle_frame_columns,
     struct,
     with_verdicts,
 )
 from driftline.spark._runtime.session import ship_to_tasks
-from driftline.spark._runtime.workers import settle_worker
+from driftline.spark._runtime.workers import prepare_worker
 from driftline.spark._tasks import arrow_function
 from driftline.tables import TableOptions, check_options
 from driftline.tables.kernels import READING_OPTIONS, CellRule, FrameRules, Sides, resolve_columns
@@ -30,12 +39,267 @@ from driftline.tables.kernels import READING_OPTIONS, CellRule, FrameRules, Side
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-
 _COUNTED = ("added", "removed", "changed", "unchanged")
+_FIRST_ROW = 2  # rows are numbered as in a CSV file of the same table
+_IN_ORDER = "array_sort(filter(rows, row -> {}row.is_a), (x, y) -> CASE WHEN x.number < y.number THEN -1 ELSE 1 END)"
+_MATCHED_BY = (
+    "transform({}, row -> named_struct('number', row.number, 'equal', row.equal, 'near', row.near, 'soft', row.soft))"
+)
+_PAIRS = "array<struct<a:int,b:int>>"
+
+
+@dataclass(frozen=True)
+class DataFrameDiff:
+    """The events in order, without schema and stats events, and one row of counts."""
+
+    events: DataFrame
+    stats: DataFrame
+    whole_rows: bool = True  # False where `changed_columns_only` took columns away
+
+    def __iter__(self) -> Iterator[DataFrame]:
+        return iter((self.events, self.stats))
+
+
+def diff(a: DataFrame, b: DataFrame, *, ordered: bool = True, **rules: Unpack[FrameRules]) -> DataFrameDiff:
+    """Compare two DataFrames; they are read more than once, so cache what is expensive to compute.
+
+    The rules are those of `driftline.diff`, without the ones about reading files. Without `ordered` the events have no
+    order, which saves a sort of all of them.
+    """
+    for name in sorted(set(rules) & READING_OPTIONS):
+        raise OptionError(f"{name} is about reading files: DataFrames are read already", code="invalid_option")
+    options = check_options(**rules)
+    comparison = resolve_columns(a.columns, b.columns, options, Sides(typed_a=True, typed_b=True))
+    columns = resolve_frame_columns(a, b, comparison, options, ordered=ordered)
+    if columns.need_tasks:
+        ship_to_tasks(a.sparkSession)
+    rows_a, rows_b = positioned(a, "a", columns), positioned(b, "b", columns)
+    if options.ignore_row_order and _compares_whole_rows(columns):
+        return _diff_multisets(rows_a, rows_b, columns)
+    if options.ignore_row_order:
+        paired = pair_equal_rows(rows_a, rows_b, columns)
+    elif options.mode == "positional":
+        paired = pair_by_position(rows_a, rows_b)
+    else:
+        _check_keys(rows_a, rows_b, columns)
+        paired = pair_by_key(rows_a, rows_b, columns)
+    typed = with_types(with_verdicts(paired, columns), columns)
+    shown = _shown_columns(typed, columns)
+    return DataFrameDiff(events_of(typed, columns, shown), stats_of(typed, columns), len(shown) == len(columns.all))
+
+
+def _shown_columns(typed: DataFrame, columns: FrameColumns) -> tuple[FrameColumn, ...]:
+    """All columns, or, found by one job, the key and those that differ somewhere (tables §6.3)."""
+    if not columns.options.changed_columns_only:
+        return columns.all
+    differs = [f"bool_or(type = 'changed' AND {column.differs()})" for column in columns.compared]
+    [found] = typed.selectExpr(*differs).collect() if differs else [()]
+    changed = [column for column, differs in zip(columns.compared, found, strict=True) if differs]
+    return tuple(column for column in columns.all if column in changed or column in columns.keys)
+
+
+def _compares_whole_rows(columns: FrameColumns) -> bool:
+    """Whether equal rows are also identical, so that it is enough to count them."""
+    is_exact = not any(column.has_form for column in columns.compared)
+    return is_exact and len(columns.compared) == len(columns.all) and not columns.comparison.renamed
+
+
+def _diff_multisets(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrameDiff:
+    """Equal rows are matched one to one; the rest of either side was removed or added."""
+    joined = _counted(a, "a", columns).join(_counted(b, "b", columns), "place", "full_outer")
+    numbers = "coalesce(rows_a, 0L)", "coalesce(rows_b, 0L)"
+    kinds = joined.select(
+        "place",
+        "a",
+        "b",
+        f.expr(
+            "explode(array("
+            f"named_struct('type', 'removed', 'rows', greatest(0L, {numbers[0]} - {numbers[1]})), "
+            f"named_struct('type', 'added', 'rows', greatest(0L, {numbers[1]} - {numbers[0]})), "
+            f"named_struct('type', 'unchanged', 'rows', least({numbers[0]}, {numbers[1]}))))"
+        ).alias("kind"),
+    ).select("place", "a", "b", "kind.type", "kind.rows")
+    surplus = kinds.where("rows > 0").select("*", f.expr("explode(sequence(1L, rows))").alias("nth"))
+    return DataFrameDiff(events_of(surplus, columns, columns.all), stats_of(kinds, columns))
+
+
+def _counted(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
+    placed = rows.select(place_of(columns.compared), f.struct("*").alias("row"))
+    return placed.groupBy("place").agg(f.first("row").alias(side), f.count("*").alias(f"rows_{side}"))
+
+
+def _check_keys(a: DataFrame, b: DataFrame, columns: FrameColumns) -> None:
+    """Raise for the first missing key value or duplicate key, A before B, missing before duplicate."""
+    options = columns.options
+    if options.empty_key == "allow" and options.duplicates != "error":
+        return
+    keys = _key_cells(a, "A", columns).unionAll(_key_cells(b, "B", columns))
+    counted = keys.groupBy("side", "missing", "place").agg(f.count("*").alias("rows"), f.first("text").alias("text"))
+    wrong = "missing is not null" + (" or rows > 1" if options.duplicates == "error" else "")
+    problems = counted.where(wrong).orderBy("side", f.col("missing").asc_nulls_last(), "place")
+    for problem in problems.limit(1).collect():
+        side, text = problem["side"], problem["text"]
+        if problem["missing"] is not None:
+            column = columns.keys[problem["missing"]]
+            name = json.dumps(column.name_a if side == "A" else column.name_b, ensure_ascii=False)
+            message = f"Missing key value in {side}: column {name} of {text}"
+            raise TableError(message, code="missing_key_value", side=side)
+        raise TableError(f"Duplicate key in {side}: {text} ({problem['rows']} rows)", code="duplicate_key", side=side)
+
+
+def _key_cells(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
+    """The keys of a side: the column that is missing, if any, and the key as text."""
+    asks = columns.options.empty_key == "error"
+    missing = [f.when(_is_missing(column), f.lit(at)) for at, column in enumerate(columns.keys)] if asks else []
+    named = f.struct(*(f.col(column.plain).alias(column.name) for column in columns.keys))
+    return rows.select(
+        f.lit(side).alias("side"),
+        f.coalesce(*missing, f.lit(None).cast("int")).alias("missing"),
+        place_of(columns.keys),
+        f.to_json(named, {"ignoreNullFields": "false"}).alias("text"),
+    )
+
+
+def _is_missing(column: FrameColumn) -> Column:
+    cell = f.col(column.compared)
+    if column.has_form and column.rule is not None:
+        return cell.isin(*column.rule.missing_forms(typed=True))
+    return cell.isNull() | (cell == "") if isinstance(column.kind_a, t.StringType) else cell.isNull()
+
+
+# Pairs of rows: by key, by position, or equal ones.
+# `a` and `b` are the rows by position (one of them may be null), `place` and `nth` the order of events. Rows are in the
+# order in which Spark numbers them.
+
+
+def pair_by_key(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrame:
+    """Rows with the same key; of several rows of one key those of the policy (tables §5.3)."""
+    policy = columns.options.duplicates
+    if policy == "match":
+        return _match_alike(a, b, columns)
+    if policy == "error":
+        sides = [rows.select(place_of(columns.keys), f.struct("*").alias(side)) for rows, side in ((a, "a"), (b, "b"))]
+    else:
+        sides = [_one_of_each_key(rows, side, columns) for rows, side in ((a, "a"), (b, "b"))]
+    return sides[0].join(sides[1], "place", "full_outer")
+
+
+def _one_of_each_key(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
+    chosen = f.min_by if columns.options.duplicates == "first" else f.max_by
+    placed = rows.zipWithIndex("number").select(place_of(columns.keys), "number", _row(rows, side))
+    return placed.groupBy("place").agg(chosen(side, "number").alias(side), (f.count("*") - 1).alias(f"dropped_{side}"))
+
+
+def pair_by_position(a: DataFrame, b: DataFrame) -> DataFrame:
+    """The first row with the first one, and so on."""
+    sides = [
+        rows.zipWithIndex("place").select((f.col("place") + _FIRST_ROW).alias("place"), _row(rows, side))
+        for rows, side in ((a, "a"), (b, "b"))
+    ]
+    return sides[0].join(sides[1], "place", "full_outer")
+
+
+def pair_equal_rows(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrame:
+    """Rows that are equal under the rules, the n-th with the n-th."""
+    alike = Window.partitionBy("place").orderBy("number")
+    sides = [
+        rows.zipWithIndex("number")
+        .select(place_of(columns.compared), "number", _row(rows, side))
+        .select("place", f.row_number().over(alike).alias("nth"), side)
+        for rows, side in ((a, "a"), (b, "b"))
+    ]
+    return sides[0].join(sides[1], ["place", "nth"], "full_outer")
+
+
+def _row(rows: DataFrame, side: str) -> Column:
+    return f.struct(*rows.columns).alias(side)
+
+
+def _match_alike(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrame:
+    """All rows of a key at once, paired by `match_similar`.
+
+    It needs numbers that Spark gives to equal rows of one key: one for all cells, one for those without a tolerance;
+    and the normalized values of the others.
+    """
+    exact = [column for column in columns.compared if not column.is_tolerant]
+    soft = [column.compared for column in columns.tolerant]
+    sides = [
+        rows.zipWithIndex("number").select(
+            place_of(columns.keys),
+            f.lit(side == "a").alias("is_a"),
+            "number",
+            f.expr(struct(f"{column.compared} AS k{column.position}" for column in columns.compared)).alias("cells"),
+            f.expr(struct(f"{column.compared} AS k{column.position}" for column in exact)).alias("exact"),
+            f.array(*soft).cast("array<string>").alias("soft"),
+            _row(rows, side),
+        )
+        for rows, side in ((a, "a"), (b, "b"))
+    ]
+    both = sides[0].unionByName(sides[1], allowMissingColumns=True)
+    same_key = Window.partitionBy("place")
+    row = f.struct(
+        "is_a",
+        "number",
+        f.dense_rank().over(same_key.orderBy("cells")).alias("equal"),
+        f.dense_rank().over(same_key.orderBy("exact")).alias("near"),
+        "soft",
+        "a",
+        "b",
+    )
+    groups = both.select("place", row.alias("row")).groupBy("place").agg(f.collect_list("row").alias("rows"))
+    ordered = groups.select(
+        "place", f.expr(_IN_ORDER.format("")).alias("a"), f.expr(_IN_ORDER.format("NOT ")).alias("b")
+    )
+    pairs = _match_function([column.rule for column in columns.tolerant if column.rule is not None])
+    matched = ordered.select(
+        "*", pairs(f.expr(_MATCHED_BY.format("a")), f.expr(_MATCHED_BY.format("b"))).alias("pairs")
+    )
+    return matched.select("place", "a", "b", f.posexplode("pairs").alias("nth", "pair")).select(
+        "place", "nth", f.expr("get(a, pair.a).a").alias("a"), f.expr("get(b, pair.b).b").alias("b")
+    )
+
+
+def _match_function(tolerant: list[CellRule]) -> Callable[[Column, Column], Column]:
+    def pairs(a: pa.Array, b: pa.Array) -> pa.Array:
+        prepare_worker()
+        found = [_pairs_of_key(x, y, tolerant) for x, y in zip(a.to_pylist(), b.to_pylist(), strict=True)]
+        return pa.array(found, pa.list_(pa.struct([("a", pa.int32()), ("b", pa.int32())])))
+
+    return arrow_function(_PAIRS, pairs)
+
+
+class _KeyedRow:
+    """A row of one key, as `match_similar` takes it."""
+
+    __slots__ = ("at", "forms", "near", "number", "soft")
+
+    def __init__(self, at: int, row: dict[str, Any]) -> None:
+        self.at = at
+        self.number: int = row["number"]
+        self.forms: tuple[int, ...] = (row["equal"],)
+        self.near: int = row["near"]
+        self.soft: list[str] = row["soft"]
+
+
+def _pairs_of_key(a: list[dict[str, Any]], b: list[dict[str, Any]], tolerant: list[CellRule]) -> list[dict[str, Any]]:
+    from driftline.tables.kernels import match_similar
+
+    def equal(one: _KeyedRow, other: _KeyedRow) -> bool:
+        forms = zip(tolerant, one.soft, other.soft, strict=True)
+        return one.near == other.near and all(rule.equal(x, y) for rule, x, y in forms)
+
+    rows_a, rows_b = ([_KeyedRow(at, row) for at, row in enumerate(side)] for side in (a, b))
+    return [
+        {"a": None if x is None else x.at, "b": None if y is None else y.at}
+        for x, y in match_similar(rows_a, rows_b, equal)
+    ]
+
+
+# Events and counts of paired rows, with the user's names and types.
 
 
 def with_types(paired: DataFrame, columns: FrameColumns) -> DataFrame:
-    """Pairs with what became of them."""
+    """Pairs with the type of their event."""
     exact = [column.compared for column in columns.compared if not column.is_tolerant]
     before, after = (struct(f"{side}.{cell} AS {cell}" for cell in exact) for side in "ab")
     differs = [f"NOT ({before} <=> {after})"] if exact else []
@@ -49,7 +313,7 @@ def with_types(paired: DataFrame, columns: FrameColumns) -> DataFrame:
 
 
 def events_of(typed: DataFrame, columns: FrameColumns, shown: Sequence[FrameColumn]) -> DataFrame:
-    """The events; rows show some of the columns."""
+    """The events, with the columns `shown` in their rows."""
     options = columns.options
     rows = typed if options.emit_unchanged and not options.ignore_row_order else typed.where("type <> 'unchanged'")
     order = [name for name in ("place", "nth") if name in typed.columns]
@@ -88,7 +352,7 @@ def _key(columns: FrameColumns) -> Column:
 
 
 def _common_type(in_a: FrameColumn | None, in_b: FrameColumn | None) -> t.DataType:
-    """The type of cells that come from either side: text where the sides do not agree."""
+    """The type of cells of either side: text where the types differ."""
     kind_a, kind_b = in_a and in_a.kind_a, in_b and in_b.kind_b
     if kind_a is None or kind_b is None or same_type(kind_a, kind_b):
         return kind_a or kind_b or t.NullType()
@@ -140,7 +404,7 @@ def _delta(columns: Sequence[FrameColumn]) -> Column:
 
 
 def stats_of(typed: DataFrame, columns: FrameColumns) -> DataFrame:
-    """One row of counts; `rows` says how many pairs a row of `typed` stands for, if it is there."""
+    """One row of counts; a row of `typed` counts `rows` times, if there is such a column."""
     weight = "rows" if "rows" in typed.columns else "1"
     sums = [f"coalesce(sum(if(type = '{kind}', {weight}, 0)), 0L) AS rows_{kind}" for kind in _COUNTED]
     for side in "ab" if columns.options.counts_dropped else "":
@@ -148,7 +412,7 @@ def stats_of(typed: DataFrame, columns: FrameColumns) -> DataFrame:
     if columns.options.column_stats or columns.options.fail_if:
         sums.append(f"CAST(array({', '.join(_changes(columns))}) AS array<long>) AS changes")
     counted = typed.selectExpr(*sums).select(f.expr("rows_changed + rows_unchanged").alias("rows_total_compared"), "*")
-    return _with_answers(counted, columns)
+    return _with_options(counted, columns)
 
 
 def _changes(columns: FrameColumns) -> Iterable[str]:
@@ -157,13 +421,13 @@ def _changes(columns: FrameColumns) -> Iterable[str]:
     return (f"coalesce(sum(if(type = 'changed' AND {column.differs()}, 1, 0)), 0L)" for column in columns.compared)
 
 
-def _with_answers(counted: DataFrame, columns: FrameColumns) -> DataFrame:
-    """What the options ask for beside the counts."""
-    options, settled = columns.options, columns.settled
+def _with_options(counted: DataFrame, columns: FrameColumns) -> DataFrame:
+    """The counts with what the options add."""
+    options, comparison = columns.options, columns.comparison
     result = counted.drop("changes")
     extra: list[Column] = []
-    if settled.added is not None and settled.removed is not None:
-        for name, names in (("columns_added", settled.added), ("columns_removed", settled.removed)):
+    if comparison.added is not None and comparison.removed is not None:
+        for name, names in (("columns_added", comparison.added), ("columns_removed", comparison.removed)):
             extra.append(f.array(*map(f.lit, names)).cast("array<string>").alias(name))
     if options.column_stats:
         extra.append(
@@ -197,268 +461,3 @@ def _exceeded(options: TableOptions, names: Sequence[str]) -> Callable[..., Colu
         return pa.array([one.exceeded(thresholds) for one in stats], pa.list_(pa.string()))
 
     return arrow_function("array<string>", exceeded)
-
-
-# Which rows of two DataFrames meet: by key, by position, or because they are alike.
-#
-# Every way gives a DataFrame of pairs: `a` and `b` are the rows by position (one of them may be null), `place` and
-# `nth` the order of events. Rows of a DataFrame stand in its own order, as Spark numbers them.
-
-
-_FIRST_ROW = 2  # rows count as in a CSV file of the same table
-_IN_ORDER = "array_sort(filter(rows, row -> {}row.is_a), (x, y) -> CASE WHEN x.number < y.number THEN -1 ELSE 1 END)"
-_TOLD = (
-    "transform({}, row -> named_struct('number', row.number, 'equal', row.equal, 'near', row.near, 'soft', row.soft))"
-)
-_PAIRS = "array<struct<a:int,b:int>>"
-
-
-def pair_by_key(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrame:
-    """Rows with the same key; of several rows of one key those that the policy says (tables §5.3)."""
-    policy = columns.options.duplicates
-    if policy == "match":
-        return _match_alike(a, b, columns)
-    if policy == "error":
-        sides = [rows.select(place_of(columns.keys), f.struct("*").alias(side)) for rows, side in ((a, "a"), (b, "b"))]
-    else:
-        sides = [_one_of_each_key(rows, side, columns) for rows, side in ((a, "a"), (b, "b"))]
-    return sides[0].join(sides[1], "place", "full_outer")
-
-
-def _one_of_each_key(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
-    chosen = f.min_by if columns.options.duplicates == "first" else f.max_by
-    placed = rows.zipWithIndex("number").select(place_of(columns.keys), "number", _row(rows, side))
-    return placed.groupBy("place").agg(chosen(side, "number").alias(side), (f.count("*") - 1).alias(f"dropped_{side}"))
-
-
-def pair_by_position(a: DataFrame, b: DataFrame) -> DataFrame:
-    """The first row with the first one, and so on."""
-    sides = [
-        rows.zipWithIndex("place").select((f.col("place") + _FIRST_ROW).alias("place"), _row(rows, side))
-        for rows, side in ((a, "a"), (b, "b"))
-    ]
-    return sides[0].join(sides[1], "place", "full_outer")
-
-
-def pair_equal_rows(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrame:
-    """Rows that are equal under the rules, the n-th with the n-th."""
-    alike = Window.partitionBy("place").orderBy("number")
-    sides = [
-        rows.zipWithIndex("number")
-        .select(place_of(columns.compared), "number", _row(rows, side))
-        .select("place", f.row_number().over(alike).alias("nth"), side)
-        for rows, side in ((a, "a"), (b, "b"))
-    ]
-    return sides[0].join(sides[1], ["place", "nth"], "full_outer")
-
-
-def _row(rows: DataFrame, side: str) -> Column:
-    return f.struct(*rows.columns).alias(side)
-
-
-def _match_alike(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrame:
-    """All rows of a key at once, and `tables.matching_rows` says which of them meet.
-
-    What equality needs are numbers that Spark gives to equal rows of one key: one with all cells, one with those
-    that no tolerance is about; and the forms of the others.
-    """
-    exact = [column for column in columns.compared if not column.is_tolerant]
-    soft = [column.compared for column in columns.tolerant]
-    sides = [
-        rows.zipWithIndex("number").select(
-            place_of(columns.keys),
-            f.lit(side == "a").alias("is_a"),
-            "number",
-            f.expr(struct(f"{column.compared} AS k{column.position}" for column in columns.compared)).alias("cells"),
-            f.expr(struct(f"{column.compared} AS k{column.position}" for column in exact)).alias("exact"),
-            f.array(*soft).cast("array<string>").alias("soft"),
-            _row(rows, side),
-        )
-        for rows, side in ((a, "a"), (b, "b"))
-    ]
-    both = sides[0].unionByName(sides[1], allowMissingColumns=True)
-    same_key = Window.partitionBy("place")
-    row = f.struct(
-        "is_a",
-        "number",
-        f.dense_rank().over(same_key.orderBy("cells")).alias("equal"),
-        f.dense_rank().over(same_key.orderBy("exact")).alias("near"),
-        "soft",
-        "a",
-        "b",
-    )
-    groups = both.select("place", row.alias("row")).groupBy("place").agg(f.collect_list("row").alias("rows"))
-    ordered = groups.select(
-        "place", f.expr(_IN_ORDER.format("")).alias("a"), f.expr(_IN_ORDER.format("NOT ")).alias("b")
-    )
-    pairs = _match_function([column.rule for column in columns.tolerant if column.rule is not None])
-    matched = ordered.select("*", pairs(f.expr(_TOLD.format("a")), f.expr(_TOLD.format("b"))).alias("pairs"))
-    return matched.select("place", "a", "b", f.posexplode("pairs").alias("nth", "pair")).select(
-        "place", "nth", f.expr("get(a, pair.a).a").alias("a"), f.expr("get(b, pair.b).b").alias("b")
-    )
-
-
-def _match_function(tolerant: list[CellRule]) -> Callable[[Column, Column], Column]:
-    def pairs(a: pa.Array, b: pa.Array) -> pa.Array:
-        settle_worker()
-        found = [_pairs_of_key(x, y, tolerant) for x, y in zip(a.to_pylist(), b.to_pylist(), strict=True)]
-        return pa.array(found, pa.list_(pa.struct([("a", pa.int32()), ("b", pa.int32())])))
-
-    return arrow_function(_PAIRS, pairs)
-
-
-class _KeyedRow:
-    """A row of one key as the matching asks for it."""
-
-    __slots__ = ("at", "forms", "near", "number", "soft")
-
-    def __init__(self, at: int, told: dict[str, Any]) -> None:
-        self.at = at
-        self.number: int = told["number"]
-        self.forms: tuple[int, ...] = (told["equal"],)
-        self.near: int = told["near"]
-        self.soft: list[str] = told["soft"]
-
-
-def _pairs_of_key(a: list[dict[str, Any]], b: list[dict[str, Any]], tolerant: list[CellRule]) -> list[dict[str, Any]]:
-    from driftline.tables.kernels import match_similar
-
-    def equal(one: _KeyedRow, other: _KeyedRow) -> bool:
-        forms = zip(tolerant, one.soft, other.soft, strict=True)
-        return one.near == other.near and all(rule.equal(x, y) for rule, x, y in forms)
-
-    rows_a, rows_b = ([_KeyedRow(at, row) for at, row in enumerate(side)] for side in (a, b))
-    return [
-        {"a": None if x is None else x.at, "b": None if y is None else y.at}
-        for x, y in match_similar(rows_a, rows_b, equal)
-    ]
-
-
-# DataFrame in, DataFrame out: the table diff for typed columns of any Spark type.
-#
-#     changes = driftline.spark.diff(before, after, key=["id"], tolerance={"price": "0.01"})
-#     changes.events.where("type = 'changed'").show()
-#     changes.stats.first()
-#
-# Meaning, names and rules are those of `driftline.diff`. Values keep their types: `before`, `after` and `row` are
-# structs in the column order of A. Both results are lazy; only the keys are checked at once, in one job, because a
-# null, an empty string or a duplicate in them is an error and not an event.
-
-
-@dataclass(frozen=True)
-class DataFrameDiff:
-    """The events in order, without schema and stats events, and one row of counts."""
-
-    events: DataFrame
-    stats: DataFrame
-    whole_rows: bool = True  # False where `changed_columns_only` took columns away
-
-    def __iter__(self) -> Iterator[DataFrame]:
-        return iter((self.events, self.stats))
-
-
-def diff(a: DataFrame, b: DataFrame, *, ordered: bool = True, **rules: Unpack[FrameRules]) -> DataFrameDiff:
-    """Compare two DataFrames; they are read more than once, so cache what is dear to compute.
-
-    The rules are those of `driftline.diff`, without the ones about reading files. Without `ordered` the events come
-    in no order, which spares a sort of all of them.
-    """
-    for name in sorted(set(rules) & READING_OPTIONS):
-        raise OptionError(f"{name} is about reading files: DataFrames are read already", code="invalid_option")
-    options = check_options(**rules)
-    settled = resolve_columns(a.columns, b.columns, options, Sides(typed_a=True, typed_b=True))
-    columns = settle_frame_columns(a, b, settled, options, ordered=ordered)
-    if columns.need_tasks:
-        ship_to_tasks(a.sparkSession)
-    rows_a, rows_b = positioned(a, "a", columns), positioned(b, "b", columns)
-    if options.ignore_row_order and _compares_whole_rows(columns):
-        return _diff_multisets(rows_a, rows_b, columns)
-    if options.ignore_row_order:
-        paired = pair_equal_rows(rows_a, rows_b, columns)
-    elif options.mode == "positional":
-        paired = pair_by_position(rows_a, rows_b)
-    else:
-        _check_keys(rows_a, rows_b, columns)
-        paired = pair_by_key(rows_a, rows_b, columns)
-    typed = with_types(with_verdicts(paired, columns), columns)
-    shown = _shown_columns(typed, columns)
-    return DataFrameDiff(events_of(typed, columns, shown), stats_of(typed, columns), len(shown) == len(columns.all))
-
-
-def _shown_columns(typed: DataFrame, columns: FrameColumns) -> tuple[FrameColumn, ...]:
-    """All columns, or, found by one job, the key and those that differ somewhere (tables §6.3)."""
-    if not columns.options.changed_columns_only:
-        return columns.all
-    differs = [f"bool_or(type = 'changed' AND {column.differs()})" for column in columns.compared]
-    [found] = typed.selectExpr(*differs).collect() if differs else [()]
-    changed = [column for column, differs in zip(columns.compared, found, strict=True) if differs]
-    return tuple(column for column in columns.all if column in changed or column in columns.keys)
-
-
-def _compares_whole_rows(columns: FrameColumns) -> bool:
-    """Whether rows that are equal are also the same, so that it is enough to count them."""
-    is_exact = not any(column.has_form for column in columns.compared)
-    return is_exact and len(columns.compared) == len(columns.all) and not columns.settled.renamed
-
-
-def _diff_multisets(a: DataFrame, b: DataFrame, columns: FrameColumns) -> DataFrameDiff:
-    """Equal rows meet one to one; what is left over on either side was removed or added."""
-    joined = _counted(a, "a", columns).join(_counted(b, "b", columns), "place", "full_outer")
-    numbers = "coalesce(rows_a, 0L)", "coalesce(rows_b, 0L)"
-    kinds = joined.select(
-        "place",
-        "a",
-        "b",
-        f.expr(
-            "explode(array("
-            f"named_struct('type', 'removed', 'rows', greatest(0L, {numbers[0]} - {numbers[1]})), "
-            f"named_struct('type', 'added', 'rows', greatest(0L, {numbers[1]} - {numbers[0]})), "
-            f"named_struct('type', 'unchanged', 'rows', least({numbers[0]}, {numbers[1]}))))"
-        ).alias("kind"),
-    ).select("place", "a", "b", "kind.type", "kind.rows")
-    surplus = kinds.where("rows > 0").select("*", f.expr("explode(sequence(1L, rows))").alias("nth"))
-    return DataFrameDiff(events_of(surplus, columns, columns.all), stats_of(kinds, columns))
-
-
-def _counted(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
-    placed = rows.select(place_of(columns.compared), f.struct("*").alias("row"))
-    return placed.groupBy("place").agg(f.first("row").alias(side), f.count("*").alias(f"rows_{side}"))
-
-
-def _check_keys(a: DataFrame, b: DataFrame, columns: FrameColumns) -> None:
-    """Raise for the first missing key value or duplicate key, A before B, missing before duplicate."""
-    options = columns.options
-    if options.empty_key == "allow" and options.duplicates != "error":
-        return
-    keys = _key_cells(a, "A", columns).unionAll(_key_cells(b, "B", columns))
-    counted = keys.groupBy("side", "missing", "place").agg(f.count("*").alias("rows"), f.first("text").alias("text"))
-    wrong = "missing is not null" + (" or rows > 1" if options.duplicates == "error" else "")
-    problems = counted.where(wrong).orderBy("side", f.col("missing").asc_nulls_last(), "place")
-    for problem in problems.limit(1).collect():
-        side, text = problem["side"], problem["text"]
-        if problem["missing"] is not None:
-            column = columns.keys[problem["missing"]]
-            name = json.dumps(column.name_a if side == "A" else column.name_b, ensure_ascii=False)
-            message = f"Missing key value in {side}: column {name} of {text}"
-            raise TableError(message, code="missing_key_value", side=side)
-        raise TableError(f"Duplicate key in {side}: {text} ({problem['rows']} rows)", code="duplicate_key", side=side)
-
-
-def _key_cells(rows: DataFrame, side: str, columns: FrameColumns) -> DataFrame:
-    """The keys of a side: which column is missing, if one is, and how they are shown."""
-    asks = columns.options.empty_key == "error"
-    missing = [f.when(_is_missing(column), f.lit(at)) for at, column in enumerate(columns.keys)] if asks else []
-    named = f.struct(*(f.col(column.plain).alias(column.name) for column in columns.keys))
-    return rows.select(
-        f.lit(side).alias("side"),
-        f.coalesce(*missing, f.lit(None).cast("int")).alias("missing"),
-        place_of(columns.keys),
-        f.to_json(named, {"ignoreNullFields": "false"}).alias("text"),
-    )
-
-
-def _is_missing(column: FrameColumn) -> Column:
-    cell = f.col(column.compared)
-    if column.has_form and column.rule is not None:
-        return cell.isin(*column.rule.missing_forms(typed=True))
-    return cell.isNull() | (cell == "") if isinstance(column.kind_a, t.StringType) else cell.isNull()

@@ -1,11 +1,13 @@
-"""driftline's work on the columns of DataFrames, lazily, in the caller's own session (classic or Connect).
+"""Functions over the columns of DataFrames, lazily, in the caller's own session (classic or Connect).
 
     rows = merge_rows(driftline.spark.diff(before, after, key=["id"]))
     reports = compare_payloads(frame, "old", "new", schema)
     deltas = row_deltas(driftline.spark.diff(before, after, key=["id"]), table="users", client_id="nightly", start=hlc)
 
-Each is the function of the same meaning for one machine, run in tasks. driftline itself is shipped to the executors
-of the session; the packages it needs must be there.
+    rows = state_as_of(deltas, schema, "2026-11-15")
+
+Each runs the function for one machine in tasks. driftline is shipped to the executors of the session; the packages it
+needs must be installed there.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from driftline.errors import DriftlineError, OptionError, PayloadError
 from driftline.lake import LAST_TIMESTAMP, parse_timestamp
 from driftline.lake.kernels import ROW_ID, escape_columns, state_file_schema
 from driftline.spark._runtime.session import ship_to_tasks
-from driftline.spark._runtime.workers import settle_worker
-from driftline.spark._tasks import SCHEMA, ShuffleBlock, pack, unpack
+from driftline.spark._runtime.workers import prepare_worker
+from driftline.spark._tasks import BLOCK_SCHEMA, ShuffleBlock, pack, table_blob, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,123 +35,8 @@ if TYPE_CHECKING:
     from driftline.lake.kernels import Folded
     from driftline.spark._frames.diff import DataFrameDiff
 
-
-# The state of a table from a DataFrame of row deltas: the fold of the lake, in the tasks of the caller's session.
-#
-#     rows = fold(deltas, schema)                          # as it is now
-#     rows = state_as_of(deltas, schema, "2026-11-15")     # as it was
-#
-# Each task folds what it reads, sends what is left by row id, and folds again what meets. No order of the deltas is
-# needed, and one that comes twice counts once.
-
-
-FoldBatches = Iterator[pa.RecordBatch]
-Moment = int | str | datetime
-
-_SPARK_TYPES = {"string": "string", "number": "double", "boolean": "boolean", "json": "string"}
-_HELD_BYTES = 64 << 20  # so much waits for a fold
-
-
-def fold(deltas: DataFrame, schema: TableSchema | Mapping[str, Any], *, ordered: bool = False) -> DataFrame:
-    """The live rows that deltas lead to: `_row_id` and the columns of the schema.
-
-    `deltas` has a column `delta` of JSON texts, as `row_deltas` gives them; those of other tables are passed over.
-    """
-    return state_as_of(deltas, schema, LAST_TIMESTAMP, ordered=ordered)
-
-
-def state_as_of(
-    deltas: DataFrame, schema: TableSchema | Mapping[str, Any], moment: Moment, *, ordered: bool = False
-) -> DataFrame:
-    """The rows that lived at a moment: a timestamp of deltas, or a time."""
-    table = schema if isinstance(schema, TableSchema) else TableSchema.from_wire(schema)
-    until = _timestamp(moment)
-    ship_to_tasks(deltas.sparkSession)
-    targets = int(deltas.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-    blocks = deltas.select("delta").mapInArrow(_Reading(table, until, targets), SCHEMA)
-    columns = ", ".join(f"`{column.name.replace('`', '``')}` {_SPARK_TYPES[column.type]}" for column in table.columns)
-    rows = blocks.repartitionById(targets, "target").mapInArrow(_Folding(table.columns), f"{ROW_ID} string, {columns}")
-    return rows.orderBy(ROW_ID) if ordered else rows
-
-
-def _timestamp(moment: Moment) -> int:
-    return parse_timestamp(moment.isoformat() if isinstance(moment, datetime) else str(moment))
-
-
-class _Reading:
-    """The first task: deltas of one table up to a moment, those that can matter, by row id."""
-
-    def __init__(self, table: TableSchema, until: int, targets: int) -> None:
-        self._table, self._until, self._targets = table, until, targets
-
-    def __call__(self, batches: FoldBatches) -> FoldBatches:
-        settle_worker()
-        return pack(self._blocks(batches))
-
-    def _blocks(self, batches: FoldBatches) -> Iterator[ShuffleBlock]:
-        for batch in batches:
-            yield from self._sent(list(self._deltas(batch.column(0).to_pylist())))
-
-    def _deltas(self, texts: Sequence[str | None]) -> Iterator[RowDelta]:
-        for text in texts:
-            delta = delta_from_wire(msgspec.json.decode(text or "null"), stored=True)
-            if delta.table == self._table.table and delta.hlc <= self._until:
-                yield delta
-
-    def _sent(self, deltas: Sequence[RowDelta]) -> Iterator[ShuffleBlock]:
-        import polars as pl
-
-        from driftline.lake.kernels import encode_deltas, needs_fold, stamp_deltas
-
-        columns = self._table.columns
-        stamped = needs_fold(columns, stamp_deltas(encode_deltas(deltas, columns), columns))
-        targets = pl.Series(pl.from_arrow(stamped["row_id"])).hash(0) % self._targets
-        for target in targets.unique():
-            part = stamped.filter(pa.array((targets == target).to_numpy()))
-            yield ShuffleBlock(int(target), "deltas", "", 0, _as_stream(part))
-
-
-class _Folding:
-    """The second task: all that is left of the deltas of some rows."""
-
-    def __init__(self, columns: Sequence[ColumnSchema]) -> None:
-        self._columns = columns
-
-    def __call__(self, batches: FoldBatches) -> FoldBatches:
-        settle_worker()
-        folded: Folded | None = None
-        held: list[Any] = []
-        for block in unpack(batches):
-            held.append(pa.ipc.open_stream(pa.py_buffer(bytes(block.blob))).read_all())
-            if sum(table.nbytes for table in held) > _HELD_BYTES:
-                folded, held = self._folded(held, folded), []
-        if held:
-            folded = self._folded(held, folded)
-        if folded is not None:
-            names = [ROW_ID, *escape_columns(self._columns)]
-            yield from folded.base.select(names).cast(self._shown(names)).to_batches()
-
-    def _folded(self, held: list[Any], before: Folded | None) -> Folded:
-        from driftline.lake.kernels import fold as fold_deltas
-
-        base, deletes = (None, None) if before is None else (before.base, before.deletes)
-        return fold_deltas(self._columns, pa.concat_tables(held), base, deletes)
-
-    def _shown(self, names: Sequence[str]) -> pa.Schema:
-        fields = zip(names, state_file_schema(self._columns), strict=True)
-        return pa.schema([pa.field(name, field.type) for name, field in fields])
-
-
-def _as_stream(table: Any) -> bytes:
-    part = table.unify_dictionaries().combine_chunks()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, part.schema) as writer:
-        writer.write_table(part)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
 Batches = Iterator[pa.RecordBatch]
+Moment = int | str | datetime
 
 _INDEX_DIFF = pa.struct(
     [
@@ -160,6 +47,8 @@ _INDEX_DIFF = pa.struct(
         ("error", pa.string()),
     ]
 )
+_SPARK_TYPES = {"string": "string", "number": "double", "boolean": "boolean", "json": "string"}
+_HELD_BYTES = 64 << 20  # of deltas that are folded at once
 
 
 def merge_rows(changes: DataFrameDiff) -> DataFrame:
@@ -238,7 +127,7 @@ def index_diffs(
 
 
 def check_same_columns(changes: DataFrameDiff, who: str) -> t.StructType:
-    """The columns of a diff's rows, where both sides have the same ones."""
+    """The columns of a diff's rows, which must be the same on both sides."""
     _check_whole(changes)
     row, after = (changes.events.schema[name].dataType for name in ("row", "after"))
     if row.simpleString() != after.simpleString():
@@ -261,7 +150,7 @@ def _payload_task(
     def run(batches: Batches) -> Batches:
         from driftline.payloads import compile as compile_schema
 
-        settle_worker()
+        prepare_worker()
         plan = compile_schema(schema, config, root)
         for batch in batches:
             pairs = zip(batch.column(old).to_pylist(), batch.column(new).to_pylist(), strict=True)
@@ -324,7 +213,7 @@ def _delta_task(table: str, client_id: str, start: int) -> Callable[[Batches], B
     def run(batches: Batches) -> Batches:
         from driftline.deltas import from_events
 
-        settle_worker()
+        prepare_worker()
         for batch in batches:
             moments: list[int] = []
             texts: list[str] = []
@@ -363,3 +252,97 @@ def _json_rows(column: pa.StructArray) -> list[dict[str, Any] | None]:
 
 def _ddl(frame: DataFrame) -> str:
     return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in frame.dtypes)
+
+
+# The state of a table from row deltas: each task folds what it reads, sends the result by row id, and folds again.
+# The deltas need no order, and a repeated one counts once.
+
+
+def fold(deltas: DataFrame, schema: TableSchema | Mapping[str, Any], *, ordered: bool = False) -> DataFrame:
+    """The live rows that result from deltas: `_row_id` and the columns of the schema.
+
+    `deltas` has a column `delta` of JSON texts, as `row_deltas` gives them; those of other tables are ignored.
+    """
+    return state_as_of(deltas, schema, LAST_TIMESTAMP, ordered=ordered)
+
+
+def state_as_of(
+    deltas: DataFrame, schema: TableSchema | Mapping[str, Any], moment: Moment, *, ordered: bool = False
+) -> DataFrame:
+    """The live rows as of a point in time: a timestamp of deltas, or a time."""
+    table = schema if isinstance(schema, TableSchema) else TableSchema.from_wire(schema)
+    until = _timestamp(moment)
+    ship_to_tasks(deltas.sparkSession)
+    targets = int(deltas.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    blocks = deltas.select("delta").mapInArrow(_SplitTask(table, until, targets), BLOCK_SCHEMA)
+    columns = ", ".join(f"`{column.name.replace('`', '``')}` {_SPARK_TYPES[column.type]}" for column in table.columns)
+    rows = blocks.repartitionById(targets, "target").mapInArrow(_FoldTask(table.columns), f"{ROW_ID} string, {columns}")
+    return rows.orderBy(ROW_ID) if ordered else rows
+
+
+def _timestamp(moment: Moment) -> int:
+    return parse_timestamp(moment.isoformat() if isinstance(moment, datetime) else str(moment))
+
+
+class _SplitTask:
+    """The first task: the deltas of one table up to a timestamp that can matter, by row id."""
+
+    def __init__(self, table: TableSchema, until: int, targets: int) -> None:
+        self._table, self._until, self._targets = table, until, targets
+
+    def __call__(self, batches: Batches) -> Batches:
+        prepare_worker()
+        return pack(self._blocks(batches))
+
+    def _blocks(self, batches: Batches) -> Iterator[ShuffleBlock]:
+        for batch in batches:
+            yield from self._sent(list(self._deltas(batch.column(0).to_pylist())))
+
+    def _deltas(self, texts: Sequence[str | None]) -> Iterator[RowDelta]:
+        for text in texts:
+            delta = delta_from_wire(msgspec.json.decode(text or "null"), stored=True)
+            if delta.table == self._table.table and delta.hlc <= self._until:
+                yield delta
+
+    def _sent(self, deltas: Sequence[RowDelta]) -> Iterator[ShuffleBlock]:
+        import polars as pl
+
+        from driftline.lake.kernels import encode_deltas, needs_fold, stamp_deltas
+
+        columns = self._table.columns
+        stamped = needs_fold(columns, stamp_deltas(encode_deltas(deltas, columns), columns))
+        targets = pl.Series(pl.from_arrow(stamped["row_id"])).hash(0) % self._targets
+        for target in targets.unique():
+            part = stamped.filter(pa.array((targets == target).to_numpy()))
+            yield ShuffleBlock(int(target), "deltas", "", 0, table_blob(part.unify_dictionaries().combine_chunks()))
+
+
+class _FoldTask:
+    """The second task: all deltas of some rows, folded."""
+
+    def __init__(self, columns: Sequence[ColumnSchema]) -> None:
+        self._columns = columns
+
+    def __call__(self, batches: Batches) -> Batches:
+        prepare_worker()
+        folded: Folded | None = None
+        held: list[Any] = []
+        for block in unpack(batches):
+            held.append(pa.ipc.open_stream(pa.py_buffer(bytes(block.blob))).read_all())
+            if sum(table.nbytes for table in held) > _HELD_BYTES:
+                folded, held = self._folded(held, folded), []
+        if held:
+            folded = self._folded(held, folded)
+        if folded is not None:
+            names = [ROW_ID, *escape_columns(self._columns)]
+            yield from folded.base.select(names).cast(self._shown(names)).to_batches()
+
+    def _folded(self, held: list[Any], before: Folded | None) -> Folded:
+        from driftline.lake.kernels import fold as fold_deltas
+
+        base, deletes = (None, None) if before is None else (before.base, before.deletes)
+        return fold_deltas(self._columns, pa.concat_tables(held), base, deletes)
+
+    def _shown(self, names: Sequence[str]) -> pa.Schema:
+        fields = zip(names, state_file_schema(self._columns), strict=True)
+        return pa.schema([pa.field(name, field.type) for name, field in fields])

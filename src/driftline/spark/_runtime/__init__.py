@@ -1,1 +1,1 @@
-"""How Spark is started and reached: Java, the JVM and its class archive, sessions, shipping, workers."""
+"""Starting Spark and connecting to it: Java and its class archive, the JVM, masters, sessions, Python workers."""

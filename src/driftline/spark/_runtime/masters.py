@@ -1,7 +1,7 @@
-"""What the address of a Spark master means, and whether anybody answers there.
+"""Addresses of Spark masters, and checks that they are reachable before Spark is started (sources §7.3).
 
-Spark itself waits long and says little: 99 s for a master that is not there, for ever on a YARN without settings. So
-the address is tried before Spark is started (sources §7.3).
+Spark itself waits long and reports little: 99 s for a master that does not exist, without limit on a YARN without
+settings.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def is_loopback(master: str) -> bool:
 
 
 def check_master(master: str) -> None:
-    """Raise if a master cannot be asked, or nobody answers at its address."""
+    """Raise if the address of a master is not valid or not reachable."""
     addresses = _addresses(master)
     if not addresses:
         return
@@ -80,7 +80,7 @@ def unreachable(master: str, reason: str) -> EngineError:
 
 @contextmanager
 def giving_up_on_silence(master: str, jvm: Jvm) -> Iterator[None]:
-    """End the JVM when something listens at a standalone master's address and never takes the application."""
+    """End the JVM when something listens at a standalone master's address but never accepts the application."""
     if not master.startswith("spark://"):
         yield
         return
@@ -111,7 +111,7 @@ def _await_registration(jvm: Jvm, over: threading.Event, gave_up: threading.Even
 
 
 def tell_of_missing_workers(master: str, jvm: Jvm) -> None:
-    """Say it, once, when a job waits because no worker of a standalone master takes it; it may still come to one."""
+    """Warn once when a job waits because no worker of a standalone master has taken it; one may still do so."""
     if master.startswith("spark://"):
         threading.Thread(target=_await_executor, args=(master, jvm), daemon=True).start()
 
@@ -155,9 +155,9 @@ def _parsed(places: Iterable[str], default_port: int) -> list[Address]:
 
 
 def _refusals(addresses: list[Address]) -> str | None:
-    """Why nobody answers, in words; None as soon as one address does.
+    """Why no address is reachable, as text; None as soon as one is.
 
-    In threads, because a name server may take longer than anybody wants to wait.
+    In threads, because a name server may take longer than the time limit.
     """
     answers: queue.Queue[str | None] = queue.Queue()
     for address in addresses:

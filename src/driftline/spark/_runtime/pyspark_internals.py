@@ -1,4 +1,4 @@
-"""The one place that knows pyspark's private parts; a new Spark version is looked at here first.
+"""The only module that uses pyspark's private parts; a new Spark version is checked here first.
 
 pyspark finds a JVM that it did not start through environment variables, keeps its gateway in class attributes, and
 takes over Ctrl-C and some loggers.
@@ -69,7 +69,7 @@ def quieten_accumulators(session: SparkSession) -> None:
 
 
 def forget_gateway() -> None:
-    """After the JVM was killed: let pyspark start anew instead of talking to the dead."""
+    """After the JVM was killed: let pyspark start a new one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -80,7 +80,7 @@ def forget_gateway() -> None:
 
 
 def spare_pandas() -> None:
-    """Without this pyspark imports pandas, for more than a second, only to look at its version.
+    """Without this pyspark imports pandas, for more than a second, only to check its version.
 
     It does so when it first talks to the JVM, and again before any function over Arrow data.
     """

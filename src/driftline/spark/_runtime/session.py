@@ -1,4 +1,4 @@
-"""One function that gives a Spark session: local, on a cluster, or through Spark Connect.
+"""Spark sessions: local, on a cluster, or through Spark Connect, with their settings and driftline in their tasks.
 
     with open_session() as spark:
         spark.range(3).count()
@@ -49,12 +49,8 @@ from driftline.tables import Stats, TableDiffJob, Write
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-# Settings of Spark sessions: what driftline's jobs need, what suits them, and what the user says (configuration).
-
-
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
-_QUICK_JIT = "-XX:TieredStopAtLevel=1"  # executors only move blobs too
+_QUICK_JIT = "-XX:TieredStopAtLevel=1"  # executors only move blobs, too
 
 # driftline's tasks exchange few rows with large blobs, in partitions that mean something: these cannot be changed.
 SQL_SETTINGS = {
@@ -71,12 +67,12 @@ _USUAL = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.catalogImplementation": "in-memory",
-    # Workers that differ in this only would be kept apart: those that start early are then of no use to DataFrames.
+    # Spark reuses only workers with equal settings: this one makes the early workers usable for DataFrames.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.sql.defaultUrlStreamHandlerFactory.enabled": "false",  # for `ADD JAR`; it reads Hadoop's settings
 }
 _NEAR = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-_LOCAL = {"spark.shuffle.compress": "false"}  # blobs are compact already, and no network is spared
+_LOCAL = {"spark.shuffle.compress": "false"}  # blobs are compact already, and no network is involved
 _OURS = {"spark.master", "spark.app.name", "spark.remote", *SQL_SETTINGS}
 
 TASK_ENVIRONMENT = {
@@ -85,86 +81,17 @@ TASK_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "ARROW_DEFAULT_THREADS": "1",
     "PYTHONWARNINGS": "ignore::FutureWarning",
-    # Tasks hash nothing by object identity; a fixed seed keeps any set order the same in every worker.
+    # Tasks hash nothing by object identity; a fixed seed gives sets the same order in every worker.
     "PYTHONHASHSEED": "0",
-    "DRIFTLINE_OWN_WORKERS": "1",  # `workers.OWN_WORKERS`, which is not imported here: Arrow comes with it
+    "DRIFTLINE_OWN_WORKERS": "1",  # `workers.OWN_WORKERS`, which is not imported here: it imports Arrow
 }
-
-
-def checked_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """The user's settings, without those that driftline must set itself."""
-    for name in given:
-        if name in _OURS:
-            remedy = "use --master" if name in ("spark.master", "spark.remote") else "leave it out"
-            raise OptionError(f"{name} is set by driftline: {remedy}", code="invalid_spark_setting", setting=name)
-    return dict(given)
-
-
-def needs_home(master: str) -> bool:
-    """Whether the JVM must know where Spark lives: for clusters, a Python without pyspark, or settings there."""
-    own_python = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
-    return not (is_local(master) and own_python) or (spark_home() / "conf").exists()
-
-
-def is_plain(master: str, given: Mapping[str, str]) -> bool:
-    """Whether nobody asked for more than Spark on this machine: then a part of its jars will do."""
-    said = [os.environ.get(name) for name in (*HADOOP_VARIABLES, "SPARK_CONF_DIR")]
-    return not (needs_home(master) or given or any(said))
-
-
-def session_settings(master: str, given: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """Everything that a classic session is opened with; what the user gave wins over what is usual."""
-    usual = {**_USUAL, "spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
-    if is_local(master) or is_loopback(master):
-        usual |= _NEAR
-    if is_local(master):
-        usual |= _LOCAL
-    return {**usual, **given, **SQL_SETTINGS, **({} if is_local(master) else _executor_settings(given))}
-
-
-def _executor_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """What the executors of a cluster get; the user's own Java options come last and win."""
-    environment = {f"spark.executorEnv.{name}": value for name, value in TASK_ENVIRONMENT.items()}
-    return {**environment, _EXECUTOR_OPTIONS: f"{_QUICK_JIT} {given.get(_EXECUTOR_OPTIONS, '')}".strip()}
-
-
-# Shipping driftline to the workers of a cluster: its own files as a zip, which Spark hands to every Python worker.
-#
-# The packages that driftline needs (polars, pyarrow, …) hold native code and are not shipped this way: the workers'
-# Python has them, or gets them as an archived environment (`spark.archives`).
-
-
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _LEFT_OUT = frozenset({".pyc", ".pyo"})
+_CHECKED_ROWS = 1000
+
+# The session that an outer `open_session` gave: Spark's own active session is one of a thread.
+_opened: SparkSession | None = None
 _shipped: weakref.WeakSet[SparkSession] = weakref.WeakSet()
-
-
-def ship_to_tasks(session: SparkSession) -> None:
-    """Ship driftline to the caller's own session, once; the tasks of this very machine see it already."""
-    is_here = not is_connect_session(session) and is_local(session.conf.get("spark.master") or "")
-    if is_here or session in _shipped:
-        return
-    with tempfile.TemporaryDirectory(prefix="driftline-ship-") as folder:
-        ship_driftline(session, Path(folder))
-    _shipped.add(session)
-
-
-def ship_driftline(session: SparkSession, folder: Path) -> None:
-    """Make this driftline importable in the session's tasks."""
-    session.addArtifacts(str(package_zip(folder)), pyfile=True)
-
-
-def package_zip(folder: Path) -> Path:
-    """The package as a zip whose name tells its content, so that another version never hides behind an old name."""
-    root = Path(driftline.__file__).parent
-    files = sorted(path for path in root.rglob("*") if path.is_file() and path.suffix not in _LEFT_OUT)
-    content = sha256_hex(b"".join(path.read_bytes() for path in files))[:12]
-    target = folder / f"driftline-{content}.zip"
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
-        for path in files:
-            name = path.relative_to(root.parent).as_posix()
-            out.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes(), zipfile.ZIP_DEFLATED)
-    return target
 
 
 @contextmanager
@@ -188,7 +115,7 @@ def open_session(
     try:
         yield session
     except (KeyboardInterrupt, Cancelled, SystemExit):
-        # Whoever cancels wants out now: the running tasks die with the JVM.
+        # A cancelled job stops at once: the running tasks end with the JVM.
         if not is_connect(target):
             quieten_accumulators(session)
             end_running_jvm(keep_class_list=False)
@@ -196,10 +123,6 @@ def open_session(
     finally:
         _opened = None
         _stop(session, target)
-
-
-# The session that an outer `open_session` gave: Spark's own notion of an active session is that of one thread.
-_opened: SparkSession | None = None
 
 
 def active_session() -> SparkSession | None:
@@ -234,7 +157,7 @@ def _connect(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
 
 
 def begin_session(master: str | None = None) -> None:
-    """Let the JVM of a classic session start while this process imports and plans; `open_session` finds it then."""
+    """Start the JVM of a classic session in the background; `open_session` uses it."""
     target = chosen_master(master)
     if active_session() is None and not is_connect(target):
         check_master(target)
@@ -275,7 +198,7 @@ def _classic(target: str, app_name: str, given: dict[str, str]) -> SparkSession:
                     start_workers(context)
                 session: SparkSession = SparkSession.builder.config(conf=settings).getOrCreate()
         except Exception as error:
-            reason = _first_line(error)  # a Java error is asked for its words while Java is there to answer
+            reason = _first_line(error)  # the text of a Java error is read while the JVM runs
             end_running_jvm(keep_class_list=False)
             forget_gateway()
             if isinstance(error, EngineError):
@@ -291,7 +214,7 @@ def _stop(session: SparkSession, target: str) -> None:
     from driftline.spark._runtime import jvm
 
     if is_local(target):
-        # Nobody else knows of a local session, and a graceful stop takes a second.
+        # A local session is used by this process alone, and a graceful stop takes a second.
         quieten_accumulators(session)
         end_running_jvm()
     if not is_connect(target) and jvm._running is None:
@@ -301,42 +224,36 @@ def _stop(session: SparkSession, target: str) -> None:
 
 
 def _python_path_with_driftline() -> str:
-    """Local workers see the driftline that runs here, also when it is used from a source tree."""
+    """The PYTHONPATH of local workers: the driftline of this process, also when it runs from a source tree."""
     source_root = str(Path(driftline.__file__).parent.parent)
     inherited = os.environ.get("PYTHONPATH")
     return f"{source_root}{os.pathsep}{inherited}" if inherited else source_root
 
 
 def _first_line(error: BaseException) -> str:
-    """What is wrong, in the words of Java where it was Java: py4j puts a line without news before them."""
+    """The reason of an error; for one of Java the line after py4j's introduction."""
     lines = [line.strip(": ") for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         return lines[1].rpartition("Exception: ")[2]
     return lines[0] if lines else type(error).__name__
 
 
-# A small job that shows whether Spark and its Python workers do what driftline needs.
-
-
-_ROWS = 1000
-
-
 @dataclass(frozen=True, slots=True)
-class Checkup:
-    """What the small job found out."""
+class SessionCheck:
+    """The versions that `check_session` found."""
 
     version: str
     worker_python: str
 
 
-def check_session(master: str | None = None) -> Checkup:
-    """Start a session, send rows through Python workers and count them again."""
+def check_session(master: str | None = None) -> SessionCheck:
+    """Check that Spark and its Python workers run: send rows through them and count the result."""
     with open_session(master) as spark:
-        frame = spark.range(_ROWS, numPartitions=2).mapInArrow(_name_python, "python string")
+        frame = spark.range(_CHECKED_ROWS, numPartitions=2).mapInArrow(_name_python, "python string")
         rows = frame.groupBy("python").count().collect()
-        if sum(row["count"] for row in rows) != _ROWS:
+        if sum(row["count"] for row in rows) != _CHECKED_ROWS:
             raise EngineError("Spark lost rows of a small job", code="spark_failed")
-        return Checkup(spark.version, rows[0]["python"])
+        return SessionCheck(spark.version, rows[0]["python"])
 
 
 def _name_python(batches: Iterator[Any]) -> Iterator[Any]:
@@ -349,12 +266,82 @@ def _name_python(batches: Iterator[Any]) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays([pa.array([name] * batch.num_rows, pa.string())], names=["python"])
 
 
-# The door to table diffs on Spark: the JVM starts before Polars, Arrow and pyspark are imported.
-
-
 def run_table_diff(job: TableDiffJob, write: Write) -> Stats:
-    """Diff on Spark."""
+    """Diff on Spark; the JVM starts before Polars, Arrow and pyspark are imported."""
     begin_session(job.master)
     from driftline.spark._table_diff import run as run_on_spark
 
     return run_on_spark(job, write)
+
+
+# Settings: what driftline's jobs need, the defaults, and what the user sets (configuration).
+
+
+def checked_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """The user's settings; those that driftline must set itself are refused."""
+    for name in given:
+        if name in _OURS:
+            remedy = "use --master" if name in ("spark.master", "spark.remote") else "leave it out"
+            raise OptionError(f"{name} is set by driftline: {remedy}", code="invalid_spark_setting", setting=name)
+    return dict(given)
+
+
+def needs_home(master: str) -> bool:
+    """Whether the JVM needs SPARK_HOME: for clusters, a Python without pyspark, or settings there."""
+    own_python = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
+    return not (is_local(master) and own_python) or (spark_home() / "conf").exists()
+
+
+def is_plain(master: str, given: Mapping[str, str]) -> bool:
+    """Whether the session is local and without settings of the user: then a part of the jars is enough."""
+    said = [os.environ.get(name) for name in (*HADOOP_VARIABLES, "SPARK_CONF_DIR")]
+    return not (needs_home(master) or given or any(said))
+
+
+def session_settings(master: str, given: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """All settings of a classic session; the user's override the defaults."""
+    usual = {**_USUAL, "spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
+    if is_local(master) or is_loopback(master):
+        usual |= _NEAR
+    if is_local(master):
+        usual |= _LOCAL
+    return {**usual, **given, **SQL_SETTINGS, **({} if is_local(master) else _executor_settings(given))}
+
+
+def _executor_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a cluster's executors; the user's Java options come last and win."""
+    environment = {f"spark.executorEnv.{name}": value for name, value in TASK_ENVIRONMENT.items()}
+    return {**environment, _EXECUTOR_OPTIONS: f"{_QUICK_JIT} {given.get(_EXECUTOR_OPTIONS, '')}".strip()}
+
+
+# Shipping driftline to the workers of a cluster, as a zip.
+# The packages that it needs (polars, pyarrow, …) contain native code and are not shipped this way: the workers' Python
+# has them, or gets them as an archived environment (`spark.archives`).
+
+
+def ship_to_tasks(session: SparkSession) -> None:
+    """Ship driftline to the caller's own session, once; tasks on this machine see it already."""
+    is_here = not is_connect_session(session) and is_local(session.conf.get("spark.master") or "")
+    if is_here or session in _shipped:
+        return
+    with tempfile.TemporaryDirectory(prefix="driftline-ship-") as folder:
+        ship_driftline(session, Path(folder))
+    _shipped.add(session)
+
+
+def ship_driftline(session: SparkSession, folder: Path) -> None:
+    """Make this driftline importable in the session's tasks."""
+    session.addArtifacts(str(package_zip(folder)), pyfile=True)
+
+
+def package_zip(folder: Path) -> Path:
+    """The package as a zip whose name contains its hash, so that two versions never share a name."""
+    root = Path(driftline.__file__).parent
+    files = sorted(path for path in root.rglob("*") if path.is_file() and path.suffix not in _LEFT_OUT)
+    content = sha256_hex(b"".join(path.read_bytes() for path in files))[:12]
+    target = folder / f"driftline-{content}.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
+        for path in files:
+            name = path.relative_to(root.parent).as_posix()
+            out.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    return target

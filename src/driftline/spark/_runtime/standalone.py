@@ -3,7 +3,7 @@
     with StandaloneCluster(workers=2) as cluster:
         subprocess.run(["driftline", "pipeline", "run", "nightly.toml", "--master", cluster.url])
 
-For trying a cluster out and for tests; a real one is started by whoever runs it.
+For trying a cluster out and for tests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HOST = "127.0.0.1"
 _START_TIMEOUT_SECONDS = 60
 # Spark asks executors for a module that slim Java runtimes lack and that nothing here uses.
 _UNWANTED_OPTION = "--add-modules=jdk.incubator.vector"
-# Daemons only pass messages on: what starts quickly and stays small suits them.
+# Daemons only pass messages on: they should start quickly and stay small.
 _DAEMON_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 # Cover each folder that is named before `--`, then become the command behind it.
 _MOUNTING = 'while [ "$1" != -- ]; do mount -t tmpfs tmpfs "$1" || exit 1; shift; done; shift; exec "$@"'
@@ -83,7 +83,7 @@ class StandaloneCluster:
         return self._launch(f"worker-{number}", "deploy.worker.Worker", *limits, *work, self.url, before=hiding)
 
     def _hiding(self, hidden: Sequence[Path], number: int) -> list[str]:
-        """What a command is put behind so that it runs with folders of its own."""
+        """The start of a command that then runs with private folders."""
         own = [self.work_directory(number), self.directory / "local"]
         for folder in own:
             folder.mkdir(exist_ok=True)
