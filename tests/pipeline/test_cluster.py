@@ -25,7 +25,7 @@ from support.shop import DAYS, PIPELINE, SOURCE, lake_rows, last_record, make_sh
 SMALL = PIPELINE.partition("[[tables.customers.state]]")[0] + 'patchset = "out/{table}-{to}.patchset"\n'
 SMALL += '[payloads.api]\npairs = "pairs.jsonl"\nschema = "schema.yaml"\nreport = "out/api"\n'
 ROWS = 2000
-SCRIPT = Path(__file__).with_name("cluster_runs.py")
+SCRIPT = Path(__file__).parents[1] / "support" / "cluster_runs.py"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from driftline.lake import Lake, verify
 from driftline.lake._read.state import all_deltas
 from support.shop import SOURCE, assert_lake_is_the_snapshots, make_shop, output_bytes, results, run, start_cli
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def delta_ids(directory: Path) -> dict[str, set[str]]:
 
 def kill_again_and_again(file: Path, *arguments: str) -> int:
     done = subprocess.run(
-        [sys.executable, HERE / "killing.py", file, *arguments],
+        [sys.executable, SUPPORT / "pipeline_kills.py", file, *arguments],
         env={"PYTHONPATH": SOURCE},
         capture_output=True,
         text=True,

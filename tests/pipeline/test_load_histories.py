@@ -13,13 +13,13 @@ from driftline.lake import Lake, materialize, vacuum, verify
 from driftline.lake._store.schemas import last_versions
 from support.shop import SOURCE, lake_rows, results, run
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 def play(folder: Path, *arguments: str) -> dict[str, int]:
     """Random histories in a process of their own, which forks."""
     done = subprocess.run(
-        [sys.executable, HERE / "histories.py", folder, *arguments],
+        [sys.executable, SUPPORT / "pipeline_histories.py", folder, *arguments],
         env={"PYTHONPATH": SOURCE},
         capture_output=True,
         text=True,

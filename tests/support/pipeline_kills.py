@@ -1,7 +1,7 @@
-"""Runs a pipeline that is killed again and again: `killing.py FILE boundaries` or `killing.py FILE random SEED`.
+"""Runs a pipeline that is killed again and again: `pipeline_kills.py FILE boundaries` or `pipeline_kills.py FILE random SEED`.
 
 Everything is imported once; each run is a fork, which dies by SIGKILL either at the first checkpoint that no earlier
-run has died at, or at a random moment. The last run is left alone. RowHashes how many were killed.
+run has died at, or at a random moment. The last run is left alone. Prints how many were killed.
 """
 
 from __future__ import annotations
