@@ -39,11 +39,13 @@ from driftline.pipeline._stages.stage import RunEngine
 from driftline.sinks import page_bytes
 from driftline.tables import Stats, TableDiffJob, TableOptions, check_options, find_engine, memory_limit, option_names
 
-# From a file of pairs to what `driftline check` compares (pipeline §9); every mistake names its line.
-
-
 _LOCATED = ("delta:", "file://")
 _LIMITS = ("fail_if", "warn_if")
+Verdict = Literal["passed", "warned", "failed", "error"]
+MOST_SAMPLES = 10
+_ANY = "any difference fails, since no fail_if is declared"
+_ROWS = ("added", "removed", "changed")
+_CONTROLS = {code: None for code in range(32) if chr(code) not in "\t\n\r"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +149,6 @@ def _refuse_shared_events(root: Section, pairs: tuple[Pair, ...]) -> None:
     for pair in pairs:
         if pair.events is not None and seen.setdefault(pair.events, pair.name) != pair.name:
             root.fail(f"{seen[pair.events]} and {pair.name} write the same file {pair.events.name}")
-
-
-Verdict = Literal["passed", "warned", "failed", "error"]
-MOST_SAMPLES = 10
-
-_ANY = "any difference fails, since no fail_if is declared"
-_ROWS = ("added", "removed", "changed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,12 +310,7 @@ def _samples(events: Path) -> tuple[Mapping[str, Any], ...]:
         return tuple(islice((event for event in decoded if event["type"] in _ROWS), MOST_SAMPLES))
 
 
-# The report of a check as JSON, as JUnit XML for build servers, and as one page.
-
-
-_CONTROLS = {code: None for code in range(32) if chr(code) not in "\t\n\r"}
-
-
+# The report as JSON, as JUnit XML, and as one page.
 def check_json(report: CheckReport) -> bytes:
     """The report as one JSON object."""
     return json.dumps(report.to_dict(), ensure_ascii=False, indent=1).encode() + b"\n"

@@ -1,1 +1,1 @@
-"""Declare: a shelf of `pipeline`."""
+"""The pipeline file: read, checked, and held as records."""

@@ -1,4 +1,7 @@
-"""What a pipeline file declares, as frozen records; paths are as written, relative to the file's directory."""
+"""What a pipeline file declares, as frozen records; schema changes between snapshots; the template of a file.
+
+Paths are as written, relative to the file's directory.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +17,17 @@ from driftline.deltas import ColumnType
 from driftline.errors import PipelineError
 from driftline.sources import ReadOptions, Source, open_source
 
-# When the columns of a table change from one snapshot to the next: what is compared and loaded then (pipeline §2).
-#
-# Every snapshot gets a shape, which is the columns that it has for the pipeline: those of the snapshots before it, with
-# new ones added or ignored and missing ones filled, as declared. A snapshot whose own columns are others is rewritten
-# into its shape before it is compared or loaded.
-
-
 NEW_COLUMN = ("fail", "ignore", "add")
 MISSING_COLUMN = ("fail", "null")
 TYPE_CHANGE = ("fail", "refresh")
-
+TARGETS = ("events", "deltas", "changeset", "patchset")  # of a table: files, and the lake for deltas
 _SPLIT_BYTES = 8 << 20
 _NULL = "null"
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaPolicy:
-    """What happens when columns come, go, or change their declared type."""
+    """What happens when columns are added, removed, or change their declared type."""
 
     on_new_column: str = "fail"
     on_missing_column: str = "fail"
@@ -43,6 +39,203 @@ class SchemaPolicy:
         return self.on_new_column != "fail" or self.on_missing_column != "fail"
 
 
+@dataclass(frozen=True, slots=True)
+class StateTarget:
+    """A table's state at a moment (now where none is named), written to a file."""
+
+    path: str
+    format: str = "jsonl"
+    as_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSource:
+    """Files of change events: their location, and how their messages are read (pipeline §8)."""
+
+    address: str
+    table: str | None = None  # its name in the source, also with the schema or database before it
+    source: str | None = None
+    partitioned: bool = False
+    on_truncate: str = "fail"
+    on_difference: str = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFlow:
+    """One table: its snapshots, its key and rules, and what is made of its changes."""
+
+    name: str
+    key: tuple[str, ...]
+    snapshots: str | None = None
+    before: str | None = None
+    after: str | None = None
+    since: str | None = None
+    changes: ChangeSource | None = None
+    mode: str | None = None
+    header_mode: str = "strict"
+    ignore_row_order: bool = False
+    delimiter: str | None = None
+    columns: Mapping[str, ColumnType] = field(default_factory=dict)
+    schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
+    fail_if: tuple[Threshold, ...] = ()
+    warn_if: tuple[Threshold, ...] = ()
+    events: str | None = None
+    events_format: str = "jsonl"
+    deltas: bool = False
+    compact: bool = False
+    changeset: str | None = None
+    patchset: str | None = None
+    states: tuple[StateTarget, ...] = ()
+    more_rules: Mapping[str, Any] = field(default_factory=dict)  # the other options of a table diff
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names of its declared targets."""
+        return tuple(name for name in TARGETS if getattr(self, name))
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The paths of the declared targets that are files, by the names of the targets."""
+        return {name: getattr(self, name) for name in self.targets if name != "deltas"}
+
+    def rules(self) -> JsonObject:
+        """The rules of its diff, as the table diff takes them."""
+        return {
+            "mode": self.mode,
+            "key_columns": list(self.key),
+            "header_mode": self.header_mode,
+            "ignore_row_order": self.ignore_row_order,
+            "delimiter": self.delimiter,
+            **self.more_rules,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadFlow:
+    """Pairs of old and new payloads, the schema with their rules, and the reports."""
+
+    name: str
+    schema: str
+    report: str
+    pairs: str | None = None
+    old: str | None = None
+    new: str | None = None
+    id_name: str = "id"
+    root: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    fail_if: tuple[Threshold, ...] = ()
+    warn_if: tuple[Threshold, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFlow:
+    """Two versions of a code base, as builds of an index or as git revisions, and where their difference goes."""
+
+    name: str
+    cache_root: str
+    before: str
+    after: str
+    modes: tuple[str, ...] = ("code",)
+    events: str | None = None
+    registry: bool = False
+    allow_mismatch: bool = False
+    fail_if: tuple[Threshold, ...] = ()
+    warn_if: tuple[Threshold, ...] = ()
+    repo: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTarget:
+    """The lake that deltas go into, and the client id they carry."""
+
+    path: str
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinishHook:
+    """A command or webhook that is called when a run ends, and how often and how long it is tried."""
+
+    command: tuple[str, ...] = ()
+    webhook: str | None = None
+    when: str = "always"
+    format: str = "figures"
+    template: str | None = None
+    timeout: float = 60.0
+    retries: int = 0
+    wait: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsTarget:
+    """Where the figures of the last run are written."""
+
+    json: str | None = None
+    prometheus: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LineageTarget:
+    """Where OpenLineage events are added, the namespace of the jobs in them, and when a new file is begun."""
+
+    openlineage: str | None = None
+    namespace: str = "driftline"
+    max_mb: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPolicy:
+    """How many runs are remembered, and for how long."""
+
+    runs: int = 100
+    days: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A whole pipeline file."""
+
+    name: str
+    file: Path
+    state: str
+    engine: str = "auto"
+    master: str | None = None
+    parallel: int = 2
+    memory: int | None = None
+    lake: LakeTarget | None = None
+    tables: tuple[TableFlow, ...] = ()
+    payloads: tuple[PayloadFlow, ...] = ()
+    indexes: tuple[IndexFlow, ...] = ()
+    hooks: tuple[FinishHook, ...] = ()
+    lineage: LineageTarget = field(default_factory=LineageTarget)
+    metrics: MetricsTarget = field(default_factory=MetricsTarget)
+    history: HistoryPolicy = field(default_factory=HistoryPolicy)
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> Path:
+        """What relative paths start from."""
+        return self.file.parent
+
+    def place(self, path: str) -> Location:
+        """A declared path as a path of this machine, or an address in a store."""
+        return ObjectPath(path) if is_url(path) else self.directory / path.removeprefix("file://")
+
+    def shown(self, path: Location) -> str:
+        """A path as records and messages show it: relative to the pipeline file; an address as it is."""
+        if isinstance(path, ObjectPath):
+            return path.url
+        try:
+            return path.resolve().relative_to(self.directory.resolve()).as_posix()
+        except ValueError:
+            import os
+
+            return Path(os.path.relpath(path.resolve(), self.directory.resolve())).as_posix()
+
+
+# Schema changes between snapshots (pipeline §2). Every snapshot has a shape, the columns that it has for the pipeline:
+# those of the snapshots before it, with new ones added or ignored and missing ones filled, as declared. A snapshot with
+# other columns of its own is rewritten into its shape before it is compared or loaded.
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The columns of a snapshot for the pipeline; `missing` are filled, `ignored` left out, `added` new in it."""
@@ -165,8 +358,6 @@ def _uncompressed(given: str) -> str:
 
 
 # The commented template that `driftline pipeline init` writes.
-
-
 TEMPLATE = """\
 # A driftline pipeline: what flows where. Paths are relative to this file.
 # Try:  driftline pipeline plan {name}     driftline pipeline run {name}
@@ -254,187 +445,3 @@ json = "out/metrics.json"
 def template_for(name: str) -> str:
     """The template, with the file's name in its hints."""
     return TEMPLATE.format(name=name)
-
-
-@dataclass(frozen=True, slots=True)
-class StateTarget:
-    """A table's state at a moment (now where none is named), written to a file."""
-
-    path: str
-    format: str = "jsonl"
-    as_of: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeSource:
-    """Files of change events: where they lie, and how their messages are read (pipeline §8)."""
-
-    address: str
-    table: str | None = None  # its name in the source, also with the schema or database before it
-    source: str | None = None
-    partitioned: bool = False
-    on_truncate: str = "fail"
-    on_difference: str = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class TableFlow:
-    """One table: its snapshots, its key and rules, and what is made of its changes."""
-
-    name: str
-    key: tuple[str, ...]
-    snapshots: str | None = None
-    before: str | None = None
-    after: str | None = None
-    since: str | None = None
-    changes: ChangeSource | None = None
-    mode: str | None = None
-    header_mode: str = "strict"
-    ignore_row_order: bool = False
-    delimiter: str | None = None
-    columns: Mapping[str, ColumnType] = field(default_factory=dict)
-    schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
-    fail_if: tuple[Threshold, ...] = ()
-    warn_if: tuple[Threshold, ...] = ()
-    events: str | None = None
-    events_format: str = "jsonl"
-    deltas: bool = False
-    compact: bool = False
-    changeset: str | None = None
-    patchset: str | None = None
-    states: tuple[StateTarget, ...] = ()
-    more_rules: Mapping[str, Any] = field(default_factory=dict)  # the other options of a table diff
-
-    def rules(self) -> JsonObject:
-        """The rules of its diff, as the table diff takes them."""
-        return {
-            "mode": self.mode,
-            "key_columns": list(self.key),
-            "header_mode": self.header_mode,
-            "ignore_row_order": self.ignore_row_order,
-            "delimiter": self.delimiter,
-            **self.more_rules,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class PayloadFlow:
-    """Pairs of old and new payloads, the schema with their rules, and the reports."""
-
-    name: str
-    schema: str
-    report: str
-    pairs: str | None = None
-    old: str | None = None
-    new: str | None = None
-    id_name: str = "id"
-    root: str | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
-    fail_if: tuple[Threshold, ...] = ()
-    warn_if: tuple[Threshold, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class IndexFlow:
-    """Two versions of a code base, as builds of an index or as git revisions, and where their difference goes."""
-
-    name: str
-    cache_root: str
-    before: str
-    after: str
-    modes: tuple[str, ...] = ("code",)
-    events: str | None = None
-    registry: bool = False
-    allow_mismatch: bool = False
-    fail_if: tuple[Threshold, ...] = ()
-    warn_if: tuple[Threshold, ...] = ()
-    repo: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LakeTarget:
-    """The lake that deltas go into, and the client id they carry."""
-
-    path: str
-    client_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class FinishHook:
-    """What is told when a run ends, and how often and how long it is tried."""
-
-    command: tuple[str, ...] = ()
-    webhook: str | None = None
-    when: str = "always"
-    format: str = "figures"
-    template: str | None = None
-    timeout: float = 60.0
-    retries: int = 0
-    wait: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class MetricsTarget:
-    """Where the figures of the last run are written."""
-
-    json: str | None = None
-    prometheus: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LineageTarget:
-    """Where OpenLineage events are added, the namespace of the jobs in them, and when a new file is begun."""
-
-    openlineage: str | None = None
-    namespace: str = "driftline"
-    max_mb: int = 64
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryPolicy:
-    """How many runs are remembered, and for how long."""
-
-    runs: int = 100
-    days: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """A whole pipeline file."""
-
-    name: str
-    file: Path
-    state: str
-    engine: str = "auto"
-    master: str | None = None
-    parallel: int = 2
-    memory: int | None = None
-    lake: LakeTarget | None = None
-    tables: tuple[TableFlow, ...] = ()
-    payloads: tuple[PayloadFlow, ...] = ()
-    indexes: tuple[IndexFlow, ...] = ()
-    hooks: tuple[FinishHook, ...] = ()
-    lineage: LineageTarget = field(default_factory=LineageTarget)
-    metrics: MetricsTarget = field(default_factory=MetricsTarget)
-    history: HistoryPolicy = field(default_factory=HistoryPolicy)
-    lines: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def directory(self) -> Path:
-        """What relative paths start from."""
-        return self.file.parent
-
-    def place(self, path: str) -> Location:
-        """A declared path as a path of this machine, or an address in a store."""
-        return ObjectPath(path) if is_url(path) else self.directory / path.removeprefix("file://")
-
-    def shown(self, path: Location) -> str:
-        """A path as records and messages show it: relative to the pipeline file; an address as it is."""
-        if isinstance(path, ObjectPath):
-            return path.url
-        try:
-            return path.resolve().relative_to(self.directory.resolve()).as_posix()
-        except ValueError:
-            import os
-
-            return Path(os.path.relpath(path.resolve(), self.directory.resolve())).as_posix()

@@ -25,6 +25,7 @@ from driftline.lake import STATE_FORMATS
 from driftline.pipeline._declare.declaration import (
     MISSING_COLUMN,
     NEW_COLUMN,
+    TARGETS,
     TYPE_CHANGE,
     ChangeSource,
     FinishHook,
@@ -46,7 +47,6 @@ from driftline.tables import HeaderMode, check_options, memory_limit, option_nam
 Checked = TypeVar("Checked")
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-
 ENGINES = ("auto", "local", "spark")
 EVENT_FORMATS = ("jsonl", "json", "csv", "markdown")
 MOMENTS = ("always", "success", "failure")
@@ -263,11 +263,10 @@ def _check_changes(flow: TableFlow, section: Section) -> None:
         section.fail("'changes' need the key columns: give 'key'", "changes")
     if not flow.deltas:
         section.fail("'changes' go into the lake: they need 'deltas = true'", "changes")
-    for kind in ("events", "changeset", "patchset"):
-        if getattr(flow, kind):
-            section.fail(
-                f"{kind!r} does not go with 'changes': `driftline changeset from-cdc` makes changesets of them", kind
-            )
+    for kind in flow.files:
+        section.fail(
+            f"{kind!r} does not go with 'changes': `driftline changeset from-cdc` makes changesets of them", kind
+        )
     for key, limits in (("fail_if", flow.fail_if), ("warn_if", flow.warn_if)):
         for limit in limits:
             if limit.is_share or limit.column is not None or limit.count == "unchanged":
@@ -275,8 +274,9 @@ def _check_changes(flow: TableFlow, section: Section) -> None:
 
 
 def _check_targets(flow: TableFlow, section: Section, lake: LakeTarget | None) -> None:
-    if not (flow.events or flow.deltas or flow.changeset or flow.patchset):
-        section.fail(f"[tables.{flow.name}] has no target: give 'events', 'deltas', 'changeset' or 'patchset'")
+    if not flow.targets:
+        *some, last = map(repr, TARGETS)
+        section.fail(f"[tables.{flow.name}] has no target: give {', '.join(some)} or {last}")
     if flow.deltas and lake is None:
         section.fail("'deltas' need a lake: add [lake] with a path", "deltas")
     if flow.compact and not flow.deltas:
@@ -292,16 +292,16 @@ def _check_targets(flow: TableFlow, section: Section, lake: LakeTarget | None) -
         )
     if flow.events and flow.events.endswith("/") and flow.events_format != "jsonl":
         section.fail("a folder of ordered parts holds jsonl: leave the / at the end of 'events' away", "events")
-    for kind in ("changeset", "patchset"):
-        if getattr(flow, kind) and not flow.key:
+    _check_files(flow, section)
+
+
+def _check_files(flow: TableFlow, section: Section) -> None:
+    for kind in flow.files:
+        if kind != "events" and not flow.key:
             section.fail(f"a {kind} needs the key columns: give 'key'", kind)
-    for kind in ("events", "changeset", "patchset"):
-        _check_placeholders(section, kind, getattr(flow, kind), flow.snapshots is not None)
-
-
-def _check_placeholders(section: Section, key: str, path: str | None, many: bool) -> None:
-    if path is not None and many and not any(mark in path for mark in PLACEHOLDERS):
-        section.fail(f"{key!r} is written once for every new snapshot: put {{to}} into its name", key)
+    for kind, path in flow.files.items():
+        if flow.snapshots is not None and not any(mark in path for mark in PLACEHOLDERS):
+            section.fail(f"{kind!r} is written once for every new snapshot: put {{to}} into its name", kind)
 
 
 def _payloads(name: str, section: Section) -> PayloadFlow:
@@ -408,7 +408,7 @@ def _thresholds(section: Section, key: str, known: tuple[str, ...]) -> tuple[Thr
 
 
 def _checked(section: Section, key: str | None, check: Callable[[], Checked]) -> Checked:
-    """Run a check of another room and give its complaint the line of the key."""
+    """Run a check of another package; its error gets the line of the key."""
     try:
         return check()
     except DriftlineError as error:
@@ -429,8 +429,8 @@ def _refuse_shared_targets(root: Section, pipeline: Pipeline) -> None:
 def _targets(pipeline: Pipeline) -> list[tuple[str, str]]:
     found = []
     for table in pipeline.tables:
-        paths = [table.events, table.changeset, table.patchset, *(state.path for state in table.states)]
-        found += [(f"tables.{table.name}", path.replace("{table}", table.name)) for path in paths if path]
+        paths = [*table.files.values(), *(state.path for state in table.states)]
+        found += [(f"tables.{table.name}", path.replace("{table}", table.name)) for path in paths]
     found += [(f"payloads.{flow.name}", flow.report) for flow in pipeline.payloads]
     found += [(f"indexes.{flow.name}", flow.events) for flow in pipeline.indexes if flow.events]
     return found

@@ -1,1 +1,1 @@
-"""Run: a shelf of `pipeline`."""
+"""A run: stages in order, their records, reports and notifications."""

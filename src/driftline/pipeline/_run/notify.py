@@ -1,4 +1,4 @@
-"""Who is told when a run ends: metrics files, lineage, and hooks, which are commands and webhooks (pipeline §10)."""
+"""What happens when a run ends: metrics files, lineage, and hooks, which are commands and webhooks (pipeline §10)."""
 
 from __future__ import annotations
 
@@ -24,212 +24,9 @@ from driftline.pipeline._declare.declaration import FinishHook, Pipeline
 from driftline.pipeline._run.records import RunRecord, StageRun
 from driftline.version import __version__
 
-# OpenLineage: what each stage of a run read and wrote, as events in a file of JSON lines (pipeline §10).
-#
-# A run event has the shape of the OpenLineage specification 2-0-2: https://openlineage.io/spec/2-0-2/OpenLineage.json.
-
-
-PRODUCER = f"https://pypi.org/project/driftline/{__version__}"
-_SPEC = "https://openlineage.io/spec"
-_RUN_EVENT = f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent"
-_PARENT = f"{_SPEC}/facets/1-0-1/ParentRunFacet.json#/$defs/ParentRunFacet"
-_ERROR = f"{_SPEC}/facets/1-0-0/ErrorMessageRunFacet.json#/$defs/ErrorMessageRunFacet"
-_STATISTICS = f"{_SPEC}/facets/1-0-2/OutputStatisticsOutputDatasetFacet.json#/$defs/OutputStatisticsOutputDatasetFacet"
-_ENDINGS = {"done": "COMPLETE", "exceeded": "COMPLETE", "failed": "FAIL", "locked": "FAIL", "cancelled": "ABORT"}
-_IDS = uuid.UUID("5b5e7c9e-7e0b-5a1c-9f43-6d0f5f0e3c11")  # so that ids follow from the names of runs
-
-
-def append_lineage(pipeline: Pipeline, record: RunRecord) -> None:
-    """Add the events of a run to the declared file, all of them in one write.
-
-    A file that would grow beyond its limit is set aside as `FILE.1`, in the place of the one before it.
-    """
-    if pipeline.lineage.openlineage is None:
-        return
-    place = pipeline.directory / pipeline.lineage.openlineage
-    data = b"".join(
-        json.dumps(event, ensure_ascii=False).encode() + b"\n" for event in lineage_events(pipeline, record)
-    )
-    with io_errors(pipeline.lineage.openlineage):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if place.exists() and place.stat().st_size + len(data) > pipeline.lineage.max_mb * 1_000_000:
-            place.replace(place.with_name(f"{place.name}.1"))
-        with open(place, "ab", buffering=0) as out:
-            out.write(data)
-
-
-def lineage_events(pipeline: Pipeline, record: RunRecord) -> Iterator[JsonObject]:
-    """The run begins, the stages that ran begin and end, the run ends."""
-    name = record.pipeline
-    end = _later(record.started_at, record.seconds)
-    yield _event(pipeline, "START", record.started_at, _id(record.run_id), name)
-    for stage in record.stages:
-        if stage.result in ("done", "failed") and stage.started_at is not None:
-            yield from _stage_events(pipeline, record, stage)
-    facets = _error(record.problem) if record.problem else {}
-    yield _event(pipeline, _ENDINGS[record.result], end, _id(record.run_id), name, facets)
-
-
-def _stage_events(pipeline: Pipeline, record: RunRecord, stage: StageRun) -> Iterator[JsonObject]:
-    assert stage.started_at is not None
-    name, run = f"{record.pipeline}.{stage.stage}", _id(f"{record.run_id}/{stage.stage}")
-    parent = {"parent": _facet(_PARENT, run={"runId": _id(record.run_id)}, job=_job(pipeline, record.pipeline))}
-    yield _event(pipeline, "START", stage.started_at, run, name, parent)
-    kept = stage.record
-    inputs = [dataset(pipeline, entry["path"]) for entry in kept.inputs] if kept else []
-    outputs = [
-        {
-            **dataset(pipeline, output.path),
-            "outputFacets": {"outputStatistics": _facet(_STATISTICS, size=output.size)},
-        }
-        for output in (kept.outputs if kept else ())
-    ]
-    if kept and stage.counts and "deltas" in stage.counts and pipeline.lake is not None:
-        outputs.append(_lake_table(pipeline, stage))
-    facets = parent if stage.result == "done" else {**parent, **_error(stage.problem or "no word")}
-    ending = "COMPLETE" if stage.result == "done" else "FAIL"
-    event = _event(pipeline, ending, _later(stage.started_at, stage.seconds), run, name, facets)
-    yield {**event, "inputs": inputs, "outputs": outputs}
-
-
-def _lake_table(pipeline: Pipeline, stage: StageRun) -> JsonObject:
-    assert pipeline.lake is not None
-    assert stage.counts is not None
-    table = dataset(pipeline, f"{pipeline.lake.path.rstrip('/')}/tables/{stage.stage.partition('/')[0]}")
-    rows = _facet(_STATISTICS, rowCount=stage.counts["deltas"])
-    return {**table, "outputFacets": {"outputStatistics": rows}}
-
-
-def dataset(pipeline: Pipeline, path: str) -> JsonObject:
-    """A file or an object by OpenLineage's rules of naming: the store is the namespace."""
-    scheme, mark, rest = path.partition("://")
-    if mark:
-        bucket, _, key = rest.partition("/")
-        return {"namespace": f"{scheme}://{bucket}", "name": key}
-    return {"namespace": "file", "name": Path(os.path.abspath(pipeline.directory / path)).as_posix()}
-
-
-def _event(
-    pipeline: Pipeline, kind: str, when: str, run: str, job: str, facets: JsonObject | None = None
-) -> JsonObject:
-    return {
-        "eventType": kind,
-        "eventTime": when,
-        "producer": PRODUCER,
-        "schemaURL": _RUN_EVENT,
-        "run": {"runId": run, "facets": facets or {}},
-        "job": _job(pipeline, job),
-        "inputs": [],
-        "outputs": [],
-    }
-
-
-def _job(pipeline: Pipeline, name: str) -> JsonObject:
-    return {"namespace": pipeline.lineage.namespace, "name": name}
-
-
-def _facet(schema: str, **content: Any) -> JsonObject:
-    return {"_producer": PRODUCER, "_schemaURL": schema, **content}
-
-
-def _error(words: str) -> JsonObject:
-    return {"errorMessage": _facet(_ERROR, message=words, programmingLanguage="python")}
-
-
-def _id(name: str) -> str:
-    return str(uuid.uuid5(_IDS, name))
-
-
-def _later(moment: str, seconds: float) -> str:
-    end = datetime.fromisoformat(moment) + timedelta(seconds=seconds)
-    return end.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-# The figures of a run as JSON and as a Prometheus text file (for node_exporter's textfile collector).
-
-
-RESULTS = ("done", "exceeded", "failed", "cancelled", "locked")
-
-
-def write_metrics(pipeline: Pipeline, record: RunRecord) -> None:
-    """Write the declared metrics files."""
-    for path, data in (
-        (pipeline.metrics.json, metrics_json(record)),
-        (pipeline.metrics.prometheus, prometheus_text(record)),
-    ):
-        if path is not None:
-            place = pipeline.place(path)
-            with io_errors(path):
-                place.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(place, data)
-
-
-def metrics_json(record: RunRecord) -> bytes:
-    """The figures as one JSON object."""
-    stages = [
-        {"stage": run.stage, "result": run.result, "seconds": round(run.seconds, 3), "counts": dict(run.counts or {})}
-        for run in record.stages
-    ]
-    content: JsonObject = {
-        "pipeline": record.pipeline,
-        "run": record.run_id,
-        "startedAt": record.started_at,
-        "seconds": record.seconds,
-        "engine": record.engine,
-        "result": record.result,
-        "exceeded": list(record.exceeded),
-        "warnings": list(record.warnings),
-        "problem": record.problem,
-        "stages": stages,
-    }
-    return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
-
-
-def prometheus_text(record: RunRecord) -> bytes:
-    """The figures in the Prometheus exposition format."""
-    return ("\n".join(_lines(record)) + "\n").encode()
-
-
-def _lines(record: RunRecord) -> Iterator[str]:
-    pipeline = {"pipeline": record.pipeline}
-    started = datetime.fromisoformat(record.started_at).timestamp()
-    yield from _family("driftline_pipeline_started_seconds", "Unix time at which the last run began.")
-    yield _sample("driftline_pipeline_started_seconds", pipeline, started)
-    yield from _family("driftline_pipeline_duration_seconds", "How long the last run took.")
-    yield _sample("driftline_pipeline_duration_seconds", pipeline, record.seconds)
-    yield from _family("driftline_pipeline_result", "1 for the result of the last run, 0 for the others.")
-    for result in RESULTS:
-        yield _sample("driftline_pipeline_result", {**pipeline, "result": result}, int(result == record.result))
-    yield from _family("driftline_pipeline_limits_exceeded", "Limits that the last run exceeded.")
-    for level, words in (("fail", record.exceeded), ("warn", record.warnings)):
-        yield _sample("driftline_pipeline_limits_exceeded", {**pipeline, "level": level}, len(words))
-    yield from _family("driftline_stage_duration_seconds", "How long a stage took in the last run.")
-    for run in record.stages:
-        labels = {**pipeline, "stage": run.stage, "result": run.result}
-        yield _sample("driftline_stage_duration_seconds", labels, round(run.seconds, 3))
-    yield from _family("driftline_stage_rows", "What a stage counted in the last run.")
-    for run in record.stages:
-        for name, value in (run.counts or {}).items():
-            yield _sample("driftline_stage_rows", {**pipeline, "stage": run.stage, "count": name}, value)
-
-
-def _family(name: str, text: str) -> list[str]:
-    return [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
-
-
-def _sample(name: str, labels: dict[str, str], value: float) -> str:
-    shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-    return f"{name}{{{shown}}} {value}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
 _LONGEST_WAIT = 60.0
 _LONGEST_TEXT = 1900  # chat tools refuse longer messages
 _MOST_LISTED = 8
-
 # What chat tools take; texts in braces are filled in.
 FORMATS: JsonObject = {
     "slack": {"text": "{summary}"},
@@ -248,10 +45,19 @@ FORMATS: JsonObject = {
         ],
     },
 }
+RESULTS = ("done", "exceeded", "failed", "cancelled", "locked")
+PRODUCER = f"https://pypi.org/project/driftline/{__version__}"
+_SPEC = "https://openlineage.io/spec"
+_RUN_EVENT = f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent"
+_PARENT = f"{_SPEC}/facets/1-0-1/ParentRunFacet.json#/$defs/ParentRunFacet"
+_ERROR = f"{_SPEC}/facets/1-0-0/ErrorMessageRunFacet.json#/$defs/ErrorMessageRunFacet"
+_STATISTICS = f"{_SPEC}/facets/1-0-2/OutputStatisticsOutputDatasetFacet.json#/$defs/OutputStatisticsOutputDatasetFacet"
+_ENDINGS = {"done": "COMPLETE", "exceeded": "COMPLETE", "failed": "FAIL", "locked": "FAIL", "cancelled": "ABORT"}
+_IDS = uuid.UUID("5b5e7c9e-7e0b-5a1c-9f43-6d0f5f0e3c11")  # so that ids follow from the names of runs
 
 
 def notify(pipeline: Pipeline, record: RunRecord) -> list[str]:
-    """Tell everybody who wants to know how a run ended; what went wrong, in words (the result stays what it is)."""
+    """Write metrics and lineage and call the hooks; their error messages (the result of the run stays as it is)."""
     problems = []
     for told in (write_metrics, append_lineage):
         try:
@@ -262,7 +68,7 @@ def notify(pipeline: Pipeline, record: RunRecord) -> list[str]:
 
 
 def call_hooks(pipeline: Pipeline, record: RunRecord) -> list[str]:
-    """Call what is declared; what went wrong, in words."""
+    """Call the declared hooks; their error messages."""
     problems = []
     for hook in pipeline.hooks:
         if _is_wanted(hook, record):
@@ -401,3 +207,186 @@ def _words(record: RunRecord) -> dict[str, str]:
         "warnings": "\n".join(record.warnings[:_MOST_LISTED]),
         "summary": "\n".join([head, *told, *record.warnings[:_MOST_LISTED]])[:_LONGEST_TEXT],
     }
+
+
+# Metrics: JSON, and a Prometheus text file for the textfile collector of node_exporter.
+def write_metrics(pipeline: Pipeline, record: RunRecord) -> None:
+    """Write the declared metrics files."""
+    for path, data in (
+        (pipeline.metrics.json, metrics_json(record)),
+        (pipeline.metrics.prometheus, prometheus_text(record)),
+    ):
+        if path is not None:
+            place = pipeline.place(path)
+            with io_errors(path):
+                place.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(place, data)
+
+
+def metrics_json(record: RunRecord) -> bytes:
+    """The figures as one JSON object."""
+    stages = [
+        {"stage": run.stage, "result": run.result, "seconds": round(run.seconds, 3), "counts": dict(run.counts or {})}
+        for run in record.stages
+    ]
+    content: JsonObject = {
+        "pipeline": record.pipeline,
+        "run": record.run_id,
+        "startedAt": record.started_at,
+        "seconds": record.seconds,
+        "engine": record.engine,
+        "result": record.result,
+        "exceeded": list(record.exceeded),
+        "warnings": list(record.warnings),
+        "problem": record.problem,
+        "stages": stages,
+    }
+    return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
+
+
+def prometheus_text(record: RunRecord) -> bytes:
+    """The figures in the Prometheus exposition format."""
+    return ("\n".join(_lines(record)) + "\n").encode()
+
+
+def _lines(record: RunRecord) -> Iterator[str]:
+    pipeline = {"pipeline": record.pipeline}
+    started = datetime.fromisoformat(record.started_at).timestamp()
+    yield from _family("driftline_pipeline_started_seconds", "Unix time at which the last run began.")
+    yield _sample("driftline_pipeline_started_seconds", pipeline, started)
+    yield from _family("driftline_pipeline_duration_seconds", "How long the last run took.")
+    yield _sample("driftline_pipeline_duration_seconds", pipeline, record.seconds)
+    yield from _family("driftline_pipeline_result", "1 for the result of the last run, 0 for the others.")
+    for result in RESULTS:
+        yield _sample("driftline_pipeline_result", {**pipeline, "result": result}, int(result == record.result))
+    yield from _family("driftline_pipeline_limits_exceeded", "Limits that the last run exceeded.")
+    for level, words in (("fail", record.exceeded), ("warn", record.warnings)):
+        yield _sample("driftline_pipeline_limits_exceeded", {**pipeline, "level": level}, len(words))
+    yield from _family("driftline_stage_duration_seconds", "How long a stage took in the last run.")
+    for run in record.stages:
+        labels = {**pipeline, "stage": run.stage, "result": run.result}
+        yield _sample("driftline_stage_duration_seconds", labels, round(run.seconds, 3))
+    yield from _family("driftline_stage_rows", "What a stage counted in the last run.")
+    for run in record.stages:
+        for name, value in (run.counts or {}).items():
+            yield _sample("driftline_stage_rows", {**pipeline, "stage": run.stage, "count": name}, value)
+
+
+def _family(name: str, text: str) -> list[str]:
+    return [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
+
+
+def _sample(name: str, labels: dict[str, str], value: float) -> str:
+    shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    return f"{name}{{{shown}}} {value}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+# OpenLineage 2-0-2 (https://openlineage.io/spec/2-0-2/OpenLineage.json): what each stage read and wrote, as JSON lines.
+def append_lineage(pipeline: Pipeline, record: RunRecord) -> None:
+    """Add the events of a run to the declared file, all of them in one write.
+
+    A file that would grow beyond its limit is set aside as `FILE.1`, in the place of the one before it.
+    """
+    if pipeline.lineage.openlineage is None:
+        return
+    place = pipeline.directory / pipeline.lineage.openlineage
+    data = b"".join(
+        json.dumps(event, ensure_ascii=False).encode() + b"\n" for event in lineage_events(pipeline, record)
+    )
+    with io_errors(pipeline.lineage.openlineage):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists() and place.stat().st_size + len(data) > pipeline.lineage.max_mb * 1_000_000:
+            place.replace(place.with_name(f"{place.name}.1"))
+        with open(place, "ab", buffering=0) as out:
+            out.write(data)
+
+
+def lineage_events(pipeline: Pipeline, record: RunRecord) -> Iterator[JsonObject]:
+    """The run begins, the stages that ran begin and end, the run ends."""
+    name = record.pipeline
+    end = _later(record.started_at, record.seconds)
+    yield _event(pipeline, "START", record.started_at, _id(record.run_id), name)
+    for stage in record.stages:
+        if stage.result in ("done", "failed") and stage.started_at is not None:
+            yield from _stage_events(pipeline, record, stage)
+    facets = _error(record.problem) if record.problem else {}
+    yield _event(pipeline, _ENDINGS[record.result], end, _id(record.run_id), name, facets)
+
+
+def _stage_events(pipeline: Pipeline, record: RunRecord, stage: StageRun) -> Iterator[JsonObject]:
+    assert stage.started_at is not None
+    name, run = f"{record.pipeline}.{stage.stage}", _id(f"{record.run_id}/{stage.stage}")
+    parent = {"parent": _facet(_PARENT, run={"runId": _id(record.run_id)}, job=_job(pipeline, record.pipeline))}
+    yield _event(pipeline, "START", stage.started_at, run, name, parent)
+    kept = stage.record
+    inputs = [dataset(pipeline, entry["path"]) for entry in kept.inputs] if kept else []
+    outputs = [
+        {
+            **dataset(pipeline, output.path),
+            "outputFacets": {"outputStatistics": _facet(_STATISTICS, size=output.size)},
+        }
+        for output in (kept.outputs if kept else ())
+    ]
+    if kept and stage.counts and "deltas" in stage.counts and pipeline.lake is not None:
+        outputs.append(_lake_table(pipeline, stage))
+    facets = parent if stage.result == "done" else {**parent, **_error(stage.problem or "no word")}
+    ending = "COMPLETE" if stage.result == "done" else "FAIL"
+    event = _event(pipeline, ending, _later(stage.started_at, stage.seconds), run, name, facets)
+    yield {**event, "inputs": inputs, "outputs": outputs}
+
+
+def _lake_table(pipeline: Pipeline, stage: StageRun) -> JsonObject:
+    assert pipeline.lake is not None
+    assert stage.counts is not None
+    table = dataset(pipeline, f"{pipeline.lake.path.rstrip('/')}/tables/{stage.stage.partition('/')[0]}")
+    rows = _facet(_STATISTICS, rowCount=stage.counts["deltas"])
+    return {**table, "outputFacets": {"outputStatistics": rows}}
+
+
+def dataset(pipeline: Pipeline, path: str) -> JsonObject:
+    """A file or an object by OpenLineage's rules of naming: the store is the namespace."""
+    scheme, mark, rest = path.partition("://")
+    if mark:
+        bucket, _, key = rest.partition("/")
+        return {"namespace": f"{scheme}://{bucket}", "name": key}
+    return {"namespace": "file", "name": Path(os.path.abspath(pipeline.directory / path)).as_posix()}
+
+
+def _event(
+    pipeline: Pipeline, kind: str, when: str, run: str, job: str, facets: JsonObject | None = None
+) -> JsonObject:
+    return {
+        "eventType": kind,
+        "eventTime": when,
+        "producer": PRODUCER,
+        "schemaURL": _RUN_EVENT,
+        "run": {"runId": run, "facets": facets or {}},
+        "job": _job(pipeline, job),
+        "inputs": [],
+        "outputs": [],
+    }
+
+
+def _job(pipeline: Pipeline, name: str) -> JsonObject:
+    return {"namespace": pipeline.lineage.namespace, "name": name}
+
+
+def _facet(schema: str, **content: Any) -> JsonObject:
+    return {"_producer": PRODUCER, "_schemaURL": schema, **content}
+
+
+def _error(words: str) -> JsonObject:
+    return {"errorMessage": _facet(_ERROR, message=words, programmingLanguage="python")}
+
+
+def _id(name: str) -> str:
+    return str(uuid.uuid5(_IDS, name))
+
+
+def _later(moment: str, seconds: float) -> str:
+    end = datetime.fromisoformat(moment) + timedelta(seconds=seconds)
+    return end.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -253,15 +253,13 @@ def _changes(stages: Iterable[Run]) -> dict[str, dict[str, int]]:
 
 
 # The report of a run as one self-contained page: the graph as SVG, limits, trends, stages with links (pipeline §7).
-
-
 BOX_HEIGHT, _LEAST_WIDTH, _INSET = 58, 150, 13
 _GAP_X, _GAP_Y, _MARGIN = 42, 16, 12
 # The width of a character as a share of the font's size, in the widest of the fonts that pages commonly get.
 _NARROW, _MIDDLE, _WIDE, _OTHER = 0.36, 0.5, 1.0, 0.65
 _BOLD, _MOST_CHARACTERS = 1.12, 60
 _CHART_WIDTH, _CHART_HEIGHT, _MOST_BARS = 420, 64, 30
-_CHANGES_REPORT_PAGE = ("changed", "added", "removed")
+_STACKED = ("changed", "added", "removed")
 
 
 def report_page(pipeline: Pipeline, report: RunReport, target: Path) -> Iterator[bytes]:
@@ -380,10 +378,7 @@ def _charts(report: RunReport) -> Iterator[Chart]:
     yield _chart("seconds", report.runs, [{run.result: run.seconds} for run in report.runs], f"{report.seconds:.1f} s")
     flows = list(dict.fromkeys(name for run in report.runs for name in run.changes))
     for flow in flows:
-        stacks = [
-            {kind: float(run.changes.get(flow, {}).get(kind, 0)) for kind in _CHANGES_REPORT_PAGE}
-            for run in report.runs
-        ]
+        stacks = [{kind: float(run.changes.get(flow, {}).get(kind, 0)) for kind in _STACKED} for run in report.runs]
         yield _chart(flow, report.runs, stacks, f"{sum(stacks[-1].values()):,.0f} changes")
 
 

@@ -52,143 +52,105 @@ from driftline.pipeline._stages.outputs import (
 )
 from driftline.pipeline._stages.stage import Result, RunEngine, Stage, StageContext, StageRecord, changed_basis
 
-# Judging what stages counted: limits that gate, limits that warn, what is usual, how old data are (pipeline §5).
-
-
 USUAL_RUNS, LEAST_RUNS = 7, 3
-
-
-class Judge:
-    """Holds counts against limits, with the history of earlier runs where a limit asks for it."""
-
-    def __init__(self, store: RecordStore) -> None:
-        self._store = store
-
-    def verdicts(self, stage: Stage, run: StageRun) -> list[tuple[Threshold, JudgedLimit]]:
-        """Every limit of a stage that can be judged, with what was measured."""
-        levels = (("fail", stage.gate), ("warn", stage.warn))
-        pairs = [(level, limit) for level, limits in levels for limit in limits]
-        if run.counts is None or run.record is None or not pairs:
-            return []
-        counts = dict(run.counts)
-        if any(limit.count == AGE for _, limit in pairs):
-            counts |= stage.measures()
-            pairs = [(level, limit) for level, limit in pairs if limit.count != AGE or AGE in counts]
-        found = []
-        for level, limit in pairs:
-            judged = self._with_history(limit, stage, run.record.finished_at)
-            if judged is not None:
-                words = judged.describe(counts)
-                found.append((limit, JudgedLimit(stage.name, level, limit.text, words, judged.is_exceeded(counts))))
-        return found
-
-    def _with_history(self, limit: Threshold, stage: Stage, until: str) -> Threshold | None:
-        return limit.against(self.usual_counts(stage.name, until)) if limit.of_usual else limit
-
-    def usual_counts(self, stage: str, until: str) -> dict[str, Fraction]:
-        """The medians of what the same step of the same table counted in runs that had ended well before.
-
-        Only runs that ended before `until` count, so that a stage that is kept is judged as it was when it was done.
-        """
-        seen: dict[str, list[int]] = {}
-        for ended_at, counted in self._history:
-            for other, counts in counted if ended_at <= datetime.fromisoformat(until) else ():
-                if other != stage and kind_of(other) == kind_of(stage):
-                    for name, value in counts.items():
-                        seen.setdefault(name, []).append(value)
-        return {
-            name: Fraction(median(values[:USUAL_RUNS])) for name, values in seen.items() if len(values) >= LEAST_RUNS
-        }
-
-    @cached_property
-    def _history(self) -> list[tuple[datetime, list[tuple[str, Mapping[str, int]]]]]:
-        """What stages counted in runs that ended well, newest first, with when the runs ended."""
-        return [(_end_of(record), list(_counted(record))) for _, record in self._store.runs() if _ended_well(record)]
-
-
-def kind_of(stage: str) -> tuple[str, str]:
-    """The table and the step of a stage, whichever snapshot it is for."""
-    flow, *_, step = stage.split("/")
-    return flow, step
-
-
-def _ended_well(record: Mapping[str, Any] | None) -> bool:
-    return record is not None and record["result"] == "done"
-
-
-def _end_of(record: Any) -> datetime:
-    return datetime.fromisoformat(record["started_at"]) + timedelta(seconds=record["seconds"])
-
-
-def _counted(record: Any) -> Iterator[tuple[str, Mapping[str, int]]]:
-    for stage in reversed(record["stages"]):
-        if stage["result"] == "done":
-            yield stage["stage"], stage["counts"]
-
-
-# Which stages of a pipeline a run is to do: by name, by day, or what failed the last time (pipeline §4).
-
-
 _NOT_DONE = frozenset({"failed", "blocked", "cancelled"})
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The stages that a run may do; all of them where nothing is named.
-
-    `patterns` are names with `*`, `first` and `last` labels of snapshots, `failed` the names that ended badly before.
-    """
-
-    patterns: tuple[str, ...] = ()
-    first: str | None = None
-    last: str | None = None
-    failed: frozenset[str] | None = None
-
-    def takes(self, stage: Stage) -> bool:
-        """Whether a stage is chosen."""
-        if self.patterns and not any(fnmatchcase(stage.name, pattern) for pattern in self.patterns):
-            return False
-        if self.failed is not None and stage.name not in self.failed:
-            return False
-        return self._is_in_range(stage.label)
-
-    def check(self, stages: Sequence[Stage], *, full_refresh: bool) -> None:
-        """Refuse a choice of nothing, and half a table where all of it is to be forgotten."""
-        if any(text is not None and label_order(text) is None for text in (self.first, self.last)):
-            raise OptionError("--from and --to are days or numbers of snapshots, as 2026-03-02", code="invalid_range")
-        for pattern in self.patterns:
-            if not any(fnmatchcase(stage.name, pattern) for stage in stages):
-                known = ", ".join(sorted({f"{stage.flow}/*" for stage in stages}))
-                raise OptionError(f"--select {pattern} names no stage: try one of {known}", code="unknown_stage")
-        if not full_refresh:
-            return
-        for stage in stages:
-            others = [other for other in stages if other.flow == stage.flow and other.step == stage.step == "deltas"]
-            if others and self.takes(stage) and not all(map(self.takes, others)):
-                raise OptionError(
-                    f"--full-refresh takes whole tables: choose all of {stage.flow}, as --select {stage.flow}/*",
-                    code="invalid_option_combination",
-                )
-
-    def _is_in_range(self, label: str) -> bool:
-        if label_order(label) is None:
-            return True  # what follows the snapshots as a whole: compaction, states, payloads, indexes
-        here, first, last = (label_order(text or label) for text in (label, self.first, self.last))
-        return not (first is None or here is None or last is None) and first <= here <= last
-
-
-def failed_stages(last_run: dict[str, object] | None) -> frozenset[str]:
-    """The stages of the last run that were not done."""
-    stages = (last_run or {}).get("stages")
-    entries = stages if isinstance(stages, list) else []
-    return frozenset(entry["stage"] for entry in entries if entry["result"] in _NOT_DONE)
-
-
 StageListener = Callable[[StageRun], None]
 
 
+def run_pipeline(
+    pipeline: Pipeline,
+    *,
+    engine: str | None = None,
+    master: str | None = None,
+    tracker: Tracker | None = None,
+    wait_seconds: float = 0.0,
+    ignore_thresholds: bool = False,
+    thorough: bool = False,
+    full_refresh: bool = False,
+    selection: Selection | None = None,
+    on_stage: StageListener = lambda done: None,
+) -> RunRecord:
+    """Run a pipeline to its end and keep the record; a run of the same pipeline that is under way is waited for."""
+    started, clock = timestamp(), time.monotonic()
+    with locked(pipeline, wait_seconds) as check_lock, _engine(pipeline, engine, master) as run_engine:
+        run = PipelineRun(
+            pipeline,
+            stage_graph(pipeline),
+            run_engine,
+            tracker or Tracker(),
+            ignore_thresholds=ignore_thresholds,
+            thorough=thorough,
+            full_refresh=full_refresh,
+            selection=selection,
+            on_stage=on_stage,
+            check_lock=check_lock,
+        )
+        run.selection.check(run.stages, full_refresh=full_refresh)
+        run.run()
+        record = RunRecord(
+            new_run_id(),
+            pipeline.name,
+            started,
+            round(time.monotonic() - clock, 3),
+            str(run_engine),
+            _result(run, ignore_thresholds),
+            tuple(replace(run.runs[stage.name], needs=stage.needs) for stage in run.stages),
+            run.exceeded("fail"),
+            versions(),
+            run.exceeded("warn"),
+            run.limits,
+        )
+        check_lock()
+        run.store.keep_run(record, pipeline.history.runs, pipeline.history.days)
+    return record
+
+
+def failed_before_start(pipeline: Pipeline, error: DriftlineError) -> RunRecord:
+    """The record of a run that could not start, for hooks and metrics; it is not stored."""
+    result = "locked" if isinstance(error, LockedError) else "failed"
+    words = f"{error.code}: {error.message}"
+    return RunRecord(
+        new_run_id(), pipeline.name, timestamp(), 0.0, pipeline.engine, result, (), (), versions(), problem=words
+    )
+
+
+@contextmanager
+def locked(pipeline: Pipeline, wait_seconds: float) -> Iterator[Callable[[], None]]:
+    """Hold the pipeline's lock: two runs of one pipeline never work at the same time.
+
+    What is given raises once the lock is lost, which happens to leases in stores.
+    """
+    state = state_directory(pipeline)
+    with io_errors(pipeline.shown(state)):
+        state.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            check = stack.enter_context(file_lock(state / "lock", scope=pipeline.name, wait_seconds=wait_seconds))
+        except LockedError as error:
+            who = error.message.partition(": ")[0].partition(" is held ")[2]
+            raise LockedError(
+                f"pipeline {pipeline.name} is already running ({who}): --wait SECONDS waits for it"
+            ) from error
+        stack.enter_context(shared_location(str(state / "work") if isinstance(state, ObjectPath) else None))
+        yield check
+
+
+@contextmanager
+def _engine(pipeline: Pipeline, engine: str | None, master: str | None) -> Iterator[RunEngine]:
+    run_engine = RunEngine(
+        engine or pipeline.engine,
+        master or pipeline.master,
+        memory=pipeline.memory,
+        parallel=pipeline.parallel,
+    )
+    try:
+        yield run_engine
+    finally:
+        run_engine.close()
+
+
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Freshness:
     """What is known of a stage before it runs: its record, what it rests on, and why it has to run, if it has to."""
 
     known: StageRecord | None
@@ -254,7 +216,7 @@ class PipelineRun:
         self.fingerprints.save()
 
     def _stop(self, running: dict[Future[StageRun], Stage], wish: BaseException) -> None:
-        """Let what is under way end at its next check; what is done stays done, and the record says so."""
+        """Cancel the running stages at their next check; what is done stays done, and the record says so."""
         self.tracker.cancel()
         self.engine.abandon(wish)
         for future, stage in running.items():
@@ -375,15 +337,15 @@ class PipelineRun:
             notes=tuple(outcome.notes),
         )
 
-    def look(self, stage: Stage) -> Verdict:
+    def look(self, stage: Stage) -> Freshness:
         """Whether a stage would have to run, and why; the stages that it needs have been looked at."""
         return self._look(stage, self._context(stage, self.tracker.branch(stage.name)))
 
-    def _look(self, stage: Stage, context: StageContext) -> Verdict:
+    def _look(self, stage: Stage, context: StageContext) -> Freshness:
         sources = {self.pipeline.shown(path): context.fingerprint_of(path) for path in stage.sources}
         basis = stage.basis(sources, {name: context.needed[name].digest for name in stage.needs})
         known = self.store.stage(stage.name)
-        return Verdict(known, stage.key(basis), basis, self._why(stage, context, known, basis))
+        return Freshness(known, stage.key(basis), basis, self._why(stage, context, known, basis))
 
     def _why(
         self, stage: Stage, context: StageContext, known: StageRecord | None, basis: Mapping[str, Any]
@@ -420,98 +382,6 @@ class PipelineRun:
         return tuple(self.fingerprints.take(file, tracker) for file in files_below(path))
 
 
-def run_pipeline(
-    pipeline: Pipeline,
-    *,
-    engine: str | None = None,
-    master: str | None = None,
-    tracker: Tracker | None = None,
-    wait_seconds: float = 0.0,
-    ignore_thresholds: bool = False,
-    thorough: bool = False,
-    full_refresh: bool = False,
-    selection: Selection | None = None,
-    on_stage: StageListener = lambda done: None,
-) -> RunRecord:
-    """Run a pipeline to its end and keep the record; a run of the same pipeline that is under way is waited for."""
-    started, clock = timestamp(), time.monotonic()
-    with locked(pipeline, wait_seconds) as check_lock, _engine(pipeline, engine, master) as run_engine:
-        run = PipelineRun(
-            pipeline,
-            stage_graph(pipeline),
-            run_engine,
-            tracker or Tracker(),
-            ignore_thresholds=ignore_thresholds,
-            thorough=thorough,
-            full_refresh=full_refresh,
-            selection=selection,
-            on_stage=on_stage,
-            check_lock=check_lock,
-        )
-        run.selection.check(run.stages, full_refresh=full_refresh)
-        run.run()
-        record = RunRecord(
-            new_run_id(),
-            pipeline.name,
-            started,
-            round(time.monotonic() - clock, 3),
-            str(run_engine),
-            _result(run, ignore_thresholds),
-            tuple(replace(run.runs[stage.name], needs=stage.needs) for stage in run.stages),
-            run.exceeded("fail"),
-            versions(),
-            run.exceeded("warn"),
-            run.limits,
-        )
-        check_lock()
-        run.store.keep_run(record, pipeline.history.runs, pipeline.history.days)
-    return record
-
-
-def failed_before_start(pipeline: Pipeline, error: DriftlineError) -> RunRecord:
-    """The record of a run that could not begin, for whoever watches; it is not kept."""
-    result = "locked" if isinstance(error, LockedError) else "failed"
-    words = f"{error.code}: {error.message}"
-    return RunRecord(
-        new_run_id(), pipeline.name, timestamp(), 0.0, pipeline.engine, result, (), (), versions(), problem=words
-    )
-
-
-@contextmanager
-def locked(pipeline: Pipeline, wait_seconds: float) -> Iterator[Callable[[], None]]:
-    """Hold the pipeline's lock: two runs of one pipeline never work at the same time.
-
-    What is given raises once the lock is lost, which happens to leases in stores.
-    """
-    state = state_directory(pipeline)
-    with io_errors(pipeline.shown(state)):
-        state.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        try:
-            check = stack.enter_context(file_lock(state / "lock", scope=pipeline.name, wait_seconds=wait_seconds))
-        except LockedError as error:
-            who = error.message.partition(": ")[0].partition(" is held ")[2]
-            raise LockedError(
-                f"pipeline {pipeline.name} is already running ({who}): --wait SECONDS waits for it"
-            ) from error
-        stack.enter_context(shared_location(str(state / "work") if isinstance(state, ObjectPath) else None))
-        yield check
-
-
-@contextmanager
-def _engine(pipeline: Pipeline, engine: str | None, master: str | None) -> Iterator[RunEngine]:
-    run_engine = RunEngine(
-        engine or pipeline.engine,
-        master or pipeline.master,
-        memory=pipeline.memory,
-        parallel=pipeline.parallel,
-    )
-    try:
-        yield run_engine
-    finally:
-        run_engine.close()
-
-
 def largest_flows_first(stages: list[Stage]) -> list[Stage]:
     """The stages in the order in which they are begun: what takes longest must not come last and alone."""
     sizes: dict[str, int] = {}
@@ -543,3 +413,125 @@ def _words(error: BaseException, stage: Stage) -> str:
         return f"{explained.code}: {explained.message}"
     lines = str(error).strip().splitlines() or ["no word"]
     return f"internal: {type(error).__name__}: {lines[0][:300]}"
+
+
+# Which stages a run does: by name, by day, or those that failed the last time (pipeline §4).
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The stages that a run may do; all of them where nothing is named.
+
+    `patterns` are names with `*`, `first` and `last` labels of snapshots, `failed` the names that ended badly before.
+    """
+
+    patterns: tuple[str, ...] = ()
+    first: str | None = None
+    last: str | None = None
+    failed: frozenset[str] | None = None
+
+    def takes(self, stage: Stage) -> bool:
+        """Whether a stage is chosen."""
+        if self.patterns and not any(fnmatchcase(stage.name, pattern) for pattern in self.patterns):
+            return False
+        if self.failed is not None and stage.name not in self.failed:
+            return False
+        return self._is_in_range(stage.label)
+
+    def check(self, stages: Sequence[Stage], *, full_refresh: bool) -> None:
+        """Refuse a choice of nothing, and half a table where all of it is to be forgotten."""
+        if any(text is not None and label_order(text) is None for text in (self.first, self.last)):
+            raise OptionError("--from and --to are days or numbers of snapshots, as 2026-03-02", code="invalid_range")
+        for pattern in self.patterns:
+            if not any(fnmatchcase(stage.name, pattern) for stage in stages):
+                known = ", ".join(sorted({f"{stage.flow}/*" for stage in stages}))
+                raise OptionError(f"--select {pattern} names no stage: try one of {known}", code="unknown_stage")
+        if not full_refresh:
+            return
+        for stage in stages:
+            others = [other for other in stages if other.flow == stage.flow and other.step == stage.step == "deltas"]
+            if others and self.takes(stage) and not all(map(self.takes, others)):
+                raise OptionError(
+                    f"--full-refresh takes whole tables: choose all of {stage.flow}, as --select {stage.flow}/*",
+                    code="invalid_option_combination",
+                )
+
+    def _is_in_range(self, label: str) -> bool:
+        if label_order(label) is None:
+            return True  # what follows the snapshots as a whole: compaction, states, payloads, indexes
+        here, first, last = (label_order(text or label) for text in (label, self.first, self.last))
+        return not (first is None or here is None or last is None) and first <= here <= last
+
+
+def failed_stages(last_run: dict[str, object] | None) -> frozenset[str]:
+    """The stages of the last run that were not done."""
+    stages = (last_run or {}).get("stages")
+    entries = stages if isinstance(stages, list) else []
+    return frozenset(entry["stage"] for entry in entries if entry["result"] in _NOT_DONE)
+
+
+# Limits that gate, limits that warn, usual counts, and the age of data (pipeline §5).
+class Judge:
+    """Compares counts with limits, and with the history of earlier runs where a limit needs it."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+
+    def verdicts(self, stage: Stage, run: StageRun) -> list[tuple[Threshold, JudgedLimit]]:
+        """Every limit of a stage that can be judged, with what was measured."""
+        levels = (("fail", stage.gate), ("warn", stage.warn))
+        pairs = [(level, limit) for level, limits in levels for limit in limits]
+        if run.counts is None or run.record is None or not pairs:
+            return []
+        counts = dict(run.counts)
+        if any(limit.count == AGE for _, limit in pairs):
+            counts |= stage.measures()
+            pairs = [(level, limit) for level, limit in pairs if limit.count != AGE or AGE in counts]
+        found = []
+        for level, limit in pairs:
+            judged = self._with_history(limit, stage, run.record.finished_at)
+            if judged is not None:
+                words = judged.describe(counts)
+                found.append((limit, JudgedLimit(stage.name, level, limit.text, words, judged.is_exceeded(counts))))
+        return found
+
+    def _with_history(self, limit: Threshold, stage: Stage, until: str) -> Threshold | None:
+        return limit.against(self.usual_counts(stage.name, until)) if limit.of_usual else limit
+
+    def usual_counts(self, stage: str, until: str) -> dict[str, Fraction]:
+        """The medians of what the same step of the same table counted in runs that had ended well before.
+
+        Only runs that ended before `until` count, so that a stage that is kept is judged as it was when it was done.
+        """
+        seen: dict[str, list[int]] = {}
+        for ended_at, counted in self._history:
+            for other, counts in counted if ended_at <= datetime.fromisoformat(until) else ():
+                if other != stage and kind_of(other) == kind_of(stage):
+                    for name, value in counts.items():
+                        seen.setdefault(name, []).append(value)
+        return {
+            name: Fraction(median(values[:USUAL_RUNS])) for name, values in seen.items() if len(values) >= LEAST_RUNS
+        }
+
+    @cached_property
+    def _history(self) -> list[tuple[datetime, list[tuple[str, Mapping[str, int]]]]]:
+        """What stages counted in runs that ended well, newest first, with when the runs ended."""
+        return [(_end_of(record), list(_counted(record))) for _, record in self._store.runs() if _ended_well(record)]
+
+
+def kind_of(stage: str) -> tuple[str, str]:
+    """The table and the step of a stage, whichever snapshot it is for."""
+    flow, *_, step = stage.split("/")
+    return flow, step
+
+
+def _ended_well(record: Mapping[str, Any] | None) -> bool:
+    return record is not None and record["result"] == "done"
+
+
+def _end_of(record: Any) -> datetime:
+    return datetime.fromisoformat(record["started_at"]) + timedelta(seconds=record["seconds"])
+
+
+def _counted(record: Any) -> Iterator[tuple[str, Mapping[str, int]]]:
+    for stage in reversed(record["stages"]):
+        if stage["result"] == "done":
+            yield stage["stage"], stage["counts"]

@@ -1,1 +1,1 @@
-"""Stages: a shelf of `pipeline`."""
+"""The stages of a pipeline: what each reads, needs and writes."""

@@ -1,4 +1,4 @@
-"""The stages that compare: events for each pair of snapshots."""
+"""The stages that compare: events for each pair of snapshots, and changesets made of them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ from driftline.pipeline._declare.snapshots import Snapshot, age_of
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 from driftline.pipeline._stages.table import TableStages
 from driftline.tables import Stats, TableDiffJob, TableOptions, Write, find_engine
+
+SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
+Event = JsonObject
+Kind = Literal["changeset", "patchset"]
 
 
 def diff_stages(plan: TableStages) -> Iterator[Stage]:
@@ -158,17 +162,7 @@ def compare(
     return find_engine(context.engine.choose(job))(job, write)
 
 
-# The stages that deliver to SQLite: the events of each comparison as a changeset or patchset.
-#
-# Here as in all files of stages, what does the work is imported by the work: a run with nothing to do is quick.
-
-
-SQL_TYPES = {"string": "TEXT", "number": "REAL", "boolean": "INTEGER", "json": "TEXT"}
-
-Event = JsonObject
-Kind = Literal["changeset", "patchset"]
-
-
+# Changesets. As in all files of stages, packages are imported where they work: a run with nothing to do is quick.
 def changeset_stages(plan: TableStages) -> Iterator[Stage]:
     """Changesets and patchsets for each pair of snapshots."""
     flow = plan.flow
@@ -208,7 +202,6 @@ def write_locally(out: BinaryIO, kind: Kind, flow: TableFlow, events: Location, 
 
 def write_on_spark(out: BinaryIO, kind: Kind, flow: TableFlow, events: Location, context: StageContext) -> int:
     """The same bytes; records are made and put into order in tasks."""
-
     from driftline.spark import events_to_changeset
 
     header = json.loads(next(read_pieces(events)))["columns_b"]

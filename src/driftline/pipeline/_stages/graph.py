@@ -13,8 +13,6 @@ from driftline.pipeline._stages.lake import compact_stages, load_stages, state_s
 from driftline.pipeline._stages.stage import Stage
 from driftline.pipeline._stages.table import TableStages
 
-# The stages of a table: compare each pair of snapshots, load the lake, compact, write states and changesets.
-
 
 def _of_changes(plan: TableStages) -> Iterator[Stage]:
     """Imported only for a table that follows change events: what reads them takes long to import."""
@@ -26,7 +24,7 @@ def _of_changes(plan: TableStages) -> Iterator[Stage]:
         yield from check_stages(plan)
 
 
-# The stages of a table, in the order in which the data goes.
+# The stages of a table in the order of the data: compare snapshots, load the lake, compact, write states, changesets.
 STAGES_OF_A_TABLE: tuple[Callable[[TableStages], Iterator[Stage]], ...] = (
     diff_stages,
     load_stages,

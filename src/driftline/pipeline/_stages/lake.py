@@ -1,4 +1,4 @@
-"""The stages that load: each snapshot into the lake, one after the other (deltas-and-lake §12)."""
+"""The stages of the lake: load each snapshot, check it against change events, compact, write states."""
 
 from __future__ import annotations
 
@@ -31,129 +31,11 @@ from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 from driftline.pipeline._stages.table import TableStages
 from driftline.sources import has_text_cells as is_text, write_empty_like
 
-# The stages behind the lake: fold what was loaded, and write the table's state at the declared moments.
-
-
-def compact_stages(plan: TableStages) -> Iterator[Stage]:
-    """Fold what was loaded."""
-    if plan.flow.compact:
-        yield Stage(
-            plan.name("lake", "compact"),
-            partial(_compact, plan),
-            needs=(plan.last_load,),
-            options={"lake": plan.lake_options()},
-            is_fresh=partial(_is_compacted, plan),
-        )
-
-
-def state_stages(plan: TableStages) -> Iterator[Stage]:
-    """The state of the table at the declared moments."""
-    last = plan.name("lake", "compact") if plan.flow.compact else plan.last_load
-    for number, target in enumerate(plan.flow.states, start=1):
-        yield Stage(
-            plan.name("lake", f"state-{number}"),
-            partial(_state, plan, target),
-            needs=(last,),
-            outputs={"state": plan.pipeline.place(target.path.replace("{table}", plan.flow.name))},
-            options={"format": target.format, "as_of": target.as_of},
-        )
-
-
-def _compact(plan: TableStages, context: StageContext) -> Outcome:
-    from driftline.lake import compact
-
-    done = compact(plan.lake(), plan.flow.name, tracker=context.tracker, **fold_options(context))
-    return Outcome({"deltas": done.deltas_folded, "files": done.files_written}, {"deltas_version": done.deltas_version})
-
-
-def _is_compacted(plan: TableStages, context: StageContext, facts: Mapping[str, Any]) -> bool:
-    from driftline.lake import newest_snapshot
-
-    snapshot = newest_snapshot(plan.lake(), plan.flow.name)
-    return snapshot is not None and snapshot.deltas_version >= facts["deltas_version"]
-
-
-def _state(plan: TableStages, target: StateTarget, context: StageContext) -> Outcome:
-    from driftline.lake import materialize
-
-    rows = materialize(
-        plan.lake(),
-        plan.flow.name,
-        context.outputs.path("state"),
-        format=target.format,
-        as_of=moment_of(target.as_of, plan.ledger()),
-        tracker=context.tracker,
-        **fold_options(context),
-    )
-    return Outcome({"rows": rows})
-
-
-def fold_options(context: StageContext) -> dict[str, Any]:
-    """Where folds of this run do their work."""
-    if not context.engine.is_spark:
-        return {}
-    from driftline.spark import lake_engine
-
-    return {"engine": lake_engine(context.engine.session())}
-
-
-def moment_of(text: str | None, ledger: LoadHistory) -> int | None:
-    """The last timestamp that belongs to the moment; None is now."""
-    if text is None:
-        return None
-    day = parse_day(text)
-    if day is not None and not text.isdecimal():
-        return end_of_day(day)
-    window = ledger.find(text)
-    if window is not None:
-        return ledger.end_of(window)
-    return parse_timestamp(text)
-
-
-# Snapshots beside change events: each is compared once with the state that the events led to (pipeline §8).
-
-
 _NONE = (parse_threshold("different > 0"),)
 
 
-def check_stages(plan: TableStages) -> Iterator[Stage]:
-    """A comparison with the lake for every snapshot, after the events that were there when it was first seen."""
-    changes = plan.flow.changes
-    for snapshot in plan.snapshots if changes else ():
-        assert changes is not None
-        yield Stage(
-            plan.name(snapshot.label, "check"),
-            partial(_check, plan, snapshot),
-            sources=(snapshot.source,),
-            outputs={"events": plan.state / "events" / plan.flow.name / f"check-{snapshot.label}.jsonl"},
-            options={"rules": plan.flow.rules(), "table": snapshot.table},
-            gate=_NONE if changes.on_difference == "fail" else (),
-            warn=_NONE if changes.on_difference == "warn" else (),
-            # The events go on after the snapshot: that they do must not make an old check look stale.
-            waits_for=(plan.last_load,),
-        )
-
-
-def _check(plan: TableStages, snapshot: Snapshot, context: StageContext) -> Outcome:
-    """The events lead from the snapshot to the lake's state, under the rules of the table."""
-    reading = plan.diff_options().reading("B")
-    with scratch_folder(context) as scratch:
-        state = scratch / "state.parquet"
-        options = fold_options(context)
-        materialize(plan.lake(), plan.flow.name, state, format="parquet", tracker=context.tracker, **options)
-        columns = header_of(snapshot.given, reading)
-        state_columns = header_of(str(state), reading)
-        shape = Shape(columns, tuple(name for name in columns if name not in state_columns))
-        there = reshaped(str(state), reading, shape, scratch, "lake")
-        with context.outputs.writing("events") as out:
-            stats = compare(plan, snapshot.given, there, context, out.write)
-    count = stats.added + stats.removed + stats.changed
-    words = f"agrees with the lake, {count:,} differences" if not count else f"and the lake differ in {count:,} rows"
-    return Outcome(stats.counts, notes=[f"the snapshot {words}"])
-
-
 def load_stages(plan: TableStages) -> Iterator[Stage]:
-    """Each snapshot into the lake, one after the other."""
+    """Each snapshot into the lake, one after the other (deltas-and-lake §12)."""
     if not plan.flow.deltas or plan.flow.changes is not None:
         return
     needs: tuple[str, ...] = ()
@@ -357,3 +239,117 @@ def _is_loaded(plan: TableStages, context: StageContext, facts: Mapping[str, Any
         return False
     assert ledger.newest is not None
     return not facts["last"] or ledger.newest.label == facts["label"]
+
+
+# Snapshots beside change events: each is compared once with the state that the events led to (pipeline §8).
+def check_stages(plan: TableStages) -> Iterator[Stage]:
+    """A comparison with the lake for every snapshot, after the events that were there when it was first seen."""
+    changes = plan.flow.changes
+    for snapshot in plan.snapshots if changes else ():
+        assert changes is not None
+        yield Stage(
+            plan.name(snapshot.label, "check"),
+            partial(_check, plan, snapshot),
+            sources=(snapshot.source,),
+            outputs={"events": plan.state / "events" / plan.flow.name / f"check-{snapshot.label}.jsonl"},
+            options={"rules": plan.flow.rules(), "table": snapshot.table},
+            gate=_NONE if changes.on_difference == "fail" else (),
+            warn=_NONE if changes.on_difference == "warn" else (),
+            # The events go on after the snapshot: that they do must not make an old check look stale.
+            waits_for=(plan.last_load,),
+        )
+
+
+def _check(plan: TableStages, snapshot: Snapshot, context: StageContext) -> Outcome:
+    """The events lead from the snapshot to the lake's state, under the rules of the table."""
+    reading = plan.diff_options().reading("B")
+    with scratch_folder(context) as scratch:
+        state = scratch / "state.parquet"
+        options = fold_options(context)
+        materialize(plan.lake(), plan.flow.name, state, format="parquet", tracker=context.tracker, **options)
+        columns = header_of(snapshot.given, reading)
+        state_columns = header_of(str(state), reading)
+        shape = Shape(columns, tuple(name for name in columns if name not in state_columns))
+        there = reshaped(str(state), reading, shape, scratch, "lake")
+        with context.outputs.writing("events") as out:
+            stats = compare(plan, snapshot.given, there, context, out.write)
+    count = stats.added + stats.removed + stats.changed
+    words = f"agrees with the lake, {count:,} differences" if not count else f"and the lake differ in {count:,} rows"
+    return Outcome(stats.counts, notes=[f"the snapshot {words}"])
+
+
+# Compaction, and the state of a table at declared times.
+def compact_stages(plan: TableStages) -> Iterator[Stage]:
+    """Fold what was loaded."""
+    if plan.flow.compact:
+        yield Stage(
+            plan.name("lake", "compact"),
+            partial(_compact, plan),
+            needs=(plan.last_load,),
+            options={"lake": plan.lake_options()},
+            is_fresh=partial(_is_compacted, plan),
+        )
+
+
+def state_stages(plan: TableStages) -> Iterator[Stage]:
+    """The state of the table at the declared moments."""
+    last = plan.name("lake", "compact") if plan.flow.compact else plan.last_load
+    for number, target in enumerate(plan.flow.states, start=1):
+        yield Stage(
+            plan.name("lake", f"state-{number}"),
+            partial(_state, plan, target),
+            needs=(last,),
+            outputs={"state": plan.pipeline.place(target.path.replace("{table}", plan.flow.name))},
+            options={"format": target.format, "as_of": target.as_of},
+        )
+
+
+def _compact(plan: TableStages, context: StageContext) -> Outcome:
+    from driftline.lake import compact
+
+    done = compact(plan.lake(), plan.flow.name, tracker=context.tracker, **fold_options(context))
+    return Outcome({"deltas": done.deltas_folded, "files": done.files_written}, {"deltas_version": done.deltas_version})
+
+
+def _is_compacted(plan: TableStages, context: StageContext, facts: Mapping[str, Any]) -> bool:
+    from driftline.lake import newest_snapshot
+
+    snapshot = newest_snapshot(plan.lake(), plan.flow.name)
+    return snapshot is not None and snapshot.deltas_version >= facts["deltas_version"]
+
+
+def _state(plan: TableStages, target: StateTarget, context: StageContext) -> Outcome:
+    from driftline.lake import materialize
+
+    rows = materialize(
+        plan.lake(),
+        plan.flow.name,
+        context.outputs.path("state"),
+        format=target.format,
+        as_of=moment_of(target.as_of, plan.ledger()),
+        tracker=context.tracker,
+        **fold_options(context),
+    )
+    return Outcome({"rows": rows})
+
+
+def fold_options(context: StageContext) -> dict[str, Any]:
+    """Where folds of this run do their work."""
+    if not context.engine.is_spark:
+        return {}
+    from driftline.spark import lake_engine
+
+    return {"engine": lake_engine(context.engine.session())}
+
+
+def moment_of(text: str | None, ledger: LoadHistory) -> int | None:
+    """The last timestamp that belongs to the moment; None is now."""
+    if text is None:
+        return None
+    day = parse_day(text)
+    if day is not None and not text.isdecimal():
+        return end_of_day(day)
+    window = ledger.find(text)
+    if window is not None:
+        return ledger.end_of(window)
+    return parse_timestamp(text)

@@ -1,4 +1,4 @@
-"""A stage: one step of a pipeline with what it reads, needs and writes, and the function that does it."""
+"""A stage: one step of a pipeline with its inputs, outputs and function; the engine that the stages of a run share."""
 
 from __future__ import annotations
 
@@ -18,73 +18,13 @@ if TYPE_CHECKING:
     from driftline.pipeline._stages.outputs import FileFingerprint, Outputs
 
 
-# Where the stages of a run work: this machine, or one Spark session that is opened when it is first needed.
-
-
-_SPARK = "spark"
-
-
-class RunEngine:
-    """The engine of one run; its session is shared by all stages and ends with the run."""
-
-    def __init__(self, wanted: str, master: str | None, *, memory: int | None, parallel: int) -> None:
-        check_engine(wanted, master)
-        self.wanted = _SPARK if master is not None and wanted == "auto" else wanted
-        self.master = master
-        self.memory = memory or default_limit() // parallel  # stages that run side by side share the machine
-        self.parallel = parallel
-        self.input_bytes = 0
-        self._lock = threading.Lock()
-        self._stack = ExitStack()
-        self._session: Any = None
-        self.used: set[str] = set()
-
-    def choose(self, job: TableDiffJob) -> str:
-        """The engine for a table diff; a Spark session is up when it says so."""
-        name = choose_table_engine(self.wanted, job).name
-        self.used.add(name)
-        if name == _SPARK:
-            self.session()
-        return name
-
-    @property
-    def is_spark(self) -> bool:
-        """Whether folds and batches run on Spark: asked for, configured, already in use in this run, or large."""
-        if self.wanted == "auto" and self._session is not None:
-            return True
-        return choose_engine("lake", self.wanted, size=lambda: self.input_bytes, master=self.master).name == _SPARK
-
-    def session(self) -> Any:
-        """The one Spark session of the run."""
-        from driftline.spark import open_session
-
-        with self._lock:
-            if self._session is None:
-                self.used.add(_SPARK)
-                self._session = self._stack.enter_context(open_session(self.master, app_name="driftline pipeline"))
-            return self._session
-
-    def abandon(self, wish: BaseException) -> None:
-        """Whoever stops the run wants out now: a session of our own ends with the tasks that still run in it."""
-        with contextlib.suppress(type(wish)):
-            self._stack.__exit__(type(wish), wish, None)
-
-    def close(self) -> None:
-        """End the session, if there is one."""
-        self._stack.close()
-        self._session = None
-
-    def __str__(self) -> str:
-        return "+".join(sorted(self.used)) or self.wanted
-
-
 CACHE_VERSION = (
     2  # raised when the same inputs give other results than before, so that records of older runs no longer hold
 )
-
 # done: it ran; kept: done before and still true; failed: it raised; blocked: it needs one that failed;
 # gated: a threshold before it was exceeded; cancelled: the run was stopped before it; skipped: not selected, not fresh
 Result = Literal["done", "kept", "failed", "blocked", "gated", "cancelled", "skipped"]
+_SPARK = "spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +33,7 @@ class Outcome:
 
     counts: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
-    notes: Sequence[str] = ()  # what whoever is on call should read
+    notes: Sequence[str] = ()  # for the operator
 
 
 Action = Callable[["StageContext"], Outcome]
@@ -232,3 +172,57 @@ class StageContext:
     def fingerprint_of(self, path: Location) -> str:
         """The fingerprint of a source of this stage."""
         return ",".join(entry.content for entry in self.sources[path])
+
+
+class RunEngine:
+    """The engine of one run: this machine, or a Spark session, opened at its first use and shared by all stages."""
+
+    def __init__(self, wanted: str, master: str | None, *, memory: int | None, parallel: int) -> None:
+        check_engine(wanted, master)
+        self.wanted = _SPARK if master is not None and wanted == "auto" else wanted
+        self.master = master
+        self.memory = memory or default_limit() // parallel  # stages that run side by side share the machine
+        self.parallel = parallel
+        self.input_bytes = 0
+        self._lock = threading.Lock()
+        self._stack = ExitStack()
+        self._session: Any = None
+        self.used: set[str] = set()
+
+    def choose(self, job: TableDiffJob) -> str:
+        """The engine for a table diff; a Spark session is up when it says so."""
+        name = choose_table_engine(self.wanted, job).name
+        self.used.add(name)
+        if name == _SPARK:
+            self.session()
+        return name
+
+    @property
+    def is_spark(self) -> bool:
+        """Whether folds and batches run on Spark: asked for, configured, already in use in this run, or large."""
+        if self.wanted == "auto" and self._session is not None:
+            return True
+        return choose_engine("lake", self.wanted, size=lambda: self.input_bytes, master=self.master).name == _SPARK
+
+    def session(self) -> Any:
+        """The one Spark session of the run."""
+        from driftline.spark import open_session
+
+        with self._lock:
+            if self._session is None:
+                self.used.add(_SPARK)
+                self._session = self._stack.enter_context(open_session(self.master, app_name="driftline pipeline"))
+            return self._session
+
+    def abandon(self, wish: BaseException) -> None:
+        """Stop at once: a session of this run is closed with the tasks that still run in it."""
+        with contextlib.suppress(type(wish)):
+            self._stack.__exit__(type(wish), wish, None)
+
+    def close(self) -> None:
+        """End the session, if there is one."""
+        self._stack.close()
+        self._session = None
+
+    def __str__(self) -> str:
+        return "+".join(sorted(self.used)) or self.wanted

@@ -1,4 +1,4 @@
-"""A table of a pipeline with the snapshots that were found for it: names, places and doors that its stages share."""
+"""A table of a pipeline with the snapshots that were found for it: names and locations that its stages share."""
 
 from __future__ import annotations
 
