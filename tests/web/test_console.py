@@ -15,7 +15,7 @@ import pytest
 from driftline.errors import InputError, OptionError
 from driftline.tables._options import OPTIONS
 from driftline.web._console.event_file import EventFile, Selection
-from driftline.web._console.folder import Workspace
+from driftline.web._console.folder import Folder
 from driftline.web._console.payloads import Studies, Study
 from driftline.web._console.results import Job, Jobs
 from driftline.web._console.start import GROUPS, NOT_OFFERED, options_of
@@ -174,10 +174,10 @@ def test_folders_tables_and_versions_are_offered_and_links_out_refused(tmp_path:
     connection.close()
     write_deltalake(root / "delta", pa.table({"id": [1]}))
     os.mkfifo(root / "pipe.csv")
-    workspace = Workspace(root)
-    names = [entry.name for entry in workspace.tables()]
+    shown = Folder(root)
+    names = [entry.name for entry in shown.tables()]
     assert names == ["delta/", "parts/", "parts/1.csv", "parts/2.csv", "shop.db::users"]
-    assert workspace.table_address("delta@0").endswith("delta@0")
+    assert shown.table_address("delta@0").endswith("delta@0")
     (root / "leaky").mkdir()
     (root / "leaky" / "1.csv").symlink_to(outside / "secret.csv")
     absolute = {
@@ -194,7 +194,7 @@ def test_folders_tables_and_versions_are_offered_and_links_out_refused(tmp_path:
     (outside / "secret.parquet").write_bytes(b"PAR1")
     for name in ("leaky", "leaky/", "clone", "clone@1", "pipe.csv", "delta@../../outside", "shop.db::x::y/../../z"):
         with pytest.raises(InputError):
-            workspace.table_address(name)
+            shown.table_address(name)
 
 
 def test_work_can_be_cancelled_while_it_waits_and_while_it_runs() -> None:
@@ -240,7 +240,7 @@ def test_suggestions_are_made_from_the_pairs_that_their_rules_are_for(tmp_path: 
             lines.append(json.dumps({"id": f"{endpoint}{number}", "endpoint": endpoint, "old": old, "new": new}))
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines) + "\n")
     jobs = Jobs()
-    studies = Studies(Workspace(tmp_path), jobs)
+    studies = Studies(Folder(tmp_path), jobs)
     job = studies.start(Study("pairs.jsonl", (("/a", "a.yaml"), (None, "rest.yaml"))))
     while not job.done:
         threading.Event().wait(0.01)

@@ -1,4 +1,4 @@
-"""The one server as an application: the compare service, the gateway where there is one, and what both share."""
+"""The server as one ASGI application: the compare service, a gateway if there is one, and their shared routes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from driftline.gateway import Gateway
 
 
-# What every server offers, with a gateway or without: where to begin, documents, health, metrics (gateway §2).
-
-
 _METRICS_TYPE = "text/plain; version=0.0.4"
 _LINKS = {
     "docs": "/docs",
@@ -34,10 +31,60 @@ _LINKS = {
     "ready": "/ready",
     "metrics": "/metrics",
 }
+_ALLOWED_HEADERS = ["Authorization", "Content-Type", "Last-Event-ID", "X-Request-Id"]
+_EXPOSED_HEADERS = ["Retry-After", "X-Request-Id"]  # what a browser's client needs beside the body
+
+
+def application(metrics: Metrics, limits: CompareLimits, gateway: Gateway | None = None) -> ASGIApp:
+    """Everything that a server process offers, with its middleware."""
+    routes = Front(metrics, gateway).routes()
+    if gateway is not None:
+        from driftline.gateway import gateway_routes
+
+        routes += gateway_routes(gateway)
+    rest = Starlette(
+        routes=[*routes, Mount("/v1", routes=routes)],
+        exception_handlers=EXCEPTION_HANDLERS,
+    )
+    comparing = CompareService(limits, authorize=None if gateway is None else _guard(gateway))
+    app = _compose(comparing, rest)
+    origins = () if gateway is None else gateway.settings.cors_origins
+    return RequestMiddleware(_with_cors(app, origins) if origins else app, metrics)
+
+
+def _compose(comparing: CompareService, rest: ASGIApp) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        # Looked up directly: a comparison takes less time than a router's search.
+        await (comparing if scope["path"] in comparing.paths else rest)(scope, receive, send)
+
+    return app
+
+
+def _guard(gateway: Gateway) -> Authorize | None:
+    """Comparing beside a gateway needs one of its tokens, unless the operator opened it."""
+    if gateway.settings.open_compare or gateway.authenticator is None:
+        return None
+
+    def authorize(scope: Scope) -> None:
+        caller = gateway.authenticate(scope)
+        if caller is not None and caller.gateway != gateway.settings.gateway:
+            raise GatewayError("the token is not for this gateway", code="FORBIDDEN")
+
+    return authorize
+
+
+def _with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+    return CORSMiddleware(
+        app,
+        allow_origins=list(origins),
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=_ALLOWED_HEADERS,
+        expose_headers=_EXPOSED_HEADERS,
+    )
 
 
 class Front:
-    """The routes that do not belong to one service."""
+    """The routes of every server, with a gateway or without: start, documents, health, metrics (gateway §2)."""
 
     def __init__(self, metrics: Metrics, gateway: Gateway | None) -> None:
         self._metrics = metrics
@@ -94,55 +141,3 @@ def _named(name: str, handler: Callable[[Request], Any]) -> Callable[[Request], 
         return await handler(request)
 
     return endpoint
-
-
-_ALLOWED_HEADERS = ["Authorization", "Content-Type", "Last-Event-ID", "X-Request-Id"]
-_EXPOSED_HEADERS = ["Retry-After", "X-Request-Id"]  # what a browser's client needs beside the body
-
-
-def application(metrics: Metrics, limits: CompareLimits, gateway: Gateway | None = None) -> ASGIApp:
-    """Everything that a server process offers, framed."""
-    routes = Front(metrics, gateway).routes()
-    if gateway is not None:
-        from driftline.gateway import gateway_routes
-
-        routes += gateway_routes(gateway)
-    rest = Starlette(
-        routes=[*routes, Mount("/v1", routes=routes)],
-        exception_handlers=EXCEPTION_HANDLERS,
-    )
-    comparing = CompareService(limits, authorize=None if gateway is None else _guard(gateway))
-    app = _compose(comparing, rest)
-    origins = () if gateway is None else gateway.settings.cors_origins
-    return RequestMiddleware(_with_cors(app, origins) if origins else app, metrics)
-
-
-def _compose(comparing: CompareService, rest: ASGIApp) -> ASGIApp:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        # Looked up directly: a comparison takes less time than a router's search.
-        await (comparing if scope["path"] in comparing.paths else rest)(scope, receive, send)
-
-    return app
-
-
-def _guard(gateway: Gateway) -> Authorize | None:
-    """Comparing beside a gateway needs one of its tokens, unless the operator opened it."""
-    if gateway.settings.open_compare or gateway.authenticator is None:
-        return None
-
-    def authorize(scope: Scope) -> None:
-        caller = gateway.authenticate(scope)
-        if caller is not None and caller.gateway != gateway.settings.gateway:
-            raise GatewayError("the token is not for this gateway", code="FORBIDDEN")
-
-    return authorize
-
-
-def _with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
-    return CORSMiddleware(
-        app,
-        allow_origins=list(origins),
-        allow_methods=["GET", "POST", "DELETE"],
-        allow_headers=_ALLOWED_HEADERS,
-        expose_headers=_EXPOSED_HEADERS,
-    )

@@ -32,13 +32,18 @@ from driftline.payloads import (
 )
 from driftline.web._openapi import compare_document, openapi_page
 
-# Answers as ASGI messages: JSON bodies with their headers.
-
-
 Headers = list[tuple[bytes, bytes]]
 JSON_TYPE = b"application/json"
+NDJSON_TYPE = b"application/x-ndjson"
+_WAIT_SECONDS = 0.01
+_JSON_FRAME_BYTES = 1 << 20  # room for the schema and the names around two payloads
+_RAW_MEMBERS = frozenset({"old_json", "new_json", "schema_fragment", "old", "new", "id"})
+Answer = TypeVar("Answer")
+Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+Authorize = Callable[[Scope], None]  # raises what the caller lacks
 
 
+# Responses as ASGI messages.
 async def send_json(send: Send, status: int, content: object, headers: Headers | None = None) -> None:
     """Send a value as JSON."""
     await send_bytes(send, status, to_json_bytes(content), JSON_TYPE, headers)
@@ -51,9 +56,7 @@ async def send_bytes(send: Send, status: int, body: bytes, media_type: bytes, he
     await send({"type": "http.response.body", "body": body})
 
 
-# Requests of the compare service as bytes: what they hold, and the plan and payloads they name.
-
-
+# Requests: their JSON, and the plan and payloads that they name.
 class CompareRequest(msgspec.Struct, forbid_unknown_fields=True):
     """One comparison (payloads §1.1), with `root`."""
 
@@ -95,8 +98,6 @@ _request = msgspec.json.Decoder(CompareRequest).decode
 _header = msgspec.json.Decoder(BatchHeader).decode
 _pair = msgspec.json.Decoder(BatchPair).decode
 _parsed_pair = msgspec.json.Decoder(_ParsedPair).decode
-
-_RAW_MEMBERS = frozenset({"old_json", "new_json", "schema_fragment", "old", "new", "id"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,15 +227,7 @@ def too_large(size: int, limit: int) -> PayloadError:
     )
 
 
-NDJSON_TYPE = b"application/x-ndjson"
-_WAIT_SECONDS = 0.01
-_JSON_FRAME_BYTES = 1 << 20  # room for the schema and the names around two payloads
-
-Answer = TypeVar("Answer")
-Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
-Authorize = Callable[[Scope], None]  # raises what the caller lacks
-
-
+# The service.
 @dataclass(frozen=True, slots=True)
 class CompareLimits:
     """What one server process takes."""

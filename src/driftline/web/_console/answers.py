@@ -1,4 +1,4 @@
-"""What every page of the console does: bind a handler, check a form, answer with a page or an error."""
+"""What the pages of the console share: handlers, checked forms, responses, pages of rows, and templates."""
 
 from __future__ import annotations
 
@@ -18,57 +18,8 @@ from driftline.core import missing_extra
 from driftline.errors import DriftlineError
 from driftline.sinks import environment
 
-# The console's templates and how they show sizes and times.
-
-
-_SHORT = 24  # characters
-
-
-def render(template: str, **shown: object) -> str:
-    """A template of this folder, filled in."""
-    return _templates().get_template(template).render(**shown)
-
-
-def compile_templates() -> None:
-    """Make every template ready."""
-    templates = _templates()
-    for name in templates.list_templates():
-        templates.get_template(name)
-
-
-@cache
-def _templates() -> Environment:
-    templates = environment("driftline.web._console")
-    templates.filters.update(bytes=byte_size, timestamp=timestamp, seconds=seconds)
-    templates.tests["short"] = is_short
-    return templates
-
-
-def is_short(value: object) -> bool:
-    """Whether a cell stands on one line: a date or a word is not broken."""
-    return len(str(value)) <= _SHORT
-
-
-def byte_size(count: int) -> str:
-    """A size in the unit that reads best."""
-    size = float(count)
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def timestamp(value: str) -> str:
-    """A time as a date and a time of day."""
-    return datetime.fromisoformat(value).astimezone(UTC).strftime("%-d %b %Y %H:%M")
-
-
-def seconds(value: float) -> str:
-    """A duration, with as many digits as matter."""
-    return f"{value:.1f} s" if value < 100 else f"{int(value // 60)} min {int(value % 60)} s"
-
-
+PAGE_ROWS = 50
+_SHORT = 24  # characters of a cell that is not broken
 _STATUS = {"not_found": 404, "file_changed": 409}
 _LARGEST_FORM = 1 << 20
 Form = dict[str, list[str]]  # empty fields are left out
@@ -116,8 +67,13 @@ def page(request: Request, template: str, status: int = 200, **shown: object) ->
     return HTMLResponse(render(template, form_token=request.scope.get("form_token", ""), **shown), status)
 
 
+def page_count(rows: int) -> int:
+    """How many pages some rows fill, at least one."""
+    return max(1, -(-rows // PAGE_ROWS))
+
+
 def error_answer(request: Request, error: DriftlineError) -> Response:
-    """What went wrong, for people or for scripts."""
+    """An error as a page, or as JSON for scripts."""
     status = _STATUS.get(error.code, 422)
     if request.headers.get("x-fragment") or request.method == "PUT":
         return JSONResponse({"code": error.code, "message": error.message}, status)
@@ -129,3 +85,49 @@ async def plain_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     words = "there is nothing at this address" if error.status_code == 404 else error.detail
     return page(request, "error.html", error.status_code, code=str(error.status_code), message=words)
+
+
+# Templates, and the filters that format sizes and times.
+def render(template: str, **shown: object) -> str:
+    """A template of this folder, filled in."""
+    return _templates().get_template(template).render(**shown)
+
+
+def compile_templates() -> None:
+    """Make every template ready."""
+    templates = _templates()
+    for name in templates.list_templates():
+        templates.get_template(name)
+
+
+@cache
+def _templates() -> Environment:
+    templates = environment("driftline.web._console")
+    templates.filters.update(bytes=byte_size, timestamp=timestamp, seconds=seconds)
+    templates.tests["short"] = is_short
+    return templates
+
+
+def is_short(value: object) -> bool:
+    """Whether a cell stands on one line: a date or a word is not broken."""
+    return len(str(value)) <= _SHORT
+
+
+def byte_size(count: int) -> str:
+    """A size in the unit that reads best."""
+    size = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def timestamp(value: str) -> str:
+    """A time as a date and a time of day."""
+    return datetime.fromisoformat(value).astimezone(UTC).strftime("%-d %b %Y %H:%M")
+
+
+def seconds(value: float) -> str:
+    """A duration, with as many digits as matter."""
+    return f"{value:.1f} s" if value < 100 else f"{int(value // 60)} min {int(value % 60)} s"

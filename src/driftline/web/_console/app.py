@@ -1,4 +1,4 @@
-"""The console: one folder, its pages and their routes."""
+"""The console: one folder, its pages and their routes, and the access check in front of them."""
 
 from __future__ import annotations
 
@@ -30,20 +30,15 @@ from driftline.web._console import (
 )
 from driftline.web._console.answers import compile_templates, plain_error
 from driftline.web._console.code import Reviews
-from driftline.web._console.folder import Workspace
+from driftline.web._console.folder import Folder
 from driftline.web._console.lake import Lakes
 from driftline.web._console.payloads import Studies
 from driftline.web._console.pipelines import Pipelines
 from driftline.web._console.results import Jobs, Results
 from driftline.web._console.start import Previews
 
-# Who may ask the console for what: the Host header, the token, the origin of a POST, and headers for the browser.
-#
-# A page on the web can make a browser send requests to a local port. So the Host must be one we listen on (no DNS
-# rebinding), anything that changes something must come from our own page (Origin and a token in the form), and scripts,
-# styles and connections come from here alone.
-
-
+_HERE = Path(__file__).parent
+_PAGES = (start_page, diff_page, payloads_page, pipelines_page, lake_page, changesets_page, code_page)
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -61,6 +56,50 @@ _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _READING = ("GET", "HEAD")
 
 
+class Console:
+    """One folder shown in a browser."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder = Folder(root)
+        self.jobs = Jobs()
+        self.results = Results(self.folder, self.jobs)
+        self.studies = Studies(self.folder, self.jobs)
+        self.pipelines = Pipelines(self.folder, self.jobs)
+        self.lakes = Lakes(self.folder, self.jobs)
+        self.reviews = Reviews(self.folder, self.jobs)
+        self.previews = Previews(self.folder)
+
+    def warm_up(self) -> None:
+        """Do in the background what the first look would wait for: compiled templates, and Polars for the index."""
+
+        def work() -> None:
+            compile_templates()
+            import polars  # noqa: F401
+
+        threading.Thread(target=work, daemon=True, name="warm-up").start()
+
+    def app(self) -> Starlette:
+        """The ASGI application, without its guard."""
+        routes = [route for page in _PAGES for route in page.routes(self)]
+        return Starlette(
+            routes=[
+                *routes,
+                Route("/static/look.css", _look),
+                Mount("/static", StaticFiles(directory=_HERE / "static")),
+            ],
+            exception_handlers={HTTPException: plain_error},
+        )
+
+
+async def _look(request: Request) -> Response:
+    """The stylesheet that reports carry inside them."""
+    return FileResponse(str(files("driftline.sinks") / "templates" / "look.css"), media_type="text/css")
+
+
+# The access check: the Host header, the token, the origin of a POST, and headers for the browser. A page on the web can
+# make a browser send requests to a local port. So the Host must be one we listen on (no DNS rebinding), anything that
+# changes something must come from our own page (Origin and a token in the form), and scripts, styles and connections
+# come from here alone.
 class Guard:
     """Stands before the application; `token` is asked for when the console listens beyond loopback."""
 
@@ -133,47 +172,3 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sending
-
-
-_HERE = Path(__file__).parent
-_PAGES = (start_page, diff_page, payloads_page, pipelines_page, lake_page, changesets_page, code_page)
-
-
-class Console:
-    """One folder shown in a browser."""
-
-    def __init__(self, root: Path) -> None:
-        self.workspace = Workspace(root)
-        self.jobs = Jobs()
-        self.results = Results(self.workspace, self.jobs)
-        self.studies = Studies(self.workspace, self.jobs)
-        self.pipelines = Pipelines(self.workspace, self.jobs)
-        self.lakes = Lakes(self.workspace, self.jobs)
-        self.reviews = Reviews(self.workspace, self.jobs)
-        self.previews = Previews(self.workspace)
-
-    def warm_up(self) -> None:
-        """Do in the background what the first look would wait for: compiled templates, and Polars for the index."""
-
-        def work() -> None:
-            compile_templates()
-            import polars  # noqa: F401
-
-        threading.Thread(target=work, daemon=True, name="warm-up").start()
-
-    def app(self) -> Starlette:
-        """The ASGI application, without its guard."""
-        routes = [route for page in _PAGES for route in page.routes(self)]
-        return Starlette(
-            routes=[
-                *routes,
-                Route("/static/look.css", _look),
-                Mount("/static", StaticFiles(directory=_HERE / "static")),
-            ],
-            exception_handlers={HTTPException: plain_error},
-        )
-
-
-async def _look(request: Request) -> Response:
-    """The stylesheet that reports carry inside them."""
-    return FileResponse(str(files("driftline.sinks") / "templates" / "look.css"), media_type="text/css")

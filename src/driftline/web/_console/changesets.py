@@ -17,13 +17,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from driftline.errors import DriftlineError, InputError
-from driftline.web._console.answers import handler, page
+from driftline.web._console.answers import PAGE_ROWS, handler, page, page_count
 
 if TYPE_CHECKING:
     from driftline.changesets import Applied, Conflict, Operation
     from driftline.web._console.app import Console
 
-PAGE_ROWS = 50
 _ENDINGS = (".bin", ".changeset", ".patchset")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _VIEWS = {"rows": "Rows", "sql": "SQL", "inverse": "Inverse", "apply": "Try to apply"}
@@ -79,7 +78,7 @@ class FileView:
     @property
     def pages(self) -> int:
         """How many pages they fill."""
-        return max(1, -(-self.total // PAGE_ROWS))
+        return page_count(self.total)
 
     @property
     def counts(self) -> Counter[str]:
@@ -106,24 +105,24 @@ class FileView:
 @handler
 async def _list(console: Console, request: Request) -> Response:
     files = await run_in_threadpool(_files, console)
-    databases = await run_in_threadpool(console.workspace.names, _DATABASES)
+    databases = await run_in_threadpool(console.folder.names, _DATABASES)
     return page(request, "changesets.html", section="Changesets", files=files, databases=databases)
 
 
 def _files(console: Console) -> list[str]:
-    uploads = console.workspace.hidden / "uploads"
+    uploads = console.folder.hidden / "uploads"
     dropped = sorted(uploads.iterdir()) if uploads.is_dir() else []
-    names = console.workspace.names(_ENDINGS) + [
-        console.workspace.relative(path) for path in dropped if path.suffix in _ENDINGS
+    names = console.folder.names(_ENDINGS) + [
+        console.folder.relative(path) for path in dropped if path.suffix in _ENDINGS
     ]
-    return [name for name in names if (console.workspace.root / name).open("rb").read(1) in _MARKERS]
+    return [name for name in names if (console.folder.root / name).open("rb").read(1) in _MARKERS]
 
 
 @handler
 async def _view(console: Console, request: Request) -> Response:
     view = await run_in_threadpool(_shown, console, dict(request.query_params))
     template = "changeset_body.html" if request.headers.get("x-fragment") else "changeset.html"
-    databases = await run_in_threadpool(console.workspace.names, _DATABASES)
+    databases = await run_in_threadpool(console.folder.names, _DATABASES)
     return page(request, template, section="Changesets", view=view, databases=databases, policies=_POLICIES)
 
 
@@ -131,8 +130,8 @@ def _shown(console: Console, query: dict[str, str]) -> FileView:
     from driftline.changesets import PATCHSET_MARKER, summary, tables_from_database
 
     name, database = query.get("path", ""), query.get("database", "")
-    path = console.workspace.path_of(name)
-    declared = tables_from_database(str(console.workspace.path_of(database))) if database else []
+    path = console.folder.path_of(name)
+    declared = tables_from_database(str(console.folder.path_of(database))) if database else []
     with path.open("rb") as stream:
         found = summary(stream, declared)
     show = query.get("show", "") if query.get("show") in _VIEWS else "rows"
@@ -146,7 +145,7 @@ def _shown(console: Console, query: dict[str, str]) -> FileView:
     problem, outcome = "", None
     try:
         if show == "apply" and database:
-            outcome = _tried(path, console.workspace.path_of(database), policy)
+            outcome = _tried(path, console.folder.path_of(database), policy)
         elif show != "apply":
             chosen = _operations(path, declared, table, (at - 1) * PAGE_ROWS, inverse=show == "inverse")
             rows, statements = _rendered(chosen, show)
@@ -233,7 +232,7 @@ def _meeting_rows(conflict: Conflict) -> tuple[list[str], list[tuple[str, list[s
 @handler
 async def _inverse(console: Console, request: Request) -> Response:
     """The inverse as a file."""
-    path = console.workspace.path_of(request.query_params.get("path", ""))
+    path = console.folder.path_of(request.query_params.get("path", ""))
     data = await run_in_threadpool(_inverted, path)
     headers = {"content-disposition": 'attachment; filename="inverse.bin"'}
     return Response(data, media_type="application/octet-stream", headers=headers)

@@ -1,4 +1,4 @@
-"""Diffs of code for the console: made between two revisions, kept as events, shown file by file with bodies."""
+"""Pages about code: two revisions compared, stored as events, and shown file by file with bodies side by side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from driftline.core import write_atomically
 from driftline.errors import InputError
 from driftline.sinks import Part, highlight
 from driftline.web._console.answers import checked_form, handler, page
-from driftline.web._console.folder import Workspace
+from driftline.web._console.folder import Folder
 from driftline.web._console.results import ID, Job, Jobs
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from driftline.web._console.app import Console
 
 
-# Pages about code: compare two revisions, then files, their definitions, and bodies side by side.
+_FIELDS = (("repository", "."), ("before", "HEAD~1"), ("after", "HEAD"))
+_CONTEXT = 3
+_MOST_REVISIONS = 300
+_DEEPEST = 3
 
 
 def routes(console: Console) -> list[Route]:
@@ -50,7 +53,7 @@ async def _start(console: Console, request: Request) -> Response:
         request,
         "code.html",
         section="Code",
-        root=console.workspace.root.name,
+        root=console.folder.root.name,
         repositories=repositories,
         revisions=revisions,
         recent=recent,
@@ -70,9 +73,6 @@ async def _compare(console: Console, request: Request) -> Response:
     return RedirectResponse(f"/jobs/{job.id}", 303)
 
 
-_FIELDS = (("repository", "."), ("before", "HEAD~1"), ("after", "HEAD"))
-
-
 @handler
 async def _review(console: Console, request: Request) -> Response:
     review = console.reviews.get(request.path_params["id"])
@@ -82,11 +82,6 @@ async def _review(console: Console, request: Request) -> Response:
     bodies = await run_in_threadpool(console.reviews.bodies, review, chosen) if chosen else []
     template = "review_body.html" if request.headers.get("x-fragment") else "review.html"
     return page(request, template, section="Code", review=review, sections=sections, chosen=chosen, bodies=bodies)
-
-
-_CONTEXT = 3
-_MOST_REVISIONS = 300
-_DEEPEST = 3
 
 
 @dataclass(frozen=True)
@@ -118,19 +113,19 @@ class BodyLine:
 class Reviews:
     """Makes diffs of code and reads them."""
 
-    def __init__(self, workspace: Workspace, jobs: Jobs) -> None:
-        self.workspace = workspace
+    def __init__(self, folder: Folder, jobs: Jobs) -> None:
+        self.folder = folder
         self._jobs = jobs
-        self.folder = workspace.hidden / "code"
+        self.stored = folder.hidden / "code"
 
     def repositories(self) -> list[str]:
         """Folders with a repository of their own."""
-        root, found = self.workspace.root, []
+        root, found = self.folder.root, []
         waiting = [root]
         while waiting:
             folder = waiting.pop(0)
             if _has_repository(folder):
-                found.append(self.workspace.relative(folder))
+                found.append(self.folder.relative(folder))
             elif len(folder.relative_to(root).parts) < _DEEPEST:
                 inner = (each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
                 waiting += sorted(each for each in inner if not each.name.startswith("."))
@@ -157,7 +152,7 @@ class Reviews:
         wanted = IndexDiffJob.of(*sides, None, repo=str(directory), persist=False)
         request, cache = wanted.prepare(job.tracker)
         result = compute(request, cache, wanted.keeping, tracker=job.tracker).result
-        folder = self.folder / job.id
+        folder = self.stored / job.id
         folder.mkdir(parents=True)
         lines = [json.dumps(event, ensure_ascii=False) for event in result.events]
         write_atomically(folder / "events.jsonl", "\n".join(lines).encode("utf-8", "surrogatepass"))
@@ -168,7 +163,7 @@ class Reviews:
 
     def recent(self) -> list[Review]:
         """The newest diffs, newest first."""
-        names = sorted((path.name for path in self.folder.iterdir()), reverse=True) if self.folder.is_dir() else []
+        names = sorted((path.name for path in self.stored.iterdir()), reverse=True) if self.stored.is_dir() else []
         found = []
         for name in names[:30]:
             try:
@@ -181,7 +176,7 @@ class Reviews:
         """A diff by its id."""
         try:
             if ID.fullmatch(review_id):
-                return Review(**json.loads((self.folder / review_id / "meta.json").read_bytes()))
+                return Review(**json.loads((self.stored / review_id / "meta.json").read_bytes()))
         except (OSError, ValueError, TypeError):
             pass
         raise InputError("there is no such diff of code here", code="not_found")
@@ -190,7 +185,7 @@ class Reviews:
         """What happened, file by file."""
         from driftline.codeindex import review_sections as sections
 
-        with (self.folder / review.id / "events.jsonl").open(encoding="utf-8", errors="surrogatepass") as lines:
+        with (self.stored / review.id / "events.jsonl").open(encoding="utf-8", errors="surrogatepass") as lines:
             return sections([json.loads(line) for line in lines if line.strip()])
 
     def bodies(self, review: Review, section: Section) -> list[tuple[dict[str, Any], list[BodyLine]]]:
@@ -208,7 +203,7 @@ class Reviews:
         return shown
 
     def _repository(self, name: str) -> Path:
-        path = self.workspace.path_of(name or ".")
+        path = self.folder.path_of(name or ".")
         if not _has_repository(path):  # git would look for one in the folders above
             raise InputError(f"there is no repository {name!r} in this folder", code="not_found")
         return path

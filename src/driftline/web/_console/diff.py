@@ -1,4 +1,4 @@
-"""What the diff page shows for one address: the chosen rows, the columns, and links to neighbouring views."""
+"""Pages of a diff, stored by the console or written by a command: chosen rows, columns, links, downloads."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from driftline.errors import InputError
-from driftline.web._console.answers import checked_form, handler, page
+from driftline.web._console.answers import PAGE_ROWS, checked_form, handler, page, page_count
 from driftline.web._console.event_file import KINDS, Event, EventFile, Selection
 
 if TYPE_CHECKING:
     from driftline.web._console.app import Console
 
-
-PAGE_ROWS = 50
 _MOST_COLUMNS = 120  # of a page; a browser with thousands of columns stands still
 _LONGEST_SEARCH = 200
+_DOWNLOADS = {"jsonl": "application/x-ndjson", "csv": "text/csv", "html": "text/html", "markdown": "text/markdown"}
+_ENDINGS = {"markdown": "md"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class DiffView:
     @property
     def pages(self) -> int:
         """How many pages the selection fills."""
-        return max(1, -(-self.total // PAGE_ROWS))
+        return page_count(self.total)
 
     @property
     def key(self) -> list[str]:
@@ -138,20 +138,13 @@ def view_of(events: EventFile, base: str, query: Mapping[str, str]) -> DiffView:
     else:
         chosen = events.select(selection)
         total = len(chosen)
-        page = min(page, max(1, -(-total // PAGE_ROWS)))
+        page = min(page, page_count(total))
         rows = events.read(chosen[(page - 1) * PAGE_ROWS : page * PAGE_ROWS])
     return DiffView(events, base, selection, query.get("cols") == "changed", page, total, rows)
 
 
 def _page_number(text: str) -> int:
     return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) < 12 else 1
-
-
-# The pages of a diff: of a result that the console keeps, or of an events file that a command wrote.
-
-
-_DOWNLOADS = {"jsonl": "application/x-ndjson", "csv": "text/csv", "html": "text/html", "markdown": "text/markdown"}
-_ENDINGS = {"markdown": "md"}
 
 
 def routes(console: Console) -> list[Route]:
@@ -178,7 +171,7 @@ async def _result(console: Console, request: Request) -> Response:
 async def _open_file(console: Console, request: Request) -> Response:
     """An events file that a command wrote into the folder."""
     name = request.query_params.get("path", "")
-    path = console.workspace.path_of(name)
+    path = console.folder.path_of(name)
     query = urlencode({"path": name})
     view = await run_in_threadpool(lambda: view_of(console.results.open(path), f"/open?{query}", request.query_params))
     return _diff_page(request, view, result=None, name=name, download=f"/open/download?{query}&")
@@ -198,12 +191,12 @@ async def _again(console: Console, request: Request) -> Response:
 @handler
 async def _download(console: Console, request: Request) -> Response:
     result = console.results.get(request.path_params["id"])
-    return await _converted(request, console.results.folder / result.id / "events.jsonl")
+    return await _converted(request, console.results.stored / result.id / "events.jsonl")
 
 
 @handler
 async def _download_file(console: Console, request: Request) -> Response:
-    path = console.workspace.path_of(request.query_params.get("path", ""))
+    path = console.folder.path_of(request.query_params.get("path", ""))
     console.results.open(path)  # says what is wrong with a file that holds no events
     return await _converted(request, path)
 

@@ -1,4 +1,4 @@
-"""The folder that the console shows: what lies in it, and that nobody gets out of it."""
+"""The folder that the console shows: its tables and files, and no path outside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEEPEST = 5
 
 
 @dataclass(frozen=True)
-class Entry:
+class FolderEntry:
     """One table that can be chosen: its name relative to the folder, its size and when it was changed."""
 
     name: str
@@ -30,7 +30,7 @@ class Entry:
     modified: float
 
 
-class Workspace:
+class Folder:
     """A folder; every name that a request gives is looked up below it and nowhere else."""
 
     def __init__(self, root: Path) -> None:
@@ -101,7 +101,7 @@ class Workspace:
         """A path as it is shown: relative to the folder."""
         return path.relative_to(self.root).as_posix()
 
-    def tables(self) -> list[Entry]:
+    def tables(self) -> list[FolderEntry]:
         """What looks like a table, by name; SQLite databases table by table, folders of part files as a whole."""
         found = []
         parts: dict[Path, list[tuple[str, os.stat_result]]] = {}
@@ -111,16 +111,18 @@ class Workspace:
                 continue
             parts.setdefault(path.parent, []).append((_ending(path), known))
             for name in _tables_of(path, self.relative(path)):
-                found.append(Entry(name, known.st_size, known.st_mtime))
+                found.append(FolderEntry(name, known.st_size, known.st_mtime))
         for folder, files in parts.items():
             if folder != self.root and len({ending for ending, _ in files}) == 1:
                 sizes, times = [each.st_size for _, each in files], [each.st_mtime for _, each in files]
-                found.append(Entry(f"{self.relative(folder)}/", sum(sizes), max(times)))
+                found.append(FolderEntry(f"{self.relative(folder)}/", sum(sizes), max(times)))
         return sorted(found, key=lambda entry: entry.name)[:_MOST_FILES]
 
-    def events_files(self, most: int = 20) -> list[Entry]:
+    def events_files(self, most: int = 20) -> list[FolderEntry]:
         """Results that commands wrote into the folder, newest first."""
-        found = [Entry(self.relative(path), known.st_size, known.st_mtime) for path, known in self._files((".jsonl",))]
+        found = [
+            FolderEntry(self.relative(path), known.st_size, known.st_mtime) for path, known in self._files((".jsonl",))
+        ]
         newest = sorted(found, key=lambda entry: -entry.modified)[: most * 10]
         return [entry for entry in newest if self.begins_as_events(entry.name)][:most]
 
@@ -164,10 +166,10 @@ class Workspace:
 
 
 def _files_of_delta(address: str) -> list[str]:
-    from driftline.core import Workspace as Scratch
+    from driftline.core import Workspace
     from driftline.sources import open_source
 
-    with Scratch() as scratch:
+    with Workspace() as scratch:
         source = open_source(address, scratch)
         return [file.path for file in source.files]
 

@@ -1,4 +1,4 @@
-"""Lakes of the folder for the console: tables, the rows at a moment, a row's history with reasons, proofs."""
+"""Pages about lakes: tables, rows at a point in time, a row's history with reasons, the log, and proofs."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from driftline.errors import DriftlineError, InputError
-from driftline.web._console.answers import checked_form, handler, page
-from driftline.web._console.folder import Workspace
+from driftline.web._console.answers import PAGE_ROWS, checked_form, handler, page, page_count
+from driftline.web._console.folder import Folder
 from driftline.web._console.results import Job, Jobs
 
 if TYPE_CHECKING:
     from driftline.lake import HistoryEntry, Lake, TableStatus, Verification
     from driftline.web._console.app import Console
 
-
-PAGE_ROWS = 50
 ROW_ID = "_row_id"
 _DEEPEST = 4
 _MOST_STATES = 6  # states of tables that are kept to turn pages in
 _MOST_MOMENTS = 200
+_VIEWS = {"rows": "Rows", "row": "History of a row", "log": "Log", "proof": "Verify"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class LakeTable:
 
 
 @dataclass(frozen=True)
-class Deed:
+class ShownDelta:
     """One delta of a row's history, with for each column its value and why that counts or not."""
 
     entry: HistoryEntry
@@ -82,8 +81,8 @@ class State:
 class Lakes:
     """Finds lakes and answers questions about them."""
 
-    def __init__(self, workspace: Workspace, jobs: Jobs) -> None:
-        self.workspace = workspace
+    def __init__(self, folder: Folder, jobs: Jobs) -> None:
+        self.folder = folder
         self._jobs = jobs
         self._states: OrderedDict[tuple[Any, ...], State] = OrderedDict()
         self._lock = threading.Lock()
@@ -92,11 +91,11 @@ class Lakes:
     def names(self) -> list[str]:
         """Folders that look like lakes."""
         found = []
-        for folder, inner, _ in os.walk(self.workspace.root):
-            depth = len(Path(folder).relative_to(self.workspace.root).parts)
+        for folder, inner, _ in os.walk(self.folder.root):
+            depth = len(Path(folder).relative_to(self.folder.root).parts)
             is_lake = any(Path(folder).glob("tables/*/deltas/_delta_log"))
             if is_lake:
-                found.append(self.workspace.relative(Path(folder)))
+                found.append(self.folder.relative(Path(folder)))
             stops = is_lake or depth >= _DEEPEST
             inner[:] = [] if stops else sorted(name for name in inner if not name.startswith((".", "_")))
         return found
@@ -105,10 +104,10 @@ class Lakes:
         """A lake by the name of its folder."""
         from driftline.lake import Lake
 
-        path = self.workspace.path_of(name or ".")
+        path = self.folder.path_of(name or ".")
         if not (path / "tables").is_dir():
             raise InputError(f"{name} is no lake", code="not_found")
-        self.workspace.refuse_links_out(path, name)
+        self.folder.refuse_links_out(path, name)
         return Lake(str(path))
 
     def tables(self, lake: Lake) -> list[LakeTable]:
@@ -150,13 +149,13 @@ class Lakes:
                 self._states.popitem(last=False)
         return state
 
-    def history(self, lake: Lake, table: str, row_id: str) -> list[Deed]:
+    def history(self, lake: Lake, table: str, row_id: str) -> list[ShownDelta]:
         """Every delta of a row, newest first, and why each of its values counts or not."""
         from driftline.lake import row_history, timestamp_text
 
         entries = row_history(lake, table, row_id)
         return [
-            Deed(entry, timestamp_text(entry.delta.hlc), _reasons(entry, entries[number + 1 :]))
+            ShownDelta(entry, timestamp_text(entry.delta.hlc), _reasons(entry, entries[number + 1 :]))
             for number, entry in reversed(list(enumerate(entries)))
         ]
 
@@ -197,12 +196,7 @@ def _reason(entry: HistoryEntry, column: str, later: Sequence[HistoryEntry]) -> 
     return "the row was deleted"
 
 
-# Pages about lakes: tables, rows at a moment under a slider, a row's history, the log, and proofs.
-
-
-_VIEWS = {"rows": "Rows", "row": "History of a row", "log": "Log", "proof": "Verify"}
-
-
+# The pages.
 def routes(console: Console) -> list[Route]:
     """The pages of lakes."""
     return [
@@ -226,7 +220,7 @@ class LakeView:
     moments: list[int]
     total: int = 0
     rows: list[dict[str, Any]] | None = None
-    history: list[Deed] | None = None
+    history: list[ShownDelta] | None = None
     log: list[Any] | None = None
     proof: Any = None
     problem: str = ""
@@ -244,7 +238,7 @@ class LakeView:
     @property
     def pages(self) -> int:
         """How many pages the rows fill."""
-        return max(1, -(-self.total // PAGE_ROWS))
+        return page_count(self.total)
 
     @property
     def moment(self) -> str:
@@ -265,7 +259,7 @@ async def _list(console: Console, request: Request) -> Response:
     names = await run_in_threadpool(console.lakes.names)
     if len(names) == 1:
         return RedirectResponse(f"/lake/view?{urlencode({'path': names[0]})}", 303)
-    return page(request, "lakes.html", section="Lake", names=names, root=console.workspace.root.name)
+    return page(request, "lakes.html", section="Lake", names=names, root=console.folder.root.name)
 
 
 @handler

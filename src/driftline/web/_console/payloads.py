@@ -24,8 +24,8 @@ from starlette.routing import Route
 
 from driftline.core import write_atomically
 from driftline.errors import DriftlineError, InputError
-from driftline.web._console.answers import Form, checked_form, handler, page
-from driftline.web._console.folder import HIDDEN_FOLDER, Workspace
+from driftline.web._console.answers import PAGE_ROWS, Form, checked_form, handler, page, page_count
+from driftline.web._console.folder import HIDDEN_FOLDER, Folder
 from driftline.web._console.results import Job, Jobs
 
 if TYPE_CHECKING:
@@ -33,12 +33,16 @@ if TYPE_CHECKING:
     from driftline.web._console.app import Console
 
 
-_RECORD, _SUGGESTIONS = "study.json", "suggestions.json"
 _MOST_PAIRS = 50_000  # that suggestions are made from
 _MOST_FAILURES = 1000
 _FAILED = b'"success":false'
 RULE_ENDINGS = (".yaml", ".yml", ".json")
+_PAIR_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".parquet")
+_VIEWS = ("places", "failed", "rules", "unused")
 Endpoint = str | None
+
+
+_RECORD, _SUGGESTIONS = "study.json", "suggestions.json"
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,8 @@ class Change:
 class Studies:
     """Runs batches and reads them."""
 
-    def __init__(self, workspace: Workspace, jobs: Jobs) -> None:
-        self.workspace = workspace
+    def __init__(self, folder: Folder, jobs: Jobs) -> None:
+        self.folder = folder
         self._jobs = jobs
 
     # --- running -----------------------------------------------------------------------------------------------------
@@ -108,7 +112,7 @@ class Studies:
 
         began = time.monotonic()
         name = f"{HIDDEN_FOLDER}/payloads/{job.id}"
-        folder = self.workspace.root / name
+        folder = self.folder.root / name
         batch = self._batch_job(study)
         with local_scheduler(batch, workers=1) as scheduler:
             run_batch(batch, folder, scheduler, job.tracker)
@@ -123,20 +127,20 @@ class Studies:
     def _batch_job(self, study: Study) -> BatchJob:
         from driftline.payloads import BatchJob, open_source
 
-        source = open_source(self.workspace.path_of(study.pairs), "pairs")
+        source = open_source(self.folder.path_of(study.pairs), "pairs")
         schemas = {endpoint: self._schema(file, study.root) for endpoint, file in study.rules}
-        names = {endpoint: str(self.workspace.root / file) for endpoint, file in study.rules}
+        names = {endpoint: str(self.folder.root / file) for endpoint, file in study.rules}
         return BatchJob((source,), schemas or {None: b"{}"}, root=study.root, schema_names=names)
 
     def _schema(self, file: str, root: str | None) -> Any:
         from driftline.payloads import bundle_of
 
-        path = self.workspace.new_path(file)
+        path = self.folder.new_path(file)
         if not path.exists():
             return b"{}"  # rules that are still to be written
-        bundle = bundle_of(self.workspace.path_of(file), root)
+        bundle = bundle_of(self.folder.path_of(file), root)
         for read in bundle.files:
-            if not Path(read).resolve().is_relative_to(self.workspace.root):
+            if not Path(read).resolve().is_relative_to(self.folder.root):
                 raise InputError(f"{file} refers to a file outside this folder", code="not_found")
         return bundle if bundle.files else bundle.main
 
@@ -145,9 +149,9 @@ class Studies:
 
         endpoint, file = rules
         others = [other for other, _ in study.rules if other is not None]
-        found_pairs = read_pairs(self.workspace.path_of(study.pairs), endpoint, without=others, skip_bad=True)
+        found_pairs = read_pairs(self.folder.path_of(study.pairs), endpoint, without=others, skip_bad=True)
         pairs = islice(found_pairs, _MOST_PAIRS)
-        path = self.workspace.new_path(file) if file else None
+        path = self.folder.new_path(file) if file else None
         try:
             found = suggest(_ticking(pairs, job), (), path if path is not None and path.exists() else None, study.root)
         except DriftlineError as error:
@@ -163,26 +167,26 @@ class Studies:
 
     def batches(self) -> list[tuple[str, Study | None, dict[str, Any]]]:
         """Batches in the folder with their counts: those of the console newest first, then others by name."""
-        own = self.workspace.hidden / "payloads"
+        own = self.folder.hidden / "payloads"
         folders = sorted(own.iterdir(), reverse=True) if own.is_dir() else []
-        folders += [path.parent for path in sorted(self.workspace.find("aggregate.json"))]
+        folders += [path.parent for path in sorted(self.folder.find("aggregate.json"))]
         found = []
         for folder in folders[:200]:
             summary = _json(folder / "summary.json")
             if isinstance(summary, dict) and "matched" in summary:
-                found.append((self.workspace.relative(folder), _study(folder), summary))
+                found.append((self.folder.relative(folder), _stored_study(folder), summary))
         return found
 
     def open(self, name: str) -> Batch:
         """A batch by the name of its folder."""
-        folder = self.workspace.path_of(name)
+        folder = self.folder.path_of(name)
         summary, places = _json(folder / "summary.json"), _json(folder / "aggregate.json")
         if not isinstance(summary, dict) or not isinstance(places, list):
             raise InputError(f"{name} holds no batch of payloads", code="bad_batch")
         suggestions, coverage = _json(folder / _SUGGESTIONS), _json(folder / "coverage.json")
         return Batch(
             name,
-            _study(folder),
+            _stored_study(folder),
             summary,
             places,
             coverage or [],
@@ -216,7 +220,7 @@ class Studies:
         if [change.digest for change in changes] != list(shown):
             raise InputError("the rules were changed since they were shown: look again", code="file_changed")
         for change in changes:
-            write_atomically(self.workspace.new_path(change.file), change.edit.after.encode())
+            write_atomically(self.folder.new_path(change.file), change.edit.after.encode())
         rules = batch.study.rules or tuple((None, change.file) for change in changes)
         return self.start(Study(batch.study.pairs, rules, batch.study.root))
 
@@ -225,7 +229,7 @@ class Studies:
 
         if not file.endswith(RULE_ENDINGS):
             raise InputError(f"{file}: rules are kept in a file that ends with .yaml, .yml or .json", code="bad_name")
-        path = self.workspace.new_path(file)
+        path = self.folder.new_path(file)
         return read_text(path) if path.exists() else ""
 
 
@@ -255,7 +259,7 @@ def _json(path: Path) -> Any:
         return None
 
 
-def _study(folder: Path) -> Study | None:
+def _stored_study(folder: Path) -> Study | None:
     plain = _json(folder / _RECORD)
     try:
         return Study(**{**plain, "rules": tuple((endpoint, file) for endpoint, file in plain["rules"])})
@@ -278,14 +282,7 @@ def _failures(reports: Path) -> list[dict[str, Any]]:
     return found
 
 
-# Pages about payloads: batches, where answers differ, pairs that failed, suggested rules and accepting them.
-
-
-PAGE_ROWS = 50
-_VIEWS = ("places", "failed", "rules", "unused")
-_PAIR_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".parquet")
-
-
+# The pages.
 def routes(console: Console) -> list[Route]:
     """The pages of payloads."""
     return [
@@ -334,7 +331,7 @@ class BatchView:
     @property
     def pages(self) -> int:
         """How many pages there are."""
-        return max(1, -(-len(self.listed) // PAGE_ROWS))
+        return page_count(len(self.listed))
 
     @property
     def tabs(self) -> list[tuple[str, str, int]]:
@@ -366,19 +363,19 @@ async def _batches(console: Console, request: Request) -> Response:
         "payloads.html",
         section="Payloads",
         batches=await run_in_threadpool(console.studies.batches),
-        pairs=await run_in_threadpool(console.workspace.names, _PAIR_ENDINGS),
-        rules=await run_in_threadpool(console.workspace.names, RULE_ENDINGS),
-        root=console.workspace.root.name,
+        pairs=await run_in_threadpool(console.folder.names, _PAIR_ENDINGS),
+        rules=await run_in_threadpool(console.folder.names, RULE_ENDINGS),
+        root=console.folder.root.name,
     )
 
 
 @handler
 async def _compare(console: Console, request: Request) -> Response:
     form = await checked_form(request)
-    return _to(await run_in_threadpool(console.studies.start, _study_payloads_page(form)))
+    return _to(await run_in_threadpool(console.studies.start, _requested_study(form)))
 
 
-def _study_payloads_page(form: Form) -> Study:
+def _requested_study(form: Form) -> Study:
     lines = [line.strip() for line in form.get("rules", [""])[0].splitlines() if line.strip()]
     rules = tuple(_endpoint_and_file(line) for line in lines)
     return Study(form.get("pairs", [""])[0], rules, form.get("root", [None])[0])
@@ -409,7 +406,7 @@ async def _batch(console: Console, request: Request) -> Response:
 async def _again(console: Console, request: Request) -> Response:
     form = await checked_form(request)
     batch = await run_in_threadpool(console.studies.open, form.get("path", [""])[0])
-    study = batch.study or _study_payloads_page(form)
+    study = batch.study or _requested_study(form)
     return _to(await run_in_threadpool(console.studies.start, Study(study.pairs, study.rules, study.root)))
 
 

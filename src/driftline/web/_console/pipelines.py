@@ -20,13 +20,12 @@ from starlette.routing import Route
 from driftline.errors import Cancelled, DriftlineError, InputError, PipelineError
 from driftline.sinks import number
 from driftline.web._console.answers import checked_form, handler, page
-from driftline.web._console.folder import HIDDEN_FOLDER, Workspace
+from driftline.web._console.folder import HIDDEN_FOLDER, Folder
 from driftline.web._console.results import Job, Jobs
 
 if TYPE_CHECKING:
     from driftline.pipeline import Pipeline, ReportStage, RunReport, Selection
     from driftline.web._console.app import Console
-
 
 _MOST_PIPELINES = 100
 BOX_WIDTH, BOX_HEIGHT, COLUMN_WIDTH, ROW_HEIGHT = 206, 56, 250, 70
@@ -56,22 +55,22 @@ class Box:
 class Pipelines:
     """Finds pipelines, reads their runs and starts them."""
 
-    def __init__(self, workspace: Workspace, jobs: Jobs) -> None:
-        self.workspace = workspace
+    def __init__(self, folder: Folder, jobs: Jobs) -> None:
+        self.folder = folder
         self._jobs = jobs
         self.warnings: dict[str, list[str]] = {}  # what went wrong when a run from here was told to others
 
     def known(self) -> list[Known]:
         """Every file that declares a pipeline."""
-        names = [name for name in self.workspace.names((".toml",)) if self._declares(name)]
+        names = [name for name in self.folder.names((".toml",)) if self._declares(name)]
         return [self._known(name) for name in names[:_MOST_PIPELINES]]
 
     def load(self, name: str) -> Pipeline:
         """The declared pipeline."""
         from driftline.pipeline import load
 
-        path = self.workspace.path_of(name)
-        if HIDDEN_FOLDER in path.relative_to(self.workspace.root).parts or path.suffix != ".toml":
+        path = self.folder.path_of(name)
+        if HIDDEN_FOLDER in path.relative_to(self.folder.root).parts or path.suffix != ".toml":
             raise InputError(f"there is no pipeline {name!r} in this folder", code="not_found")
         return load(path)
 
@@ -91,18 +90,18 @@ class Pipelines:
         """The page that shows an output of a stage: events, a batch of payloads, a changeset; None for other files."""
         try:
             found = (pipeline.file.parent / path).resolve(strict=True)
-            shown = self.workspace.relative(found)
+            shown = self.folder.relative(found)
         except (OSError, ValueError):
             return None
         if (found / "aggregate.json").is_file():
             return f"/payloads/batch?{urlencode({'path': shown})}"
-        if found.suffix == ".jsonl" and self.workspace.begins_as_events(shown):
+        if found.suffix == ".jsonl" and self.folder.begins_as_events(shown):
             return f"/open?{urlencode({'path': shown})}"
         return None
 
     def _declares(self, name: str) -> bool:
         try:
-            with (self.workspace.root / name).open("rb") as file:
+            with (self.folder.root / name).open("rb") as file:
                 return b"[pipeline]" in file.read(1 << 16)
         except OSError:
             return False
@@ -200,9 +199,7 @@ def trends(report: RunReport) -> list[Trend]:
     return found
 
 
-# Pages about pipelines: which there are, a run as a picture with its limits and trends, and starting one.
-
-
+# The pages.
 def routes(console: Console) -> list[Route]:
     """The pages of pipelines."""
     return [
@@ -215,7 +212,7 @@ def routes(console: Console) -> list[Route]:
 @handler
 async def _list(console: Console, request: Request) -> Response:
     known = await run_in_threadpool(console.pipelines.known)
-    return page(request, "pipelines.html", section="Pipelines", known=known, root=console.workspace.root.name)
+    return page(request, "pipelines.html", section="Pipelines", known=known, root=console.folder.root.name)
 
 
 @handler

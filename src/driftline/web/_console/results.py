@@ -1,4 +1,4 @@
-"""Comparisons that were started from the console: one folder each, kept below the hidden folder of the workspace."""
+"""Jobs that pages start, and comparisons: one folder of results each, below the hidden folder."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from typing import Any
 from driftline.core import Progress, Tracker, atomic_write, missing_extra
 from driftline.errors import DriftlineError, InputError
 from driftline.web._console.event_file import EventFile
-from driftline.web._console.folder import Workspace
+from driftline.web._console.folder import Folder
 
-# Work that was started from a page: in a thread, with progress and the wish to stop.
-
-
+# Jobs run in threads, with progress and cancellation.
 _MOST_RUNNING = 2
 _MOST_KEPT = 200
+_MOST_OPEN = 8  # event files whose index is kept in memory
+ID = re.compile(r"[0-9a-z]{8,40}")
 
 
 class Job:
@@ -98,10 +98,6 @@ class Jobs:
             self._slots.release()
 
 
-ID = re.compile(r"[0-9a-z]{8,40}")
-_MOST_OPEN = 8  # event files whose index is kept in memory
-
-
 @dataclass(frozen=True)
 class Comparison:
     """What is compared: names below the folder and the options of the diff."""
@@ -136,9 +132,9 @@ class Result:
 class Results:
     """Starts comparisons, keeps their results and opens them; safe to use from threads."""
 
-    def __init__(self, workspace: Workspace, jobs: Jobs) -> None:
-        self.workspace = workspace
-        self.folder = workspace.hidden / "results"
+    def __init__(self, folder: Folder, jobs: Jobs) -> None:
+        self.folder = folder
+        self.stored = folder.hidden / "results"
         self._jobs = jobs
         self._open: OrderedDict[Path, EventFile] = OrderedDict()
         self._lock = threading.Lock()
@@ -148,15 +144,15 @@ class Results:
     def start(self, comparison: Comparison) -> Job:
         """Begin a comparison; its job."""
         for name in (comparison.a, comparison.b):
-            self.workspace.table_address(name)
+            self.folder.table_address(name)
         return self._jobs.start(comparison.title, lambda job: self._compare(job, comparison))
 
     def _compare(self, job: Job, wanted: Comparison) -> str:
         from driftline.tables import diff
 
         began = time.monotonic()
-        sides = [self.workspace.table_address(name) for name in (wanted.a, wanted.b)]
-        folder = self.folder / job.id
+        sides = [self.folder.table_address(name) for name in (wanted.a, wanted.b)]
+        folder = self.stored / job.id
         folder.mkdir(parents=True)
         try:
             with diff(sides[0], sides[1], engine="local", tracker=job.tracker, **wanted.options) as result:
@@ -177,7 +173,7 @@ class Results:
     def recent(self, most: int = 20) -> list[Result]:
         """The newest results, newest first."""
         try:
-            names = sorted((path.name for path in self.folder.iterdir()), reverse=True)
+            names = sorted((path.name for path in self.stored.iterdir()), reverse=True)
         except OSError:
             return []
         found = []
@@ -196,7 +192,7 @@ class Results:
         if not ID.fullmatch(result_id):
             raise missing
         try:
-            meta = json.loads((self.folder / result_id / "meta.json").read_bytes())
+            meta = json.loads((self.stored / result_id / "meta.json").read_bytes())
             return Result(**{**meta, "comparison": Comparison(**meta["comparison"])})
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise missing from error
@@ -204,7 +200,7 @@ class Results:
     def events(self, result_id: str) -> EventFile:
         """The events of a result."""
         self.get(result_id)
-        return self.open(self.folder / result_id / "events.jsonl")
+        return self.open(self.stored / result_id / "events.jsonl")
 
     def open(self, path: Path) -> EventFile:
         """An events file with its index; opened anew when the file was replaced."""

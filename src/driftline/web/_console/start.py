@@ -20,19 +20,144 @@ from driftline.errors import Cancelled, DriftlineError, InputError
 from driftline.sources import open_source
 from driftline.tables import EXACT, OPTIONS, Option, check_options
 from driftline.web._console.answers import Form, checked_form, handler, page
-from driftline.web._console.folder import HIDDEN_FOLDER, Workspace as PreviewWorkspace, Workspace as UploadsWorkspace
+from driftline.web._console.folder import HIDDEN_FOLDER, Folder
 from driftline.web._console.results import Comparison, Job
 
 if TYPE_CHECKING:
     from driftline.web._console.app import Console
 
 
-# How well each column would serve as a key, judged by the first rows of both sides.
-
-
 _ROWS = 20_000
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Values": ("normalize", "tolerance", "types", "null"),
+    "Columns": ("ignore", "only", "rename", "header_mode"),
+    "Rows": ("duplicates", "empty_key", "ignore_row_order"),
+    "CSV files": ("delimiter", "encoding", "no_header", "duplicate_columns", "ragged", "skip_blank_lines"),
+}
+# The key has a place of its own; the others shape an output that the console does not write, or a check.
+NOT_OFFERED = ("key_columns", "mode", "emit_unchanged", "column_stats", "fail_if", "changed_columns_only")
+RULES = (*GROUPS["Values"], "ignore", "only", "rename")  # what a preview leaves out to show what they do
+LARGE_BYTES = 64 << 20  # of both sides; more is counted on demand only
+_MOST_KEPT = 32
+_MOST_COLUMNS = 40
+MOST_BYTES = 4 << 30
+_NAME = re.compile(r"[^/\\\x00-\x1f]{1,200}")
 
 
+def routes(console: Console) -> list[Route]:
+    """The start page, and what is under way."""
+    return [
+        Route("/", _start(console)),
+        Route("/columns", _columns(console)),
+        Route("/preview", _preview(console), methods=["POST"]),
+        Route("/compare", _compare(console), methods=["POST"]),
+        Route("/uploads/{name}", _upload(console), methods=["PUT"]),
+        Route("/jobs/{id}", _job(console)),
+        Route("/jobs/{id}/cancel", _cancel(console), methods=["POST"]),
+    ]
+
+
+@handler
+async def _start(console: Console, request: Request) -> Response:
+    """The form; `?from=RESULT` fills it in with what was compared before."""
+    known = request.query_params.get("from")
+    before = console.results.get(known).comparison if known else Comparison("", "")
+    return page(
+        request,
+        "start.html",
+        tables=await run_in_threadpool(console.folder.tables),
+        recent=await run_in_threadpool(console.results.recent),
+        written=await run_in_threadpool(console.folder.events_files),
+        root=console.folder.root.name,
+        before=before,
+        groups=form_groups(before.options),
+    )
+
+
+@handler
+async def _columns(console: Console, request: Request) -> Response:
+    """Columns of the chosen tables with how well each would serve as a key."""
+
+    sides = [console.folder.table_address(request.query_params.get(side, "")) for side in "ab"]
+    return page(request, "columns.html", columns=await run_in_threadpool(key_columns, *sides), chosen=None)
+
+
+@handler
+async def _compare(console: Console, request: Request) -> Response:
+    job = console.results.start(_comparison(await checked_form(request)))
+    return RedirectResponse(f"/jobs/{job.id}", 303)
+
+
+def _comparison(form: Form) -> Comparison:
+    return Comparison(form.get("a", [""])[0], form.get("b", [""])[0], options_of(form))
+
+
+@handler
+async def _preview(console: Console, request: Request) -> Response:
+    """What the rules do to the counts, or what is wrong with them."""
+    form = await checked_form(request)
+    shown: dict[str, Any] = {"preview": None, "size": 0, "error": ""}
+    try:
+        comparison = _comparison(form)
+        shown["size"] = await run_in_threadpool(console.previews.size, comparison)
+        if shown["size"] <= LARGE_BYTES or "now" in form:
+            preview = shown["preview"] = await _counted(console, request, comparison)
+            shown["error"] = preview.ruled.error
+    except DriftlineError as error:  # half-written rules are no fault of the page
+        shown["error"] = error.message
+    return page(request, "preview.html", **shown)
+
+
+async def _counted(console: Console, request: Request, comparison: Comparison) -> Preview:
+    """The work stops when nobody waits for it any more."""
+    tracker = Tracker()
+    work = asyncio.ensure_future(run_in_threadpool(console.previews.preview, comparison, tracker))
+    while not work.done():
+        await asyncio.wait([work], timeout=0.3)
+        if await request.is_disconnected():
+            tracker.cancel()
+    return work.result()
+
+
+@handler
+async def _upload(console: Console, request: Request) -> Response:
+    name = await store_upload(console.folder, request.path_params["name"], request)
+    return JSONResponse({"name": name})
+
+
+# Jobs under way.
+@handler
+async def _job(console: Console, request: Request) -> Response:
+    job = console.jobs.get(request.path_params["id"])
+    if job.done and job.error is None:
+        return RedirectResponse(job.address, 303)
+    if request.headers.get("x-progress"):
+        return JSONResponse(_progress(job))
+    return page(request, "job.html", job=job, progress=_progress(job))
+
+
+def _progress(job: Job) -> dict[str, Any]:
+    record = job.progress
+    fraction = record.fraction if record is not None else None
+    eta = record.eta if record is not None else None
+    return {
+        "done": job.done,
+        "phase": record.phase if record is not None else "waiting",
+        "percent": None if fraction is None else round(100 * fraction),
+        "left": None if eta is None else round(eta),
+        "error": None if job.error is None else {"code": job.error.code, "message": job.error.message},
+    }
+
+
+@handler
+async def _cancel(console: Console, request: Request) -> Response:
+    await checked_form(request)
+    job = console.jobs.get(request.path_params["id"])
+    job.tracker.cancel()
+    return RedirectResponse(f"/jobs/{job.id}", 303)
+
+
+# Key candidates, judged by the first rows of both tables.
 @dataclass(frozen=True)
 class KeyColumn:
     """A column that both sides have: how often its values repeat or are missing in the rows that were looked at."""
@@ -78,20 +203,7 @@ def _head(address: str) -> dict[str, list[str | None]]:
     return {name: [None if cell in missing else cell for cell in column] for name, column in cells.items()}
 
 
-# The form of a diff's options, made from the one table of them (`tables/_options.py`).
-
-
-GROUPS: dict[str, tuple[str, ...]] = {
-    "Values": ("normalize", "tolerance", "types", "null"),
-    "Columns": ("ignore", "only", "rename", "header_mode"),
-    "Rows": ("duplicates", "empty_key", "ignore_row_order"),
-    "CSV files": ("delimiter", "encoding", "no_header", "duplicate_columns", "ragged", "skip_blank_lines"),
-}
-# The key has a place of its own; the others shape an output that the console does not write, or a check.
-NOT_OFFERED = ("key_columns", "mode", "emit_unchanged", "column_stats", "fail_if", "changed_columns_only")
-RULES = (*GROUPS["Values"], "ignore", "only", "rename")  # what a preview leaves out to show what they do
-
-
+# The form of a diff's options, made from `tables.OPTIONS`.
 @dataclass(frozen=True)
 class Field:
     """One option as a field of the form, with what is filled in."""
@@ -148,14 +260,7 @@ def _lines(text: str) -> list[str]:
     return ["" if line == '""' else line for line in text.splitlines() if line.strip()]
 
 
-# What rules do to the counts of a diff: the same tables compared with them and without them.
-
-
-LARGE_BYTES = 64 << 20  # of both sides; more is counted on demand only
-_MOST_KEPT = 32
-_MOST_COLUMNS = 40
-
-
+# The effect of rules: the same tables compared with them and without them.
 @dataclass(frozen=True)
 class Counts:
     """The counts of one comparison, or why there are none."""
@@ -188,13 +293,13 @@ class Preview:
 class Previews:
     """Counts of comparisons, kept as long as their files do not change."""
 
-    def __init__(self, workspace: PreviewWorkspace) -> None:
-        self.workspace = workspace
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
         self._known: OrderedDict[str, Counts] = OrderedDict()
 
     def size(self, comparison: Comparison) -> int:
         """How many bytes would be read."""
-        return sum(self.workspace.table_size(name) for name in (comparison.a, comparison.b))
+        return sum(self.folder.table_size(name) for name in (comparison.a, comparison.b))
 
     def preview(self, comparison: Comparison, tracker: Tracker) -> Preview:
         """Count with and without the rules."""
@@ -205,7 +310,7 @@ class Previews:
         return Preview(self._counts(Comparison(comparison.a, comparison.b, plain), tracker), ruled)
 
     def _counts(self, comparison: Comparison, tracker: Tracker) -> Counts:
-        sides = [self.workspace.table_address(name) for name in (comparison.a, comparison.b)]
+        sides = [self.folder.table_address(name) for name in (comparison.a, comparison.b)]
         states = [_state(side) for side in sides]
         name = repr((sides, states, sorted(comparison.options.items())))
         if None in states:  # a folder or a database may change without a sign
@@ -246,139 +351,18 @@ def _state(address: str) -> tuple[int, int, int] | None:
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
-# Files that are dropped onto the page: streamed into the hidden folder, whole or not at all.
-
-
-MOST_BYTES = 4 << 30
-_NAME = re.compile(r"[^/\\\x00-\x1f]{1,200}")
-
-
-async def store_upload(workspace: UploadsWorkspace, name: str, request: Request) -> str:
+# Files that are dropped onto the page, stored atomically in the hidden folder.
+async def store_upload(folder: Folder, name: str, request: Request) -> str:
     """Keep the body of a request under a name; how the console calls the file from then on."""
     if not _NAME.fullmatch(name) or name.startswith("."):
         raise InputError("a dropped file needs a plain name", code="bad_name")
-    folder = workspace.hidden / "uploads"
-    folder.mkdir(parents=True, exist_ok=True)
+    uploads = folder.hidden / "uploads"
+    uploads.mkdir(parents=True, exist_ok=True)
     taken = 0
-    with atomic_write(folder / name) as out:
+    with atomic_write(uploads / name) as out:
         async for chunk in request.stream():
             taken += len(chunk)
             if taken > MOST_BYTES:
                 raise InputError("a dropped file may have 4 GiB at most: copy it into the folder", code="too_large")
             out.write(chunk)
     return f"{HIDDEN_FOLDER}/uploads/{name}"
-
-
-def routes(console: Console) -> list[Route]:
-    """The start page, and what is under way."""
-    return [
-        Route("/", _start(console)),
-        Route("/columns", _columns(console)),
-        Route("/preview", _preview(console), methods=["POST"]),
-        Route("/compare", _compare(console), methods=["POST"]),
-        Route("/uploads/{name}", _upload(console), methods=["PUT"]),
-        Route("/jobs/{id}", _job(console)),
-        Route("/jobs/{id}/cancel", _cancel(console), methods=["POST"]),
-    ]
-
-
-@handler
-async def _start(console: Console, request: Request) -> Response:
-    """The form; `?from=RESULT` fills it in with what was compared before."""
-    known = request.query_params.get("from")
-    before = console.results.get(known).comparison if known else Comparison("", "")
-    return page(
-        request,
-        "start.html",
-        tables=await run_in_threadpool(console.workspace.tables),
-        recent=await run_in_threadpool(console.results.recent),
-        written=await run_in_threadpool(console.workspace.events_files),
-        root=console.workspace.root.name,
-        before=before,
-        groups=form_groups(before.options),
-    )
-
-
-@handler
-async def _columns(console: Console, request: Request) -> Response:
-    """Columns of the chosen tables with how well each would serve as a key."""
-
-    sides = [console.workspace.table_address(request.query_params.get(side, "")) for side in "ab"]
-    return page(request, "columns.html", columns=await run_in_threadpool(key_columns, *sides), chosen=None)
-
-
-@handler
-async def _compare(console: Console, request: Request) -> Response:
-    job = console.results.start(_comparison(await checked_form(request)))
-    return RedirectResponse(f"/jobs/{job.id}", 303)
-
-
-def _comparison(form: Form) -> Comparison:
-    return Comparison(form.get("a", [""])[0], form.get("b", [""])[0], options_of(form))
-
-
-@handler
-async def _preview(console: Console, request: Request) -> Response:
-    """What the rules do to the counts, or what is wrong with them."""
-    form = await checked_form(request)
-    shown: dict[str, Any] = {"preview": None, "size": 0, "error": ""}
-    try:
-        comparison = _comparison(form)
-        shown["size"] = await run_in_threadpool(console.previews.size, comparison)
-        if shown["size"] <= LARGE_BYTES or "now" in form:
-            preview = shown["preview"] = await _counted(console, request, comparison)
-            shown["error"] = preview.ruled.error
-    except DriftlineError as error:  # half-written rules are no fault of the page
-        shown["error"] = error.message
-    return page(request, "preview.html", **shown)
-
-
-async def _counted(console: Console, request: Request, comparison: Comparison) -> Preview:
-    """The work stops when nobody waits for it any more."""
-    tracker = Tracker()
-    work = asyncio.ensure_future(run_in_threadpool(console.previews.preview, comparison, tracker))
-    while not work.done():
-        await asyncio.wait([work], timeout=0.3)
-        if await request.is_disconnected():
-            tracker.cancel()
-    return work.result()
-
-
-@handler
-async def _upload(console: Console, request: Request) -> Response:
-    name = await store_upload(console.workspace, request.path_params["name"], request)
-    return JSONResponse({"name": name})
-
-
-# --- what is under way -----------------------------------------------------------------------------------------------
-
-
-@handler
-async def _job(console: Console, request: Request) -> Response:
-    job = console.jobs.get(request.path_params["id"])
-    if job.done and job.error is None:
-        return RedirectResponse(job.address, 303)
-    if request.headers.get("x-progress"):
-        return JSONResponse(_progress(job))
-    return page(request, "job.html", job=job, progress=_progress(job))
-
-
-def _progress(job: Job) -> dict[str, Any]:
-    record = job.progress
-    fraction = record.fraction if record is not None else None
-    eta = record.eta if record is not None else None
-    return {
-        "done": job.done,
-        "phase": record.phase if record is not None else "waiting",
-        "percent": None if fraction is None else round(100 * fraction),
-        "left": None if eta is None else round(eta),
-        "error": None if job.error is None else {"code": job.error.code, "message": job.error.message},
-    }
-
-
-@handler
-async def _cancel(console: Console, request: Request) -> Response:
-    await checked_form(request)
-    job = console.jobs.get(request.path_params["id"])
-    job.tracker.cancel()
-    return RedirectResponse(f"/jobs/{job.id}", 303)
