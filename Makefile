@@ -6,7 +6,7 @@ PEERS_READY := benchmarks/.peers/.ready
 DOCS_READY := .docs/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check gate test bytes bytes-slow rewritten test-spark42 faults coverage bench bench-full references docs pictures release lock clean recipes
+.PHONY: help setup demo check gate test test-rest test-all bytes bytes-slow rewritten test-spark42 faults coverage bench bench-full references docs pictures release lock clean recipes
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,14 +31,25 @@ check: $(READY) ## lint, formatting, types, import direction, generated docs
 gate: $(READY) ## counts, contracts, frozen bytes and the time of make test, in one table
 	@$(BIN)/python scripts/gate.py
 
-# Asserts are rewritten once, beside the checks, instead of once in each test process; short files come last, so that
-# no process is left alone with a long one.
-test: $(READY) ## all checks and all tests
-	@$(MAKE) --no-print-directory -j 2 check rewritten
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+# Which tests a set has is decided by their kind, in tests/support/kinds.py. PACKAGE=payloads takes those of one package.
+WORKERS ?= 3
+TESTS = $(if $(PACKAGE),tests/$(PACKAGE))
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q -n $(if $(PACKAGE),2,$(WORKERS)) --dist loadgroup --no-loadscope-reorder
 
+test: $(READY) ## the checks and the quick set of tests (PACKAGE=payloads: of one package)
+	@$(MAKE) --no-print-directory -j 2 $(if $(PACKAGE),,check) rewritten
+	@$(PYTEST) --set quick $(TESTS)
+
+test-rest: $(READY) ## the tests that the quick set leaves out: clusters, kills, databases, browsers, properties
+	@$(PYTEST) --set rest $(TESTS)
+
+test-all: ## the quick set and the rest
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-rest
+
+# Asserts are rewritten once, beside the checks, instead of once in each test process.
 rewritten: $(READY)
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q --collect-only >/dev/null || true # the run itself tells what cannot be collected
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q --collect-only $(TESTS) >/dev/null || true # the run itself tells what cannot be collected
 
 bytes: $(READY) ## no output byte of the commands changed (tests/bytes/hashes.json)
 	@$(BIN)/python scripts/bytes.py
@@ -52,13 +63,16 @@ test-spark42: $(READY) ## one smoke file on Spark 4.2, in an environment of its 
 	  touch .spark42/.ready; }
 	@.spark42/bin/python -m pytest -q tests/spark/smoke.py
 
-faults: $(READY) ## kills, full disks, closed pipes, slow clients, mutated files (minutes)
-	@$(BIN)/pytest -q -m faults
-	@$(BIN)/python -m faults
+# A failing example is written to tests/cases, as the decorator that repeats it.
+faults: SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+faults: $(READY) ## kills, full disks, slow clients, mutated files, properties with random examples (minutes; SEED=…)
+	@echo "make faults SEED=$(SEED)"
+	@HYPOTHESIS_PROFILE=search $(BIN)/pytest -q --set faults --hypothesis-seed=$(SEED)
+	@$(BIN)/python -m faults --seed $(SEED)
 
 coverage: $(READY) ## what the tests run of the source, line by line (slower than make test)
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q -n 2 --dist loadfile
+	@$(BIN)/coverage run -m pytest -q -n 2 --dist loadgroup --set $(or $(SET),all) $(TESTS)
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report
 
 bench: $(PEERS_READY) ## benchmarks against the peers, quick set

@@ -9,6 +9,8 @@ from driftline.changesets import apply, from_cdc
 from driftline.errors import ChangesetError
 from support.postgres_cluster import cluster
 
+pytestmark = pytest.mark.wal2json
+
 TYPES = {
     "id": ("integer PRIMARY KEY", "INTEGER PRIMARY KEY"),
     "name": ("text", "TEXT"),

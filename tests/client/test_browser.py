@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from support.browser import CHROMIUM, needs_browser
+from support.browser import CHROMIUM
 from support.gateways import SOURCE
 
 PAGE = Path(__file__).parents[2] / "examples" / "sync-demo" / "page.py"
 
 
 @pytest.mark.browser
-@needs_browser
 def test_two_panes_converge_after_one_was_offline(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     page = subprocess.Popen(

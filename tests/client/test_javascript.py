@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from support.gateways import GATEWAY, Server, token
 
 CLIENT = Path(__file__).parents[2] / "clients" / "javascript"
 
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+pytestmark = pytest.mark.node
 
 
 def run_node(name: str, **environment: str) -> str:

@@ -64,7 +64,7 @@ def test_delta_id_vectors(case: dict) -> None:
     assert sha256_hex(text) == case["deltaId"]
 
 
-@pytest.mark.skipif(NODE is None, reason="node is not installed; it judges canonical JSON")
+@pytest.mark.node
 @settings(max_examples=25)
 @given(st.lists(values, min_size=20, max_size=60))
 def test_prints_what_node_prints(many: list) -> None:

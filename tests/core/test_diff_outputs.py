@@ -122,7 +122,7 @@ def run_alone(folder: Path, *arguments: str) -> None:
     assert done.returncode == 1, done.stderr
 
 
-@pytest.mark.spark
+@pytest.mark.own_session
 def test_spark_writes_the_same(sides: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks write where the output lies, and what they need in between into the store itself."""
     monkeypatch.setenv("DRIFTLINE_SHARED_DIR", "s3://data/scratch")
@@ -132,7 +132,7 @@ def test_spark_writes_the_same(sides: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not ObjectPath("s3://data/scratch").below(), "what was in between is gone"
 
 
-@pytest.mark.spark
+@pytest.mark.own_session
 @pytest.mark.faults  # three more processes with a session each
 def test_spark_writes_the_same_with_other_outputs_and_scratch(sides: Path) -> None:
     expected = (sides / "events.jsonl").read_bytes()

@@ -21,6 +21,8 @@ from support.crash_world import replayed
 from support.gateways import GATEWAY, Server, delta, running, token
 from support.postgres import running_postgres
 
+pytestmark = pytest.mark.kills
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "gateway.md"
 SCHEMA = {"table": "todos", "columns": [{"name": "n", "type": "number"}]}
 BUSY = ("--rate-limit", "0", "--flush-seconds", "0.2", "--compact-seconds", "0.3")
@@ -55,7 +57,7 @@ class Writer(threading.Thread):
             self.acknowledged += batch
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def test_a_backup_that_was_made_under_way_is_restored(store: str, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         variables, options, restored_options = {}, BUSY, BUSY

@@ -272,6 +272,7 @@ def database() -> Iterator[str]:
         yield address
 
 
+@pytest.mark.postgres
 @pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.faults)])
 def test_a_log_on_postgresql_begins_as_well(database: str, rounds: int) -> None:
     postgres_log = pytest.importorskip("driftline.gateway._log.postgres", reason="needs psycopg")

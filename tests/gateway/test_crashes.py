@@ -17,9 +17,11 @@ from support.crash_world import World
 from support.gateways import delta, running
 from support.postgres import postgres_server
 
+pytestmark = pytest.mark.kills
+
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.faults)])
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def test_nothing_acknowledged_is_lost_or_doubled(store: str, kills: int, tmp_path: Path) -> None:
     dice = random.Random(kills)
     with contextlib.ExitStack() as stack:

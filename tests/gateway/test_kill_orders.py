@@ -12,6 +12,8 @@ from driftline.lake._read.state import state_rows
 from driftline.lake._store.flush import count_waiting
 from support.gateway_kills import SCHEMAS, Killed, Steps, World, counted, misfitting, until_done
 
+pytestmark = pytest.mark.kills
+
 
 def schemas_come_between(world: World) -> None:
     """Flushes of misfits while the schema comes and widens."""

@@ -22,6 +22,8 @@ from driftline.lake._store.flush import count_set_aside, count_waiting
 from driftline.lake._store.logs import claim_of
 from support.gateways import GATEWAY, SECRET, SOURCE, Server, delta, running
 
+pytestmark = pytest.mark.servers
+
 SCHEMA = {"table": "todos", "columns": [{"name": "n", "type": "number"}]}
 QUIET = ("--rate-limit", "0", "--flush-seconds", "3600")
 

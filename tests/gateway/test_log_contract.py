@@ -28,7 +28,7 @@ def database() -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenLog]:
     """Opens the same log again and again, as several processes would."""
     opened: list[DeltaLog] = []

@@ -18,6 +18,8 @@ from driftline.lake._read.state import all_deltas
 from support.gateways import Server, delta, running
 from support.postgres import PostgresServer, postgres_server, running_postgres
 
+pytestmark = pytest.mark.postgres
+
 psycopg = pytest.importorskip("psycopg", reason="needs psycopg, of the extra postgresql")
 
 QUIET = ("--rate-limit", "0", "--flush-seconds", "3600", "--per-address", "0")

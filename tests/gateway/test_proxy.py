@@ -22,7 +22,7 @@ from support.gateways import GATEWAY, Client, Server, delta, running
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "gateway.md"
 
-pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+pytestmark = pytest.mark.nginx
 
 FRAME = """
 daemon off; {user} pid {here}/nginx.pid; error_log {here}/error.log;

@@ -26,6 +26,8 @@ from driftline.http._requests import public_error
 from support.compare_server import serving
 from support.gateways import GATEWAY, SECRET, Server, delta, running, token
 
+pytestmark = pytest.mark.servers
+
 PAIR = {"old_json": 1, "new_json": 1, "schema_fragment": {}}
 FRONT = ["/", "/docs", "/openapi.json", "/health", "/ready", "/metrics", "/v1/health", "/v1/metrics"]
 

@@ -17,6 +17,8 @@ from driftline.deltas import RowDelta, extract
 from driftline.errors import GatewayError
 from support.gateways import GATEWAY, SOURCE, Server, delta, running, token
 
+pytestmark = pytest.mark.servers
+
 ROOT = Path(__file__).parents[2]
 
 

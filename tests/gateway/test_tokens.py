@@ -19,6 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from support.gateways import GATEWAY, SECRET, SOURCE, Client, running
 
+pytestmark = pytest.mark.servers
+
 
 def driftline(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if name != "DRIFTLINE_JWT_SECRET"}

@@ -24,6 +24,8 @@ from driftline.http._server import ConnectionLimits, ServerOptions, limited_prot
 from support.compare_server import serving
 from support.gateways import GATEWAY, Server, delta, running, token
 
+pytestmark = pytest.mark.servers
+
 PUSH = f"POST /sync/{GATEWAY}/push HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {{}}\r\nContent-Length: 1000\r\n\r\nabc"
 COMPARE = "POST /v1/compare HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc"
 HALF_HEAD = "GET /health HTTP/1.1\r\nHost: x\r\n"

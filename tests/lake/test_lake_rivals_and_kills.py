@@ -24,6 +24,8 @@ from driftline.lake._store.parquet import DataFile
 from driftline.lake._store.rows import decode_state
 from support.lakes import SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once
 
+pytestmark = pytest.mark.kills
+
 STAGES = ["planned", "folded", "deletes committed", "base committed"]
 
 

@@ -13,7 +13,7 @@ from driftline.cli.main import driftline
 from driftline.payloads import batch_view, compare
 from driftline.payloads._batch.view import find_reports, view_page
 from driftline.payloads._suggest.write import apply_rules
-from support.browser import needs_browser, shown_page
+from support.browser import shown_page
 
 SCHEMA = {
     "properties": {
@@ -80,7 +80,6 @@ def test_no_difference_is_said() -> None:
 
 
 @pytest.mark.browser
-@needs_browser
 @pytest.mark.parametrize(("address", "visible"), [("", 3), ("#q=PRECISION", 1), ("#kind=warning", 1), ("#q=zzz", 0)])
 def test_searching_in_a_real_browser(page: Path, address: str, visible: int) -> None:
     shown = shown_page(page, address)
@@ -169,7 +168,6 @@ def test_single_reports_are_found_by_their_ids(batch_folder: Path) -> None:
 
 
 @pytest.mark.browser
-@needs_browser
 def test_order_endpoints_and_reports_in_a_real_browser(batch_folder: Path, tmp_path: Path) -> None:
     text = (batch_folder / "report.html").read_text()
     clicks = (

@@ -10,6 +10,8 @@ from driftline.payloads import error_response
 from driftline.payloads._compare import arrays as unordered_arrays, compare as comparison, objects
 from support.payload_strategies import ANY_SCHEMA, NAMES, PAYLOADS, SCALARS
 
+pytestmark = pytest.mark.exhaustive
+
 # Two objects of the same members, so that most of them match and some do not.
 OBJECTS = st.dictionaries(NAMES, PAYLOADS, max_size=6)
 CONFIG = st.fixed_dictionaries(

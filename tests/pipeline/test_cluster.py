@@ -21,6 +21,8 @@ import pytest
 from driftline.spark._runtime.standalone import StandaloneCluster
 from support.shop import DAYS, PIPELINE, SOURCE, lake_rows, last_record, make_shop, output_bytes, run, snapshot_rows
 
+pytestmark = pytest.mark.cluster
+
 # One table, two days, no states, one payload set: each Spark job costs seconds on a cluster that has just started.
 SMALL = PIPELINE.partition("[[tables.customers.state]]")[0] + 'patchset = "out/{table}-{to}.patchset"\n'
 SMALL += '[payloads.api]\npairs = "pairs.jsonl"\nschema = "schema.yaml"\nreport = "out/api"\n'

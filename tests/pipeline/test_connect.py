@@ -20,7 +20,7 @@ from support.shop import (
 )
 
 # The suite goes through Spark Connect once, in spark/test_table_diff_cluster; starting its server is most of the time.
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.faults]
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.cluster]
 
 CUSTOMERS = PIPELINE.partition("[tables.orders]")[0]
 DELIVERED = CUSTOMERS.replace("compact = true\n", 'compact = true\npatchset = "out/{table}-{to}.patchset"\n')

@@ -16,6 +16,8 @@ from driftline.lake import Lake, materialize
 from driftline.pipeline import load
 from support.shop import results, run
 
+pytestmark = pytest.mark.histories
+
 deltalake = pytest.importorskip("deltalake", reason="needs deltalake, the extra lake")
 
 FILE = """\

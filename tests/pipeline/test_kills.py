@@ -13,7 +13,9 @@ from driftline.lake import Lake, verify
 from driftline.lake._read.state import all_deltas
 from support.shop import SOURCE, assert_lake_is_the_snapshots, make_shop, output_bytes, results, run, start_cli
 
-SUPPORT = Path(__file__).parents[1] / "support"
+pytestmark = pytest.mark.kills
+
+SCRIPT = Path(__file__).parents[1] / "support" / "pipeline_kills.py"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def delta_ids(directory: Path) -> dict[str, set[str]]:
 
 def kill_again_and_again(file: Path, *arguments: str) -> int:
     done = subprocess.run(
-        [sys.executable, SUPPORT / "pipeline_kills.py", file, *arguments],
+        [sys.executable, SCRIPT, file, *arguments],
         env={"PYTHONPATH": SOURCE},
         capture_output=True,
         text=True,
@@ -70,7 +72,6 @@ def test_killed_at_random_moments(seed: int, tmp_path: Path, undisturbed) -> Non
 
 @pytest.mark.faults
 @pytest.mark.spark
-@pytest.mark.slow
 def test_killed_on_spark(tmp_path: Path, undisturbed) -> None:
     """The driver dies by SIGKILL after its first stages, and again in the middle of what is left."""
     file = make_shop(tmp_path)

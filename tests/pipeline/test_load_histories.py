@@ -13,13 +13,15 @@ from driftline.lake import Lake, materialize, vacuum, verify
 from driftline.lake._store.schemas import last_versions
 from support.shop import SOURCE, lake_rows, results, run
 
-SUPPORT = Path(__file__).parents[1] / "support"
+pytestmark = pytest.mark.histories
+
+SCRIPT = Path(__file__).parents[1] / "support" / "pipeline_histories.py"
 
 
 def play(folder: Path, *arguments: str) -> dict[str, int]:
     """Random histories in a process of their own, which forks."""
     done = subprocess.run(
-        [sys.executable, SUPPORT / "pipeline_histories.py", folder, *arguments],
+        [sys.executable, SCRIPT, folder, *arguments],
         env={"PYTHONPATH": SOURCE},
         capture_output=True,
         text=True,
@@ -37,7 +39,6 @@ def test_random_histories_end_as_a_fresh_lake_would(tmp_path: Path) -> None:
 
 @pytest.mark.faults
 @pytest.mark.spark
-@pytest.mark.slow
 def test_a_random_history_on_spark(tmp_path: Path) -> None:
     assert play(tmp_path, "115", "1", "local[2]")["histories"] == 1
 

@@ -16,6 +16,8 @@ from driftline.pipeline import load
 from driftline.pipeline._run.records import RecordStore
 from support.shop import DAYS, change_snapshot, make_shop, results, run
 
+pytestmark = pytest.mark.histories
+
 pytest.importorskip("obstore", reason="needs obstore, the extra cloud")
 
 TEXT = """\

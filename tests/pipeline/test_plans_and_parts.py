@@ -15,6 +15,8 @@ from driftline.pipeline._run.dry_run import dry_run
 from driftline.pipeline._run.run import Selection
 from support.shop import DAYS, PIPELINE, assert_lake_is_the_snapshots, change_snapshot, make_shop, results, run
 
+pytestmark = pytest.mark.histories
+
 
 def planned(file: Path, **options) -> dict[str, tuple[str, str]]:
     return {stage.stage: (stage.plan, stage.why) for stage in dry_run(load(file), **options)}

@@ -27,7 +27,7 @@ from support.s3 import unreliable
 from support.shop import SOURCE
 
 pytest.importorskip("obstore", reason="needs obstore, the extra cloud")
-pytestmark = [pytest.mark.spark, pytest.mark.faults]
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.cluster]
 
 RETAIL = Path(__file__).parents[2] / "examples" / "retail"
 ROWS = 3000

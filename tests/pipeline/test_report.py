@@ -15,7 +15,7 @@ from driftline.cli.main import driftline
 from driftline.errors import PipelineError
 from driftline.pipeline import load
 from driftline.pipeline._run.report import _stages, report_page, run_report
-from support.browser import needs_browser, shown_page
+from support.browser import shown_page
 from support.shop import make_shop, next_day, read_snapshot, run, write_snapshot
 
 LIMITS = 'fail_if = ["changed > 50%"]\nwarn_if = ["changed(price) > 2"]\ndeltas = true\n'
@@ -124,7 +124,6 @@ MEASURE = """<script>addEventListener("load", () => {
 
 
 @pytest.mark.browser
-@needs_browser
 def test_words_stay_inside_their_boxes(shop: Path, tmp_path: Path) -> None:
     record = run_report(load(shop))
     changes = "1,234,567 changed, 2,345,678 added, 345,678 removed of 12,345,678"

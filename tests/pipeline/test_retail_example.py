@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.shop import SOURCE
+
+pytestmark = pytest.mark.histories
 
 ROOT = Path(__file__).parents[2]
 STORY = ROOT / "examples/retail/story.py"

@@ -36,6 +36,8 @@ from support.shop import (
     start_cli,
 )
 
+pytestmark = pytest.mark.histories
+
 
 def test_a_run_makes_events_lake_states_and_a_record(tmp_path: Path) -> None:
     record = run(make_shop(tmp_path))

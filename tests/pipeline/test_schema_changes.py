@@ -15,6 +15,8 @@ from driftline.lake import Lake, verify
 from driftline.lake._store.schemas import registered
 from support.shop import lake_rows, run
 
+pytestmark = pytest.mark.histories
+
 DAYS = {
     "2026-03-01": "id,name\n1,a\n2,b\n",
     "2026-03-02": "id,name,city\n1,a,Oslo\n2,b,\n",

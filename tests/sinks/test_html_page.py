@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from driftline.sinks._formats import Title, html, write_events
-from support.browser import needs_browser, shown_page
+from support.browser import shown_page
 
 EVENTS = [
     {"type": "schema", "columns_a": ["id", "n"], "columns_b": ["id", "n"]},
@@ -82,7 +82,6 @@ def test_no_difference_is_said() -> None:
 
 
 @pytest.mark.browser
-@needs_browser
 @pytest.mark.parametrize(
     ("address", "visible"),
     [

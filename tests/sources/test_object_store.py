@@ -109,7 +109,7 @@ def test_a_store_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -
     assert caught.value.code == "store_unreachable"
 
 
-@pytest.mark.spark
+@pytest.mark.own_session
 def test_both_engines_write_the_same_bytes(store: Any, tmp_path: Path) -> None:
     a, b = put(store, "spark/a.csv", A), put(store, "spark/b.csv", B)
     for engine in ("local", "spark"):

@@ -16,6 +16,8 @@ from driftline.errors import InputError
 from driftline.sources._open import open_source
 from support.postgres import postgres_server
 
+pytestmark = pytest.mark.postgres
+
 dbapi = pytest.importorskip("adbc_driver_postgresql.dbapi", reason="needs adbc-driver-postgresql, the extra postgresql")
 
 TYPES = """
@@ -116,7 +118,7 @@ def test_passwords_and_absent_servers() -> None:
     assert caught.value.code == "database_unreachable"
 
 
-@pytest.mark.spark
+@pytest.mark.own_session
 def test_both_engines_write_the_same_bytes(address: str, tmp_path: Path) -> None:
     for engine in ("local", "spark"):
         done = subprocess.run(

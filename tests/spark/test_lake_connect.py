@@ -18,7 +18,7 @@ from support.lakes import SCHEMA, delta, load_lake
 from support.spark import SOURCE, connect_server
 
 # The suite goes through Spark Connect once, in test_table_diff_cluster; starting its server is most of the time.
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.faults]
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.cluster]
 
 
 def lake_command(root: Path, *words: str) -> tuple[int, str, str]:

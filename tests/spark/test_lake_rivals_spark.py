@@ -143,7 +143,6 @@ COMPACTOR = textwrap.dedent(
 
 
 @pytest.mark.faults
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "seconds"), [("folded", 0), ("deletes committed", 0), ("never", 0.2), ("never", 1.1)]
 )

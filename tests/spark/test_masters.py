@@ -80,7 +80,7 @@ def test_the_command_says_so_within_fifteen_seconds(tmp_path: Path) -> None:
     assert time.monotonic() - began < 15
 
 
-@pytest.mark.spark
+@pytest.mark.own_session
 def test_a_listener_that_is_no_master_is_found_out(deaf_port: int, tmp_path: Path) -> None:
     code = f"""
 from driftline.spark._runtime import masters
@@ -94,7 +94,7 @@ with open_session("spark://127.0.0.1:{deaf_port}"):
     assert "Traceback" not in done.stdout
 
 
-@pytest.mark.spark
+@pytest.mark.own_session
 @pytest.mark.faults
 def test_a_master_without_workers_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n")
@@ -147,7 +147,7 @@ def test_yarn_whose_resource_manager_is_away_is_refused(monkeypatch: pytest.Monk
         masters.check_master("yarn")
 
 
-@pytest.mark.spark
+@pytest.mark.own_session
 def test_settings_reach_the_jvm(tmp_path: Path) -> None:
     write_site(tmp_path / "core-site.xml", {"driftline.test": "seen"})
     (tmp_path / "config.toml").write_text(
@@ -168,7 +168,7 @@ def test_settings_reach_the_jvm(tmp_path: Path) -> None:
     assert mark == "set"
 
 
-@pytest.mark.spark
+@pytest.mark.own_session
 def test_a_session_that_does_not_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n")
     small = ["--master", "local[1]", "--spark-conf", "spark.driver.memory=99m"]

@@ -15,7 +15,7 @@ from driftline.spark._runtime import java, java as class_archive, session
 from driftline.spark._runtime.jvm import class_path
 from driftline.spark._runtime.session import is_plain, needs_home
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.own_session]
 
 SOURCE_ROOT = str(Path(session.__file__).parents[3])
 

@@ -19,7 +19,7 @@ from support.index_caches import small_index
 from support.index_layouts import write_index
 from support.spark import SOURCE, connect_server
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 
 def diff_in_a_new_process(a: Path, b: Path, master: str, *options: str, **environment: str) -> tuple[int, bytes, str]:

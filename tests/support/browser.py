@@ -4,17 +4,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _QUIET_FLAGS = [
     *["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"],
     *["--disable-component-update", "--disable-sync", "--disable-quic"],
 ]
-
-needs_browser = pytest.mark.skipif(
-    CHROMIUM is None, reason="Chromium is not installed; it shows the page as people see it"
-)
 
 
 def shown_page(page: Path, address: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Runs a pipeline that is killed again and again: `pipeline_kills.py FILE boundaries` or `pipeline_kills.py FILE random SEED`.
+"""Runs a pipeline that is killed again and again: `pipeline_kills.py FILE boundaries` or `… FILE random SEED`.
 
 Everything is imported once; each run is a fork, which dies by SIGKILL either at the first checkpoint that no earlier
 run has died at, or at a random moment. The last run is left alone. Prints how many were killed.
