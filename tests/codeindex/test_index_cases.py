@@ -9,21 +9,8 @@ from typing import Any
 import pytest
 
 from driftline import codeindex
-from support.index_layouts import LAYOUTS, write_index
-
-TESTS = Path(__file__).parent.parent
-VECTORS = json.loads((TESTS / "vectors" / "index-cases.json").read_text())
-FOLDERS = sorted((TESTS / "conformance" / "codeindex").glob("*/case.json"))
-CASES = VECTORS["cases"] + [json.loads(path.read_text()) for path in FOLDERS]
-
-OPTION_NAMES = {
-    "modes": "modes",
-    "detectRenames": "detect_renames",
-    "includeRelations": "include_relations",
-    "maxChangedFiles": "max_changed_files",
-    "maxChunksPerFile": "max_chunks_per_file",
-    "maxEvents": "max_events",
-}
+from support.index_cases import CASES, TESTS, options_of, write_case
+from support.index_layouts import LAYOUTS
 
 
 def case_layouts() -> list[Any]:
@@ -35,10 +22,8 @@ def case_layouts() -> list[Any]:
 
 
 def run_case(case: dict[str, Any], layout: str, folder: Path) -> codeindex.IndexDiff:
-    for side in ("from", "to"):
-        write_index(folder / side, case[side], layout)
-    options = {OPTION_NAMES[name]: value for name, value in {**VECTORS["defaults"], **case["options"]}.items()}
-    return codeindex.diff(f"path:{folder / 'from'}", f"path:{folder / 'to'}", **options)
+    write_case(case, layout, folder)
+    return codeindex.diff(f"path:{folder / 'from'}", f"path:{folder / 'to'}", **options_of(case))
 
 
 @pytest.mark.parametrize(("case", "layout"), case_layouts())

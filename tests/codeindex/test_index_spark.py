@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from codeindex.test_index_cases import CASES, OPTION_NAMES, VECTORS
 from driftline import codeindex
 from driftline.codeindex import DiffOptions, IndexDiff
 from driftline.codeindex._diff import modes as kernels
@@ -19,6 +18,7 @@ from driftline.codeindex._registry.keep import IndexDiffJob, run_job
 from driftline.codeindex._storage import event_line
 from driftline.errors import DriftlineError
 from support.index_caches import make_cache
+from support.index_cases import CASES, options_of, write_case
 from support.index_layouts import LAYOUTS, chunk_row, file_row, write_index
 
 if TYPE_CHECKING:
@@ -47,10 +47,8 @@ ON_SPARK = ("relations", "limit-changed-files", "rename-pairing", "file-level-im
 @pytest.mark.parametrize("case", [case for case in CASES if case["id"] in ON_SPARK], ids=lambda case: case["id"])
 def test_golden_cases(case: dict[str, Any], tmp_path: Path, spark: SparkSession) -> None:
     layout = list(LAYOUTS)[CASES.index(case) % len(LAYOUTS)] if case["layouts"] else "json"
-    for side in ("from", "to"):
-        write_index(tmp_path / side, case[side], layout)
-    options = {OPTION_NAMES[name]: value for name, value in {**VECTORS["defaults"], **case["options"]}.items()}
-    local, on_spark = both_ways(tmp_path / "from", tmp_path / "to", **options)
+    write_case(case, layout, tmp_path)
+    local, on_spark = both_ways(tmp_path / "from", tmp_path / "to", **options_of(case))
     assert_same(local, on_spark)
 
 

@@ -1,4 +1,4 @@
-"""Table diffs on Spark: every fixture byte for byte, cut every way, with exact errors."""
+"""Table diffs on Spark: cut every way, with exact errors; tests/engines/test_tables.py runs the golden cases."""
 
 from __future__ import annotations
 
@@ -22,23 +22,13 @@ from driftline.spark._table_tasks import FACT, hashes_of
 from driftline.spark._tasks import pack, unpack
 from driftline.tables._engines import TableDiffJob, find_engine
 from driftline.tables._options import check_options
-from support.table_conformance import find_fixtures, job_of, run_fixture
 
 pytestmark = pytest.mark.spark
 
-FIXTURES = Path(__file__).parents[1] / "conformance" / "tables"
+
 SMALL = SparkPlan(split_bytes=9000, task_bytes=20_000, bucket_rows=350, range_bytes=20_000, plan_on_spark_bytes=0)
 STREAMED = SparkPlan(split_bytes=20_000, bucket_rows=600, range_bytes=30_000, stream_lines=True)
 NOTES = ["plain", "", 'said "hi", left', "two\nlines", "two\r\nlines", "é ж 漢", "null", " "]
-
-
-@pytest.mark.parametrize("fixture", find_fixtures(FIXTURES), ids=lambda path: path.name)
-def test_fixture(spark, fixture: Path) -> None:
-    expected = fixture / "expected.jsonl"
-    if not expected.exists():
-        assert run_fixture(fixture, "spark") is None
-        return
-    assert _run(job_of(fixture)) == expected.read_bytes()
 
 
 @pytest.mark.parametrize("sizes", [SMALL, STREAMED], ids=["files", "stream"])

@@ -109,13 +109,14 @@ _CASES = ("*vectors*", "*_cases*", "*conformance*", "tables/test_fixtures*")
 KINDS = (
     Kind("faults", "minutes each: long kills, clusters, thousands of examples", "faults", marks=("faults",)),
     Kind(
-        "engines",
-        "the same question to every engine, in the one Spark session of the quick set",
+        "engines on Spark",
+        "the same question to every engine: those asked of the one Spark session of the quick set",
         "quick",
-        paths=("engines/*",),
+        paths=("engines/*[[]*spark*]",),
         needs=("Java",),
         group="spark",
     ),
+    Kind("engines", "the same question to every engine: those asked of this machine", "quick", paths=("engines/*",)),
     Kind("one of each", "one real service of each kind, and every command once", "quick", marks=("smoke",)),
     Kind(
         "front pages",

@@ -1,4 +1,4 @@
-"""Every fixture on every engine, byte for byte."""
+"""The runner of conformance cases itself; the cases are run by tests/engines/test_tables.py."""
 
 from __future__ import annotations
 
@@ -6,21 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from driftline.tables import find_engine
-from support.table_conformance import find_fixtures, job_of, run_fixture
+from support.table_conformance import find_fixtures, run_fixture
 
 FIXTURES = Path(__file__).parents[1] / "conformance" / "tables"
-
-
-@pytest.mark.parametrize("engine", ["local", "vectorized"])
-@pytest.mark.parametrize("fixture", find_fixtures(FIXTURES), ids=lambda path: path.name)
-def test_fixture(fixture: Path, engine: str) -> None:
-    assert run_fixture(fixture, engine) is None
-    expected = fixture / "expected.jsonl"
-    if expected.exists():
-        written: list[bytes] = []
-        find_engine(engine)(job_of(fixture), lambda data: written.append(bytes(data)))
-        assert b"".join(written) == expected.read_bytes()
 
 
 def test_there_are_enough_fixtures() -> None:
