@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from support import kinds, proof
-from support.processes import heed_signals
+from support.processes import PATIENCE, heed_signals
 from support.s3 import s3_server
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure() -> None:
     heed_signals()
+    for name in ("connect", "read", "write", "pool"):  # httpx gives up after 5 seconds
+        setattr(DEFAULT_TIMEOUT_CONFIG, name, PATIENCE)
 
 
 def pytest_report_header() -> str:

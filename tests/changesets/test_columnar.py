@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-import subprocess
 import sys
 
 import apsw
@@ -16,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from driftline.changesets import Changeset, Patchset, Table, write_columns
 from driftline.errors import ChangesetError
+from support.processes import run_process
 from support.random_work import random_value
 
 TABLE = Table("t", [("v", "TEXT"), ("k", "INTEGER"), "x", ("r", "REAL"), ("n", "NUMERIC")], primary_key=["k", "x"])
@@ -265,4 +265,4 @@ def test_rows_of_every_type_do_without_pandas():
         "write_columns(io.BytesIO(), table, [('update', rows, after)])\n"
         "sys.exit('pandas' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    assert run_process([sys.executable, "-c", program], check=False).returncode == 0

@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
 import re
-import struct
-import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support.processes import run_process
+from support.terminals import ROOT, on_terminal, plain
+
 CUSTOMERS = ROOT / "examples/customers"
 DIFF = ["diff", str(CUSTOMERS / "monday.csv"), str(CUSTOMERS / "tuesday.csv"), "--key", "id", "--no-progress"]
-
-
-def on_terminal(arguments: list[str], columns: int, **environment: str) -> tuple[int, str]:
-    """Exit code and screen of a run whose stdout and stderr are a terminal."""
-    main, side = pty.openpty()
-    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    settings = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
-    settings |= {"PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color", **environment}
-    command = [sys.executable, "-m", "driftline", *arguments]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=side, stderr=side, env=settings) as process:
-        os.close(side)
-        screen = b""
-        while True:
-            try:
-                piece = os.read(main, 65536)
-            except OSError:  # the other end is closed
-                break
-            if not piece:
-                break
-            screen += piece
-    os.close(main)
-    return process.returncode, screen.decode()
-
-
-def plain(screen: str) -> list[str]:
-    return [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line).rstrip() for line in screen.splitlines()]
 
 
 @pytest.mark.parametrize("columns", [60, 80, 140])
@@ -67,7 +37,7 @@ def test_colours_can_be_switched_off(options: list[str], variables: dict[str, st
 
 
 def test_a_pipe_carries_the_events_as_ever(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "driftline", *DIFF], capture_output=True, check=False)
+    done = run_process([sys.executable, "-m", "driftline", *DIFF], capture_output=True, check=False)
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert (done.returncode, events[0]["type"], events[-1]["type"]) == (1, "schema", "stats")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline as command
+from support.processes import run_process
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -37,7 +37,7 @@ def repository(tmp_path, monkeypatch):
 
 
 def git(*arguments, code=0):
-    done = subprocess.run(["git", *arguments], capture_output=True, encoding="utf-8", check=False)
+    done = run_process(["git", *arguments], capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -13,6 +13,7 @@ import pytest
 
 from driftline.lake import Lake, compact, flush, register
 from support.lakes import SCHEMA, delta
+from support.processes import run_process, start_process
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -34,7 +35,7 @@ def on_terminal(*arguments: str, width: int = 80) -> str:
     leader, follower = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": str(width), "TERM": "dumb"}
     command = [sys.executable, "-m", "driftline", *arguments]
-    with subprocess.Popen(command, stdout=follower, stderr=subprocess.PIPE, env=environment):
+    with start_process(command, stdout=follower, stderr=subprocess.PIPE, env=environment):
         os.close(follower)
         pieces = []
         while True:
@@ -64,6 +65,6 @@ def test_words_on_a_terminal_and_data_in_a_pipe(lake: str) -> None:
     assert "behind" in shown
     assert on_terminal("lake", "verify", "--lake", lake, "--table", "todos").startswith("todos: proved (1,200 deltas")
     command = [sys.executable, "-m", "driftline", "lake", "compact", "--lake", lake]
-    piped = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, check=True)
+    piped = run_process(command, env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, check=True)
     assert json.loads(piped.stdout)["deltas"] == 1
     assert on_terminal("lake", "compact", "--lake", lake) == "todos: nothing new to fold\n"

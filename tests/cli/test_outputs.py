@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from driftline.changesets import Changeset, Table
+from support.processes import run_process, start_process
 
 DRIFTLINE = [sys.executable, "-m", "driftline"]
 
@@ -44,7 +45,7 @@ SHORT = [["diff", "a.csv", "b.csv", "--key", "id", "--format", "summary"], ["--h
 
 
 def start(place: Path, arguments: list[str], **streams: object) -> subprocess.Popen:
-    return subprocess.Popen([*DRIFTLINE, *arguments], cwd=place, stderr=subprocess.PIPE, **streams)
+    return start_process([*DRIFTLINE, *arguments], cwd=place, stderr=subprocess.PIPE, **streams)
 
 
 def test_a_closed_pipe_is_never_a_success(place: Path) -> None:
@@ -71,7 +72,7 @@ def test_a_full_disk_is_an_error_of_one_line(place: Path) -> None:
 
 def test_a_closed_stdout_is_an_error_of_one_line(place: Path) -> None:
     all_running = [
-        subprocess.Popen(["sh", "-c", f"exec {' '.join([*DRIFTLINE, *each])} >&-"], cwd=place, stderr=subprocess.PIPE)
+        start_process(["sh", "-c", f"exec {' '.join([*DRIFTLINE, *each])} >&-"], cwd=place, stderr=subprocess.PIPE)
         for each in [*COMMANDS, *SHORT]
     ]
     for running in all_running:
@@ -83,15 +84,15 @@ def test_a_closed_stdout_is_an_error_of_one_line(place: Path) -> None:
 
 def test_closed_stdin_and_stderr(place: Path) -> None:
     command = f"exec {' '.join(DRIFTLINE)} diff - b.csv <&- 2>&1"
-    done = subprocess.run(["sh", "-c", command], cwd=place, stdout=subprocess.PIPE, check=False)
+    done = run_process(["sh", "-c", command], cwd=place, stdout=subprocess.PIPE, check=False)
     assert (done.returncode, done.stdout.split(b":")[0]) == (2, b"error[input_closed]")
     command = f"exec {' '.join(DRIFTLINE)} diff missing.csv b.csv 2>&-"
-    done = subprocess.run(["sh", "-c", command], cwd=place, stdout=subprocess.PIPE, check=False)
+    done = run_process(["sh", "-c", command], cwd=place, stdout=subprocess.PIPE, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
 
 
 def run(place: Path, *arguments: object) -> subprocess.CompletedProcess:
-    return subprocess.run([*DRIFTLINE, *map(str, arguments)], cwd=place, capture_output=True, check=False)
+    return run_process([*DRIFTLINE, *map(str, arguments)], cwd=place, capture_output=True, check=False)
 
 
 def test_devices_and_pipes_are_written_through(place: Path, tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_devices_and_pipes_are_written_through(place: Path, tmp_path: Path) -> N
 def test_what_was_redirected_is_not_cut(place: Path, tmp_path: Path) -> None:
     (tmp_path / "log").write_text("before\n")
     with open(tmp_path / "log", "ab") as log:
-        subprocess.run([*DRIFTLINE, "diff", "a.csv", "a.csv", "-o", "/dev/stdout"], cwd=place, stdout=log, check=True)
+        run_process([*DRIFTLINE, "diff", "a.csv", "a.csv", "-o", "/dev/stdout"], cwd=place, stdout=log, check=True)
     lines = (tmp_path / "log").read_text().splitlines()
     assert lines[0] == "before"
     assert lines[-1].startswith('{"type":"stats"')

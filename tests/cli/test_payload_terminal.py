@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from cli.test_diff_terminal import ROOT, on_terminal, plain
+from support.processes import run_process
+from support.terminals import ROOT, on_terminal, plain
 
 PAYLOADS = ROOT / "examples/payloads"
 COMPARE = [
@@ -36,7 +36,7 @@ def test_a_comparison_is_words_on_a_terminal_and_json_in_a_pipe() -> None:
     assert code == 1
     assert "VALUE_MISMATCH $.lineItems[?(@.sku=='GADGET-X')].quantity" in "\n".join(plain(screen))
     command = [sys.executable, "-m", "driftline", *COMPARE]
-    piped = subprocess.run(command, capture_output=True, check=False, env={"PYTHONPATH": str(ROOT / "src")})
+    piped = run_process(command, capture_output=True, check=False, env={"PYTHONPATH": str(ROOT / "src")})
     assert json.loads(piped.stdout)["is_match"] is False
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.test_diff_terminal import on_terminal, plain
 from driftline.cli._outcome import run
 from driftline.cli.main import driftline
 from support.repositories import make_repository
+from support.terminals import on_terminal, plain
 
 BEFORE = "LIMIT = 1\n\n\ndef find(users, name):\n    return [user for user in users if name in (user.name, user)]\n"
 AFTER = BEFORE.replace("def find(", "def look_for(").replace("LIMIT = 1", "LIMIT = 2")

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from driftline.changesets import Changeset, Table
+from support.processes import run_process
 
 LIMIT = 1 << 20
 
@@ -23,7 +24,7 @@ def test_a_full_disk_is_an_error(tmp_path, monkeypatch, flags, verb):
     source = tmp_path / "changes.bin"
     source.write_bytes(bytes(changes))
     with open(tmp_path / "out.bin", "wb") as out:
-        done = subprocess.run(
+        done = run_process(
             [sys.executable, *flags, "-m", "driftline", "changeset", verb, str(source)],
             stdout=out,
             stderr=subprocess.PIPE,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from driftline.client import Store
 from support.gateways import GATEWAY, Server, token
+from support.processes import run_process
 
 CLIENT = Path(__file__).parents[2] / "clients" / "javascript"
 
@@ -19,9 +19,7 @@ pytestmark = pytest.mark.node
 
 def run_node(name: str, **environment: str) -> str:
     command = ["node", "--test", "--test-reporter=tap", str(CLIENT / "test" / name)]
-    ended = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
-    )
+    ended = run_process(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-4000:]
     return ended.stdout
 

@@ -17,6 +17,7 @@ from driftline.deltas import Clock, ColumnDelta, RowDelta
 from driftline.deltas._merge import RowMerge, fold_from_plain, fold_to_plain
 from driftline.errors import DeltaError, GatewayError, InputError, OptionError
 from support.gateways import GATEWAY, Server, running, token
+from support.processes import PATIENCE, wait_until
 
 TEAMS = {
     "version": 1,
@@ -175,13 +176,13 @@ def test_following_with_for(server: Server) -> None:
     thread.start()
     two.put("todos", "1", {"n": 1})
     two.sync()
-    wait_for(lambda: Change("todos", "1", {"n": 1}) in seen)
+    wait_until(lambda: Change("todos", "1", {"n": 1}) in seen)
     one.put("todos", "1", {"n": 2})  # sent by the follower, without a call of sync
-    wait_for(lambda: one.pending == 0)
+    wait_until(lambda: one.pending == 0)
     assert two.sync().changes == [Change("todos", "1", {"n": 2})]
     assert Change("todos", "1", {"n": 2}) not in seen  # its own write was seen before
     follower.stop()
-    thread.join(10)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     one.close()
 
@@ -207,7 +208,7 @@ def test_an_application_syncs_and_closes_while_it_follows(server: Server) -> Non
     one.sync()
     assert (one.pending, one.rows("todos")) == (0, {str(n): {"n": n, "m": n} for n in sorted(range(40), key=str)})
     one.close()
-    following.join(20)
+    following.join(PATIENCE)
     assert (following.is_alive(), failures) == (False, [])
 
 
@@ -238,12 +239,12 @@ def test_following_with_async_for_over_a_restart(tmp_path: Path) -> None:
             following = asyncio.create_task(first_changes(2))
             two.put("todos", "1", {"n": 1})
             await two.sync_async()
-            await asyncio.to_thread(wait_for, lambda: one.get("todos", "1") == {"n": 1})
+            await asyncio.to_thread(wait_until, lambda: one.get("todos", "1") == {"n": 1})
             server.stop()
             two.put("todos", "1", {"n": 2})
             with running(tmp_path / "data", "--port", port):
                 await two.sync_async()
-                return await asyncio.wait_for(following, 40)
+                return await asyncio.wait_until(following, 40)
 
         changes = asyncio.run(story())
         assert [change.columns for change in changes] == [{"n": 1}, {"n": 2}]
@@ -271,10 +272,3 @@ def test_folds_survive_being_written_down() -> None:
             stored.add(made)
             stored = fold_from_plain(fold_to_plain(stored))
         assert stored.state() == whole.state()
-
-
-def wait_for(condition: Any, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from driftline.cli.main import driftline as cli
 from driftline.codeindex._build import build as building
 from driftline.codeindex._storage import TreeEntry
 from driftline.errors import DriftlineError
+from support.processes import run_process
 from support.repositories import ENVIRONMENT, git, make_repository
 
 pytest.importorskip("tree_sitter")
@@ -100,7 +100,7 @@ def test_a_bare_clone_a_worktree_and_the_repository_agree(repo: Path, tmp_path: 
 
 def test_a_shallow_clone_says_so(repo: Path, tmp_path: Path) -> None:
     words = ["git", "clone", "-q", "--depth", "1", "--no-tags", f"file://{repo}", str(tmp_path / "shallow")]
-    subprocess.run(words, check=True, env=ENVIRONMENT)
+    run_process(words, check=True, env=ENVIRONMENT)
     with pytest.raises(DriftlineError, match=r"shallow.*--unshallow") as caught:
         codeindex.diff("git:HEAD~1", "git:HEAD", repo=tmp_path / "shallow")
     assert caught.value.code == "NOT_FOUND"
@@ -318,7 +318,7 @@ print(codeindex.build(sys.argv[1]).files, __file__ == sys.argv[0], __spec__)
 def test_a_script_needs_no_guard_for_its_main_program(repo: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(UNGUARDED)
-    done = subprocess.run([sys.executable, str(script), str(repo)], capture_output=True, text=True, timeout=120)
+    done = run_process([sys.executable, str(script), str(repo)], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("7 True None\n", "")
 
 

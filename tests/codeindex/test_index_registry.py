@@ -21,6 +21,7 @@ from driftline.codeindex._storage import CacheRoot
 from driftline.errors import DriftlineError
 from support.index_caches import make_cache, persisted_bytes, put, small_index
 from support.index_layouts import LAYOUTS, write_index
+from support.processes import start_process
 
 ROOT = Path(__file__).parents[2]
 
@@ -305,7 +306,7 @@ def test_a_living_lock_is_respected_and_a_dead_one_taken_over(cache: Path) -> No
     assert caught.value.code == "QUEUE_OVERLOADED"
     assert str(cache) not in json.dumps(caught.value.to_dict())
     assert not (cache / "diffs").exists()
-    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead = start_process([sys.executable, "-c", ""])
     dead.wait()
     put(cache / "locks/index.lock", {**holder, "pid": dead.pid})
     assert keep(cache).persisted
@@ -318,7 +319,7 @@ def run_python(cache: Path, code: str) -> subprocess.Popen[bytes]:
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", prelude + code, str(cache)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return start_process(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def test_two_processes_at_once(cache: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from driftline import codeindex
 from support.made_code import CodeBase, evolve, make
+from support.processes import run_process
 from support.python_truth import Key, Truth, definitions, judge, scored
 from support.repositories import make_repository
 
@@ -57,7 +57,7 @@ def test_python_as_its_own_parser_sees_it(tmp_path: Path, seed: int) -> None:
 
 
 def babel(files: Mapping[str, str]) -> dict[Key, Truth]:
-    done = subprocess.run(
+    done = run_process(
         ["node", str(BABEL)], input=json.dumps(files), capture_output=True, text=True, cwd=BABEL_HOME, check=True
     )
     found = json.loads(done.stdout)

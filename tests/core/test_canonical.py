@@ -3,13 +3,13 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from driftline.core._json import canonical_json, fnv1a64, sha1_hex, sha256_hex, utf16_sort_key
+from support.processes import run_process
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 NODE = shutil.which("node")
@@ -69,7 +69,7 @@ def test_delta_id_vectors(case: dict) -> None:
 @given(st.lists(values, min_size=20, max_size=60))
 def test_prints_what_node_prints(many: list) -> None:
     lines = "".join(json.dumps(value) + "\n" for value in many)
-    done = subprocess.run([NODE, "-e", STRINGIFY], input=lines.encode(), capture_output=True, check=True)
+    done = run_process([NODE, "-e", STRINGIFY], input=lines.encode(), capture_output=True, check=True)
     assert done.stdout.decode().split("\n")[:-1] == [canonical_json(value) for value in many]
 
 

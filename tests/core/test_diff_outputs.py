@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from driftline.cli import _outcome as outcome
 from driftline.cli.main import driftline
 from driftline.core._objects import ObjectPath
 from driftline.core._parts import read_manifest, read_pieces
+from support.processes import run_process
 
 pytest.importorskip("obstore", reason="needs obstore, the extra cloud")
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_written_is_refused(sides: Path) -> None:
 def run_alone(folder: Path, *arguments: str) -> None:
     """In a process of its own: the workers of a session that is there already do not know this store."""
     command = [sys.executable, "-m", "driftline", "diff", *arguments, "-k", "id"]
-    done = subprocess.run(command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False)
+    done = run_process(command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
 
 

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from backports import zstd
 
 from driftline.core import _files as files, _locks as locks
 from driftline.errors import InputError, LockedError, StorageError
+from support.processes import run_process, start_process
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_a_kill_in_the_middle_never_shows_a_partial_file(tmp_path: Path) -> None
         "    out.write(b'x' * 5_000_000); out.flush(); os.kill(os.getpid(), 9)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
-    subprocess.run([sys.executable, "-c", code, str(target)], env=environment, check=False)
+    run_process([sys.executable, "-c", code, str(target)], env=environment, check=False)
     assert not target.exists()
 
 
@@ -105,7 +105,7 @@ def test_a_held_lock_names_its_holder_and_is_free_afterwards(tmp_path: Path) -> 
 
 def test_a_dead_process_loses_its_lock_a_foreign_host_does_not(tmp_path: Path) -> None:
     path = tmp_path / "index.lock"
-    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead = start_process([sys.executable, "-c", ""])
     dead.wait()
     path.write_text(json.dumps({"pid": dead.pid, "host": socket.gethostname(), "lockId": "x"}))
     with locks.exclusive_lock(path, scope="index"):
@@ -132,14 +132,14 @@ def test_processes_take_turns(tmp_path: Path) -> None:
     counter.write_text("0")
     command = [sys.executable, "-c", COUNT_UP, str(tmp_path / "lock"), str(counter)]
     environment = {**os.environ, "PYTHONPATH": str(Path(files.__file__).parents[2])}
-    processes = [subprocess.Popen(command, env=environment) for _ in range(3)]
+    processes = [start_process(command, env=environment) for _ in range(3)]
     assert [process.wait() for process in processes] == [0, 0, 0]
     assert counter.read_text() == "30"
 
 
 def test_a_killed_process_that_nobody_waited_for_loses_its_lock(tmp_path: Path) -> None:
     path = tmp_path / "index.lock"
-    holder = subprocess.Popen(["sleep", "60"])
+    holder = start_process(["sleep", "60"])
     path.write_text(json.dumps({"pid": holder.pid, "host": socket.gethostname(), "lockId": "x"}))
     with pytest.raises(LockedError):
         locks.exclusive_lock(path, scope="index").__enter__()

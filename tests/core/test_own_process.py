@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from support.processes import run_process
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 SCRIPT = """
@@ -26,7 +27,7 @@ assert pa.Table.from_pandas(pandas.DataFrame({"a": [1.5, None]}))["a"].to_pylist
 
 def test_pandas_is_left_out_until_somebody_converts() -> None:
     pytest.importorskip("pandas", reason="needs pandas, a dev dependency")
-    done = subprocess.run(
+    done = run_process(
         [sys.executable, "-c", SCRIPT], env={"PYTHONPATH": SOURCE}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr

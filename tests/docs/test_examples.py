@@ -11,7 +11,6 @@ import doctest
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import driftline
+from support.processes import run_process
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -78,7 +78,7 @@ def run_command(command: str, expected: str, directory: Path, environment: dict[
         return
     code = EXIT_CODE.search(command)
     command = EXIT_CODE.sub("", command)
-    done = subprocess.run(command, shell=True, cwd=directory, env=environment, capture_output=True, text=True)
+    done = run_process(command, shell=True, cwd=directory, env=environment, capture_output=True, text=True)
     shown = (done.stdout + done.stderr).rstrip("\n")
     assert done.returncode == (int(code.group(1)) if code else 0), f"$ {command}\n{shown}"
     expected = expected.strip("\n")

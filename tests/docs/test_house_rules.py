@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from support.processes import run_process
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -50,7 +51,7 @@ def test_every_command_is_in_the_reference() -> None:
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")
 def test_tracked_files_hold_no_paths_of_one_machine() -> None:
     pattern = "/(" + "|".join(["work", "root", "home/[a-z]+"]) + ")/"
-    found = subprocess.run(
+    found = run_process(
         ["git", "grep", "-nIE", pattern, "--", ".", ":!*.lock", ":!tests/docs/test_house_rules.py"],
         cwd=ROOT,
         capture_output=True,

@@ -3,10 +3,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from support.processes import run_process
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +22,7 @@ def test_readme_shows_the_two_commands_first() -> None:
 def test_make_demo_shows_a_summary_events_and_where_the_rest_lies() -> None:
     # The tests run inside make: its variables must not reach the inner one.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    done = subprocess.run(["make", "demo"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = run_process(["make", "demo"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "What changed" in done.stdout
     assert "The first events" in done.stdout
@@ -31,6 +32,6 @@ def test_make_demo_shows_a_summary_events_and_where_the_rest_lies() -> None:
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_make_help_lists_the_verbs() -> None:
-    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = run_process(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for verb in ("setup", "demo", "check", "test", "bench", "docs"):
         assert f"make {verb} " in listed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from driftline.lake._read.state import all_deltas
 from support.crash_world import replayed
 from support.gateways import GATEWAY, Server, delta, running, token
 from support.postgres import running_postgres
+from support.processes import PATIENCE, run_process
 
 pytestmark = pytest.mark.kills
 
@@ -36,7 +36,7 @@ def recipe(name: str) -> str:
 
 def follow_recipe(name: str, folder: Path, **variables: str) -> None:
     command = ["sh", "-e", "-c", recipe(name)]
-    done = subprocess.run(
+    done = run_process(
         command, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
@@ -111,7 +111,7 @@ def opened(folder: Path, server: Server) -> Store:
 
 def wait_for_lake(lake: Path) -> None:
     """Until something is in the lake and something is folded."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not list(lake.glob("tables/todos/state/_delta_log/*.json")):
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -23,6 +23,7 @@ from driftline.gateway._service import GroupCommit
 from driftline.gateway._sync.push import parse_push
 from support.faulty_disk import FaultyDisk
 from support.gateways import CLOCK, Server, delta, running
+from support.processes import PATIENCE
 
 _names = count()
 
@@ -144,7 +145,7 @@ def test_a_refused_batch_does_not_touch_its_neighbours(tmp_path: Path) -> None:
 def test_too_much_waiting_is_backpressure() -> None:
     class Stuck:
         def append(self, batches: Any) -> Any:
-            gate.wait(10)
+            gate.wait(PATIENCE)
             return [Appended(1, []) for _ in batches]
 
     import threading

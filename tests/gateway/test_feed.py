@@ -2,55 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx
 
-from support.gateways import GATEWAY, Client, Server, delta, running
+from support.feeds import FEED, feed
+from support.gateways import GATEWAY, Server, delta, running
+from support.processes import wait_until
 
-FEED = f"/sync/{GATEWAY}/feed"
 TEAMS = {
     "version": 1,
     "buckets": [{"name": "b", "tables": ["todos"], "filters": [{"column": "team", "op": "in", "value": "jwt:teams"}]}],
 }
-
-
-class Feed:
-    """An open feed, read event by event."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        self.response = response
-        self._lines = response.iter_lines()
-
-    def block(self) -> dict[str, Any]:
-        """The fields of the next block, comments as `comment`."""
-        fields: dict[str, Any] = {}
-        for line in self._lines:
-            if not line:
-                return fields
-            name, _, value = line.partition(":")
-            fields[name or "comment"] = value.strip()
-        raise EOFError
-
-    def event(self) -> dict[str, Any]:
-        """The next event with data."""
-        while "data" not in (fields := self.block()):
-            pass
-        return {**fields, "data": json.loads(fields["data"])}
-
-
-@contextmanager
-def feed(client: Client, headers: dict[str, str] | None = None, **query: str) -> Iterator[Feed]:
-    with client.http.stream("GET", FEED, params=query, headers=headers or {}) as response:
-        assert response.status_code == 200, response.read()
-        assert response.headers["content-type"].startswith("text/event-stream")
-        yield Feed(response)
 
 
 def test_events_come_as_deltas_arrive_and_resume(server: Server) -> None:
@@ -125,7 +91,7 @@ def test_feeds_see_through_their_views(server: Server) -> None:
 
 def test_a_token_ends_its_feed_and_a_server_its_feeds(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        with feed(server.client(exp=int(time.time()) + 2), since="0") as short:
+        with feed(server.client(exp=int(time.time()) + 5), since="0") as short:
             assert not [line for line in short._lines if line.startswith("data")]  # ended by the server
         with feed(server.client(), since="0") as live:
             live.block()
@@ -162,10 +128,7 @@ def test_limits_of_listeners(server: Server) -> None:
         other = stack.enter_context(feed(server.client("bob"), since="0"))
         other.block()
         assert "driftline_feeds_open 5" in client.http.get("/metrics").text
-    deadline = time.monotonic() + 10
-    while "driftline_feeds_open 0" not in client.http.get("/metrics").text:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: "driftline_feeds_open 0" in client.http.get("/metrics").text)
 
 
 def test_long_polls(server: Server) -> None:

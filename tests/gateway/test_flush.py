@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from driftline.lake._flush_target import FlushTarget
 from driftline.lake._store.delta import load
 from driftline.lake._store.envelopes import envelope_paths, read_envelope
 from support.gateways import GATEWAY, delta, running
+from support.processes import wait_until
 
 SCHEMA = TableSchema(table="todos", columns=[{"name": "n", "type": "number"}])
 
@@ -144,10 +144,7 @@ def test_the_server_flushes_by_age_and_by_size(tmp_path: Path, option: tuple[str
     with running(tmp_path, *option) as server:
         client = server.client()
         client.push(*rows(0, 20))
-        deadline = time.monotonic() + 60
-        while "driftline_log_flushed_sequence 20\n" not in client.http.get("/metrics").text:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: "driftline_log_flushed_sequence 20\n" in client.http.get("/metrics").text)
         assert envelope_paths(Lake(str(tmp_path / "lake")), "todos")
         assert len(client.pull_all()[0]) == 20  # flushed deltas are still served
         assert client.push(*rows(0, 1)).json()["accepted"] == 1
@@ -176,10 +173,7 @@ def test_the_server_compacts_what_has_gathered(tmp_path: Path, options: tuple[st
             server.stop()
             assert load(lake, "todos", "state") is None
             return
-        deadline = time.monotonic() + 60
-        while "driftline_compactions_total 1\n" not in client.http.get("/metrics").text:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: "driftline_compactions_total 1\n" in client.http.get("/metrics").text)
         assert polars.read_delta(lake.part("todos", "state"))["n"].sort().to_list() == [0, 1, 2, 3, 4, 5]
         assert server.stop() == 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import zipfile
 from collections import Counter
@@ -21,6 +20,7 @@ from driftline.lake._read.state import all_deltas, state_rows
 from driftline.lake._store.flush import count_set_aside, count_waiting
 from driftline.lake._store.logs import claim_of
 from support.gateways import GATEWAY, SECRET, SOURCE, Server, delta, running
+from support.processes import run_process
 
 pytestmark = pytest.mark.servers
 
@@ -50,12 +50,11 @@ class Place:
         """What a server says that does not start."""
         command = [sys.executable, "-m", "driftline", "serve", "--gateway", GATEWAY, "--port", "0"]
         environment = {"PYTHONPATH": str(SOURCE), "DRIFTLINE_JWT_SECRET": SECRET, "PATH": "/usr/bin:/bin"}
-        ended = subprocess.run(
+        ended = run_process(
             [*command, "--data", str(self.root / name), *self.options],
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
             check=False,
         )
         assert ended.returncode == 2, ended.stderr
@@ -323,7 +322,7 @@ def test_what_was_pulled_can_be_flushed_into_the_gateways_own_lake(place: Place)
         push(server, rows(4, 2))  # in the log only
         lines = "\n".join(json.dumps(each) for each in server.client().pull_all()[0])
         command = [sys.executable, "-m", "driftline", "lake", "flush", "-", "--gateway", GATEWAY]
-        ended = subprocess.run(
+        ended = run_process(
             [*command, "--lake", place.lake.root],
             input=lines,
             env={"PYTHONPATH": str(SOURCE), "PATH": "/usr/bin:/bin"},

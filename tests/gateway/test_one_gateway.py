@@ -1,4 +1,4 @@
-"""One real gateway with its lake in an object store: what was acknowledged survives a kill and reaches the lake once."""
+"""One real gateway, its lake in an object store: what was acknowledged survives a kill and reaches the lake once."""
 
 from __future__ import annotations
 

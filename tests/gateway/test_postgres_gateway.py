@@ -17,6 +17,7 @@ from driftline.lake import Lake
 from driftline.lake._read.state import all_deltas
 from support.gateways import Server, delta, running
 from support.postgres import PostgresServer, postgres_server, running_postgres
+from support.processes import PATIENCE, wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -53,7 +54,7 @@ def test_two_servers_share_one_log_and_one_dies(database: str, tmp_path: Path) -
         for thread in threads:
             thread.start()
         seen, cursor = other.client().pull_all()
-        time.sleep(0.5)
+        wait_until(lambda: len(acknowledged) > 100)
         one.kill()
         for thread in threads:
             thread.join()
@@ -75,7 +76,7 @@ def test_lost_connections_and_foreign_transactions_lose_nothing(database: str, t
         assert client.push(delta(row="1", n=1)).status_code == 200
         with psycopg.connect(database, autocommit=True) as admin:
             admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'driftline'")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         again = delta(row="2", n=2)
         while (status := client.push(again).status_code) != 200:
             assert status == 503
@@ -188,7 +189,7 @@ def test_a_lost_notification_is_made_up_for(database: str, tmp_path: Path) -> No
             ended = admin.execute(f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {listening}")
             assert ended.fetchone() is not None
             assert other.client().push(delta(row=str(number), n=number)).status_code == 200
-            waiting.join(30)
+            waiting.join(PATIENCE)
             assert [each["rowId"] for each in asked[0]["deltas"]] == [str(number)]
             cursor = asked[0]["cursor"]
 
@@ -202,7 +203,7 @@ def _fail_over(primary: PostgresServer, standby: PostgresServer) -> None:
 def _wait_for_replica(primary: PostgresServer, standby: PostgresServer) -> None:
     with psycopg.connect(primary.address, autocommit=True) as one, psycopg.connect(standby.address) as other:
         written = one.execute("SELECT pg_current_wal_lsn()").fetchone()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while other.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", written).fetchone() != (True,):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -210,7 +211,7 @@ def _wait_for_replica(primary: PostgresServer, standby: PostgresServer) -> None:
 
 def _answer(ask: Callable[[], httpx.Response]) -> httpx.Response:
     """The first answer that is not `come again`: each connection is opened anew by the next try."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while (answer := ask()).status_code == 503:
         assert time.monotonic() < deadline
         time.sleep(0.1)

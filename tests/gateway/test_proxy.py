@@ -9,15 +9,15 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from gateway.test_feed import Feed
+from support.feeds import Feed
 from support.gateways import GATEWAY, Client, Server, delta, running
+from support.processes import PATIENCE, start_process, wait_until
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "gateway.md"
@@ -51,25 +51,21 @@ def proxied(tmp_path: Path) -> Iterator[tuple[Server, str]]:
         configuration = tmp_path / "nginx.conf"
         user = "user root;" if os.geteuid() == 0 else ""  # or its workers could not write below this folder
         configuration.write_text(FRAME.format(here=tmp_path, port=port, location=location, user=user))
-        nginx = subprocess.Popen([str(NGINX), "-p", str(tmp_path), "-c", str(configuration)], stderr=subprocess.DEVNULL)
+        nginx = start_process([str(NGINX), "-p", str(tmp_path), "-c", str(configuration)], stderr=subprocess.DEVNULL)
         try:
             url = f"http://127.0.0.1:{port}"
-            wait_for(url)
+            wait_until(lambda: is_up(url), url)
             yield server, url
         finally:
             nginx.terminate()
-            nginx.wait(20)
+            nginx.wait(PATIENCE)
 
 
-def wait_for(url: str) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            httpx.get(f"{url}/health").raise_for_status()
-            return
-        except httpx.HTTPError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+def is_up(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health").is_success
+    except httpx.HTTPError:
+        return False
 
 
 def test_the_recipe(proxied: tuple[Server, str]) -> None:

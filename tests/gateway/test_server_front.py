@@ -8,7 +8,6 @@ import json
 import ssl
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from driftline.gateway._log.sqlite import SqliteLog
 from driftline.http._requests import public_error
 from support.compare_server import serving
 from support.gateways import GATEWAY, SECRET, Server, delta, running, token
+from support.processes import run_process, wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -101,7 +101,7 @@ def test_codes_that_the_protocol_does_not_know() -> None:
 
 def start(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "driftline", "serve", "--gateway", GATEWAY, "--port", "0", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_process(command, capture_output=True, text=True, check=False)
 
 
 def test_keys_and_certificates_are_looked_at_before_the_port_is_taken(tmp_path: Path) -> None:
@@ -117,6 +117,9 @@ def test_keys_and_certificates_are_looked_at_before_the_port_is_taken(tmp_path: 
     assert not (tmp_path / "data").exists()
 
 
+UNREADABLE = "keys not reloaded"
+
+
 def test_a_secret_file_that_goes_away_keeps_its_keys(tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text(SECRET)
@@ -125,13 +128,13 @@ def test_a_secret_file_that_goes_away_keeps_its_keys(tmp_path: Path) -> None:
         client = server.client()
         assert client.pull(since="0").status_code == 200
         secret.unlink()
-        time.sleep(1.2)
+        # Requests make the server look at the file.
+        wait_until(lambda: client.pull(since="0") and [each for each in server.lines if each["event"] == UNREADABLE])
         assert [client.pull(since="0").status_code for _ in range(3)] == [200] * 3
         secret.write_text("another-secret-that-is-long-enough-here")
-        time.sleep(1.2)
-        assert client.pull(since="0").status_code == 401
+        wait_until(lambda: client.pull(since="0").status_code == 401)
         server.stop()
-        assert any(line["event"] == "keys not reloaded" for line in server.lines)
+        assert any(line["event"] == UNREADABLE for line in server.lines)
 
 
 def certificate(directory: Path) -> tuple[Path, Path]:

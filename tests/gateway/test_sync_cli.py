@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from driftline.client._http import GatewayClient
 from driftline.deltas import RowDelta, extract
 from driftline.errors import GatewayError
 from support.gateways import GATEWAY, SOURCE, Server, delta, running, token
+from support.processes import run_process, wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def driftline(*words: str, stdin: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run_process(
         [sys.executable, "-m", "driftline", *words],
         env={**os.environ, "PYTHONPATH": str(SOURCE), **environment},
         capture_output=True,
@@ -139,10 +139,7 @@ def test_a_snapshot_to_begin_with(tmp_path: Path) -> None:
         where = ("--url", server.url, "--gateway", GATEWAY, "--cursor-file", str(tmp_path / "cursor"))
         client.push(delta(row="1", op="INSERT", title="A"))
         server.client("ops", role="admin").admin("flush")
-        deadline = time.monotonic() + 60
-        while client.pull(since="0").status_code == 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        wait_until(lambda: client.pull(since="0").status_code != 200)
         refused = driftline("gateway", "pull", *where, DRIFTLINE_TOKEN=token())
         assert (refused.returncode, "--snapshot" in refused.stderr) == (2, True)
         rows = driftline("gateway", "pull", *where, "--snapshot", DRIFTLINE_TOKEN=token())
@@ -154,7 +151,7 @@ def test_a_snapshot_to_begin_with(tmp_path: Path) -> None:
 
 def test_the_demo_converges() -> None:
     demo = ROOT / "examples" / "sync-demo" / "demo.py"
-    shown = subprocess.run(
+    shown = run_process(
         [sys.executable, str(demo)], env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, text=True
     )
     assert shown.returncode == 0, shown.stderr

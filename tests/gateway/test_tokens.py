@@ -18,13 +18,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from support.gateways import GATEWAY, SECRET, SOURCE, Client, running
+from support.processes import run_process, wait_until
 
 pytestmark = pytest.mark.servers
 
 
 def driftline(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if name != "DRIFTLINE_JWT_SECRET"}
-    return subprocess.run(
+    return run_process(
         [sys.executable, "-m", "driftline", *words],
         env={**clean, "PYTHONPATH": str(SOURCE), **environment},
         capture_output=True,
@@ -59,18 +60,11 @@ def test_secrets_rotate_while_the_server_runs(tmp_path: Path) -> None:
         assert pull_status(server.url, old) == 200
         driftline("gateway", "token", "rotate", "--secret-file", str(secrets))
         new = create(secrets)
-        eventually(lambda: pull_status(server.url, new) == 200)
+        wait_until(lambda: pull_status(server.url, new) == 200)
         assert pull_status(server.url, old) == 200  # the old secret was kept
         driftline("gateway", "token", "rotate", "--secret-file", str(secrets), "--keep", "1")
-        eventually(lambda: pull_status(server.url, old) == 401)
+        wait_until(lambda: pull_status(server.url, old) == 401)
         assert pull_status(server.url, new) == 200
-
-
-def eventually(holds: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_key_sets_with_rsa_and_elliptic_curves(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from driftline.lake._store.delta import load, transaction_version
 from driftline.lake._store.parquet import DataFile
 from driftline.lake._store.rows import decode_state
 from support.lakes import SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once
+from support.processes import start_process
 
 pytestmark = pytest.mark.kills
 
@@ -68,9 +69,7 @@ def test_kills_at_random_moments(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     chance = random.Random(11)
     for _ in range(6):
-        process = subprocess.Popen(
-            [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, env=environment
-        )
+        process = start_process([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, env=environment)
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(chance.uniform(0, 0.12))

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from support.processes import run_process
+
 ROOT = Path(__file__).parents[2]
 CLOSED = {
     "sqlite": (["changeset", "show", "x.changeset"], "changesets need apsw: pip install 'driftline[sqlite]'"),
@@ -33,7 +35,7 @@ OPENED = {
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=ROOT, check=True)
+    run_process([sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=ROOT, check=True)
     return folder
 
 
@@ -46,17 +48,17 @@ def install(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 
     def with_extra(extra: str) -> Path:
         home = tmp_path_factory.mktemp(extra or "core")
-        subprocess.run([*uv, "venv", "-q", "--python", sys.executable, str(home)], check=True)
+        run_process([*uv, "venv", "-q", "--python", sys.executable, str(home)], check=True)
         target = f"driftline[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
         command = [*uv, "pip", "install", "-q", "--python", str(home / "bin/python"), target]
-        subprocess.run([*command, "--constraint", str(ROOT / "requirements/dev.lock")], check=True)
+        run_process([*command, "--constraint", str(ROOT / "requirements/dev.lock")], check=True)
         return home / "bin"
 
     return with_extra
 
 
 def run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True)
+    return run_process([str(word) for word in command], cwd=cwd, capture_output=True, text=True)
 
 
 def test_core_compares_tables_and_payloads_and_names_what_is_missing(

@@ -123,7 +123,7 @@ def test_the_timeout_is_cooperative_and_works_in_threads():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join()
     assert found == ["TIMEOUT", "TIMEOUT"]
 
 
@@ -143,7 +143,7 @@ def test_one_plan_serves_many_threads():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join()
     assert len(reports) == 200
     assert len(set(reports)) == 1
 

@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from driftline.spark._runtime.standalone import StandaloneCluster
+from support.processes import PATIENCE, start_process
 from support.shop import DAYS, PIPELINE, SOURCE, lake_rows, last_record, make_shop, output_bytes, run, snapshot_rows
 
 pytestmark = pytest.mark.cluster
@@ -45,7 +46,7 @@ class Runs:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     peaceful, disturbed = both = [tmp_path_factory.mktemp(name) for name in ("peaceful", "disturbed")]
     with StandaloneCluster(workers=2) as cluster:
-        process = subprocess.Popen(
+        process = start_process(
             # Relative paths, as people type them: tasks must not look for files where they happen to run.
             [sys.executable, SCRIPT, cluster.url, *(shop(each).relative_to(peaceful.parent) for each in both)],
             cwd=peaceful.parent,
@@ -132,8 +133,8 @@ def test_a_script_that_is_ended_leaves_nothing_running() -> None:
         cluster = psutil.Process(running.pid).children(recursive=True)
         assert cluster
         running.terminate()
-        assert running.wait(60) == 128 + signal.SIGTERM
-    _, alive = psutil.wait_procs(cluster, timeout=30)
+        assert running.wait(PATIENCE) == 128 + signal.SIGTERM
+    _, alive = psutil.wait_procs(cluster, timeout=PATIENCE)
     assert not alive
 
 
@@ -142,4 +143,4 @@ def script(*command: str) -> subprocess.Popen[str]:
     file = Path(__file__).parents[2] / "scripts" / "local_cluster.py"
     environment = {**os.environ, "PYTHONPATH": SOURCE}
     given = [sys.executable, str(file), "--workers", "1", *command]
-    return subprocess.Popen(given, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return start_process(given, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

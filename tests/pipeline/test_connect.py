@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from spark.test_table_diff_cluster import connect_server
 from support.shop import (
     DAYS,
     PIPELINE,
@@ -18,6 +17,7 @@ from support.shop import (
     snapshot_rows,
     start_cli,
 )
+from support.spark import connect_server
 
 # The suite goes through Spark Connect once, in spark/test_table_diff_cluster; starting its server is most of the time.
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.cluster]

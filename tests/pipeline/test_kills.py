@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from driftline.lake import Lake, verify
 from driftline.lake._read.state import all_deltas
+from support.processes import run_process
 from support.shop import SOURCE, assert_lake_is_the_snapshots, make_shop, output_bytes, results, run, start_cli
 
 pytestmark = pytest.mark.kills
@@ -35,7 +35,7 @@ def delta_ids(directory: Path) -> dict[str, set[str]]:
 
 
 def kill_again_and_again(file: Path, *arguments: str) -> int:
-    done = subprocess.run(
+    done = run_process(
         [sys.executable, SCRIPT, file, *arguments],
         env={"PYTHONPATH": SOURCE},
         capture_output=True,

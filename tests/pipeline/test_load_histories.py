@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from driftline.lake import Lake, materialize, vacuum, verify
 from driftline.lake._store.schemas import last_versions
+from support.processes import run_process
 from support.shop import SOURCE, lake_rows, results, run
 
 pytestmark = pytest.mark.histories
@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).parents[1] / "support" / "pipeline_histories.py"
 
 def play(folder: Path, *arguments: str) -> dict[str, int]:
     """Random histories in a process of their own, which forks."""
-    done = subprocess.run(
+    done = run_process(
         [sys.executable, SCRIPT, folder, *arguments],
         env={"PYTHONPATH": SOURCE},
         capture_output=True,

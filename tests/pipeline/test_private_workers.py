@@ -22,9 +22,10 @@ import pytest
 from driftline.core._objects import ObjectPath
 from driftline.pipeline import load, run_pipeline
 from driftline.spark._runtime.standalone import StandaloneCluster
-from spark.test_table_diff_cluster import connect_server
+from support.processes import run_process, start_process
 from support.s3 import unreliable
 from support.shop import SOURCE
+from support.spark import connect_server
 
 pytest.importorskip("obstore", reason="needs obstore, the extra cloud")
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.cluster]
@@ -37,7 +38,7 @@ ROWS = 3000
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three days of the shop on the disk, and what the local engine makes of them."""
     folder = tmp_path_factory.mktemp("retail")
-    made = subprocess.run(
+    made = run_process(
         [sys.executable, "-c", f"import make_data, pathlib; make_data.make(pathlib.Path({str(folder)!r}), {ROWS})"],
         cwd=RETAIL,
         check=False,
@@ -78,7 +79,7 @@ def outputs(root: Path | ObjectPath) -> dict[str, bytes]:
 def start(file: Path, master: str, settings: dict[str, str]) -> subprocess.Popen[str]:
     scratch = file.parent / "tmp"
     scratch.mkdir(exist_ok=True)
-    return subprocess.Popen(
+    return start_process(
         [sys.executable, "-m", "driftline", "pipeline", "run", file.name, "--engine", "spark", "--master", master],
         cwd=file.parent,
         env={**os.environ, **settings, "PYTHONPATH": SOURCE, "TMPDIR": str(scratch)},
@@ -91,7 +92,7 @@ def start(file: Path, master: str, settings: dict[str, str]) -> subprocess.Popen
 
 @pytest.fixture
 def cluster(tmp_path: Path, s3: tuple[Any, dict[str, str]]) -> Iterator[StandaloneCluster]:
-    if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
+    if run_process(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
         pytest.skip("needs the right to mount (unshare --mount)")
     with StandaloneCluster(workers=2, hidden=[tmp_path]) as running:
         yield running

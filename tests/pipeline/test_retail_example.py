@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.processes import run_process
 from support.shop import SOURCE
 
 pytestmark = pytest.mark.histories
@@ -16,7 +17,7 @@ STORY = ROOT / "examples/retail/story.py"
 
 
 def tell(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run_process(
         [sys.executable, STORY, "--rows", "3000", "--dir", directory, *options],
         env={**os.environ, "PYTHONPATH": SOURCE},
         capture_output=True,
@@ -42,7 +43,7 @@ def test_the_story_ends_with_day_three(tmp_path: Path) -> None:
 
 def test_the_data_is_the_same_every_time(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        subprocess.run(
+        run_process(
             [sys.executable, ROOT / "examples/retail/make_data.py", tmp_path / name, "--rows", "500"], check=True
         )
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))

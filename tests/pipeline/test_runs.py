@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from driftline.errors import LockedError, PipelineError
 from driftline.pipeline import load, run_pipeline
 from driftline.pipeline._run import run as running
 from driftline.pipeline._run.run import locked
+from support.processes import run_process
 from support.shop import (
     DAYS,
     PIPELINE,
@@ -317,7 +317,7 @@ main()
 def test_a_full_disk_is_one_clear_failure_and_leaves_no_half_files(tmp_path: Path) -> None:
     # A limit on file sizes fails writes in the middle, as a full disk does, and needs no privileges.
     file = make_shop(tmp_path, rows=4000)
-    limited = subprocess.run(
+    limited = run_process(
         [sys.executable, "-c", FULL_DISK, "20000", "pipeline", "run", file.name],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": SOURCE},
@@ -337,7 +337,7 @@ def test_a_full_disk_is_one_clear_failure_and_leaves_no_half_files(tmp_path: Pat
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     file = make_shop(tmp_path, rows=1000)
     (tmp_path / "out").mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", tmp_path / "out"], check=False)
+    mounted = run_process(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", tmp_path / "out"], check=False)
     if mounted.returncode:
         pytest.skip("mounting is not allowed here")
     try:
@@ -347,7 +347,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         assert any("disk_full" in problem for problem in problems.values()), problems
         assert not list((tmp_path / "out").glob(".*"))
     finally:
-        subprocess.run(["umount", tmp_path / "out"], check=True)
+        run_process(["umount", tmp_path / "out"], check=True)
     assert run(file).exit_code == 0
     assert_lake_is_the_snapshots(tmp_path)
 

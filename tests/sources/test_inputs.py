@@ -12,7 +12,6 @@ import json
 import lzma
 import os
 import sqlite3
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -25,6 +24,7 @@ from backports import zstd
 import driftline as dl
 from driftline.errors import DriftlineError
 from driftline.sources._formats import jsonl as json_rows
+from support.processes import run_process
 
 A = "id,v\n1,a\n2,b\n"
 B = "id,v\n1,a\n2,c\n"
@@ -278,9 +278,7 @@ def test_pipes_are_spooled(tmp_path: Path, plain: Path) -> None:
 def test_process_substitution_and_standard_input_by_name(plain: Path) -> None:
     command = f"exec {sys.executable} -m driftline diff <(printf '{A}') /dev/stdin -k id"
     with open(plain, "rb") as stdin:
-        done = subprocess.run(
-            ["bash", "-c", command.replace("\n", "\\n")], stdin=stdin, capture_output=True, check=False
-        )
+        done = run_process(["bash", "-c", command.replace("\n", "\\n")], stdin=stdin, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (1, b"")
     assert b'"delta":{"v":{"from":"b","to":"c"}}' in done.stdout
 

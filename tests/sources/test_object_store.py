@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 import driftline as dl
 from driftline.errors import InputError
+from support.processes import run_process
 
 pytest.importorskip("obstore", reason="needs obstore, the extra cloud")
 
@@ -113,7 +113,7 @@ def test_a_store_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -
 def test_both_engines_write_the_same_bytes(store: Any, tmp_path: Path) -> None:
     a, b = put(store, "spark/a.csv", A), put(store, "spark/b.csv", B)
     for engine in ("local", "spark"):
-        done = subprocess.run(
+        done = run_process(
             [sys.executable, "-m", "driftline", "diff", a, b, "-k", "id", "--engine", engine, "-o", f"{engine}.jsonl"],
             cwd=tmp_path,
             capture_output=True,

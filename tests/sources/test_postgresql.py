@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from driftline.core._workspace import Workspace
 from driftline.errors import InputError
 from driftline.sources._open import open_source
 from support.postgres import postgres_server
+from support.processes import run_process
 
 pytestmark = pytest.mark.postgres
 
@@ -121,7 +121,7 @@ def test_passwords_and_absent_servers() -> None:
 @pytest.mark.own_session
 def test_both_engines_write_the_same_bytes(address: str, tmp_path: Path) -> None:
     for engine in ("local", "spark"):
-        done = subprocess.run(
+        done = run_process(
             [sys.executable, "-m", "driftline", "diff", f"{address}::a", f"{address}::other.b", "-k", "id",
              "--engine", engine, "-o", f"{engine}.jsonl"],
             cwd=tmp_path, capture_output=True, text=True,

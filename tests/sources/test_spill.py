@@ -14,6 +14,7 @@ import pytest
 
 from driftline.core._workspace import ArrowCodec, SpillStore, Workspace
 from driftline.errors import DriftlineError
+from support.processes import start_process
 
 
 @pytest.mark.parametrize("limit", [0, 100, 1 << 20])
@@ -64,7 +65,7 @@ def test_the_folder_of_a_killed_process_goes_with_the_next_one(tmp_path, monkeyp
         "import time; from driftline.core._workspace import Workspace; w = Workspace()\n"
         "w.new_file('x').write_bytes(b'x'); print(w.folder, flush=True); time.sleep(60)"
     )
-    processes = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in "ab"]
+    processes = [start_process([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in "ab"]
     killed, living = (process.stdout.readline().decode().strip() for process in processes)
     processes[0].send_signal(signal.SIGKILL)
     processes[0].wait()

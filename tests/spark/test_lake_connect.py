@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from driftline.lake._read.state import all_deltas, snapshot_table
 from driftline.lake._store.rows import decode_state
 from support.lake_damage import delta_files, truncate
 from support.lakes import SCHEMA, delta, load_lake
+from support.processes import run_process
 from support.spark import SOURCE, connect_server
 
 # The suite goes through Spark Connect once, in test_table_diff_cluster; starting its server is most of the time.
@@ -23,12 +23,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.cluster]
 
 def lake_command(root: Path, *words: str) -> tuple[int, str, str]:
     """A process of its own, because this one may have a local session already."""
-    done = subprocess.run(
+    done = run_process(
         [sys.executable, "-m", "driftline", "lake", *words, "--lake", str(root), "--table", "todos"],
         env={**os.environ, "PYTHONPATH": SOURCE},
         capture_output=True,
         text=True,
-        timeout=300,
     )
     return done.returncode, done.stdout, done.stderr
 

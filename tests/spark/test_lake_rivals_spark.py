@@ -25,6 +25,7 @@ from driftline.lake._store.rows import decode_state, escape_name
 from driftline.spark._lake import lake_engine
 from support.lake_damage import DAMAGES, delta_files, forge
 from support.lakes import BATCHES, SCHEMA, delta, lives_and_deaths, load_lake, problems_at_once
+from support.processes import start_process
 from support.spark import SOURCE
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ COMPACTOR = textwrap.dedent(
 def test_a_killed_compactor_leaves_a_readable_lake(tmp_path: Path, stage: str, seconds: float) -> None:
     batches = lives_and_deaths(3)
     lake = load_lake(tmp_path, batches, {0})
-    process = subprocess.Popen(
+    process = start_process(
         [sys.executable, "-c", COMPACTOR, str(tmp_path), stage],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

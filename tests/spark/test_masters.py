@@ -16,6 +16,7 @@ from driftline.errors import EngineError
 from driftline.spark._runtime import jvm, masters
 from driftline.spark._runtime.session import open_session
 from driftline.spark._runtime.standalone import StandaloneCluster
+from support.processes import on_this_machine, run_process, start_process
 
 SETTINGS_CODE = """
 from driftline.core._engines import use_spark_settings
@@ -66,18 +67,17 @@ def test_a_master_that_is_not_there_is_named_with_reason_and_remedy(scheme: str,
 def test_the_command_says_so_within_fifteen_seconds(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n")
     began = time.monotonic()
-    done = subprocess.run(
+    done = run_process(
         [sys.executable, "-m", "driftline", "diff", "a.csv", "a.csv", "--master", f"spark://127.0.0.1:{free_port()}"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=90,
     )
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.splitlines()[-1].startswith("error[spark_unreachable]: no Spark master answers at spark://127")
     # Not a measurement but the promise itself.
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < on_this_machine(15)
 
 
 @pytest.mark.own_session
@@ -89,7 +89,7 @@ masters._REGISTRATION_SECONDS = 1
 with open_session("spark://127.0.0.1:{deaf_port}"):
     pass
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, cwd=tmp_path)
+    done = run_process([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert "something listens there, but it is no Spark master" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stdout
 
@@ -101,7 +101,7 @@ def test_a_master_without_workers_is_told_of(tmp_path: Path) -> None:
     with StandaloneCluster(workers=0) as cluster:
         options = ["--master", cluster.url, "--spark-conf", "spark.starvation.timeout=500ms"]
         command = [sys.executable, "-m", "driftline", "diff", "a.csv", "a.csv", *options]
-        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as waiting:
+        with start_process(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as waiting:
             assert waiting.stderr is not None
             told = waiting.stderr.readline()
             waiting.terminate()
@@ -153,12 +153,11 @@ def test_settings_reach_the_jvm(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(
         '[spark]\n"spark.sql.shuffle.partitions" = 3\n"spark.driver.extraJavaOptions" = "-Dmark=set"\n'
     )
-    done = subprocess.run(
+    done = run_process(
         [sys.executable, "-c", SETTINGS_CODE],
         env={**os.environ, "HADOOP_CONF_DIR": str(tmp_path), "DRIFTLINE_CONFIG": str(tmp_path / "config.toml")},
         capture_output=True,
         text=True,
-        timeout=90,
     )
     assert done.returncode == 0, done.stderr
     seen, heap, interface, mark = done.stdout.splitlines()
@@ -172,12 +171,11 @@ def test_settings_reach_the_jvm(tmp_path: Path) -> None:
 def test_a_session_that_does_not_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n")
     small = ["--master", "local[1]", "--spark-conf", "spark.driver.memory=99m"]
-    done = subprocess.run(
+    done = run_process(
         [sys.executable, "-m", "driftline", "diff", "a.csv", "a.csv", *small],
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=90,
     )
     assert done.returncode == 2
     told = done.stderr.splitlines()[-1]
@@ -198,12 +196,11 @@ def test_a_session_that_does_not_start_says_why(tmp_path: Path) -> None:
 def test_settings_that_cannot_be_taken_are_refused(given: tuple[str, ...], words: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n")
     options = [word for pair in given for word in ("--spark-conf", pair)]
-    done = subprocess.run(
+    done = run_process(
         [sys.executable, "-m", "driftline", "diff", "a.csv", "a.csv", "--engine", "spark", *options],
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
     )
     assert done.returncode == 2
     assert done.stderr.startswith("error[invalid_spark_setting]")

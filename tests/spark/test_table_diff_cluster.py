@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from driftline.tables._options import check_options
 from support import frame_story
 from support.index_caches import small_index
 from support.index_layouts import write_index
+from support.processes import run_process
 from support.spark import SOURCE, connect_server
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
@@ -24,11 +24,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 def diff_in_a_new_process(a: Path, b: Path, master: str, *options: str, **environment: str) -> tuple[int, bytes, str]:
     """A process of its own, because this one has a local session already."""
-    done = subprocess.run(
+    done = run_process(
         [sys.executable, "-m", "driftline", "diff", str(a), str(b), "--key", "id", "--master", master, *options],
         env={**os.environ, "PYTHONPATH": SOURCE, **environment},
         capture_output=True,
-        timeout=300,
     )
     return done.returncode, done.stdout, done.stderr.decode()
 
@@ -65,11 +64,10 @@ def test_standalone_cluster(tmp_path: Path, tables: tuple[Path, Path]) -> None:
 
 def frames_in_a_new_process(master: str, folder: Path) -> dict[str, Any]:
     """The functions on DataFrames, in a program whose session is its own."""
-    done = subprocess.run(
+    done = run_process(
         [sys.executable, "-W", "ignore", frame_story.__file__, master, str(folder)],
         env={**os.environ, "PYTHONPATH": SOURCE},
         capture_output=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)

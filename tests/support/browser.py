@@ -1,8 +1,9 @@
 """A real browser that shows pages, where there is one."""
 
 import shutil
-import subprocess
 from pathlib import Path
+
+from support.processes import run_process
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _QUIET_FLAGS = [
@@ -15,4 +16,4 @@ def shown_page(page: Path, address: str = "") -> str:
     """The page's elements after its scripts have run; `address` is what follows the file's name."""
     profile = f"--user-data-dir={page.parent / 'profile'}"
     command = [str(CHROMIUM), *_QUIET_FLAGS, profile, "--dump-dom", f"file://{page}{address}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return run_process(command, capture_output=True, text=True, check=True).stdout

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from support.processes import PATIENCE, start_process
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -19,12 +21,12 @@ def serving(*options: str) -> Iterator[str]:
     """The address of a running server; it is ended by SIGTERM."""
     command = [sys.executable, "-m", "driftline", "serve", "--port", "0", *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    process = start_process(command, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         yield f"http://127.0.0.1:{_port(process)}"
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE)
         assert process.stderr is not None
         process.stderr.close()
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from support.processes import PATIENCE, start_process
+
 ROOT = Path(__file__).parents[2]
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 SCREENSHOTS = ROOT / "out" / "screenshots"
@@ -24,7 +26,7 @@ class Server:
         command = [sys.executable, "-m", "driftline", "ui", str(folder), "--port", "0", *options]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         self.folder = folder
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        self.process = start_process(command, stderr=subprocess.PIPE, text=True, env=environment)
         assert self.process.stderr is not None
         self.said = self.process.stderr.readline()
         self.log: list[str] = []
@@ -53,7 +55,7 @@ class Server:
     def close(self) -> None:
         """End the process; what it wrote must not hold an error that no page reported."""
         self.process.terminate()
-        self.process.wait(120)
+        self.process.wait(PATIENCE)
         self._reader.join()
         assert self.process.stderr is not None
         self.process.stderr.close()

@@ -19,6 +19,7 @@ import httpx
 
 from driftline.deltas import Clock, ColumnDelta, RowDelta
 from driftline.gateway._auth import sign
+from support.processes import PATIENCE, start_process
 
 GATEWAY = "gw-1"
 SECRET = "a-secret-that-is-long-enough-for-hs256"
@@ -90,7 +91,7 @@ class Server:
         self.data = data
         self.lines: list[dict[str, Any]] = []
         self._ports: queue.Queue[int | None] = queue.Queue()
-        self.process = subprocess.Popen(
+        self.process = start_process(
             [
                 *(sys.executable, "-m", "driftline", "serve", "--gateway", GATEWAY, "--data", str(data), "--port", "0"),
                 *options,
@@ -102,7 +103,7 @@ class Server:
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        port = self._ports.get(timeout=60)
+        port = self._ports.get(timeout=PATIENCE)
         assert port is not None, self.lines
         self.url = f"http://127.0.0.1:{port}"
 
@@ -126,15 +127,15 @@ class Server:
         os.killpg(self.process.pid, signal.SIGKILL)
         self._gone()
 
-    def stop(self, timeout: float = 15) -> int:
+    def stop(self, timeout: float = PATIENCE) -> int:
         """SIGTERM and wait; the exit code."""
         self.process.send_signal(signal.SIGTERM)
         self._gone(timeout)
         return self.process.returncode
 
-    def _gone(self, timeout: float = 15) -> None:
+    def _gone(self, timeout: float = PATIENCE) -> None:
         self.process.wait(timeout)
-        self._reader.join(5)
+        self._reader.join(PATIENCE)
         assert self.process.stderr is not None
         self.process.stderr.close()
 

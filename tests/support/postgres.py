@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from support.processes import run_process
 
 
 class PostgresServer:
@@ -107,4 +108,4 @@ def _program(name: str) -> str:
 def _run(name: str, *arguments: str, check: bool = True) -> None:
     # The server refuses to run as root.
     as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-    subprocess.run([*as_user, _program(name), *arguments], check=check, capture_output=True, cwd="/")
+    run_process([*as_user, _program(name), *arguments], check=check, capture_output=True, cwd="/")

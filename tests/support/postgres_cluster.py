@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from support.processes import run_process
 
 _USERS = ("postgres", "nobody")
 
@@ -42,7 +43,7 @@ class Cluster:
         self._bin, self.folder, self._user = bin_folder, folder, user
 
     def run(self, program: str, *arguments: str, text: str = "") -> str:
-        done = subprocess.run(
+        done = run_process(
             [str(self._bin / program), *arguments],
             input=text,
             capture_output=True,

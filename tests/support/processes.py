@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+import time
+from collections.abc import Callable
 from typing import Any
 
 # Long enough for the slowest child on a machine with ten times the work it can do; only a child that hangs meets it.
@@ -21,11 +24,24 @@ def heed_signals() -> None:
             signal.signal(number, lambda *_: None)
 
 
-def run(command: Any, *, timeout: float = PATIENCE, **options: Any) -> subprocess.CompletedProcess[Any]:
+def run_process(command: Any, *, timeout: float = PATIENCE, **options: Any) -> subprocess.CompletedProcess[Any]:
     """A process from its start to its end."""
     return subprocess.run(command, timeout=timeout, check=options.pop("check", False), **options)
 
 
-def start(command: Any, **options: Any) -> subprocess.Popen[Any]:
+def start_process(command: Any, **options: Any) -> subprocess.Popen[Any]:
     """A process that the caller ends."""
     return subprocess.Popen(command, **options)
+
+
+def wait_until(holds: Callable[[], object], what: str = "what was waited for", seconds: float = PATIENCE) -> None:
+    """Ask again and again until something is so; fail only where it never is."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+
+
+def on_this_machine(seconds: float) -> float:
+    """A time that is promised for an idle machine, stretched by what else this one has to do."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+from support.processes import run_process
 
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
@@ -16,7 +17,7 @@ ENVIRONMENT = {
 
 
 def git(folder: Path, *words: str, stdin: bytes = b"") -> str:
-    done = subprocess.run(["git", "-C", str(folder), *words], input=stdin, env=ENVIRONMENT, capture_output=True)
+    done = run_process(["git", "-C", str(folder), *words], input=stdin, env=ENVIRONMENT, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode().strip()
 

@@ -10,12 +10,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.processes import start_process, wait_until
 
 SETTINGS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1"}
 
@@ -28,7 +30,7 @@ def s3_server(bucket: str) -> Iterator[tuple[Any, dict[str, str]]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = subprocess.Popen(
+    server = start_process(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -51,12 +53,11 @@ def s3_server(bucket: str) -> Iterator[tuple[Any, dict[str, str]]]:
 
 
 def _await_port(port: int) -> None:
-    for _ in range(300):
+    def answers() -> bool:
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    pytest.fail("moto's server did not start")
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_until(answers, "the start of moto's server")
 
 
 @contextmanager
@@ -68,8 +69,11 @@ def unreliable(settings: dict[str, str], seed: int, *, faults: float = 0.16) -> 
     from driftline.core import _objects as objects
 
     # A process of its own: calls into the store hold this interpreter while they wait for the answer.
-    command = [sys.executable, __file__, settings["AWS_ENDPOINT_URL"], str(seed), str(faults)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+    command = [sys.executable, "-m", "support.s3", settings["AWS_ENDPOINT_URL"], str(seed), str(faults)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with start_process(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
         assert server.stdout is not None
         through = {**settings, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.stdout.readline().strip()}"}
         saved = dict(os.environ)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import driftline
 from driftline.pipeline import RunRecord, load, run_pipeline
+from support.processes import start_process
 
 SOURCE = str(Path(driftline.__file__).parents[1])
 DAYS = ("2026-03-01", "2026-03-02", "2026-03-03")
@@ -139,7 +140,7 @@ def assert_lake_is_the_snapshots(directory: Path, days: tuple[str, ...] = DAYS) 
 
 def start_cli(file: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     """`driftline pipeline run` in its own process."""
-    return subprocess.Popen(
+    return start_process(
         [sys.executable, "-m", "driftline", "pipeline", "run", file.name, *arguments],
         cwd=file.parent,
         env={**os.environ, "PYTHONPATH": SOURCE, **environment},

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from driftline.spark._runtime.java import find_java
 from driftline.spark._runtime.jvm import class_path
+from support.processes import PATIENCE, start_process, wait_until
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 
@@ -44,17 +43,18 @@ def spark_process(folder: Path, *arguments: str, wait_for: str) -> Iterator[None
     quick = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     command = [str(find_java().executable), *quick, *opens, "-cp", class_path(), *arguments]
     with open(log, "wb") as out:
-        process = subprocess.Popen(command, env=environment, stdout=out, stderr=out, cwd=folder, start_new_session=True)
+        process = start_process(command, env=environment, stdout=out, stderr=out, cwd=folder, start_new_session=True)
     try:
-        for _ in range(1200):
-            if wait_for in log.read_text(errors="replace"):
-                break
+
+        def is_up() -> bool:
             assert process.poll() is None, log.read_text(errors="replace")[-2000:]
-            time.sleep(0.05)
+            return wait_for in log.read_text(errors="replace")
+
+        wait_until(is_up, wait_for)
         yield
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
+        process.wait(PATIENCE)
 
 
 @contextmanager

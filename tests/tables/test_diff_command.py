@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from driftline.sources._csv.splits import ByteRange
 from driftline.tables import _engines as local
 from driftline.tables._engines import LocalPlan, TableDiffJob, run_vectorized
 from driftline.tables._options import check_options
+from support.processes import run_process
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_small_files_need_neither_arrow_nor_polars(pair: tuple[str, str]) -> Non
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=False)
+    done = run_process([sys.executable, "-c", code], capture_output=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -252,7 +252,7 @@ def test_the_ending_of_the_output_chooses_its_format(pair: tuple[str, str], tmp_
 )
 def test_shells_complete_files_and_words(words: str, current: str, offered: str) -> None:
     env = {**os.environ, "_DRIFTLINE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": current}
-    done = subprocess.run([sys.executable, "-m", "driftline"], env=env, capture_output=True, text=True, check=False)
+    done = run_process([sys.executable, "-m", "driftline"], env=env, capture_output=True, text=True, check=False)
     assert " ".join(done.stdout.split()).startswith(offered), done
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from support.browser import needs_browser
 from support.compare_server import serving
 from support.console_folder import (
     PIPELINE,
@@ -21,7 +20,7 @@ from support.console_folder import (
 )
 from support.console_server import Server, look_at
 
-pytestmark = [pytest.mark.browser, needs_browser]
+pytestmark = pytest.mark.browser
 
 
 def compare(page: Any, server: Server) -> None:
