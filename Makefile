@@ -33,7 +33,7 @@ gate: $(READY) ## counts, contracts, frozen bytes and the time of make test, in 
 
 # Which tests a set has is decided by their kind, in tests/support/kinds.py. PACKAGE=payloads takes those of one package.
 WORKERS ?= 3
-TESTS = $(if $(PACKAGE),tests/$(PACKAGE))
+TESTS = $(if $(PACKAGE),tests/$(PACKAGE) $(wildcard tests/engines$(if $(filter spark,$(PACKAGE)),,/test_$(PACKAGE).py)))
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q -n $(if $(PACKAGE),2,$(WORKERS)) --dist loadgroup --no-loadscope-reorder
 
 test: $(READY) ## the checks and the quick set of tests (PACKAGE=payloads: of one package)
