@@ -1,4 +1,4 @@
-"""Random histories of a table's snapshots, with runs and kills in between: `pipeline_histories.py FOLDER SEED COUNT [MASTER]`.
+"""Random histories of snapshots, with runs and kills in between: `pipeline_histories.py FOLDER SEED COUNT [MASTER]`.
 
 A history adds, changes, deletes and renames snapshots and changes key, types and columns; in some of them every
 snapshot has columns of its own. Beside it a stream of change events grows, with unfinished lines and open transactions.
