@@ -438,7 +438,7 @@ class _ApplyRun:
         self._is_patchset = is_patchset
         self._answers: dict[tuple[Reason, Kind, _RowKey], Action] = {}
         self._moved: set[_RowKey] = set()
-        # Whether every change is looked at. For whole tables SQLite asks once a table, which is a third quicker.
+        # Whether every change is filtered. For whole tables SQLite calls back once a table, which is a third quicker.
         self._looks_at_changes = change_filter is not None
         self._start()
 
@@ -448,7 +448,7 @@ class _ApplyRun:
         self.filtered: Counter[str] = Counter()
         self._failure: BaseException | None = None
         self._is_lost = False  # whether this attempt will be rolled back
-        self._number = -1  # of the change that SQLite is at, where every change is looked at
+        self._number = -1  # of the current change, where every change is filtered
 
     def apply(self) -> bytes:
         """Apply the file; what rebasing needs."""
@@ -536,7 +536,7 @@ class _ApplyRun:
         return _ACTION_CODES[action]
 
     def _answer(self, conflict: Conflict) -> Action:
-        """The handler's answer; it is asked once, however often the file is tried."""
+        """The handler's answer; it is called once a conflict, however many attempts the file takes."""
         if conflict.operation is None:
             return self._handler(conflict)
         asked = (conflict.reason, conflict.operation.kind, _row_key(conflict.operation))
@@ -564,7 +564,7 @@ class _ApplyRun:
             current = _row(change.conflict)
         except UnicodeDecodeError:
             current = None
-        # Constraints are looked at again at the end of a table, when the number of the change is no longer known.
+        # Constraints are checked again at the end of a table, when the number of the change is no longer known.
         return Conflict(reason, self._operation(change, is_at_number=reason != "CONSTRAINT"), current)
 
     def _operation(self, change: Any, *, is_at_number: bool = True) -> Operation | None:

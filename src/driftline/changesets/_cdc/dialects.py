@@ -56,7 +56,7 @@ _OPERATIONS: dict[str, dict[str, CdcKind | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class CdcEvent:
-    """What a message says happened to a row of a table, or where a transaction begins or ends.
+    """A change of a row, or the begin or commit of a transaction, as a message describes it.
 
     `old` and `new` hold the columns that the message has. `is_whole` says that columns missing from `old` are known
     to be no columns at all; an image of a key alone is not whole.

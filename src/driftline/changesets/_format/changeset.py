@@ -1,4 +1,4 @@
-"""`Changeset` and `Patchset`: builders, parsed files and results of merging, all with the same face.
+"""`Changeset` and `Patchset`: builders, parsed files and results of merging, all with the same methods.
 
 >>> users = Table("users", columns=[("id", "INTEGER"), ("name", "TEXT")], primary_key=["id"])
 >>> changes = Changeset().insert(users, {"id": 1, "name": "Alice"}).update(users, (1, "Alice"), (1, "Alicia"))
@@ -120,7 +120,7 @@ class ChangeFile:
         return self._group
 
     def filtered(self, keep: Callable[[Operation], bool]) -> Self:
-        """The file with only those operations that `keep` wants, in the order of this file.
+        """The file with only those operations that `keep` selects, in the order of this file.
 
         >>> users = Table("users", columns=[("id", "INTEGER"), ("name", "TEXT")], primary_key=["id"])
         >>> changes = Changeset().insert(users, (1, "Alice")).delete(users, (2, "Bob"))
@@ -199,8 +199,8 @@ class ChangeFile:
 
     def _named_tables(self) -> list[Table]:
         """The tables whose columns have names, each once; the newest description wins."""
-        told = [*self._known, *(log.table for log in self._logs.values())]
-        return list({folded(table.name): table for table in told if table.is_named}.values())
+        known = [*self._known, *(log.table for log in self._logs.values())]
+        return list({folded(table.name): table for table in known if table.is_named}.values())
 
     def to_sql(self, tables: Iterable[Table] = ()) -> str:
         """The operations as SQL statements, a line each; `tables` name the columns of a parsed file."""

@@ -388,7 +388,7 @@ def decode_field(field: bytes) -> Field:
 
 
 def decoded(record: RawRecord, header: Header) -> Operation:
-    """The operation that a record says."""
+    """The operation of a record."""
     fields = [decode_field(field) for field in (*(record.old or ()), *(record.new or ()))]
     return _shapes(header)[record.kind][1](header.table, fields, record.indirect)
 

@@ -34,7 +34,7 @@ _SMALL_BYTES = 16 << 20  # never worth finding out how much memory there is
 _HELD = 2.5  # SQLite's changegroup takes about this many times its input
 _BLOCK_BYTES = 1 << 16
 
-# SQLite hands over a kilobyte at a time unless told otherwise, and the calls took half of the time.
+# By default SQLite passes on a kilobyte at a time, and the calls took half of the time.
 apsw.session_config(apsw.SQLITE_SESSION_CONFIG_STRMSIZE, _BLOCK_BYTES)
 
 

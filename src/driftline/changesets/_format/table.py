@@ -117,7 +117,7 @@ def apply_affinity(value: Field, affinity: Affinity) -> Field:
 
 
 def _text_as_number(text: str) -> int | float | str:
-    """The number a text looks like, or the text itself; only what stands before a NUL is looked at."""
+    """The number a text looks like, or the text itself; only the part before a NUL counts."""
     visible, nul, _ = text.partition("\0")
     if not _NUMBER.fullmatch(visible):
         return text
@@ -459,7 +459,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
             )
 
     def encode(self, *, patchset: bool | None = None) -> bytes:
-        """The record of this operation, in its own format unless told otherwise."""
+        """The record of this operation, in its own format by default."""
         head = bytes([_KIND_CODES[self.kind], self.indirect])
         return head + b"".join(map(encode_value, self._fields(self.patchset if patchset is None else patchset)))
 
