@@ -69,7 +69,7 @@ class CacheRoot:
 
 
 def is_below(path: str, root: str) -> bool:
-    """Whether a path is a directory or lies in it, by its name."""
+    """Whether a path is a directory or below it, by its name."""
     return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
 
 

@@ -30,7 +30,7 @@ from driftline.core import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """What the index knows about one language."""
+    """How one language is indexed."""
 
     name: str
     grammar: str
@@ -359,7 +359,7 @@ _BY_FILE_NAME = {name: language for language in LANGUAGES.values() for name in l
 
 
 def language_of(path: str) -> Language | None:
-    """The language that a file name tells.
+    """The language of a file, by its name.
 
     >>> language_of("src/a.PY").name, language_of("README") is None
     ('python', True)

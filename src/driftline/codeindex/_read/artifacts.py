@@ -145,7 +145,7 @@ def require_artifact(index: IndexDir, name: str, pieces: Pieces | None) -> Artif
 
 
 def _form_of(path: str) -> Form | None:
-    """The storage form that a file name tells.
+    """The storage form of a file, by its name.
 
     >>> _form_of("chunk_meta.parts/chunk_meta.part-00000.jsonl.zst"), _form_of("chunk_meta.bin")
     ('lines', None)
@@ -157,7 +157,7 @@ def _form_of(path: str) -> Form | None:
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether a file name says that its content is compressed."""
+    """Whether a file is compressed, by its name."""
     return path.suffix in COMPRESSIONS
 
 
@@ -180,7 +180,7 @@ def _found_by_name(index: IndexDir, name: str) -> list[str]:
 def _shards(index: IndexDir, name: str, candidates: list[str], pieces: Pieces | None) -> list[_ListedFile] | None:
     """The shards in their order: `parts` of the meta file, else sorted names; None where it is not sharded.
 
-    An empty list of parts is an empty artifact, whatever else lies around.
+    An empty list of parts is an empty artifact, whatever other files there are.
     """
     meta = next((path for path in candidates if PurePosixPath(path).name == f"{name}.meta.json"), None)
     listed = _parts_of_meta(index, name, meta) if meta else None

@@ -137,7 +137,7 @@ class FileCounts(Closed):
 
 
 class ChunkCounts(Closed):
-    """Changed chunks by kind; only semantic-v2 knows renamed ones."""
+    """Changed chunks by kind; only semantic-v2 has renamed ones."""
 
     added: Count
     removed: Count
@@ -450,7 +450,7 @@ def _text(event: JsonObject, name: str) -> str | None:
 
 
 def _keys_of(shape: type[Struct]) -> list[tuple[str | None, str | None]]:
-    """The kinds of event that have this shape; limits are told apart by their reason too."""
+    """The kinds of event that have this shape; limits are distinguished by their reason too."""
     hints = {field.encode_name: field.type for field in msgspec.structs.fields(shape)}
     reasons = hints["reason"].__args__ if "reason" in hints else (None,)
     return [(kind, reason) for kind in hints["kind"].__args__ for reason in reasons]

@@ -250,7 +250,7 @@ class IndexDiffJob:
 
 
 def name_repositories(jobs: Sequence[IndexDiffJob]) -> list[IndexDiffJob]:
-    """Jobs with names for their repositories: as much of the end of the path as tells them apart, and no more."""
+    """Jobs with names for their repositories: the shortest end of the path that is unique."""
     roots = [Path(os.path.abspath(job.cache_root)).parts[1:] if job.cache_root else (".",) for job in jobs]
     return [replace(job, repository=_shortest_name(parts, roots)) for job, parts in zip(jobs, roots, strict=True)]
 
