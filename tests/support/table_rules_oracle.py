@@ -296,6 +296,7 @@ def strip(text: str) -> str:
 
 
 def normalized(text: str, steps: list[str]) -> str:
+    assert set(steps) <= {"nfc", "blanks", "trim", "case"}, f"the oracle knows not all of {steps}"
     if "nfc" in steps:
         text = unicodedata.normalize("NFC", text)
     if "blanks" in steps:

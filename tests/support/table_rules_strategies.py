@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from driftline.tables._rules import KINDS, STEPS
+
 TEXTS = ["", "a", "A", " a ", "a  b", "a\u00a0b", "é", "e\u0301", "NULL", "n/a", "ß", "SS", "x\x00", "x", "\x1fa"]
 NUMBERS = [
     "1",
@@ -29,13 +31,13 @@ TIMES = [
 ]  # fmt: skip
 CELLS = [*TEXTS, *NUMBERS, *TIMES]
 NAMES = ["id", "v", "w", "x_at", "c2"]
-TYPES = ["text", "number", "date", "datetime", "boolean", "date:%d.%m.%Y", "datetime:%d.%m.%y"]
+TYPES = [*KINDS, "date:%d.%m.%Y", "datetime:%d.%m.%y"]
 LIMITS = ["0", "0.01", "1%", "0.5,10%", "1e3", "1s", "1.5h", "1d"]
 
 cell = st.sampled_from(CELLS)
 pattern = st.sampled_from([*NAMES, "*", "?", "*_at", "nope"])
 
-STEPS = st.lists(st.sampled_from(["nfc", "blanks", "trim", "case"]), min_size=1)
+SOME_STEPS = st.lists(st.sampled_from(list(STEPS)), min_size=1)
 LIMITS_OF_COUNTS = st.lists(
     st.sampled_from(["changed > 50%", "different >= 1", "removed < 34%"]), min_size=1, max_size=2
 )
@@ -56,7 +58,7 @@ def options(draw: st.DrawFn, names: list[str]) -> dict:
         "header_mode": draw(st.sampled_from(["strict", "sorted", "common"])),
         "emit_unchanged": draw(st.booleans()) or None,
         "ignore_row_order": draw(some(st.just(True))) if not keyed else None,
-        "normalize": draw(some(st.dictionaries(other, STEPS, max_size=2))),
+        "normalize": draw(some(st.dictionaries(other, SOME_STEPS, max_size=2))),
         "null": draw(some(st.lists(st.sampled_from(["", "NULL", "n/a", " A"]), min_size=1, max_size=2, unique=True))),
         "types": draw(some(st.dictionaries(other, st.sampled_from(TYPES), max_size=3), often=1)),
         "tolerance": draw(some(st.dictionaries(other, st.sampled_from(LIMITS), max_size=2), often=1)),

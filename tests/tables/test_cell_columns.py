@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from hypothesis import example, given, settings, strategies as st
 
-from driftline.tables._rules.cells import NUMBER, CellRule, Tolerance, number_of, seconds_of
+from driftline.tables._rules.cells import KINDS, NUMBER, STEPS, CellRule, Tolerance, number_of, seconds_of
 from driftline.tables._rules.vectors import differing, form_column, tolerant_column
 
 number_like = st.text("0123456789+-.eE_ xinfa", max_size=12) | st.floats().map(repr) | st.integers().map(str)
@@ -23,8 +23,8 @@ padded = st.builds(
 )
 text = st.text(st.sampled_from("aB \t\n\x0b\x1c\x85\xa0ßéİ0-/nN"), max_size=6)
 cells = st.lists(st.one_of(number_like, padded, text), max_size=12)
-steps = st.lists(st.sampled_from(["nfc", "blanks", "trim", "case"]), unique=True).map(
-    lambda chosen: tuple(step for step in ("nfc", "blanks", "trim", "case") if step in chosen)
+steps = st.lists(st.sampled_from(list(STEPS)), unique=True).map(
+    lambda chosen: tuple(step for name, step in STEPS.items() if name in chosen)
 )
 null_words = st.lists(st.sampled_from(["", "-999", "1E5", "n/a", "NA", " 0"]), max_size=2).map(tuple)
 
@@ -37,20 +37,22 @@ clock = st.builds(
     st.sampled_from(["", ".5", ".000", ".123456789", ".1234567890", "."]),
     st.sampled_from(["", "Z", "z", "+02:00", "-0130", "+99:00", " "]),
 )
-TIME_KINDS = ["date", "datetime"]
+TIMES = [kind for kind in KINDS.values() if kind.measure == "time"]
+OTHERS = [None, *(kind for kind in KINDS.values() if kind.measure != "time")]
+AS_NUMBER = CellRule(kind=KINDS["number"])
 times = st.builds("{}{}".format, day, st.just("") | clock) | text
 
 
 @settings(max_examples=200, deadline=None)
 @given(
     column=st.lists(times, max_size=8),
-    rule=st.builds(
-        CellRule, steps=steps, null_words=st.just(()) | st.tuples(day), kind=st.sampled_from(["date", "datetime"])
-    ),
+    rule=st.builds(CellRule, steps=steps, null_words=st.just(()) | st.tuples(day), kind=st.sampled_from(TIMES)),
     typed=st.booleans(),
 )
 @example(
-    column=["2024-05-17", "2024-05-17T08:30:00.25Z", "0001-01-01 00:00:00"], rule=CellRule(kind="datetime"), typed=False
+    column=["2024-05-17", "2024-05-17T08:30:00.25Z", "0001-01-01 00:00:00"],
+    rule=CellRule(kind=KINDS["datetime"]),
+    typed=False,
 )
 def test_columns_of_times_have_the_forms_of_their_cells(column: list[str], rule: CellRule, typed: bool) -> None:
     if typed:
@@ -71,11 +73,11 @@ def test_columns_of_times_have_the_forms_of_their_cells(column: list[str], rule:
 @settings(max_examples=150, deadline=None)
 @given(
     column=cells,
-    rule=st.builds(CellRule, steps=steps, null_words=null_words, kind=st.sampled_from([None, "text", "number"])),
+    rule=st.builds(CellRule, steps=steps, null_words=null_words, kind=st.sampled_from(OTHERS)),
     typed=st.booleans(),
 )
-@example(column=["1e-9999999999", "1e400", "-0", "1E5", " 7 "], rule=CellRule(kind="number"), typed=False)
-@example(column=["-999", "1e5"], rule=CellRule(steps=("case",), null_words=("1E5",), kind="number"), typed=False)
+@example(column=["1e-9999999999", "1e400", "-0", "1E5", " 7 "], rule=AS_NUMBER, typed=False)
+@example(column=["-999", "1e5"], rule=replace(AS_NUMBER, steps=(STEPS["case"],), null_words=("1E5",)), typed=False)
 def test_columns_have_the_forms_of_their_cells(column: list[str], rule: CellRule, typed: bool) -> None:
     if typed:
         column = [cell if is_number(cell) else json.dumps(cell, ensure_ascii=False) for cell in column]
@@ -95,7 +97,7 @@ def is_number(cell: str) -> bool:
 @given(column=cells, null_words=null_words)
 @example(column=["1e-9999999999", "1e400", "-0", "nan", "inf", "0", "1E5"], null_words=("1E5",))
 def test_tolerant_numbers_are_measured_as_by_their_forms(column: list[str], null_words: tuple[str, ...]) -> None:
-    rule = CellRule(null_words=null_words, kind="number", tolerance=Tolerance(absolute=0.5))
+    rule = replace(AS_NUMBER, null_words=null_words, tolerance=Tolerance(absolute=0.5))
     left, (measured,) = tolerant_column(pl.Series("c", column, dtype=pl.String), rule, typed=False)
     forms = [rule.form(cell) for cell in column]
     numbers = [number_of(form) if form[0] == NUMBER else float("inf") for form in forms]
@@ -109,8 +111,8 @@ near_times = st.datetimes(datetime(2024, 1, 1), datetime(2024, 1, 2)).map(str) |
 tolerant_rules = st.one_of(
     st.builds(Tolerance, absolute=st.sampled_from([0.0, 0.5, 1e300])),
     st.builds(Tolerance, relative=st.sampled_from([0.0, 0.01])),
-).map(lambda tolerance: CellRule(kind="number", null_words=("n/a",), tolerance=tolerance))
-time_rule = CellRule(kind="datetime", tolerance=Tolerance(nanoseconds=3_600_000_000_000))
+).map(lambda tolerance: replace(AS_NUMBER, null_words=("n/a",), tolerance=tolerance))
+time_rule = CellRule(kind=KINDS["datetime"], tolerance=Tolerance(nanoseconds=3_600_000_000_000))
 
 
 @settings(max_examples=150, deadline=None)
@@ -121,7 +123,7 @@ time_rule = CellRule(kind="datetime", tolerance=Tolerance(nanoseconds=3_600_000_
 @example(
     case=(
         [("0", "-0.0"), ("inf", "inf"), ("n/a", "x"), ("1e400", "1e401"), ("1", "1.004")],
-        CellRule(kind="number", tolerance=Tolerance(relative=0.01)),
+        replace(AS_NUMBER, tolerance=Tolerance(relative=0.01)),
     )
 )
 def test_tolerant_columns_differ_where_their_cells_do(case: tuple[list[tuple[str, str]], CellRule]) -> None:

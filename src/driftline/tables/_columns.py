@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from driftline.errors import OptionError, TableError
 from driftline.sources import RowPart, SplitSide
 from driftline.tables._options import TableOptions
-from driftline.tables._rules.cells import CellRule, Kind, Step, TimePattern, Tolerance
+from driftline.tables._rules.cells import KINDS, CellRule, Kind, Step, TimePattern, Tolerance
 
 # Row errors: how each is worded, and which one is named when there are several.
 #
@@ -204,7 +204,7 @@ def resolve_columns(
     _check_keys(header_a, header_b, names_in_b, options)
     common = [name for name in header_a if names_in_b[name] in header_b]
     only_b = [name for name in header_b if name not in new_names]
-    implied = {name: sides.kinds.get(name if sides.typed_a else names_in_b[name], "text") for name in common}
+    implied = {name: KINDS[sides.kinds.get(name if sides.typed_a else names_in_b[name], "text")] for name in common}
     settings = _Settings(options, [*header_a, *only_b], implied if sides.mixed else {})
     ordered = sorted(common) if options.header_mode == "sorted" else common
     compared = [name for name in ordered if name in options.key_columns or settings.is_chosen(name)]
@@ -237,7 +237,7 @@ def _rule(name: str, settings: _Settings, sides: Sides) -> CellRule:
     kind, pattern = settings.types(name) or (None, None)
     tolerance = settings.tolerance(name, kind)
     if tolerance is not None and kind is None:
-        kind = "number"
+        kind = KINDS["number"]
     return CellRule(
         steps=settings.normalize(name) or (),
         null_words=settings.options.null,
@@ -313,18 +313,19 @@ class _Settings:
         for pattern, tolerance in self.options.tolerance:
             if pattern in self._known:
                 declared = self.types(pattern)
-                if not _fits(tolerance, declared[0] if declared else None):
+                kind = declared[0] if declared else None
+                if not _fits(tolerance, kind):
                     raise OptionError(
                         f"the tolerance of {_quoted(pattern)} does not fit its type "
-                        f"{declared[0] if declared else 'number'}: numbers take a number, dates and times a duration",
+                        f"{kind.name if kind else 'number'}: numbers take a number, dates and times a duration",
                         code="invalid_option_combination",
                     )
 
 
 def _fits(tolerance: Tolerance, kind: Kind | None) -> bool:
     if tolerance.nanoseconds is not None:
-        return kind in ("date", "datetime")
-    return kind in (None, "number")
+        return kind is not None and kind.measure == "time"
+    return kind is None or kind.measure == "number"
 
 
 def _wildcard(pattern: str) -> re.Pattern[str]:

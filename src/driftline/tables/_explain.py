@@ -77,12 +77,12 @@ def _by_side(words: str) -> Callable[[tuple[object, object]], str]:
 
 
 def _steps(steps: tuple[Step, ...]) -> str:
-    return "+".join(steps)
+    return "+".join(step.name for step in steps)
 
 
 def _type(declared: tuple[Kind, TimePattern | None]) -> str:
     kind, pattern = declared
-    return kind if pattern is None else f"{kind}:{pattern.text}"
+    return kind.name if pattern is None else f"{kind.name}:{pattern.text}"
 
 
 def _tolerance(limit: Tolerance) -> str:
@@ -159,7 +159,9 @@ def _columns(compared: Comparison) -> Iterator[str]:
 
 def _named(column: Column) -> str:
     rule = column.rule
-    words = [*rule.steps, *([rule.kind] if rule.kind else []), *(["tolerance"] if rule.tolerance else [])]
+    words = [step.name for step in rule.steps]
+    words += [rule.kind.name] if rule.kind else []
+    words += ["tolerance"] if rule.tolerance else []
     name = column.a if column.a == column.b else f"{column.a} → {column.b}"
     return f"{name} ({', '.join(words)})" if words else name
 

@@ -10,12 +10,12 @@ import codecs
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal, TypedDict, cast, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from driftline.core import TABLE_COUNTS, Threshold, parse_threshold
 from driftline.errors import OptionError, TableError
 from driftline.sources import ReadOptions
-from driftline.tables._rules.cells import STEPS, Kind, Step, TimePattern, Tolerance
+from driftline.tables._rules.cells import KINDS, STEPS, Kind, Step, TimePattern, Tolerance
 
 # Values of options as people write them, on the command line, in Python or in TOML, to checked values.
 #
@@ -130,9 +130,9 @@ def normalizations(value: Settings) -> tuple[tuple[str, tuple[Step, ...]], ...]:
 def _steps(name: str, given: str | Iterable[str]) -> tuple[Step, ...]:
     wanted = [step.strip() for step in given.split(",")] if isinstance(given, str) else list(given)
     for step in wanted:
-        if step not in STEPS:
+        if step not in tuple(STEPS):
             raise ValueError(f"{step!r} for {name!r} is none of {', '.join(STEPS)}")
-    return tuple(step for step in STEPS if step in wanted)
+    return tuple(step for word, step in STEPS.items() if word in wanted)
 
 
 def declared_types(value: Settings) -> tuple[tuple[str, tuple[Kind, TimePattern | None]], ...]:
@@ -142,10 +142,11 @@ def declared_types(value: Settings) -> tuple[tuple[str, tuple[Kind, TimePattern 
 
 def _declared_type(name: str, given: str) -> tuple[Kind, TimePattern | None]:
     word, mark, pattern = given.partition(":") if isinstance(given, str) else (given, "", "")
-    if word not in get_args(Kind) or (mark and word not in ("date", "datetime")):
-        known = ", ".join([*get_args(Kind), "date:PATTERN", "datetime:PATTERN"])
+    kind = KINDS.get(word) if isinstance(word, str) else None
+    if kind is None or (mark and not kind.has_patterns):
+        known = ", ".join([*KINDS, *(f"{one.name}:PATTERN" for one in KINDS.values() if one.has_patterns)])
         raise ValueError(f"{given!r} for {name!r} is none of {known}")
-    return cast(Kind, word), TimePattern.of(pattern, of_dates=word == "date") if mark else None
+    return kind, TimePattern.of(pattern, of_dates=word == "date") if mark else None
 
 
 def tolerances(value: Settings) -> tuple[tuple[str, Tolerance], ...]:
@@ -270,7 +271,7 @@ class TableOptions:
     normalize: tuple[tuple[str, tuple[Step, ...]], ...] = _option(
         (),
         "pairs",
-        "Compare text in a plainer form: nfc, blanks, trim, case. May be repeated.",
+        f"Compare text in a plainer form: {', '.join(STEPS)}. May be repeated.",
         metavar="COL=LIST",
         check=normalizations,
     )

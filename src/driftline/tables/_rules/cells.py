@@ -1,10 +1,11 @@
 """What makes two cells equal (tables §4): the canonical form of a cell under a rule, and the verdict on two of them.
 
-This is the only place that decides it. A form is a text: cells are equal when their forms are, and forms sort, by code
-point, as keys do (null, false, true, numbers by value, dates, local times, instants, text). The plain reader asks for
-one cell at a time; `cell_columns` asks the same functions for whole columns.
+A form is a text: cells are equal when their forms are, and forms sort, by code point, as keys do (null, false, true,
+numbers by value, dates, local times, instants, text). `STEPS` and `KINDS` are the tables of what a rule is made of. An
+entry has the form of one cell, which decides, and may have the form of a whole column, which must give the same; where
+there is none, `vectors` applies the form of the cell to every value.
 
->>> rule = CellRule(kind="number")
+>>> rule = CellRule(kind=KINDS["number"])
 >>> rule.form("1.50") == rule.form("+15e-1"), rule.form("2") < rule.form("10") < rule.form("ten")
 (True, True)
 """
@@ -15,15 +16,15 @@ import json
 import math
 import re
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-Kind = Literal["text", "number", "date", "datetime", "boolean"]
-Step = Literal["nfc", "blanks", "trim", "case"]
+if TYPE_CHECKING:
+    import polars as pl
 
-STEPS: tuple[Step, ...] = ("nfc", "blanks", "trim", "case")  # always in this order
 SPACE = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
@@ -49,6 +50,34 @@ _ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrst
 SECOND_SHIFT = 10**6  # an offset may move an instant of the first day before it
 _BILLION = 10**9
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of `--normalize`: a function of text, applied before null words and kinds are looked for.
+
+    The functions travel to other processes by their names, so they are those of a module that can be imported there.
+    """
+
+    name: str
+    cell: Callable[[str], str]
+    column: Callable[[pl.Expr], pl.Expr] | None = None  # the same for ASCII text; without it `cell` does every value
+    keeps: frozenset[str] = frozenset()  # kinds whose values, in the spellings of their column form, it does not change
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One type of `--as`: the form of a text that is a value of this type, or None.
+
+    A column form gives null for every cell that it leaves to the cell form. It is used where no pattern is given and
+    every step keeps the kind.
+    """
+
+    name: str
+    cell: Callable[[str], str | None] | None  # None: every text is a value and stays as it is
+    column: Callable[[pl.Series, CellRule, bool], pl.Series] | None = None  # cells, their rule, whether they are JSON
+    has_patterns: bool = False  # NAME:PATTERN says how values are written
+    measure: Literal["number", "time"] | None = None  # what a tolerance takes its values for
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +111,12 @@ class CellRule:
     @property
     def is_exact(self) -> bool:
         """Whether the form of a cell is the cell."""
-        return not self.mixed and not self.steps and not self.null_words and self.kind in (None, "text")
+        return not self.mixed and not self.steps and not self.null_words and self.is_text
+
+    @property
+    def is_text(self) -> bool:
+        """Whether cells are not read as values of another type."""
+        return self.kind is None or self.kind.cell is None
 
     def form(self, cell: str) -> str:
         """The form of a cell of text."""
@@ -132,26 +166,13 @@ class CellRule:
 
     def _normalized(self, text: str) -> str:
         for step in self.steps:
-            if step == "nfc":
-                text = unicodedata.normalize("NFC", text)
-            elif step == "blanks":
-                text = _RUN_OF_SPACE.sub(" ", text).strip(" ")
-            elif step == "trim":
-                text = text.strip(SPACE)
-            else:
-                text = text.casefold()
+            text = step.cell(text)
         return text
 
     def _read(self, text: str) -> str | None:
         if self.pattern is not None:
             return self.pattern.read(text)
-        if self.kind == "number":
-            return _number_form(text)
-        if self.kind == "date":
-            return _date_form(text)
-        if self.kind == "datetime":
-            return _datetime_form(text)
-        return _BOOLEANS.get(text.translate(_ASCII_LOWER)) if self.kind == "boolean" else None
+        return self.kind.cell(text) if self.kind is not None and self.kind.cell is not None else None
 
 
 EXACT = CellRule()
@@ -204,6 +225,10 @@ def number_of(form: str) -> float:
 
 def _nearest(digits: str, leading: int) -> float:
     return float(f"0.{digits}e{leading}")
+
+
+def _boolean_form(text: str) -> str | None:
+    return _BOOLEANS.get(text.translate(_ASCII_LOWER))
 
 
 def _date_form(text: str) -> str | None:
@@ -327,3 +352,82 @@ def _compiled(text: str) -> re.Pattern[str]:
         parts = re.split("(%.)", text, flags=re.DOTALL)
         _PATTERNS[text] = re.compile("".join(_DIRECTIVES.get(part) or re.escape(part) for part in parts))
     return _PATTERNS[text]
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _composed_column(text: pl.Expr) -> pl.Expr:
+    return text  # ASCII text is composed
+
+
+def _single_blanks(text: str) -> str:
+    return _RUN_OF_SPACE.sub(" ", text).strip(" ")
+
+
+def _single_blanks_column(text: pl.Expr) -> pl.Expr:
+    return text.str.replace_all(r"[\t\n\x0b\x0c\r ]+", " ").str.strip_chars(" ")
+
+
+def _trimmed(text: str) -> str:
+    return text.strip(SPACE)
+
+
+def _trimmed_column(text: pl.Expr) -> pl.Expr:
+    return text.str.strip_chars(SPACE)
+
+
+def _folded_column(text: pl.Expr) -> pl.Expr:
+    return text.str.to_lowercase()
+
+
+def _number_column(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
+    from driftline.tables._rules.vectors import decimal_forms
+
+    return decimal_forms(cells, rule)
+
+
+def _date_column(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
+    from driftline.tables._rules.vectors import time_forms
+
+    return time_forms(cells, rule, typed=typed, with_clock=False)
+
+
+def _datetime_column(cells: pl.Series, rule: CellRule, typed: bool) -> pl.Series:
+    from driftline.tables._rules.vectors import time_forms
+
+    return time_forms(cells, rule, typed=typed, with_clock=True)
+
+
+_NUMBERS = frozenset({"number"})
+_NUMBERS_AND_TIMES = frozenset({"number", "date", "datetime"})
+
+# Steps are applied in this order, whatever the order in which they are given.
+STEPS: dict[str, Step] = {
+    step.name: step
+    for step in (
+        Step("nfc", _composed, _composed_column, keeps=_NUMBERS_AND_TIMES),
+        Step("blanks", _single_blanks, _single_blanks_column, keeps=_NUMBERS_AND_TIMES),
+        Step("trim", _trimmed, _trimmed_column, keeps=_NUMBERS_AND_TIMES),
+        Step("case", str.casefold, _folded_column, keeps=_NUMBERS),  # T and Z of a time become t and z
+    )
+}
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("text", None),
+        Kind("number", _number_form, _number_column, measure="number"),
+        Kind("date", _date_form, _date_column, has_patterns=True, measure="time"),
+        Kind("datetime", _datetime_form, _datetime_column, has_patterns=True, measure="time"),
+        Kind("boolean", _boolean_form),
+    )
+}
+
+
+def register(rule: Step | Kind) -> None:
+    """Add a step, which comes behind those that are there, or a kind; the name must be free."""
+    table: dict[str, Any] = STEPS if isinstance(rule, Step) else KINDS
+    if rule.name in table:
+        raise ValueError(f"{rule.name!r} is there already")
+    table[rule.name] = rule

@@ -1,8 +1,8 @@
 """Cell equality for whole columns: what `cells` decides for one cell, decided for many.
 
-Where a rule is the same for most cells of a column (plain decimals, ISO times, text of ASCII letters) it is written a
-second time below as operations on columns; every other cell is given to the functions of `cells`, once for every value
-that occurs. Tests hold both ways to the same forms.
+Where a step or a kind has a column form (plain decimals, ISO times, text of ASCII letters), it gives the forms of most
+cells; every other cell, and every column under a rule without a column form, is given to the functions of `cells`, once
+for every value that occurs. Tests hold both ways to the same forms.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from driftline.tables._rules.cells import (
     EXPONENT_DIGITS,
     EXPONENT_SHIFT,
     INSTANT,
+    KINDS,
     LOCAL,
     NULL,
     NUMBER,
     SECOND_SHIFT,
-    SPACE,
     TEXT,
     CellRule,
     Tolerance,
@@ -48,15 +48,25 @@ def form_column(cells: pl.Series, rule: CellRule, *, typed: bool) -> pl.Series:
     if rule.is_exact:
         return cells
     of_cell = rule.form_of_json if typed else rule.form
-    if rule.kind == "number":
-        quick = _decimal_forms(cells, rule)
-    elif rule.kind in ("date", "datetime") and rule.pattern is None and "case" not in rule.steps:
-        quick = _time_forms(cells, rule, typed=typed)
-    elif rule.kind in (None, "text") and not rule.mixed and not typed:
-        quick = _text_forms(cells, rule)
-    else:
+    quick = _quick_forms(cells, rule, typed=typed)
+    if quick is None:
         return _mapped(cells, of_cell, pl.String)
     return _filled(quick, cells, lambda rest: _mapped(rest, of_cell, pl.String)).alias(cells.name)
+
+
+def _quick_forms(cells: pl.Series, rule: CellRule, *, typed: bool) -> pl.Series | None:
+    """What the column forms of a rule give, null for the cells that they leave out; None if one of them is missing."""
+    if rule.is_text:
+        has_columns = all(step.column is not None for step in rule.steps)
+        return _text_forms(cells, rule) if has_columns and not rule.mixed and not typed else None
+    if rule.kind is None or rule.kind.column is None or rule.pattern is not None or not _keeps_values(rule):
+        return None
+    return rule.kind.column(cells, rule, typed)
+
+
+def _keeps_values(rule: CellRule) -> bool:
+    """Whether no step changes the text of a value that the column form of the rule's kind takes."""
+    return rule.kind is not None and all(rule.kind.name in step.keeps for step in rule.steps)
 
 
 def tolerant_column(cells: pl.Series, rule: CellRule, *, typed: bool) -> tuple[pl.Series, list[Numbers]]:
@@ -65,7 +75,7 @@ def tolerant_column(cells: pl.Series, rule: CellRule, *, typed: bool) -> tuple[p
     The same as by way of the forms; most numbers need no form.
     """
     assert rule.tolerance is not None, "there is a tolerance"
-    if rule.tolerance.nanoseconds is not None or rule.kind != "number":
+    if rule.tolerance.nanoseconds is not None or rule.kind != KINDS["number"] or not _keeps_values(rule):
         forms = form_column(cells, rule, typed=typed)
         return hashed_form(forms, rule), measures(forms, rule)
     numbers = _quick_numbers(cells, rule)
@@ -165,7 +175,7 @@ def _quick_numbers(cells: pl.Series, rule: CellRule) -> pl.Series:
     return read.select(pl.when(is_sure).then(number)).to_series()
 
 
-def _decimal_forms(cells: pl.Series, rule: CellRule) -> pl.Series:
+def decimal_forms(cells: pl.Series, rule: CellRule) -> pl.Series:
     """The forms of plain decimals such as `-12.50`: `cells` finds the same on one text; null for all other cells."""
     cell = pl.col("cell")
     body = cell.str.strip_chars_start("+-").str.splitn(".", 2)
@@ -194,11 +204,11 @@ def _decimal_forms(cells: pl.Series, rule: CellRule) -> pl.Series:
     return parts.select(pl.when("plain").then(form)).to_series()
 
 
-def _time_forms(cells: pl.Series, rule: CellRule, *, typed: bool) -> pl.Series:
+def time_forms(cells: pl.Series, rule: CellRule, *, typed: bool, with_clock: bool) -> pl.Series:
     """The forms of dates and times such as `2024-05-17T08:30:00.25Z`; null for all other cells."""
     cell, quote = pl.col("cell"), '"' if typed else ""
     text = cell.str.slice(1, cell.str.len_bytes().cast(pl.Int64) - 2) if typed else cell
-    clock = "" if rule.kind == "date" else _CLOCK
+    clock = _CLOCK if with_clock else ""
     is_plain = cell.str.contains(f"^{quote}{_DAY}{clock}{quote}$")
     if rule.null_words:
         is_plain &= ~text.is_in(sorted(rule.nulls))
@@ -210,7 +220,7 @@ def _time_forms(cells: pl.Series, rule: CellRule, *, typed: bool) -> pl.Series:
     seconds = (moment.dt.epoch("s") + (_DAYS_BEFORE_1970 * _DAY_SECONDS + SECOND_SHIFT)).cast(pl.String).str.zfill(13)
     fraction = text.str.slice(20).str.strip_chars_end("Z").str.pad_end(9, "0")
     kind = pl.when(text.str.ends_with("Z")).then(pl.lit(INSTANT)).otherwise(pl.lit(LOCAL))
-    form = pl.lit(DATE) + days if rule.kind == "date" else kind + seconds + fraction
+    form = kind + seconds + fraction if with_clock else pl.lit(DATE) + days
     return pl.DataFrame({"cell": cells}).select(pl.when(is_plain).then(form)).to_series()
 
 
@@ -229,12 +239,8 @@ def _text_forms(cells: pl.Series, rule: CellRule) -> pl.Series:
     """The forms of text that is ASCII, on which the steps are simple; null for all other cells."""
     text = cell = pl.col("cell")
     for step in rule.steps:
-        if step == "blanks":
-            text = text.str.replace_all(r"[\t\n\x0b\x0c\r ]+", " ").str.strip_chars(" ")
-        elif step == "trim":
-            text = text.str.strip_chars(SPACE)
-        elif step == "case":
-            text = text.str.to_lowercase()
+        assert step.column is not None, "every step has a column form"
+        text = step.column(text)
     form = pl.concat_str(pl.lit(TEXT), text)
     if rule.null_words:
         form = pl.when(text.is_in(sorted(rule.nulls))).then(pl.lit(NULL)).otherwise(form)
@@ -243,7 +249,7 @@ def _text_forms(cells: pl.Series, rule: CellRule) -> pl.Series:
 
 
 def _written_as_null(cell: pl.Expr, rule: CellRule) -> pl.Expr:
-    """Whether a cell that looks like a number may be a null word; of the steps only `case` changes a number's text."""
+    """Whether a cell that looks like a number may be a null word; steps that keep numbers change the case of an `E`."""
     return cell.str.to_lowercase().is_in([word.lower() for word in rule.nulls])
 
 
