@@ -16,7 +16,7 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def choose(wanted: str = "auto", size: int = 10, master: str | None = None) -> str:
-    return choose_engine("tables", wanted, size=lambda: size, master=master).name
+    return choose_engine("tables", wanted, sizes=lambda: [size], master=master).name
 
 
 def test_small_work_stays_here_large_work_and_a_given_master_do_not() -> None:

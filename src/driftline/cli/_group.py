@@ -18,7 +18,7 @@ from driftline.errors import OptionError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from driftline.core import EngineChoice, Job
+    from driftline.core import EngineChoice, Job, Sizes
 
 Function = Callable[..., Any]  # what click makes a command of; its options are its arguments
 _FILES = ("FILE", "DIR", "PATH")
@@ -201,11 +201,11 @@ def _take_settings(context: click.Context, option: click.Parameter, given: tuple
     use_spark_settings(settings)
 
 
-def chosen_engine(job: Job, wanted: str, master: str | None, size: Callable[[], int]) -> str:
+def chosen_engine(job: Job, wanted: str, master: str | None, sizes: Sizes) -> str:
     """The engine to use; on a terminal the choice of `auto` is told."""
     from driftline.core import choose_engine
 
-    return tell_choice(wanted, choose_engine(job, wanted, size=size, master=master))
+    return tell_choice(wanted, choose_engine(job, wanted, sizes=sizes, master=master))
 
 
 def tell_choice(wanted: str, choice: EngineChoice) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         EngineChoice as EngineChoice,
         EngineName as EngineName,
         Job as Job,
+        Sizes as Sizes,
         check_engine as check_engine,
         choose_engine as choose_engine,
         configured_master as configured_master,
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
         located as located,
         location as location,
         read_object as read_object,
+        sizes_below as sizes_below,
         stat_object as stat_object,
         uploading as uploading,
     )

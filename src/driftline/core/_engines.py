@@ -7,14 +7,14 @@ The master comes from the option, else from SPARK_REMOTE, SPARK_MASTER or the us
     master = "spark://host:7077"
     "spark.executor.memory" = "4g"
 
->>> choose_engine("tables", "auto", size=lambda: 5_000_000).name
+>>> choose_engine("tables", "auto", sizes=lambda: [5_000_000]).name
 'local'
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -40,10 +40,13 @@ class EngineChoice(NamedTuple):
     reason: str
 
 
-def choose_engine(job: Job, wanted: str, *, size: Callable[[], int], master: str | None = None) -> EngineChoice:
+Sizes = Callable[[], Iterable[int | None]]  # bytes of every input, looked up when they matter; None: not known
+
+
+def choose_engine(job: Job, wanted: str, *, sizes: Sizes, master: str | None = None) -> EngineChoice:
     """The engine for a job.
 
-    `auto` is local, unless a Spark master is given or configured, or the input's `size` in bytes is above the limit.
+    `auto` is local, unless a Spark master is given or configured, or the inputs are together above the limit.
     """
     check_engine(wanted, master)
     if wanted != "auto":
@@ -53,10 +56,13 @@ def choose_engine(job: Job, wanted: str, *, size: Callable[[], int], master: str
     place = configured_master()
     if place is not None:
         return EngineChoice("spark", f"{place[1]} names a Spark master")
-    found, limit = size(), LOCAL_LIMITS[job]
-    if found > limit:
-        return EngineChoice("spark", f"{found / 1e9:,.1f} GB are above the local limit of {limit / 1e9:,.1f} GB")
-    return EngineChoice("local", f"{found / 1e6:,.0f} MB fit this machine well")
+    found, limit = list(sizes()), LOCAL_LIMITS[job]
+    known = sum(size for size in found if size is not None)
+    if known > limit:
+        return EngineChoice("spark", f"{known / 1e9:,.1f} GB are above the local limit of {limit / 1e9:,.1f} GB")
+    if None in found:
+        return EngineChoice("local", "the size of the input is not known")
+    return EngineChoice("local", f"{known / 1e6:,.0f} MB fit this machine well")
 
 
 def check_engine(wanted: str, master: str | None) -> None:

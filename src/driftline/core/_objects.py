@@ -157,6 +157,15 @@ def list_objects(folder: str) -> list[str]:
 
 def entries_below(folder: str) -> list[tuple[str, datetime]]:
     """The objects below a folder, and when they were written."""
+    return sorted((url, about["last_modified"]) for url, about in _listed(folder))
+
+
+def sizes_below(folder: str) -> dict[str, int]:
+    """The bytes of the objects below a folder, by one listing."""
+    return {url: int(about["size"]) for url, about in _listed(folder)}
+
+
+def _listed(folder: str) -> list[tuple[str, Any]]:
     import obstore
 
     store, prefix = located(folder)
@@ -164,8 +173,8 @@ def entries_below(folder: str) -> list[tuple[str, datetime]]:
     with explained(folder):
         batches = list(obstore.list(store, prefix.rstrip("/") or None))
         if not folder.endswith("/"):
-            return [(folder, obstore.head(store, prefix)["last_modified"])]
-    return sorted((f"{root}{entry['path']}", entry["last_modified"]) for batch in batches for entry in batch)
+            return [(folder, obstore.head(store, prefix))]
+    return [(f"{root}{entry['path']}", entry) for batch in batches for entry in batch]
 
 
 class Upload(io.RawIOBase):

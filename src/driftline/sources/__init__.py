@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         fingerprint as fingerprint,
         has_text_cells as has_text_cells,
         header_of as header_of,
+        input_size as input_size,
         is_stream as is_stream,
         open_source as open_source,
         write_empty_like as write_empty_like,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         SplitSide as SplitSide,
         TextSplit as TextSplit,
         TypedSplit as TypedSplit,
+        known_size as known_size,
     )
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -31,6 +31,15 @@ def is_in_memory(given: object) -> bool:
     return not isinstance(given, (str, os.PathLike))
 
 
+def object_size(given: Any) -> int | None:
+    """The bytes that a table holds in memory; None for rows, cursors and streams, which would have to be read first."""
+    if hasattr(given, "estimated_size"):  # Polars
+        return int(given.estimated_size())
+    if hasattr(given, "memory_usage"):  # pandas
+        return int(given.memory_usage(index=False).sum())
+    return int(given.nbytes) if hasattr(given, "nbytes") else None  # Arrow
+
+
 def open_object(given: Any, workspace: Workspace) -> ObjectSource:
     """Copy an object's rows; its cells are typed."""
     from driftline.sources._cells import column_kinds, json_columns, spool_rows, spool_tables

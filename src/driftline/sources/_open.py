@@ -26,12 +26,14 @@ from driftline.core import (
     is_url,
     location,
     read_manifest,
+    size_of,
+    sizes_below,
     text_into,
 )
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, StoredFile, known_suffix, list_urls, parse_address
 from driftline.sources._formats import FORMATS
-from driftline.sources._in_memory import is_in_memory, open_object
+from driftline.sources._in_memory import is_in_memory, object_size, open_object
 from driftline.sources._source import Format, Opening, ReadOptions, Source
 
 STANDARD_INPUT = "-"
@@ -69,6 +71,32 @@ def open_source(given: Any, workspace: Workspace, options: ReadOptions | None = 
     [chosen] = formats.values()
     files = tuple(_plain_file(file, workspace) for file in found)
     return chosen.open(address, Opening(files, options, workspace))
+
+
+def input_size(given: Any) -> int | None:
+    """About how many bytes there are to read, found without reading rows; None where that is not known.
+
+    It is the size of the source that `open_source` gives, except that compressed files count as they are stored: they
+    would have to be unpacked first.
+    """
+    if is_in_memory(given):
+        return object_size(given)
+    text = os.fspath(given)
+    if is_stream(text):
+        return None
+    address = parse_address(text)
+    for one in FORMATS:
+        if one.recognises(address, None):
+            if address.table is not None and not address.kind:
+                return size_of(address.path)
+            with Workspace() as workspace:
+                return one.open(address, Opening((), ReadOptions(), workspace)).size
+    found = _expand(address.path)
+    if is_url(address.path) and found != [address.path]:
+        folder = re.split(r"[*?\[]", address.path)[0].rpartition("/")[0]
+        sizes = sizes_below(f"{folder}/")
+        return sum(sizes.get(url, 0) for url in found)  # an object that is gone by now is missed when it is opened
+    return sum(map(size_of, found))
 
 
 def _named_file(address: Address, workspace: Workspace) -> tuple[InputFile, ...]:

@@ -81,8 +81,8 @@ class Source(Protocol):
         """Its files in the order of their rows."""
 
     @property
-    def size(self) -> int:
-        """About how many bytes there are to read."""
+    def size(self) -> int | None:
+        """About how many bytes there are to read; None: not known."""
 
     @property
     def typed(self) -> bool:
@@ -305,6 +305,11 @@ class SplitSide:
             limit_bytes -= split.size
             splits.append(EarlySplit(split, pool, part) if limit_bytes > 0 else split)
         return replace(self, splits=splits), max(limit_bytes, 0)
+
+
+def known_size(*sources: Source) -> int:
+    """About how many bytes there are to read, as far as that is known."""
+    return sum(source.size or 0 for source in sources)
 
 
 def fingerprint_of_files(files: Sequence[InputFile], of_file: FileFingerprint) -> str:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from driftline.core import Location, ObjectPath, PartWriter, Workspace, io_errors, output_place
 from driftline.errors import DriftlineError, OptionError, TableError
 from driftline.sinks import known_version, write_table
-from driftline.sources import Counted, Source, Split, SplitSide, SpooledBatch, stored_copy
+from driftline.sources import Counted, Source, Split, SplitSide, SpooledBatch, known_size, stored_copy
 from driftline.spark._jobs import (
     OrderedPart,
     Write,
@@ -140,7 +140,7 @@ def _early_layouts(
     a: Source, b: Source, sizes: SparkPlan, workspace: Workspace
 ) -> Iterator[Future[Layouts | None] | None]:
     """The splits of both sides, planned while Spark starts."""
-    if a.size + b.size > sizes.plan_on_spark_bytes or not (a.seekable and b.seekable):
+    if known_size(a, b) > sizes.plan_on_spark_bytes or not (a.seekable and b.seekable):
         yield None
         return
     with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor() as pool:
@@ -191,7 +191,7 @@ class SparkRun:
     def _lay_out(self, a: Source, b: Source) -> Layouts | None:
         if not (a.seekable and b.seekable):
             return self._lay_out_copies(a, b)
-        if a.size + b.size > self.sizes.plan_on_spark_bytes:
+        if known_size(a, b) > self.sizes.plan_on_spark_bytes:
             return _lay_out(a, b, self.sizes, self.workspace, cast(Executor, self._pool("plan")))
         with ThreadPoolExecutor() as pool:
             return _lay_out(a, b, self.sizes, self.workspace, pool)

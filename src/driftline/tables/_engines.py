@@ -23,7 +23,7 @@ from driftline.core import (
     no_progress,
 )
 from driftline.errors import OptionError, TableError
-from driftline.sources import Source, check_inputs, is_in_memory, open_source
+from driftline.sources import Source, check_inputs, input_size, known_size, open_source
 from driftline.tables._columns import HashedText, Sides, hashed_text, resolve_columns
 from driftline.tables._events import Stats, changes_by_column, column_stats_event, event_line, schema_event, stats_line
 from driftline.tables._options import TableOptions
@@ -72,22 +72,9 @@ def find_engine(name: str) -> Engine:
 
 def choose_engine(wanted: str, job: TableDiffJob) -> EngineChoice:
     """The engine to use and the reason in words."""
-
-    def size() -> int:
-        return _size_of(job.a) + _size_of(job.b)
-
     if wanted == "vectorized":  # for tests
         return EngineChoice(wanted, "as asked")
-    return choose_by_size("tables", wanted, size=size, master=job.master)
-
-
-def _size_of(given: TableInput) -> int:
-    if is_in_memory(given):
-        return 0  # it fitted into memory once
-    path = os.fspath(given)
-    if os.path.isdir(path):
-        return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
-    return os.path.getsize(path) if os.path.isfile(path) else 0
+    return choose_by_size("tables", wanted, sizes=lambda: map(input_size, (job.a, job.b)), master=job.master)
 
 
 # A diff whose events go into a folder of ordered parts, or into a table (storage §4, §6).
@@ -242,7 +229,7 @@ def run(job: TableDiffJob, write: Write) -> Stats:
     """Diff on this machine: small CSV files in plain Python, everything else vectorized."""
     with Workspace() as workspace:
         a, b = open_sides(job, workspace)
-        if a.size + b.size <= SMALL_BYTES and not a.typed and not b.typed:
+        if known_size(a, b) <= SMALL_BYTES and not a.typed and not b.typed:
             return _run_plainly(a, b, job, write)
         return _run_kernels(a, b, job, write, workspace, None)
 

@@ -138,7 +138,8 @@ def _shown(given: object) -> str:
 
 def _described(source: Source) -> str:
     files = f"{len(source.files)} files, " if len(source.files) > 1 else ""
-    about = f"{source.format}, {files}{source.size:,} bytes"
+    size = "size not known" if source.size is None else f"{source.size:,} bytes"
+    about = f"{source.format}, {files}{size}"
     if isinstance(source, CsvSource):
         reading = source.reading
         return f"{about}, {reading.encoding}, delimiter {reading.delimiter!r}"

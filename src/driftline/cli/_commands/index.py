@@ -166,8 +166,9 @@ def _scheduler(engine: str, master: str | None) -> AbstractContextManager[ModeSc
 def _compute_many(jobs: list[IndexDiffJob], engine: str, master: str | None, with_events: bool) -> list[dict[str, Any]]:
     from driftline.core import choose_engine
 
-    # Repositories are spread over the cores of this machine, unless Spark was asked for or is configured.
-    if choose_engine("index", engine, size=lambda: 0, master=master).name == "spark":
+    # Sizes are not known before the indexes are made, which is a part of the work: repositories are spread over the
+    # cores of this machine, unless Spark was asked for or is configured.
+    if choose_engine("index", engine, sizes=lambda: [None], master=master).name == "spark":
         from driftline.spark import run_jobs
 
         return run_jobs(jobs, master, with_events=with_events)

@@ -134,13 +134,16 @@ class Folds:
         with ExitStack() as stack:
             session: Any = None
             for table in tables:
-                name = chosen_engine("lake", self.engine, self.master, partial(table_bytes, self.lake, table))
+                name = chosen_engine("lake", self.engine, self.master, partial(self._sizes, table))
                 if name == "spark" and session is None:
                     from driftline.spark import open_session
 
                     session = stack.enter_context(open_session(self.master))
                 with progress_bar() as tracker:
                     yield table, {"engine": _fold_engine(name, session), "tracker": tracker}
+
+    def _sizes(self, table: str) -> list[int | None]:
+        return [table_bytes(self.lake, table)]
 
 
 def fold_options(command: Function) -> Function:
@@ -458,9 +461,10 @@ def extract(
     from contextlib import ExitStack
 
     from driftline.lake import extract_snapshots, parse_timestamp
+    from driftline.sources import input_size
 
     lake = open_lake(location)
-    name = chosen_engine("lake", engine, master, lambda: _size(a) + _size(b))
+    name = chosen_engine("lake", engine, master, lambda: map(input_size, (a, b)))
     timestamp = None if start is None else parse_timestamp(start, first=True)
     options: dict[str, Any] = {"header_mode": header_mode, "diff_engine": name, "master": master, "start": timestamp}
     options["load_base"] = load_base
@@ -587,11 +591,6 @@ def _as_record(result: FlushResult) -> dict[str, Any]:
     return {"table": result.table, **counts, "format": result.format, "files": list(result.files)}
 
 
-def _size(side: str) -> int:
-    path = Path(side)
-    return path.stat().st_size if path.is_file() else 0
-
-
 # Flushing files: JSON lines of deltas by ranges (on Spark too), pending files as one.
 def _flush_files(
     lake: Lake, files: Iterable[str], gateway: str, engine: str, master: str | None
@@ -599,7 +598,7 @@ def _flush_files(
     """Flush every file; its content is its identity."""
     with ExitStack() as stack:
         paths = [_as_file(name, stack) for name in files]
-        name = chosen_engine("lake", engine, master, lambda: sum(path.stat().st_size for path in paths))
+        name = chosen_engine("lake", engine, master, lambda: (path.stat().st_size for path in paths))
         scheduler = _scheduler(name, master, stack)
         for path in paths:
             yield from _flush_file(lake, path, gateway, scheduler)

@@ -103,7 +103,7 @@ def batch(
 
     wanted = parse_conditions(conditions)
     job = _job(inputs, schemas, **options)
-    name = chosen_engine("payloads", engine, master, lambda: job.size)
+    name = chosen_engine("payloads", engine, master, lambda: [job.size])
     with progress_bar(show=progress) as tracker, _scheduler(name, job, master, workers, tracker) as scheduler:
         totals = run_batch(job, output, scheduler, tracker)
     _tell(totals, output)

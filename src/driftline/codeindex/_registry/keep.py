@@ -264,20 +264,20 @@ def _shortest_name(parts: tuple[str, ...], others: Sequence[tuple[str, ...]]) ->
 
 def choose_engine(request: DiffRequest, engine: str, master: str | None) -> EngineChoice:
     """The engine for a request and the reason for it."""
-    return choose_by_size("index", engine, size=lambda: _chunk_bytes(request), master=master)
+    return choose_by_size("index", engine, sizes=lambda: _chunk_bytes(request), master=master)
 
 
-def _chunk_bytes(request: DiffRequest) -> int:
-    """Bytes of chunk rows on both sides, as stored; 0 for what is not there, which the diff itself will say."""
+def _chunk_bytes(request: DiffRequest) -> list[int | None]:
+    """Bytes of chunk rows of every index, as stored; None for one that the diff itself will refuse."""
     indexes = [index for side in (request.before, request.after) for index in side.indexes.values()]
-    return sum(map(_chunk_bytes_of, indexes))
+    return [_chunk_bytes_of(index) for index in indexes]
 
 
-def _chunk_bytes_of(index: IndexDir) -> int:
+def _chunk_bytes_of(index: IndexDir) -> int | None:
     try:
         return stored_bytes(index, CHUNK_META, read_pieces(index))
     except DriftlineError:
-        return 0
+        return None
 
 
 def run_many(

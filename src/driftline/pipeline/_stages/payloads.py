@@ -72,7 +72,7 @@ def _absolute(place: Location) -> Location:
 @contextmanager
 def _scheduler(context: StageContext, job: BatchJob) -> Iterator[Scheduler]:
     engine = context.engine
-    name, _ = choose_engine("payloads", engine.wanted, size=lambda: job.size, master=engine.master)
+    name, _ = choose_engine("payloads", engine.wanted, sizes=lambda: [job.size], master=engine.master)
     if name != "spark":
         from driftline.payloads import local_scheduler
 

@@ -202,7 +202,7 @@ class RunEngine:
         """Whether folds and batches run on Spark: asked for, configured, already in use in this run, or large."""
         if self.wanted == "auto" and self._session is not None:
             return True
-        return choose_engine("lake", self.wanted, size=lambda: self.input_bytes, master=self.master).name == _SPARK
+        return choose_engine("lake", self.wanted, sizes=lambda: [self.input_bytes], master=self.master).name == _SPARK
 
     def session(self) -> Any:
         """The one Spark session of the run."""

@@ -114,7 +114,7 @@ class PostgresSource:
     as_number: frozenset[str]  # columns that come as the digits of a number
     kinds: tuple[tuple[str, str], ...]  # columns that hold more than text, and what
     snapshot: str
-    size: int
+    size: int | None  # None: a query, whose rows nobody has counted
     rows: int
     key: str | None = None
     key_range: tuple[int, int] = (0, -1)
@@ -150,11 +150,11 @@ class PostgresSource:
             with _reading(self.uri, self.snapshot) as connection:
                 copied = spool_tables(self._tables(connection), self.names, workspace)
             return replace(copied, kinds=dict(self.kinds))
-        pieces = max(1, min(_MOST_SPLITS, -(-self.size // max(1, split_bytes))))
+        pieces = max(1, min(_MOST_SPLITS, -(-(self.size or 0) // max(1, split_bytes))))
         first, last = self.key_range
         step = max(1, -(-(last - first + 1) // pieces))
         bounds = [(low, min(low + step - 1, last)) for low in range(first, last + 1, step)]
-        splits = [KeyRange(self, low, high, self.size // len(bounds)) for low, high in bounds]
+        splits = [KeyRange(self, low, high, (self.size or 0) // len(bounds)) for low, high in bounds]
         return SplitSide(self.names, splits, self.rows, typed=True, kinds=dict(self.kinds))
 
     def _tables(self, connection: Any) -> Iterator[pa.Table]:
@@ -269,7 +269,7 @@ def _planned(uri: str, what: str, workspace: Workspace) -> PostgresSource:
             as_number,
             tuple((name, _KINDS[kind]) for name, kind, *_ in columns if kind in _KINDS),
             str(_rows(holder, "SELECT pg_export_snapshot()")[0][0]),
-            *((0, 0) if is_query else _rows(holder, _SIZE, relation)[0]),
+            *((None, 0) if is_query else _rows(holder, _SIZE, relation)[0]),
         )
         return source if is_query else _with_key(source, holder)
 
