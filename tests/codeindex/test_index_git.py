@@ -98,6 +98,11 @@ def test_a_bare_clone_a_worktree_and_the_repository_agree(repo: Path, tmp_path: 
     assert not (tmp_path / "tree/driftline").exists()
 
 
+def test_a_diff_is_true_where_the_sides_differ(repo: Path) -> None:
+    assert codeindex.diff("git:v1", "git:v2", repo=repo)
+    assert not codeindex.diff("git:v1", "git:v1", repo=repo)
+
+
 def test_a_shallow_clone_says_so(repo: Path, tmp_path: Path) -> None:
     words = ["git", "clone", "-q", "--depth", "1", "--no-tags", f"file://{repo}", str(tmp_path / "shallow")]
     run_process(words, check=True, env=ENVIRONMENT)

@@ -35,6 +35,14 @@ def test_vectors(case, tmp_path, capfd):
             assert len(set(re.findall("masked:[0-9a-f]{12}(?![0-9a-f])", out))) == 2
 
 
+def test_a_report_is_true_where_the_payloads_differ():
+    assert not dl.compare({"total": 1}, {"total": 1.0})
+    assert dl.compare({"total": 1}, {"total": 2})
+    with pytest.raises(PayloadError) as cut_short:
+        dl.compare([[1], [[2]]], [[1], [[2]]], config={"max_depth": 2})
+    assert payloads.Report.of(cut_short.value.partial_result)
+
+
 OLD = {"id": 1, "items": [{"sku": "a", "price": 1.0, "at": "2025-01-01T00:00:00Z"}, {"sku": "b", "price": 2.0}]}
 NEW = {"id": 2, "items": [{"sku": "b", "price": 2.01}, {"sku": "a", "price": 1.0, "at": "2025-01-01T00:00:03Z"}]}
 

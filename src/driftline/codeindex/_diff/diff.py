@@ -47,6 +47,10 @@ class IndexDiff:
         """Whether the two sides differ."""
         return bool(self.summary["totalEvents"])
 
+    def __bool__(self) -> bool:
+        """Whether the two sides differ."""
+        return self.has_changes
+
     def to_frame(self) -> Any:
         """The events as a Polars frame: one row each, nested records as JSON."""
         import polars as pl

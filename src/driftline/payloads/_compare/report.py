@@ -66,6 +66,14 @@ class Report:
     coverage: dict[str, Any] | None = None
     trace: list[Entry] | None = None
 
+    def __bool__(self) -> bool:
+        """Whether the payloads differ; a comparison that was cut short counts as differing.
+
+        >>> [bool(Report(verdict, {}, [], [])) for verdict in (True, False, None)]
+        [False, True, True]
+        """
+        return self.is_match is not True
+
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Report:
         """The report that `to_dict` has written."""
