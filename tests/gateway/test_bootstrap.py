@@ -32,6 +32,7 @@ from driftline.gateway._sync.row_index import RowIndex
 from driftline.gateway._sync.rules import NO_RULES, SyncRules
 from driftline.lake import compact, register, set_horizon
 from driftline.lake._flush_target import FlushTarget
+from driftline.lake._read.state import all_deltas, state_rows
 from driftline.lake._store.flush import flush_content
 from support.crash_world import replayed
 from support.postgres import postgres_server
@@ -92,7 +93,7 @@ class Gateway:
     def push(self, change: Any) -> None:
         made = made_of(change, "a")
         push = parse_push(json.dumps({"clientId": "a", "deltas": [made.to_wire()]}).encode())
-        with suppress_too_old() as refused:
+        with suppress_refusals() as refused:
             check_horizons(
                 push, load_configuration(self.log).floors, lambda entry: self.log.has(entry.hlc, entry.delta_id)
             )
@@ -103,11 +104,12 @@ class Gateway:
         self.accepted += [made.to_wire()] if isinstance(result, Appended) else []
 
     def foreign(self, change: Any) -> None:
-        """Another way into the lake."""
+        """Another way into the lake; a DELETE with the id of an INSERT without columns is refused there too."""
         made = made_of(change, "b")
-        with suppress_too_old() as refused:
-            flush_content(self.store.lake, "todos", [made], "other", f"other:{made.delta_id}", made.delta_id[:16])
-        import_foreign(self.log, self.store)
+        with suppress_refusals("VALIDATION_ERROR") as refused:
+            name = f"{made.op}-{made.delta_id[:16]}"  # as of a file: what it holds names it
+            flush_content(self.store.lake, "todos", [made], "other", f"other:{name}", name)
+        assert import_foreign(self.log, self.store).refused == ()
         self.accepted += [] if refused else [made.to_wire()]
 
     def flush(self) -> None:
@@ -124,7 +126,7 @@ class Gateway:
         """History before it goes for good, as an operator says; what has arrived is in the lake before."""
         self.flush()
         if any(fact.schema for fact in self.store.facts().values()):
-            with suppress_too_old():
+            with suppress_refusals():
                 set_horizon(self.store.lake, "todos", BASE + timestamp)
         copy_facts(self.log, self.store.facts())
 
@@ -200,13 +202,13 @@ class Replica:
 
 
 @contextmanager
-def suppress_too_old() -> Iterator[list[str]]:
-    """Whether something was refused because it lies before the horizon, or because there is nothing to keep yet."""
+def suppress_refusals(*codes: str) -> Iterator[list[str]]:
+    """Whether something was refused because it lies before the horizon, there is nothing to keep yet, or for a code."""
     refused: list[str] = []
     try:
         yield refused
     except DriftlineError as error:
-        if error.code not in ("TOO_OLD", "no_snapshot"):
+        if error.code not in ("TOO_OLD", "no_snapshot", *codes):
             raise
         refused.append(error.code)
 
@@ -251,6 +253,34 @@ def test_a_horizon_takes_tombstones_and_nobody_sees_the_dead_again() -> None:
     born, dead = ("INSERT", "1", 2, {"x": 1}), ("DELETE", "1", 3, {})
     steps = [("register",), ("push", born), ("pull", 0), ("push", dead), ("push", ("INSERT", "2", 7, {"x": 1}))]
     run([*steps, ("flush",), ("prune", 3), ("horizon", 6), ("push", born), ("foreign", ("UPDATE", "1", 4, {"x": 2}))])
+
+
+@pytest.mark.parametrize("way", ["foreign", "push"])
+@pytest.mark.parametrize("before", [[], [("register",)]], ids=["envelopes", "parquet"])
+@pytest.mark.parametrize("ops", [("INSERT", "DELETE"), ("DELETE", "INSERT"), ("UPDATE", "DELETE")])
+def test_an_id_has_one_operation(way: str, before: list[Any], ops: tuple[str, str]) -> None:
+    """Deltas without columns share their id whatever they do: the second one is refused, wherever it comes in."""
+    first, second = ((way, (op, "1", 1, {})) for op in ops)
+    run([*before, first, second])
+    run([*before, first, ("flush",), ("begin", 0), second, ("flush",), ("pull", 0)])
+
+
+def test_an_import_names_what_the_log_knows_with_another_operation(tmp_path: Path) -> None:
+    """A delta is on its way from the log while the lake gets its twin: both stay in the lake, and it is said."""
+    gateway = Gateway(tmp_path, SqliteLog(tmp_path / "log"))
+    gateway.register()
+    gateway.push(("INSERT", "1", 1, {}))
+    twin, other = made_of(("DELETE", "1", 1, {}), "a"), made_of(("INSERT", "2", 2, {"x": 1}), "b")
+    flush_content(gateway.store.lake, "todos", [twin, other], "other", "other:1", "1")
+    found = import_foreign(gateway.log, gateway.store)
+    assert found.deltas == 1
+    [words] = found.refused
+    assert words.endswith(f"delta {twin.delta_id[:16]}…: its id is known with another op")
+    gateway.flush()
+    held = {(each.row_id, each.op) for each in all_deltas(gateway.store.lake, "todos")}
+    assert held == {("1", "INSERT"), ("1", "DELETE"), ("2", "INSERT")}
+    assert dict(state_rows(gateway.store.lake, "todos")) == {"2": {"x": 1}}
+    gateway.log.close()
 
 
 @settings(max_examples=12)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from driftline.deltas._deltas import make_hlc
-from driftline.errors import ClockDriftError, DriftlineError
+from driftline.errors import ClockDriftError, DriftlineError, GatewayError
 from driftline.gateway._log.log import Appended, DeltaLog, Entry, Projection, StoredRow, StoredVersion
 from driftline.gateway._log.sqlite import SqliteLog
 from support.postgres import postgres_server
@@ -163,6 +163,15 @@ def test_foreign_deltas_are_marked_and_known_ones_left_out(log: DeltaLog) -> Non
     with pytest.raises(ClockDriftError):
         log.import_foreign([entry(4, hlc=make_hlc(NOW + 60_000))])
     assert list(take(log, entry(2)).fresh) == []
+
+
+def test_a_foreign_delta_with_a_known_id_and_another_operation_is_refused(log: DeltaLog) -> None:
+    take(log, entry(1))
+    for batch in ([entry(2), entry(1, op=2)], [entry(2), entry(2, op=2)]):
+        with pytest.raises(GatewayError, match=r"deltas\[1\]: its id is known with another op") as caught:
+            log.import_foreign(batch)
+        assert (caught.value.code, caught.value.index) == ("VALIDATION_ERROR", 1)
+    assert [record.hlc for record in log.read(0, 10)] == [1]
 
 
 def test_documents_and_numbers_change_together(log: DeltaLog, open_log: OpenLog) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from driftline.deltas import ColumnDelta, RowDelta, TableSchema
-from driftline.lake import Lake, compact, flush, register
+from driftline.lake import Lake, compact, register
+from driftline.lake._store.flush import append_deltas
 
 SCHEMA = TableSchema(
     "todos",
@@ -59,7 +60,8 @@ def load_lake(root: Any, batches: list[list[RowDelta]], compact_after: set[int] 
     lake = Lake(str(root))
     register(lake, SCHEMA)
     for number, batch in enumerate(batches):
-        flush(lake, "todos", batch, gateway_id="gw", sequence=number + 1)
+        # Past the check of ids with two operations: lakes of earlier versions hold some.
+        append_deltas(lake, "todos", batch, "gw", {"flush:gw": number + 1})
         if number in (compact_after or set()):
             compact(lake, "todos", rows_per_range=2)
     return lake

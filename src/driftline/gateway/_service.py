@@ -383,6 +383,8 @@ class Gateway:
     def _refreshed(self) -> None:
         refreshed = self.lake.refresh()
         self.metrics.add("driftline_imported_deltas_total", refreshed.imported)
+        for notice in refreshed.notices:
+            _logger.warning(notice)
         self._compact(refreshed.due)
         self._has_refreshed = True
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from driftline.deltas import TableSchema
-from driftline.gateway._log.log import DeltaLog
+from driftline.errors import GatewayError
+from driftline.gateway._log.log import DeltaLog, Entry
 from driftline.gateway._sync.push import entry_of
 from driftline.gateway._sync.rules import SyncRules, read_stored_rules
 from driftline.lake import FlushTarget, TableFacts
@@ -40,10 +41,18 @@ class Progress:
     envelopes: list[str] = field(default_factory=list)  # names that were looked at
 
 
-def import_foreign(log: DeltaLog, store: FlushTarget) -> int:
-    """Take in what is new in the lake and not of this log; how many deltas were new."""
+class Imported(NamedTuple):
+    """How many deltas were new, and what was refused, in words."""
+
+    deltas: int
+    refused: tuple[str, ...]
+
+
+def import_foreign(log: DeltaLog, store: FlushTarget) -> Imported:
+    """Take in what is new in the lake and not of this log, except ids that the log knows with another operation."""
     taken = 0
     read = 0
+    refused: list[str] = []
     for table in store.tables():
         progress = Progress(**json.loads(log.document(IMPORTED) or b"{}").get(table, {}))
         found = store.foreign_files(table, progress.version, set(progress.envelopes), log.identity().log_id)
@@ -53,24 +62,36 @@ def import_foreign(log: DeltaLog, store: FlushTarget) -> int:
             log.forget_below(found.archived_below)
         _note(log, table, progress)
         while progress.files and read < _A_ROUND:
-            fresh, seen = _import_file(log, store, table, progress.files[0])
+            fresh, seen = _import_file(log, store, table, progress.files[0], refused)
             taken, read = taken + fresh, read + seen
             progress.files.pop(0)
             _note(log, table, progress)
-    return taken
+    return Imported(taken, tuple(refused))
 
 
-def _import_file(log: DeltaLog, store: FlushTarget, table: str, path: str) -> tuple[int, int]:
+def _import_file(log: DeltaLog, store: FlushTarget, table: str, path: str, refused: list[str]) -> tuple[int, int]:
     """Take in one file; how many deltas were new, and how many there were."""
-    batch: list[Any] = []
+    batch: list[Entry] = []
     fresh = seen = 0
     for delta in store.deltas_in(table, path):
         batch.append(entry_of(delta))
         seen += 1
         if len(batch) == _AT_ONCE:
-            fresh += log.import_foreign(batch)
+            fresh += _import_batch(log, batch, path, refused)
             batch.clear()
-    return fresh + log.import_foreign(batch), seen
+    return fresh + _import_batch(log, batch, path, refused), seen
+
+
+def _import_batch(log: DeltaLog, batch: list[Entry], path: str, refused: list[str]) -> int:
+    """Take in a batch; what it refuses is left out and named, so that one delta does not hold up all others."""
+    while True:
+        try:
+            return log.import_foreign(batch)
+        except GatewayError as error:
+            if "index" not in error.context:
+                raise
+            left_out = batch.pop(error.index)
+            refused.append(f"import of {path}, delta {left_out.delta_id.hex()[:16]}…: its id is known with another op")
 
 
 def _note(log: DeltaLog, table: str, progress: Progress) -> None:

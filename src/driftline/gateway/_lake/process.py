@@ -264,10 +264,11 @@ class LakeWork:
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """How many deltas were taken in, and the tables that should be compacted."""
+    """How many deltas were taken in, the tables that should be compacted, and what an operator should know."""
 
     imported: int = 0
     due: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
 
 
 class LakeProcess:
@@ -366,4 +367,5 @@ class _LakeDesk:
             log.change_document(REFRESHED, lambda _: str(physical_ms()).encode())
             copy_facts(log, self._tie.store.facts())
             imported = import_foreign(log, self._tie.store)
-            return Refreshed(imported, tuple(due_tables(self._tie.store.lake, self._compaction)))
+            due = tuple(due_tables(self._tie.store.lake, self._compaction))
+            return Refreshed(imported.deltas, due, imported.refused)

@@ -406,13 +406,12 @@ def new_tables(batch: Sequence[Entry], known_table: KnownTable) -> dict[str, str
 
 
 def unknown_entries(batch: Sequence[Entry], known_op: KnownOp) -> list[Entry]:
-    """Foreign entries that the log does not know, each once.
+    """Foreign entries that the log does not know, each once; a known id with another operation refuses the batch.
 
     Also those as old as what it has forgotten: a load of an earlier day reaches the lake late, and clients that pull
     must end where a snapshot of the lake begins. One that was here before changes nothing for whoever has it.
     """
-    fresh = (entry for entry in batch if known_op(entry) is None)
-    return list({(entry.delta_id, entry.op): entry for entry in fresh}.values())
+    return [batch[position] for position in fresh_positions(batch, known_op)]
 
 
 def first_reached(low: int, high: int, arrival_at: Callable[[int], int | None], hlc: int) -> int:

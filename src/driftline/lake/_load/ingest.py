@@ -26,7 +26,7 @@ from driftline.lake._store.flush import (
     checked,
     holdings_of,
     repeated_rows,
-    without,
+    unknown,
     write_delta_files,
 )
 from driftline.lake._store.lake import Lake, relative
@@ -146,7 +146,8 @@ def write_range(plan: IngestPlan, lines: LineRange, first: int = 0) -> list[Inge
                 f"no schema is registered for table {table!r}: register one with `driftline lake schema`",
                 code="SCHEMA_ERROR",
             )
-        fresh = batch if plan.extraction is not None else without(batch, plan.holdings[table].known(batch))
+        is_own = plan.extraction is not None
+        fresh = batch if is_own else unknown(lines.path, batch, plan.holdings[table].known(batch))
         if len(fresh) < len(batch):
             written.append(IngestedFile(table, None, 0, len(batch) - len(fresh)))
         for file in write_delta_files(plan.lake, table, fresh, plan.gateway_id, plan.columns[table]):

@@ -216,5 +216,15 @@ def wrong_id(name: str, position: int, delta: RowDelta) -> LakeError:
     )
 
 
+def other_op(name: str, position: int, delta_id: str) -> LakeError:
+    """The error for a delta whose id is known with another operation, which ids do not cover."""
+    return LakeError(
+        f"{name}, delta {position} ({delta_id[:16]}…): its id is known with another op",
+        code="VALIDATION_ERROR",
+        path=name,
+        index=position,
+    )
+
+
 def _compact(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -34,6 +34,7 @@ from driftline.lake._store.envelopes import (
     log_suffix,
     maker_of,
     origin_of,
+    other_op,
     read_envelope,
     rest_of,
     wrong_id,
@@ -79,17 +80,18 @@ class Holdings:
     envelopes: tuple[str, ...] = ()
 
     def known(self, deltas: Sequence[RowDelta]) -> set[Identity]:
-        """Those of the deltas that the lake has."""
+        """What the lake has under the ids of the deltas, which may also be another operation."""
         hlcs = sorted({delta.hlc for delta in deltas})
         wanted = pa.array(sorted({delta.delta_id for delta in deltas}), pa.string())
         found: set[Identity] = set()
         for file in self.files:
             if _reaches_over(hlcs, file.min_hlc, file.max_hlc):
                 found |= self._in_file(file, wanted)
-        ids = {identity_of(delta) for delta in deltas}
+        ids = {delta.delta_id for delta in deltas}
         for name in self.envelopes:
             if _reaches_over(hlcs, *(path_hlcs(name) or (None, None))):
-                found |= ids & {identity_of(each) for each in read_envelope(self.lake, self.table, name).deltas}
+                held = read_envelope(self.lake, self.table, name).deltas
+                found |= {identity_of(each) for each in held if each.delta_id in ids}
         return found
 
     def _in_file(self, file: DataFile, wanted: pa.Array) -> set[Identity]:
@@ -111,21 +113,22 @@ def holdings_of(lake: Lake, table: str, deltas_table: DeltaTable | None, *, log_
 
 
 def repeated_rows(lake: Lake, table: str, files: Sequence[DataFile]) -> dict[str, list[int]]:
-    """By file, the rows whose delta stands in an earlier file already.
+    """By file, the rows whose delta stands in an earlier file already; an id with another operation is refused.
 
     The first 8 bytes of the ids tell which deltas to look at: almost always none.
     """
     prefixes = [id_prefixes(_ids_of(lake, table, file)["_delta_id"].combine_chunks()) for file in files]
     values, counts = np.unique(np.concatenate([np.empty(0, np.int64), *prefixes]), return_counts=True)
     suspects = values[counts > 1]
-    seen: set[Identity] = set()
+    seen: dict[str, set[str]] = {}
     found: dict[str, list[int]] = {}
     for file, own in zip(files, prefixes, strict=True):
         rows = np.flatnonzero(np.isin(own, suspects))
         ids = _ids_of(lake, table, file).take(pa.array(rows)).to_pylist() if len(rows) else []
-        identities = [(each["_delta_id"], each["_op"]) for each in ids]
-        again = [int(row) for row, identity in zip(rows, identities, strict=True) if identity in seen]
-        seen.update(identities)
+        again = []
+        for row, each in zip(rows, ids, strict=True):
+            if _is_again(table, int(row), (each["_delta_id"], each["_op"]), seen):
+                again.append(int(row))
         found |= {file.path: again} if again else {}
     return found
 
@@ -137,6 +140,29 @@ def _ids_of(lake: Lake, table: str, file: DataFile) -> pa.Table:
 def identity_of(delta: RowDelta) -> Identity:
     """What makes two deltas the same one."""
     return delta.delta_id, delta.op
+
+
+def unknown(name: str, deltas: Iterable[RowDelta], known: set[Identity]) -> list[RowDelta]:
+    """The deltas of somebody else that are not known, each once; a known id with another operation is refused.
+
+    What a gateway has acknowledged is not refused any more, see `without`: the lake stores both operations then.
+    """
+    seen: dict[str, set[str]] = {}
+    for delta_id, op in known:
+        seen.setdefault(delta_id, set()).add(op)
+    return [delta for position, delta in enumerate(deltas) if not _is_again(name, position, identity_of(delta), seen)]
+
+
+def _is_again(name: str, position: int, identity: Identity, seen: dict[str, set[str]]) -> bool:
+    """Whether a delta was seen before; if not, it is now."""
+    delta_id, op = identity
+    ops = seen.get(delta_id)
+    if ops is None:
+        seen[delta_id] = {op}
+        return False
+    if op not in ops:
+        raise other_op(name, position, delta_id)
+    return True
 
 
 def without(deltas: Iterable[RowDelta], known: set[Identity]) -> list[RowDelta]:
@@ -230,6 +256,7 @@ def flush(
     batch = tuple(deltas)
     check_gateway_id(gateway_id)
     _check_batch(table, batch, check_ids)
+    unknown(f"the batch for {table}", batch, set())  # refuses an id with two operations
     if not batch:
         return FlushResult(table, 0, (), "none")
     if schema_of(load(lake, table, "deltas")) is None:
@@ -249,7 +276,7 @@ def flush_content(
     _check_batch(table, deltas, check_ids=False)
     if schema_of(load(lake, table, "deltas")) is not None:
         return append_checked(lake, table, deltas, gateway_id, {transaction: 1})
-    fresh = without(deltas, holdings_of(lake, table, None).known(deltas))
+    fresh = unknown(f"the batch for {table}", deltas, holdings_of(lake, table, None).known(deltas))
     known = len(deltas) - len(fresh)
     if not fresh:
         return FlushResult(table, 0, (), "json", known)
@@ -313,7 +340,7 @@ def append_checked(
         deltas_table = loaded(lake, table)
         if is_done(deltas_table, transactions):
             return True
-        fresh = without(batch, holdings_of(lake, table, deltas_table).known(batch))
+        fresh = unknown(f"the batch for {table}", batch, holdings_of(lake, table, deltas_table).known(batch))
         _check_age(table, fresh, refused_before(deltas_table))
         files = write_delta_files(lake, table, fresh, gateway_id, every_column(deltas_table))
         paths = tuple(file.path for file in files)
