@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
 import random
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +18,10 @@ import pyarrow as pa
 import pytest
 
 from driftline.core._json import utf16_sort_key
-from driftline.deltas import RowDelta
+from driftline.deltas import RowDelta, TableSchema
 from driftline.deltas._merge import RowMerge
-from driftline.gateway._lake.snapshot import ARROW
-from driftline.lake import Lake, compact
+from driftline.gateway._lake.snapshot import ARROW, decode_pins
+from driftline.lake import Lake, compact, register
 from support.gateways import GATEWAY, Client, Server, delta, running
 
 SCHEMA = {"table": "todos", "columns": [{"name": "x", "type": "number"}, {"name": "team", "type": "string"}]}
@@ -250,3 +253,67 @@ def test_arrow_and_gzip_say_the_same(server: Server) -> None:
 def test_what_is_no_page_is_refused(shared_server: Server, query: dict[str, str]) -> None:
     answer: httpx.Response = shared_server.client().http.get(f"/sync/{GATEWAY}/snapshot", params=query)
     assert (answer.status_code, answer.json()["code"]) == (400, "VALIDATION_ERROR")
+
+
+def files_below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+FORGED: dict[str, dict[str, Any]] = {
+    "a table that nobody knows": {"tables": [["ghosts", -1]]},
+    "a table that nobody knows, at a version": {"tables": [["todos", 0], ["ghosts", 3]]},
+    "a name that is a path": {"tables": [["../../escaped", -1]]},
+    "an empty name": {"tables": [["", -1]]},
+    "a version to come": {"tables": [["todos", 99]]},
+    "a version below the first": {"tables": [["todos", -2]]},
+    "a huge version": {"tables": [["todos", 2**63]]},
+    "a table of the log alone, at a version": {"tables": [["notes", 0]]},
+    "a sequence to come": {"seq": 10_000},
+    "a huge sequence": {"seq": 2**70},
+    "a sequence below the first": {"seq": -1, "flushed": -1},
+    "more flushed than there is": {"flushed": 9_999, "seq": 10_000},
+    "more flushed than was": {"flushed": 11},
+    "a tail that ends before it begins": {"flushed": 5, "seq": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def flushed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with ten flushed deltas of one table and one of another that is not in the lake yet."""
+    with running(tmp_path_factory.mktemp("pages") / "data", "--rate-limit", "0") as server:
+        client = server.client()
+        register(Lake(str(server.data / "lake")), TableSchema.from_wire(SCHEMA))
+        assert client.push(*(delta(row=f"{n:02d}", x=n) for n in range(10))).status_code == 200
+        flush(server)
+        assert client.push(delta(table="notes", row="1", y=1)).status_code == 200
+        yield server
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_page_that_no_first_page_named_is_refused_and_writes_nothing(flushed_server: Server, case: str) -> None:
+    client = flushed_server.client()
+    first = client.http.get(f"/sync/{GATEWAY}/snapshot", params={"limit": 4})
+    token = json.loads(first.text.splitlines()[-1])["end"]["next"]
+    pins = decode_pins(token)
+    names = [field.name for field in msgspec.structs.fields(pins)]
+    plain = dict(zip(names, msgspec.json.decode(msgspec.json.encode(pins)), strict=True)) | FORGED[case]
+    forged = base64.urlsafe_b64encode(json.dumps([plain[name] for name in names]).encode()).decode().rstrip("=")
+    before = files_below(flushed_server.data.parent)
+    answer = client.http.get(f"/sync/{GATEWAY}/snapshot", params={"page": forged})
+    assert (answer.status_code, answer.json()["code"]) == (400, "VALIDATION_ERROR"), answer.text
+    assert answer.json()["error"] == "page is not one of this gateway"
+    assert files_below(flushed_server.data.parent) == before
+    assert client.http.get(f"/sync/{GATEWAY}/snapshot", params={"page": token}).status_code == 200
+
+
+def test_a_page_is_folded_again_where_its_rows_were_removed(flushed_server: Server) -> None:
+    """The tables and versions of a real page are accepted, also by a process that has not folded them."""
+    client = flushed_server.client()
+    first = client.http.get(f"/sync/{GATEWAY}/snapshot", params={"limit": 4})
+    token = json.loads(first.text.splitlines()[-1])["end"]["next"]
+    second = client.http.get(f"/sync/{GATEWAY}/snapshot", params={"page": token}).text.splitlines()[1:]
+    key = decode_pins(token).key()
+    [folder] = [path for path in flushed_server.data.rglob(key) if path.is_dir()]
+    shutil.rmtree(folder)
+    assert client.http.get(f"/sync/{GATEWAY}/snapshot", params={"page": token}).text.splitlines()[1:] == second
+    assert folder.exists()

@@ -36,6 +36,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"
 
 _SCANNED = 200_000  # rows looked at for one page: where most are hidden, a page may end early
+_MAX_SEQUENCE = (1 << 63) - 1
 _KEPT_SECONDS = 900.0  # how long folded rows wait for the next page
 
 
@@ -92,10 +93,15 @@ def decode_pins(text: str) -> Pins:
         plain = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         pins = msgspec.json.decode(plain, type=Pins)
     except (ValueError, msgspec.MsgspecError) as error:
-        raise GatewayError("page is not one of this gateway") from error
-    if not (1 <= pins.limit <= MAX_LIMIT and 0 <= pins.table <= len(pins.tables)):
-        raise GatewayError("page is not one of this gateway")
+        raise _no_page() from error
+    is_page = 1 <= pins.limit <= MAX_LIMIT and 0 <= pins.table <= len(pins.tables)
+    if not (is_page and 0 <= pins.flushed <= pins.seq <= _MAX_SEQUENCE):
+        raise _no_page()
     return pins
+
+
+def _no_page() -> GatewayError:
+    return GatewayError("page is not one of this gateway")
 
 
 class Snapshots:
@@ -108,9 +114,14 @@ class Snapshots:
 
     def page(self, request: Request) -> bytes:
         """One page: NDJSON, or an Arrow stream of rows of one table."""
+        is_first = request.page is None
         pins = self._begin(request) if request.page is None else self._go_on(request, decode_pins(request.page))
         try:
-            folder = self._folded(pins)
+            folder = self._folder / pins.key()
+            if not folder.exists():
+                if not is_first:
+                    self._check_tables(pins)
+                self._fold(pins, folder)
         except LakeError as error:
             if error.code in ("snapshot_gone", "missing_file", "missing_archive", "TOO_OLD"):
                 raise _gone() from error
@@ -136,23 +147,32 @@ class Snapshots:
         )
 
     def _go_on(self, request: Request, pins: Pins) -> Pins:
-        if pins.log_id != self._log.identity().log_id or self._log.arrival_at(pins.seq) not in (None, pins.arrival):
-            raise must_refetch("log_replaced", "the page belongs to another log")
+        if pins.log_id != self._log.identity().log_id:
+            raise _replaced()
+        if pins.seq > self._log.bounds().last or pins.flushed > self._log.flush_progress().flushed:
+            raise _no_page()
+        if self._log.arrival_at(pins.seq) not in (None, pins.arrival):
+            raise _replaced()
         if pins.rules != request.rules_number:
             raise must_refetch("rules_changed", "the sync rules have changed since the first page")
         if pins.view != request.view:
             raise must_refetch("view_changed", "the claims or parameters that decide what you see have changed")
         return pins
 
+    def _check_tables(self, pins: Pins) -> None:
+        """Refuse tables and versions that no first page can have named, before anything is read or written for them."""
+        versions = self._store.versions()
+        known = {*versions, *self._log.table_names()}
+        for name, version in pins.tables:
+            if name not in known or not -1 <= version <= versions.get(name, -1):
+                raise _no_page()
+
     def _head(self, pins: Pins) -> JsonObject:
         server_hlc = max(self._log.clock(), make_hlc(physical_ms()))
         return {"serverHlc": str(server_hlc), "tables": [name for name, _ in pins.tables]}
 
-    def _folded(self, pins: Pins) -> Path:
-        """The folder with every table's rows, made if it is not there."""
-        folder = self._folder / pins.key()
-        if folder.exists():
-            return folder
+    def _fold(self, pins: Pins, folder: Path) -> None:
+        """Make the folder with every table's rows."""
         self._sweep()
         if self._log.bounds().pruned > pins.flushed:
             raise LakeError("records of the snapshot have been forgotten", code="snapshot_gone")
@@ -170,7 +190,6 @@ class Snapshots:
                 raise unavailable(f"the snapshot cannot be kept: {error.strerror}", "disk") from error
         finally:
             shutil.rmtree(made, ignore_errors=True)
-        return folder
 
     def _tail(self, pins: Pins) -> dict[str, dict[str, RowMerge]]:
         """The records that the lake does not have yet, folded by row."""
@@ -314,6 +333,10 @@ def _next(following: Pins | None, folder: Path) -> str | None:
 
 def _line(content: Any) -> bytes:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _replaced() -> GatewayError:
+    return must_refetch("log_replaced", "the page belongs to another log")
 
 
 def _gone() -> GatewayError:
