@@ -54,9 +54,9 @@ def test_a_fold(engine: str, session: Any, tmp_path: Path) -> None:
     lake, local = folded(tmp_path / "local", batches)
     expected = replay([delta for batch in batches for delta in batch])
     if engine == "spark":
-        from driftline.spark._lake import fold_engine
+        from driftline.spark._lake import lake_engine
 
-        how = {"engine": fold_engine(session)}
+        how = {"engine": lake_engine(session)}
         lake, there = folded(tmp_path / "spark", batches, **how)
         assert there == local
         assert verify(lake, "todos", **how).is_proved

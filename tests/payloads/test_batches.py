@@ -50,7 +50,7 @@ def call(*arguments):
 
 
 def outputs(folder: Path) -> dict[str, bytes]:
-    """The files of a batch; the page's line with the names of the inputs and the time is left out."""
+    """The files of a batch; the page's line with the names of the inputs is left out."""
     found = {name: (folder / name).read_bytes() for name in NAMES}
     found["report.html"], lines = re.subn(rb'<p class="meta">.*?</p>', b"", found["report.html"])
     assert lines == 1

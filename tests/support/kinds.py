@@ -126,7 +126,7 @@ KINDS = (
         needs=("Java",),
     ),
     Kind("other pages", "all other pages, command by command", "rest", paths=("docs/test_examples.py::*",)),
-    Kind("browser", "pages as Chromium shows them", "rest", ("browser",), ("browser", "page"), needs=("Chromium",)),
+    Kind("browser", "pages as Chromium shows them", "rest", ("browser",), ("browser",), needs=("Chromium",)),
     Kind(
         "clusters",
         "standalone clusters and Spark Connect on loopback",
@@ -146,7 +146,7 @@ KINDS = (
     Kind("kills", "processes that are killed, and full disks", "rest", marks=("kills",)),
     Kind("install", "a wheel that is built and installed", "rest", paths=("packaging/test_wheel.py::*",)),
     Kind("object store", "an S3 emulator", "rest", fixtures=("s3", "s3_process"), calls=("s3_server", "unreliable")),
-    Kind("console", "the console and its forms, without a browser", "quick", paths=("web/test_console*",)),
+    Kind("web", "the console, its forms and the compare service, without a browser", "quick", paths=("web/*",)),
     Kind("servers", "a server process for each test", "rest", ("servers",), ("server",), ("running", "serving")),
     Kind("properties", "examples made by Hypothesis", "rest", properties=True),
     Kind("exhaustive", "every rule with every pair of values, large documents", "rest", marks=("exhaustive",)),
