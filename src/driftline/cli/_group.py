@@ -119,7 +119,7 @@ class LazyGroup(click.Group):
 
 
 def current_names(words: list[str]) -> list[str]:
-    """The words of a call with an older command name replaced; a name that will go is told on stderr."""
+    """The words of a call with an older command name replaced; a name that will be removed is noted on stderr."""
     for length in range(min(3, len(words)), 0, -1):
         alias = ALIASES.get(" ".join(words[:length]))
         if alias is not None:
@@ -164,7 +164,7 @@ def offer_files() -> None:
         takes_file = isinstance(param, click.Argument) or (param.metavar or "").startswith(_FILES)
         return [CompletionItem(incomplete, type="file")] if takes_file else []
 
-    setattr(click.types.StringParamType, "shell_complete", shell_complete)  # noqa: B010 - no other door in click
+    setattr(click.types.StringParamType, "shell_complete", shell_complete)  # noqa: B010 - click has no other way
 
 
 # The options of commands that run on this machine or on Spark.
@@ -202,7 +202,7 @@ def _take_settings(context: click.Context, option: click.Parameter, given: tuple
 
 
 def chosen_engine(job: Job, wanted: str, master: str | None, sizes: Sizes) -> str:
-    """The engine to use; on a terminal the choice of `auto` is told."""
+    """The engine to use; on a terminal the choice of `auto` is printed."""
     from driftline.core import choose_engine
 
     return tell_choice(wanted, choose_engine(job, wanted, sizes=sizes, master=master))

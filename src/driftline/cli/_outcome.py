@@ -1,4 +1,4 @@
-"""What a command ends with: exit codes, the one line of an error, Ctrl-C, a closed pipe and a full disk."""
+"""The exit of a command: its code, the one line of an error, Ctrl-C, a closed pipe and a full disk."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run_and_exit(command: click.Command, arguments: list[str]) -> NoReturn:
     try:
         sys.stdout.flush()
     except OSError as error:
-        # What a failed command could not print any more has been told already.
+        # The error of a failed command has been reported already.
         code = code if code == ERROR else report(error, _wanted_error_format(arguments)) or code
     _let_go_of_stdout()
     _leave(code)
@@ -47,7 +47,7 @@ def run_and_exit(command: click.Command, arguments: list[str]) -> NoReturn:
 def _leave(code: int) -> NoReturn:
     """End the process without taking Arrow, Polars and all their memory apart first, which takes a while."""
     if threading.active_count() > 1 or "pyspark" in sys.modules:
-        sys.exit(code)  # somebody is still at work, or looks after another process
+        sys.exit(code)  # threads still run, or look after another process
     atexit._run_exitfuncs()
     sys.stderr.flush()
     os._exit(code)
@@ -148,7 +148,7 @@ def _make_stdout_whole() -> None:
 
 
 class _ClosedOutput(io.TextIOBase):
-    """Standard output where the caller closed it: whoever writes is told, so that no result is lost in silence."""
+    """Standard output that the caller closed: a write is an error, so that no result is lost in silence."""
 
     @property
     def buffer(self) -> Any:

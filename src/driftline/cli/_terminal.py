@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar, TaskID
 
 QUIET_SECONDS = 2.0  # short work draws nothing
-_SHOWN_PHASES = 6  # with more of them, those that are done make room
+_SHOWN_PHASES = 6  # with more of them, those that are done are hidden
 
 
 def stderr_console() -> Console:

@@ -360,7 +360,7 @@ class StageBoard:
 
 @contextmanager
 def stage_board(stages: int, show: bool | None) -> Iterator[tuple[Tracker, Any]]:
-    """A tracker and a listener for stages; they draw on a terminal, or where it is asked for."""
+    """A tracker and a listener for stages; they draw on a terminal, or where `show` is set."""
     if not (sys.stderr.isatty() if show is None else show):
         yield Tracker(), lambda run: None
         return
@@ -380,7 +380,7 @@ def _line(run: StageRun) -> str:
 
 
 def show_run(record: RunRecord) -> None:
-    """The summary of a run that has just ended."""
+    """The summary of a finished run."""
     print(f"{record.pipeline}: {record.result} in {record.seconds:.1f} s ({record.engine}){_tally(record)}")
     show_table([(_as_row(stage), stage.counts) for stage in record.stages])
 

@@ -17,10 +17,7 @@ from driftline.errors import OptionError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from driftline.changesets import CdcNote, CdcOptions, Database, Note, Problem, Table, Table as ChangesetCdcTable
-
-Write = Callable[..., None]
-
+    from driftline.changesets import CdcNote, CdcOptions, Database, Note, Problem, Table
 
 _EPILOG = """\b
 Examples:
@@ -386,30 +383,28 @@ def from_cdc(
     file: str, database: str | None, schema: str | None, form: str, output: str | None, **options: Any
 ) -> None:
     """Make changes from the messages of wal2json, Debezium or Maxwell."""
-
     tables = _tables(database, schema)
     if not tables:
         raise OptionError("from-cdc needs --database or --schema: values depend on the declared types")
-    _write_cdc(file, tables, form, output, write=_write, **options)
+    _write_cdc(file, tables, form, output, **options)
 
 
 # `from-cdc`: captured messages as one file, as a file for each transaction, or as row deltas.
 def _write_cdc(
     file: str,
-    tables: list[ChangesetCdcTable],
+    tables: list[Table],
     form: str,
     output: str | None,
     *,
-    write: Write,
     per_transaction: str | None,
     client_id: str | None,
     start: int | None,
     **options: Any,
 ) -> None:
-    """Write what the messages of a file say, in the form that is wanted."""
+    """Write the changes of captured messages in the requested format."""
     from pathlib import Path
 
-    from driftline.changesets import CdcOptions, from_cdc as from_cdc_changeset_cdc
+    from driftline.changesets import CdcOptions, from_cdc as read_cdc
 
     if form != "deltas" and (client_id is not None or start is not None):
         raise OptionError("--client-id and --start are for --format deltas")
@@ -423,8 +418,8 @@ def _write_cdc(
                 raise OptionError("give -o or --per-transaction, not both")
             _write_transactions(lines, tables, form, Path(per_transaction), CdcOptions(**options))
         else:
-            captured = from_cdc_changeset_cdc(lines, tables, format=form, **options)  # type: ignore[arg-type]
-            write(captured.changes.write_to, output, file)
+            captured = read_cdc(lines, tables, format=form, **options)  # type: ignore[arg-type]
+            _write(captured.changes.write_to, output, file)
             _tell_cdc_notes(captured.notes)
 
 
@@ -441,7 +436,7 @@ def _lines(file: str) -> Iterator[Iterable[bytes]]:
 
 def _write_deltas(
     lines: Iterable[bytes],
-    tables: list[ChangesetCdcTable],
+    tables: list[Table],
     file: str,
     output: str | None,
     client_id: str,
@@ -461,7 +456,7 @@ def _write_deltas(
 
 
 def _write_transactions(
-    lines: Iterable[bytes], tables: list[ChangesetCdcTable], form: str, folder: Path, options: CdcOptions
+    lines: Iterable[bytes], tables: list[Table], form: str, folder: Path, options: CdcOptions
 ) -> None:
     import tempfile
     from pathlib import Path

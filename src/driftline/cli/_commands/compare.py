@@ -84,7 +84,7 @@ def read_mask_key(path: str | None) -> bytes | None:
 
 
 def masker_of(masked: tuple[str, ...], key_file: str | None) -> Masker | None:
-    """The masker that a call asked for."""
+    """The masker of `--mask` and `--mask-key-file`."""
     from driftline.payloads import Masker
 
     key = read_mask_key(key_file)

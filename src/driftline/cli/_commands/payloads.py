@@ -338,7 +338,7 @@ def suggest(
     click.echo(f"{count_words(found)}; {len(chosen)} accepted", err=True)
     waiting = [one for one in found if one.rule and one not in chosen]
     if waiting and (output or target) and sys.stderr.isatty():
-        # In a file the others are comments; who reads a terminal is told their ids.
+        # In a file the others are comments; on a terminal their ids are printed.
         ids = "\n".join(f"  --accept {shlex.quote(one.id)}   {one.why}" for one in waiting)
         click.echo(f"for you to decide:\n{ids}", err=True)
 

@@ -264,7 +264,7 @@ def init(file: str) -> int:
 
 @contextmanager
 def _telling_a_false_start(declared: Pipeline) -> Iterator[None]:
-    """A run that cannot begin (locked, no snapshots, a lake that is away) is told like one that failed."""
+    """Notify of a run that cannot start (locked, no snapshots, no lake) as of one that failed."""
     from driftline.errors import Cancelled, DriftlineError
     from driftline.pipeline import failed_before_start, notify
 

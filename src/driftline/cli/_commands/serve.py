@@ -128,7 +128,7 @@ def _spark_folds(master: str) -> Iterator[Any]:
 
 @contextmanager
 def _metrics_directory(settings: GatewaySettings | None) -> Iterator[Path]:
-    """Where the workers' counters meet; without a gateway they are nobody's after the end."""
+    """The directory of the workers' counters; without a gateway it is removed at the end."""
     from driftline.http import clear
 
     if settings is not None:

@@ -75,7 +75,7 @@ def _click_option(name: str, option: Option, flag: str | None, text: str) -> Fun
 
 
 def given_options(*, rules: str | None = None, ignore_column_order: bool = False, **given: object) -> dict[str, Any]:
-    """What was asked for: the rules file's options, each replaced as a whole by what the command line gives."""
+    """The options of the rules file, each replaced by what the command line gives."""
     chosen = {name: value for name, value in given.items() if value is not None and value != ()}
     if ignore_column_order:
         chosen.setdefault("header_mode", "sorted")
@@ -212,10 +212,10 @@ def diff(
 
 
 def _explain(job: TableDiffJob, engine: str) -> int:
-    from driftline.tables import explain_plan as explain
+    from driftline.tables import explain_plan
 
     name, reason = choose_engine(engine, job)
-    for line in explain(job, f"{name} ({reason})"):
+    for line in explain_plan(job, f"{name} ({reason})"):
         click.echo(line)
     return SAME
 
