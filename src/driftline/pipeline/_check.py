@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -126,7 +125,7 @@ def _rule_names() -> list[str]:
 def _thresholds(section: Section, key: str, given: Any) -> tuple[Threshold, ...]:
     texts = [given] if isinstance(given, str) else given
     try:
-        found = tuple(map(partial(parse_threshold), texts))
+        found = tuple(map(parse_threshold, texts))
     except (ValueError, TypeError) as error:
         section.fail(f"{key!r}: {error}", key if key in section else None)
     for one in found:
@@ -304,7 +303,7 @@ def _judged(pair: Pair, stats: Stats) -> JsonObject:
 
 
 def _samples(events: Path) -> tuple[Mapping[str, Any], ...]:
-    """The first differences, for people who look at the report."""
+    """The first differences, for the report."""
     with open(events, "rb") as lines:
         decoded = (msgspec.json.decode(line) for line in lines)
         return tuple(islice((event for event in decoded if event["type"] in _ROWS), MOST_SAMPLES))

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from driftline.core import AGE, Location, ObjectPath, entries_below, is_url, list_objects, location as place_at
+from driftline.core import AGE, Location, ObjectPath, entries_below, is_url, list_objects, location
 from driftline.deltas import MAX_HLC, make_hlc
 from driftline.errors import PipelineError
 from driftline.pipeline._declare.declaration import Pipeline, TableFlow
@@ -31,7 +31,7 @@ _TABLE_MARK = "::"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One version of a table: what it is called and where it lies.
+    """One version of a table: its label and its location.
 
     `table` is set for a table of a SQLite file, `commit` for a version of a Delta table: the file of its log.
     """
@@ -44,12 +44,12 @@ class Snapshot:
 
     @property
     def source(self) -> Location:
-        """What tells whether it still is what it was: its files, or the commit that made a version."""
+        """What its fingerprint is taken from: its files, or the commit that made a version."""
         return self.path if self.commit is None else self.commit
 
     @property
     def given(self) -> str:
-        """What the table diff is told to read."""
+        """The input of the table diff."""
         if self.commit is not None:
             return f"delta:{self.path}@{self.label}"
         if self.is_folder:
@@ -129,16 +129,15 @@ def _matching(pipeline: Pipeline, pattern: str) -> list[Snapshot]:
     if pattern.endswith(VERSIONS):
         return _versions(pipeline, pattern.removesuffix(VERSIONS).removeprefix("delta:"))
     mark = next(mark for mark in LABEL_MARKS if mark in pattern)
-    location, _, table = pattern.partition(_TABLE_MARK)
-    place = location if is_url(location) else str(pipeline.place(location))
-    start, _, end = place.partition(mark)
+    address, _, table = pattern.partition(_TABLE_MARK)
+    start, _, end = (address if is_url(address) else str(pipeline.place(address))).partition(mark)
     label = re.compile(re.escape(start) + (_DATE if mark == "{date}" else _NUMBER) + re.escape(end))
     found = []
-    for path in _names(location, start, end):
+    for path in _names(address, start, end):
         match = label.fullmatch(path)
         if match and (mark != "{date}" or _day(match.group(1)) is not None):
             is_folder = is_url(path) and path.endswith("/")
-            found.append(Snapshot(_label(match.group(1), mark), place_at(path), table or None, is_folder))
+            found.append(Snapshot(_label(match.group(1), mark), location(path), table or None, is_folder))
     return found
 
 

@@ -203,7 +203,7 @@ class Section:
         return dict(value or {})
 
     def given(self, keys: Iterable[str]) -> JsonObject:
-        """Those of some keys that are there, checked by whoever asks."""
+        """The values of those keys that are present; the caller checks them."""
         self._taken += keys
         return {key: self._data[key] for key in keys if key in self._data}
 
@@ -239,7 +239,7 @@ class Section:
         return [Section(self._document, (*self.path, key, place), entry) for place, entry in enumerate(entries)]
 
     def finish(self) -> None:
-        """Refuse the first key that nobody asked for."""
+        """Refuse the first key that was not read."""
         for key in self._data:
             if key not in self._taken:
                 self.fail(f"unknown key {key!r} in {self._title()}{_nearest(key, self._taken)}", key)

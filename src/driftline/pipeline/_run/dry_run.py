@@ -108,7 +108,7 @@ def _usual_seconds(known: Mapping[str, float]) -> dict[str, float]:
 
 
 def plan_lines(plan: list[PlannedStage]) -> Iterator[str]:
-    """The plan for people: one line a stage, and the sum."""
+    """The plan as text: one line a stage, and the sum."""
     width = max((len(stage.stage) for stage in plan), default=0)
     for stage in plan:
         target = ", ".join(stage.delivers) or ("the lake" if stage.stage.endswith("/deltas") else "")

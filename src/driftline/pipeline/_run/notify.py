@@ -85,7 +85,7 @@ def _is_wanted(hook: FinishHook, record: RunRecord) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """Why a hook failed, whether it may do better later, and how long it asks to be left alone."""
+    """Why a hook failed, whether a retry may help, and how long it asked to wait."""
 
     words: str
     is_final: bool = False
@@ -93,7 +93,7 @@ class _Refusal:
 
 
 def _insistently(hook: FinishHook, call: Callable[[], _Refusal | None]) -> list[str]:
-    """Call until it works, waiting twice as long each time; the last refusal is what is told."""
+    """Call until it works, waiting twice as long each time; the last error message."""
     refusal = None
     for attempt in range(hook.retries + 1):
         if refusal is not None:

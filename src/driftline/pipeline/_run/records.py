@@ -160,7 +160,7 @@ def _read_run(path: Location) -> JsonObject:
 
 
 def new_run_id(now: datetime | None = None) -> str:
-    """Sorts by time; the process id tells apart what began in one microsecond."""
+    """Sorts by time; the process id separates runs that started in one microsecond."""
     return f"{(now or datetime.now(UTC)).strftime('%Y%m%dT%H%M%S%f')}-{os.getpid()}"
 
 

@@ -1,4 +1,4 @@
-"""What a run did, as data for a page: stages with their places in a graph, limits, trends (pipeline §7).
+"""A run as a record for pages (stages with their positions in a graph, limits, trends), and its page (pipeline §7).
 
 The page of `pipeline report` and the console show the same record.
 """
@@ -32,7 +32,7 @@ Run = Mapping[str, Any]
 class ReportStage:
     """One stage of a run; `column` and `row` are its place in the graph, -1 where it is folded away.
 
-    `words` are the counts as people say them, `events` is a file to look at.
+    `words` are the counts as text, `events` is a file to open.
     """
 
     name: str
@@ -132,7 +132,7 @@ def run_report(pipeline: Pipeline, run_id: str | None = None) -> RunReport:
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """The counts of a stage as people say them.
+    """The counts of a stage as text.
 
     >>> counts_text({"added": 5, "removed": 0, "changed": 9, "unchanged": 1000, "different": 14, "total": 1009})
     '9 changed, 5 added of 1,009'
@@ -252,7 +252,7 @@ def _changes(stages: Iterable[Run]) -> dict[str, dict[str, int]]:
     return found
 
 
-# The report of a run as one self-contained page: the graph as SVG, limits, trends, stages with links (pipeline §7).
+# One self-contained page: the graph as SVG, limits, trends, stages with links.
 BOX_HEIGHT, _LEAST_WIDTH, _INSET = 58, 150, 13
 _GAP_X, _GAP_Y, _MARGIN = 42, 16, 12
 # The width of a character as a share of the font's size, in the widest of the fonts that pages commonly get.
@@ -263,7 +263,7 @@ _STACKED = ("changed", "added", "removed")
 
 
 def report_page(pipeline: Pipeline, report: RunReport, target: Path) -> Iterator[bytes]:
-    """The page, piece by piece; links to events are relative to where it will lie."""
+    """The page in chunks; links to events are relative to `target`."""
     return page_bytes(
         "run.html",
         report=report,
@@ -399,7 +399,7 @@ def _chart(title: str, runs: tuple[PastRun, ...], stacks: list[dict[str, float]]
 
 
 def _link(pipeline: Pipeline, path: str, target: Path) -> str | None:
-    """Where a file lies, seen from the page; something behind an address has no link."""
+    """The path of a file relative to the page; an object in a store has no link."""
     if "://" in path:
         return None
     place = os.path.relpath(pipeline.directory / path, target.absolute().parent)

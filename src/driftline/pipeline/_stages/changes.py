@@ -29,7 +29,6 @@ from driftline.sources import InputFile, StoredFile, list_urls
 if TYPE_CHECKING:
     from driftline.changesets import CdcTable, PieceFacts
 
-
 _CHUNK = 4 << 20
 _PIECE_BYTES = 32 << 20
 _REMEDY = "put it back as it was, or run once with --full-refresh, which reads every file anew"
@@ -174,7 +173,7 @@ class _Reading:
             yield f"the table was truncated {truncated} times, which was passed over"
 
     def _settle_columns(self) -> CdcTable:
-        """The columns that the lake knows; those of the events where it knows none, or where new ones are added."""
+        """The columns of the table in the lake; those of the events where it has none, or where new ones are added."""
         from driftline.changesets import CdcTable
 
         plan, changes, policy = self._plan, self._plan.flow.changes, self._plan.flow.schema_policy

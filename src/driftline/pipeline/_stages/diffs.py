@@ -65,7 +65,7 @@ def diff_stages(plan: TableStages) -> Iterator[Stage]:
 
 
 def _counted_columns(flow: TableFlow) -> dict[str, list[str]]:
-    """The columns whose changes limits ask for."""
+    """The columns whose changes limits count."""
     columns = sorted({each.column for each in (*flow.fail_if, *flow.warn_if) if each.column is not None})
     return {"counted columns": columns} if columns else {}
 

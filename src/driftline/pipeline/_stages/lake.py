@@ -29,7 +29,7 @@ from driftline.pipeline._declare.snapshots import Snapshot, end_of_day, parse_da
 from driftline.pipeline._stages.diffs import compare, scratch_folder
 from driftline.pipeline._stages.stage import Outcome, Stage, StageContext
 from driftline.pipeline._stages.table import TableStages
-from driftline.sources import has_text_cells as is_text, write_empty_like
+from driftline.sources import has_text_cells, write_empty_like
 
 _NONE = (parse_threshold("different > 0"),)
 
@@ -186,7 +186,7 @@ def load_job(plan: TableStages, context: StageContext, rules: JsonObject, *, is_
 
 
 def _job(load: _Load, context: StageContext) -> LoadJob:
-    text = is_text(load.snapshot.given, load.plan.diff_options().reading("B"))
+    text = has_text_cells(load.snapshot.given, load.plan.diff_options().reading("B"))
     job = load_job(load.plan, context, _rules(load), is_text=text)
     return replace(job, nulls=load.shape.missing if load.shape else ())
 

@@ -197,7 +197,7 @@ def _temporary_folder(pipeline: Pipeline, place: Location, token: str) -> Locati
 
 
 def _leftovers(pipeline: Pipeline, place: ObjectPath) -> ObjectPath:
-    """One folder beside the outputs, so that finding what was left needs no list of all that lies there."""
+    """One folder beside the outputs, so that leftovers are found without listing all other files."""
     return place.with_name(f".driftline-{pipeline.name}{_MARK}")
 
 
@@ -277,7 +277,7 @@ def _sync(file: Location) -> None:
 # Fingerprints: the bytes of a file as a 128-bit hash, read again only when its size, times or inode changed.
 @dataclass(frozen=True, slots=True)
 class FileFingerprint:
-    """What a file was when it was looked at: enough to tell whether it still is."""
+    """Size, times and hash of a file when it was read: enough to see whether it changed."""
 
     path: str
     size: int

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from driftline.pipeline._declare.declaration import Pipeline
     from driftline.pipeline._stages.outputs import FileFingerprint, Outputs
 
-
 CACHE_VERSION = (
     2  # raised when the same inputs give other results than before, so that records of older runs no longer hold
 )
@@ -29,7 +28,7 @@ _SPARK = "spark"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an action reports: counts for people and thresholds, facts for the stages behind it."""
+    """What an action reports: counts for reports and thresholds, facts for the stages after it."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -199,7 +198,7 @@ class RunEngine:
 
     @property
     def is_spark(self) -> bool:
-        """Whether folds and batches run on Spark: asked for, configured, already in use in this run, or large."""
+        """Whether folds and batches run on Spark: requested, configured, in use already, or large inputs."""
         if self.wanted == "auto" and self._session is not None:
             return True
         return choose_engine("lake", self.wanted, sizes=lambda: [self.input_bytes], master=self.master).name == _SPARK

@@ -50,7 +50,7 @@ class TableStages:
         return given if "://" in given else str(self.pipeline.place(given))
 
     def target(self, path: str, before: Snapshot, after: Snapshot) -> Location:
-        """Where a target of one comparison lies."""
+        """The location of a target of one comparison."""
         return self.pipeline.place(fill(path, table=self.flow.name, before=before.label, after=after.label))
 
     def ledger(self) -> LoadHistory:
@@ -96,7 +96,7 @@ class TableStages:
 
     @property
     def is_exact(self) -> bool:
-        """Whether events tell every difference of two snapshots; else a load compares the whole with the lake."""
+        """Whether events contain every difference of two snapshots; else a load compares the snapshot with the lake."""
         return self.flow.header_mode != "common" and set(self.flow.more_rules) <= _OF_WHOLE_SNAPSHOTS
 
     def diff_options(self) -> TableOptions:
