@@ -21,7 +21,6 @@ from driftline.web._openapi import compare_document, openapi_page, server_page
 if TYPE_CHECKING:
     from driftline.gateway import Gateway
 
-
 _METRICS_TYPE = "text/plain; version=0.0.4"
 _LINKS = {
     "docs": "/docs",

@@ -102,7 +102,7 @@ _parsed_pair = msgspec.json.Decoder(_ParsedPair).decode
 
 @dataclass(frozen=True, slots=True)
 class ConfigCaps:
-    """What a caller's configuration may ask for at most."""
+    """Upper limits of a caller's configuration."""
 
     payload_mb: float
     timeout_seconds: float
@@ -154,7 +154,7 @@ def answer_pair(line: bytes, plan_of: PlanOf) -> tuple[bytes, bytes]:
 
 
 def _quick_answer(line: bytes, plan_of: PlanOf) -> tuple[bytes, bytes] | None:
-    """The answer to a line that is read in one go; None where numbers, sizes or errors want a closer look."""
+    """The answer to a line that is read in one go; None where numbers, sizes or errors need the full way."""
     if has_long_number(line):
         return None
     try:
@@ -241,7 +241,7 @@ class CompareLimits:
 
     @property
     def caps(self) -> ConfigCaps:
-        """What a caller may ask for at most."""
+        """Upper limits of a caller's configuration."""
         return ConfigCaps(self.payload_mb, self.timeout_seconds, self.max_depth, self.compile_seconds)
 
     @property

@@ -19,15 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from driftline.web._console import (
-    changesets as changesets_page,
-    code as code_page,
-    diff as diff_page,
-    lake as lake_page,
-    payloads as payloads_page,
-    pipelines as pipelines_page,
-    start as start_page,
-)
+from driftline.web._console import changesets, code, diff, lake, payloads, pipelines, start
 from driftline.web._console.answers import compile_templates, plain_error
 from driftline.web._console.code import Reviews
 from driftline.web._console.folder import Folder
@@ -38,7 +30,7 @@ from driftline.web._console.results import Jobs, Results
 from driftline.web._console.start import Previews
 
 _HERE = Path(__file__).parent
-_PAGES = (start_page, diff_page, payloads_page, pipelines_page, lake_page, changesets_page, code_page)
+_PAGES = (start, diff, payloads, pipelines, lake, changesets, code)
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -101,7 +93,7 @@ async def _look(request: Request) -> Response:
 # changes something must come from our own page (Origin and a token in the form), and scripts, styles and connections
 # come from here alone.
 class Guard:
-    """Stands before the application; `token` is asked for when the console listens beyond loopback."""
+    """Middleware of the application; `token` is required when the console listens beyond loopback."""
 
     def __init__(self, app: ASGIApp, *, port: int, host: str = "127.0.0.1", token: str | None = None) -> None:
         names = [*_LOOPBACK_NAMES, *([] if host in ("0.0.0.0", "::") else [host])]  # noqa: S104 - compared, not bound

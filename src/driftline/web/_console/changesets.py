@@ -92,7 +92,7 @@ class FileView:
 
     @property
     def conflicts(self) -> list[tuple[str, str, list[str], list[tuple[str, list[str]]]]]:
-        """The conflicts in words: what, how it would be settled, the columns, and the rows that meet."""
+        """The conflicts as text: kind, resolution, columns, and the rows that meet."""
         found = self.outcome.conflicts[:_MOST_CONFLICTS] if self.outcome else []
         return [(conflict.describe(), action, *_meeting_rows(conflict)) for conflict, action in found]
 
@@ -210,7 +210,7 @@ def _tried(path: Path, database: Path, policy: str) -> Applied:
                 while not backup.done:
                     backup.step(10_000)
             target.close()
-        # `abort` would stop at the first conflict; people want to see all of them, so they are left out of the copy.
+        # `abort` would stop at the first conflict; all of them are shown, so they are left out of the copy.
         return apply(path, copy, "omit" if policy == "abort" else policy)  # type: ignore[arg-type]
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from driftline.codeindex import Section
     from driftline.web._console.app import Console
 
-
 _FIELDS = (("repository", "."), ("before", "HEAD~1"), ("after", "HEAD"))
 _CONTEXT = 3
 _MOST_REVISIONS = 300

@@ -125,7 +125,7 @@ class DiffView:
 
 
 def view_of(events: EventFile, base: str, query: Mapping[str, str]) -> DiffView:
-    """The view that an address asks for; what it asks wrongly is passed over."""
+    """The view of an address; parameters that are not valid are ignored."""
     kind = query.get("kind", "")
     selection = Selection(
         kind=kind if kind in KINDS else "",

@@ -1,4 +1,4 @@
-"""Pages of an events file: offsets, kinds and changed columns are indexed once, rows come from disk when asked for.
+"""Pages of an events file: offsets, kinds and changed columns are indexed once, rows are read from disk on demand.
 
 The file is read with `pread` only: a mapped file that shrinks under us would kill the process. Nothing here trusts the
 file: it may be foreign, damaged, or replaced while somebody looks at it.
@@ -186,7 +186,7 @@ class EventFile:
             self._index = self._saved_index() or self._fresh_index()
         except InputError as error:
             self._failure = error.message
-        except Exception as error:  # noqa: BLE001 - shown to whoever looks; the page without filters still works
+        except Exception as error:  # noqa: BLE001 - shown on the page, which works without filters
             self._failure = f"{self.path.name} could not be indexed: {type(error).__name__}"
         finally:
             self._indexed.set()

@@ -52,7 +52,7 @@ class Folder:
         return path
 
     def new_path(self, name: str) -> Path:
-        """Where a file of that name lies or would lie: in a folder that is there, and not behind a link."""
+        """The path of a file that exists or may be created: in an existing folder, and not behind a link."""
         path = Path(name)
         parent = self.path_of(str(path.parent)) if path.parent != Path() else self.root
         if not path.name or path.name in (".", "..") or "\0" in name or path.is_absolute():

@@ -1,4 +1,4 @@
-"""Batches of payloads for the console: run, kept with suggestions, read again; and rules that are accepted.
+"""Pages about payloads: batches run and stored with suggestions, differences, failed pairs, and accepted rules.
 
 A batch that `driftline payloads batch` wrote is shown too. Only one that was run from here knows its pairs and rules,
 and so has suggestions.
@@ -32,17 +32,14 @@ if TYPE_CHECKING:
     from driftline.payloads import BatchJob, RuleEdit
     from driftline.web._console.app import Console
 
-
 _MOST_PAIRS = 50_000  # that suggestions are made from
 _MOST_FAILURES = 1000
 _FAILED = b'"success":false'
+_RECORD, _SUGGESTIONS = "study.json", "suggestions.json"
 RULE_ENDINGS = (".yaml", ".yml", ".json")
 _PAIR_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".parquet")
 _VIEWS = ("places", "failed", "rules", "unused")
 Endpoint = str | None
-
-
-_RECORD, _SUGGESTIONS = "study.json", "suggestions.json"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Pipelines in the folder: their runs by day, the report of one, and starting another.
+"""Pages about pipelines: their runs by day, the report of a run as a picture, and starting one.
 
-Running a pipeline may call what its file declares. So only files that lie in the folder itself are run, never one that
+Running a pipeline may call what its file declares. So only files in the folder itself are run, never one that
 was dropped onto a page.
 """
 
@@ -58,7 +58,7 @@ class Pipelines:
     def __init__(self, folder: Folder, jobs: Jobs) -> None:
         self.folder = folder
         self._jobs = jobs
-        self.warnings: dict[str, list[str]] = {}  # what went wrong when a run from here was told to others
+        self.warnings: dict[str, list[str]] = {}  # error messages of the hooks of runs that were started here
 
     def known(self) -> list[Known]:
         """Every file that declares a pipeline."""
@@ -130,7 +130,7 @@ class Pipelines:
             record = run_pipeline(declared, tracker=job.tracker, selection=selection)
         except Cancelled:
             raise
-        except DriftlineError as error:  # it could not begin: whoever watches is told
+        except DriftlineError as error:  # it could not start: hooks and metrics report it
             notify(declared, failed_before_start(declared, error))
             raise
         self.warnings[record.run_id] = notify(declared, record)

@@ -48,7 +48,7 @@ Work = Callable[[Job], str]  # does it, and says which page shows the outcome
 
 
 class Jobs:
-    """Starts work and knows it by id; safe to use from threads."""
+    """Starts jobs and finds them by id; safe to use from threads."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
@@ -119,7 +119,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished comparison, as its `meta.json` tells it."""
+    """A finished comparison, from its `meta.json`."""
 
     id: str
     comparison: Comparison

@@ -26,7 +26,6 @@ from driftline.web._console.results import Comparison, Job
 if TYPE_CHECKING:
     from driftline.web._console.app import Console
 
-
 _ROWS = 20_000
 GROUPS: dict[str, tuple[str, ...]] = {
     "Values": ("normalize", "tolerance", "types", "null"),
@@ -77,7 +76,6 @@ async def _start(console: Console, request: Request) -> Response:
 @handler
 async def _columns(console: Console, request: Request) -> Response:
     """Columns of the chosen tables with how well each would serve as a key."""
-
     sides = [console.folder.table_address(request.query_params.get(side, "")) for side in "ab"]
     return page(request, "columns.html", columns=await run_in_threadpool(key_columns, *sides), chosen=None)
 
@@ -109,7 +107,7 @@ async def _preview(console: Console, request: Request) -> Response:
 
 
 async def _counted(console: Console, request: Request, comparison: Comparison) -> Preview:
-    """The work stops when nobody waits for it any more."""
+    """Count in a thread; the work is cancelled when the browser disconnects."""
     tracker = Tracker()
     work = asyncio.ensure_future(run_in_threadpool(console.previews.preview, comparison, tracker))
     while not work.done():
@@ -240,7 +238,7 @@ def form_groups(chosen: Mapping[str, Any]) -> list[tuple[str, list[Field]]]:
 
 
 def options_of(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The options that a form asks for, checked; what is left empty is left out."""
+    """The checked options of a form; empty fields are left out."""
     options: dict[str, Any] = {"key": list(form["key"])} if form.get("key") else {}
     for names in GROUPS.values():
         for name in names:
