@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         describe_types as describe_types,
     )
     from driftline.changesets._make.sections import (
-        SCHEMA as SCHEMA,
         SectionPlan as SectionPlan,
         cut_by_range as cut_by_range,
         encode_events as encode_events,
