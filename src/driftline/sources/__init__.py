@@ -1,4 +1,4 @@
-"""Readers: strict CSV, Parquet, JSONL, SQLite."""
+"""Readers of tables: files in all formats, object stores, databases, Python objects; as splits for parallel reads."""
 
 from __future__ import annotations
 

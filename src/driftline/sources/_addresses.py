@@ -1,4 +1,4 @@
-"""What a user may name as a side, taken apart (sources §1).
+"""Addresses of inputs (sources §1), and the files behind them: local ones, and objects read by pinned ranges (§4).
 
 >>> parse_address("data/orders.csv").path, parse_address("shop.db::users").table
 ('data/orders.csv', 'users')
@@ -32,15 +32,89 @@ from driftline.core import (
 )
 from driftline.errors import InputError
 
-# A plain file of one side, and what it was when the work began.
-
-
+_TABLE_MARK = "::"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+# Counts only at the end, before digits or an ISO time with its zone.
+_VERSION = re.compile(r"(.+)@(\d+|\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2}))\Z")
+_PREFIXES = ("delta", "iceberg", "spark")
+_SERVED = (
+    "use a path, s3://, gs://, abfs://, file://, delta:LOCATION, iceberg:CATALOG/NAMESPACE.TABLE, "
+    "postgresql://…::TABLE or FILE.db::TABLE"
+)
+_KNOWN_SCHEMES = (*SCHEMES, "file", "postgresql")
 _COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd")
+_GLOB_LETTERS = "*?["
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The text of an address, and its parts.
+
+    `kind` is the word before a `:` that names a format (`delta:…`) or a database (`postgresql`), else "".
+    """
+
+    text: str
+    path: str
+    table: str | None = None
+    kind: str = ""
+    version: str | None = None
+
+
+def parse_address(text: str) -> Address:
+    """The parts of an address; raises for one that no format serves."""
+    if os.path.exists(text):
+        return Address(text, text)
+    kind, mark, rest = text.partition(":")
+    if mark and kind in _PREFIXES and not rest.startswith("//"):
+        return _prefixed(text, kind, rest)
+    scheme = _SCHEME.match(text)
+    if scheme is not None and scheme[1] not in _KNOWN_SCHEMES:
+        raise unsupported(text, scheme[1])
+    if scheme is not None and scheme[1] == "postgresql":
+        location, _, table = text.partition(_TABLE_MARK)
+        return Address(text, location, table or None, "postgresql")
+    versioned = _VERSION.match(text)
+    if versioned is not None and is_delta_folder(versioned[1]):
+        return Address(text, _local(versioned[1]), kind="delta", version=versioned[2])
+    path, mark, table = text.rpartition(_TABLE_MARK)
+    if mark:
+        return Address(text, _local(path), table)
+    return Address(text, _local(text))
+
+
+def is_delta_folder(path: str) -> bool:
+    """Whether a local folder is a Delta table."""
+    return not is_url(path) and Path(_local(path), "_delta_log").is_dir()
+
+
+def unsupported(text: str, scheme: str) -> InputError:
+    """The error for an address that no format serves."""
+    remedy = {
+        "hdfs": "copy the files to a path or an object store that this machine sees",
+        "mysql": "export the table, or hand it over as a Spark or Arrow object",
+        "spark": "read it with spark.table(…) and use driftline.spark.diff",
+    }.get(scheme, _SERVED)
+    return InputError(f"{text}: addresses of {scheme} are not served: {remedy}", code="unsupported_address", path=text)
+
+
+def _prefixed(text: str, kind: str, rest: str) -> Address:
+    if kind not in ("delta", "iceberg"):
+        raise unsupported(text, kind)
+    versioned = _VERSION.match(rest)
+    path, version = (versioned[1], versioned[2]) if versioned else (rest, None)
+    return Address(text, _local(path), kind=kind, version=version)
+
+
+def _local(path: str) -> str:
+    return path.removeprefix("file://")
+
+
+# Files.
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A plain file of one side, how it is called towards the user, and its state when it was opened."""
+    """A plain file of an input, its name for the user, and its state when it was opened."""
 
     path: str
     name: str
@@ -49,7 +123,7 @@ class InputFile:
 
     @classmethod
     def of(cls, path: StrPath, name: str) -> InputFile:
-        """Take note of a file as it is now."""
+        """A file in its current state."""
         with io_errors(name):
             status = os.stat(path)
         return cls(os.fspath(path), name, status.st_size, status.st_mtime_ns)
@@ -59,11 +133,11 @@ class InputFile:
         return open(self.path, "rb", buffering=-1 if buffered else 0)
 
     def for_arrow(self) -> Any:
-        """What Arrow's readers take; a path lets them read without Python."""
+        """The argument for Arrow's readers; with a path they read without Python."""
         return self.path
 
     def check_unchanged(self) -> None:
-        """Raise if the file is not what it was when the work began."""
+        """Raise if the file has changed since it was opened."""
         now = InputFile.of(self.path, self.name)
         if (now.size, now.modified_ns) != (self.size, self.modified_ns):
             raise InputError(
@@ -78,26 +152,20 @@ class InputFile:
 
 
 def known_suffix(name: str) -> str:
-    """The ending of a name, without that of a compression."""
+    """The suffix of a name, without that of a compression."""
     path = Path(name.lower())
     return path.with_suffix("").suffix if path.suffix in _COMPRESSED_SUFFIXES else path.suffix
 
 
-# Files behind URLs as one side of a comparison: known by ETag, read in pinned ranges (sources §4).
-
-
-_MAGIC = "*?["
-
-
 @dataclass(frozen=True, slots=True)
 class StoredFile(InputFile):
-    """An object as it was when it was found; every read asks for that very version of it."""
+    """An object and its ETag; every read requests that version."""
 
     etag: str = ""
 
     @classmethod
     def at(cls, url: str) -> StoredFile:
-        """Take note of an object as it is now."""
+        """An object in its current version."""
         found = stat_object(url)
         return cls(url, url, found.size, 0, found.etag)
 
@@ -133,19 +201,19 @@ def list_urls(url: str) -> list[str]:
     if url.endswith("/"):
         return list_objects(url)
     pattern = located(url)[1]
-    if not any(letter in pattern for letter in _MAGIC):
+    if not any(letter in pattern for letter in _GLOB_LETTERS):
         return [url]
-    fixed = pattern[: min(pattern.find(letter) for letter in _MAGIC if letter in pattern)].rpartition("/")[0]
+    fixed = pattern[: min(pattern.find(letter) for letter in _GLOB_LETTERS if letter in pattern)].rpartition("/")[0]
     root = url[: len(url) - len(pattern)]
     depth = pattern.count("/")
     keys = [found[len(root) :] for found in list_objects(f"{root}{fixed}/" if fixed else root)]
-    if pattern in keys:  # the letters of a glob are letters of names too, as in local paths
+    if pattern in keys:  # a name may contain the letters of a glob, as in local paths
         return [url]
     return sorted(root + key for key in keys if key.count("/") == depth and fnmatch.fnmatchcase(key, pattern))
 
 
 def stored_copy(rewritten: Any, source: Any, place: Location) -> Any:
-    """A source whose rewritten files lie in a store, so that every machine can read them."""
+    """A source with its rewritten files copied to a store, so that every machine can read them."""
     files = []
     for before, after in zip(source.files, rewritten.files, strict=True):
         if after == before:
@@ -156,78 +224,3 @@ def stored_copy(rewritten: Any, source: Any, place: Location) -> Any:
             shutil.copyfileobj(stream, out, 4 << 20)
         files.append(replace(StoredFile.at(str(target)), name=after.name))
     return replace(rewritten, files=tuple(files))
-
-
-_TABLE_MARK = "::"
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-# Counts only at the end, before digits or an ISO time with its zone.
-_VERSION = re.compile(r"(.+)@(\d+|\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2}))\Z")
-_PREFIXES = ("delta", "iceberg", "spark")
-_SERVED = (
-    "use a path, s3://, gs://, abfs://, file://, delta:LOCATION, iceberg:CATALOG/NAMESPACE.TABLE, "
-    "postgresql://…::TABLE or FILE.db::TABLE"
-)
-_KNOWN_SCHEMES = (*SCHEMES, "file", "postgresql")
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """What was named: its text, and the parts that formats look at.
-
-    `kind` is the word before a `:` that names a format (`delta:…`) or a database (`postgresql`), else "".
-    """
-
-    text: str
-    path: str
-    table: str | None = None
-    kind: str = ""
-    version: str | None = None
-
-
-def parse_address(text: str) -> Address:
-    """The parts of an address; raises for one that nobody serves."""
-    if os.path.exists(text):
-        return Address(text, text)
-    kind, mark, rest = text.partition(":")
-    if mark and kind in _PREFIXES and not rest.startswith("//"):
-        return _prefixed(text, kind, rest)
-    scheme = _SCHEME.match(text)
-    if scheme is not None and scheme[1] not in _KNOWN_SCHEMES:
-        raise unsupported(text, scheme[1])
-    if scheme is not None and scheme[1] == "postgresql":
-        location, _, table = text.partition(_TABLE_MARK)
-        return Address(text, location, table or None, "postgresql")
-    versioned = _VERSION.match(text)
-    if versioned is not None and is_delta_folder(versioned[1]):
-        return Address(text, _local(versioned[1]), kind="delta", version=versioned[2])
-    path, mark, table = text.rpartition(_TABLE_MARK)
-    if mark:
-        return Address(text, _local(path), table)
-    return Address(text, _local(text))
-
-
-def is_delta_folder(path: str) -> bool:
-    """Whether a local folder is a Delta table."""
-    return not is_url(path) and Path(_local(path), "_delta_log").is_dir()
-
-
-def unsupported(text: str, scheme: str) -> InputError:
-    """The error for an address that nobody serves."""
-    remedy = {
-        "hdfs": "copy the files to a path or an object store that this machine sees",
-        "mysql": "export the table, or hand it over as a Spark or Arrow object",
-        "spark": "read it with spark.table(…) and use driftline.spark.diff",
-    }.get(scheme, _SERVED)
-    return InputError(f"{text}: addresses of {scheme} are not served: {remedy}", code="unsupported_address", path=text)
-
-
-def _prefixed(text: str, kind: str, rest: str) -> Address:
-    if kind not in ("delta", "iceberg"):
-        raise unsupported(text, kind)
-    versioned = _VERSION.match(rest)
-    path, version = (versioned[1], versioned[2]) if versioned else (rest, None)
-    return Address(text, _local(path), kind=kind, version=version)
-
-
-def _local(path: str) -> str:
-    return path.removeprefix("file://")

@@ -1,4 +1,4 @@
-"""Typed columns to JSON text: one form for every source, so that values of all types compare, sort and print alike.
+"""Typed cells as JSON text, the same for every source, and copies of rows that can only be read from the start.
 
 A typed cell is the compact JSON text of its value: `1`, `1.5`, `true`, `"text"`, `null`. Dates and times are ISO 8601
 strings, decimals are numbers without trailing zeros, binary data is a hexadecimal string; NaN and the infinities,
@@ -29,12 +29,17 @@ from driftline.sources._addresses import InputFile
 from driftline.sources._csv.parse import take_records
 from driftline.sources._source import Counted, ParsedRange, RecordIndex, RecordNumbers, SplitSide
 
+Row = Mapping[str, object]
+
+_BATCH_ROWS = 20_000
+_NULL = "null"
+_KINDS = {bool: "boolean", int: "number", float: "number"}
 _TIME_ZEROS = r"\.?0+$"
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: it has no UTF-8, so it stays escaped
+_SURROGATE = re.compile("[\ud800-\udfff]")  # has no UTF-8, so it stays escaped
 
 
 def json_text(value: object) -> str:
-    """The text of a single Python value, as SQLite and JSON Lines hold them.
+    """The text of a single Python value, as SQLite and JSON Lines contain them.
 
     >>> json_text(1), json_text("a"), json_text(float("nan")), json_text(b"\\x01")
     ('1', '"a"', '"NaN"', '"01"')
@@ -54,20 +59,20 @@ def _escaped(half: re.Match[str]) -> str:
 
 
 def cells_by_column(rows: Iterable[Mapping[str, object]], declared: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Rows as columns of JSON text, in the order of first appearance; what a row lacks is null."""
+    """Rows as columns of JSON text, in the order of first appearance; a missing cell is null."""
     found = list(rows)
     names = dict.fromkeys([*declared, *(name for row in found for name in row)])
     return {name: [json_text(row.get(name)) for row in found] for name in names}
 
 
 def compact_json(column: pa.ChunkedArray) -> pa.Array:
-    """A column of JSON texts in the compact form of cells."""
+    """A column of JSON texts as compact ones."""
     texts = ("null" if text is None else json_text(json.loads(text)) for text in column.to_pylist())
     return pa.array(list(texts), pa.large_string())
 
 
 def column_kinds(schema: pa.Schema) -> dict[str, str]:
-    """What the columns of a schema hold, where text that meets them is to be read as more than text."""
+    """The kinds of columns for which text of the other input is parsed before the comparison."""
     return {field.name: kind for field in schema if (kind := _kind_of(field.type)) is not None}
 
 
@@ -85,7 +90,7 @@ def _kind_of(type_: pa.DataType) -> str | None:
 
 
 def value_kind(type_: pa.DataType) -> str | None:
-    """What two columns must share so that their cells are equal exactly where their `plain_values` are; None: nothing.
+    """Two columns with the same kind have equal cells exactly where their `plain_values` are equal; None: no kind.
 
     >>> value_kind(pa.int32()) == value_kind(pa.int64()), value_kind(pa.float64()) == value_kind(pa.int64())
     (True, False)
@@ -188,7 +193,7 @@ def _quoted(texts: pl.Series) -> pl.Series:
 
 
 def _encoded(cells: pl.Series) -> pl.Series:
-    """As Polars writes a value inside an object: `{"x":…}` without its frame."""
+    """The JSON of Polars: that of an object `{"x":…}` without the parts around the value."""
     objects = cells.to_frame("x").select(pl.struct("x").struct.json_encode()).to_series()
     texts = objects.str.strip_prefix('{"x":').str.head(-1)
     return texts.to_frame("x").select(pl.when(pl.lit(cells.is_not_null())).then(pl.col("x"))).to_series()
@@ -205,13 +210,6 @@ def _holds_binary(kind: pl.DataType | type[pl.DataType]) -> bool:
 # Rows that can only be read from the start, copied into Arrow files of JSON text that can be read in any order.
 
 
-_BATCH_ROWS = 20_000
-_NULL = "null"
-_KINDS = {bool: "boolean", int: "number", float: "number"}
-
-Row = Mapping[str, object]
-
-
 @dataclass(frozen=True, slots=True)
 class SpooledBatch:
     """Some rows in an Arrow file; a column that these rows do not have reads as null."""
@@ -223,7 +221,7 @@ class SpooledBatch:
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        """Nothing: the batch is a private copy, and its source was checked after reading."""
+        """None: the batch is a private copy, and its source was checked after reading."""
         return ()
 
     def read(self) -> ParsedRange:
@@ -236,7 +234,7 @@ class SpooledBatch:
         return take_records(self._read(), np.asarray(records))
 
     def count(self) -> Counted:
-        """Known from the copying."""
+        """The number of copied rows."""
         return Counted(self.rows, self.rows)
 
     def head(self) -> pa.Table | None:
@@ -244,7 +242,7 @@ class SpooledBatch:
         return self._read()
 
     def stored_in(self, place: Location) -> SpooledBatch:
-        """The batch in a store, for other machines."""
+        """A copy of the batch in a store, for other machines."""
         target = place / f"{secrets.token_hex(8)}-{os.path.basename(self.path)}"
         with open(self.path, "rb") as stream, atomic_write(target) as out:
             shutil.copyfileobj(stream, out, 4 << 20)

@@ -1,7 +1,7 @@
-"""Tables that are Python objects: whatever speaks Arrow's stream interface, lists of dicts, cursors.
+"""Tables that are Python objects: whatever has Arrow's stream interface, lists of dicts, cursors.
 
-A whole table in memory is read where it lies. Streams and rows of Python values are copied once into the workspace,
-because they can be read only once.
+A table in memory is read without a copy. Streams and rows of Python values are copied once into the workspace, because
+they can be read only once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEAD_ROWS = 1000
 
 
 def is_in_memory(given: object) -> bool:
-    """Whether what was given is a table itself, and not the name of one."""
+    """Whether an input is a table itself, and not the name of one."""
     return not isinstance(given, (str, os.PathLike))
 
 
@@ -41,7 +41,7 @@ def object_size(given: Any) -> int | None:
 
 
 def open_object(given: Any, workspace: Workspace) -> ObjectSource:
-    """Copy an object's rows; its cells are typed."""
+    """The source of an object; its cells are typed."""
     from driftline.sources._cells import column_kinds, json_columns, spool_rows, spool_tables
 
     if _is_sqlite(given):
@@ -62,7 +62,7 @@ def open_object(given: Any, workspace: Workspace) -> ObjectSource:
 
 
 def _held_frame(given: object) -> pl.DataFrame | None:
-    """An object that is a whole table in memory, as a frame that shares its memory; None for everything else."""
+    """A table in memory as a frame that shares its memory; None for other objects."""
     import polars as pl
     import pyarrow as pa
 
@@ -75,7 +75,7 @@ def _held_frame(given: object) -> pl.DataFrame | None:
     if not isinstance(given, (pa.Table, pa.RecordBatch)):
         return None
     table = _plain(pa.table(given))
-    is_clear = len(set(table.column_names)) == table.num_columns > 0  # a name that is there twice is found later
+    is_clear = len(set(table.column_names)) == table.num_columns > 0  # a repeated name is reported later
     return pl.DataFrame(pl.from_arrow(table)) if is_clear else None
 
 
@@ -90,7 +90,7 @@ def _side_of_frame(frame: pl.DataFrame) -> SplitSide:
 
 @dataclass(frozen=True, slots=True)
 class FrameSlice:
-    """Some rows of a frame in memory, which are not copied."""
+    """Some rows of a frame in memory, without a copy."""
 
     frame: pl.DataFrame
 
@@ -101,7 +101,7 @@ class FrameSlice:
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        """None: whoever holds the frame does not change it meanwhile."""
+        """None: the caller does not change the frame meanwhile."""
         return ()
 
     def typed_rows(self) -> pa.Table:
@@ -188,7 +188,7 @@ def _tables(reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Without the kinds of columns that the next step cannot take."""
+    """The table without column types that the next step does not support."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -206,7 +206,7 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """A value that has a JSON form."""
+    """A value that can be written as JSON."""
     import datetime
     import decimal
 
@@ -220,13 +220,13 @@ def _value(value: Any) -> Any:
 
 
 class _Nowhere(InputFile):
-    """Rows that lie in no file."""
+    """Rows that are in no file."""
 
     def __init__(self) -> None:
         super().__init__("", "a Python object", 0, 0)
 
     def check_unchanged(self) -> None:
-        """There is nothing that could change."""
+        """Do nothing: rows in memory do not change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +257,10 @@ class ObjectSource:
         """Every cell has its own."""
 
     def fingerprint(self, of_file: FileFingerprint) -> None:
-        """Nothing names the content."""
+        """None: an object has no fingerprint."""
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
-        """As it was copied."""
+        """The copied rows."""
         return self.side
 
     def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> ObjectSource:

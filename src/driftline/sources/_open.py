@@ -1,4 +1,4 @@
-"""From what a user names to the files of one side: a path, a folder, a glob, `-`, or `file.db::table`."""
+"""Opening an input: a path, a folder, a glob, a URL, `-`, `file.db::table` or a Python object becomes a `Source`."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ from driftline.sources._source import Format, Opening, ReadOptions, Source
 
 STANDARD_INPUT = "-"
 _BLOCK_BYTES = 1 << 20
-_START_BYTES = 16  # enough for every magic word
-_UNREADABLE: dict[bytes, str] = {  # first bytes, as a pattern, and what to do about them
+_HASH_BYTES = 4 << 20
+_START_BYTES = 16  # enough for every magic number
+_UNREADABLE: dict[bytes, str] = {  # first bytes, as a pattern, and a hint
     rb"PK\x03\x04|PK\x05\x06": "a ZIP archive: unpack it first",
     rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an old Excel workbook: save the sheet as CSV",
     rb"BZh[1-9]1AY&SY": "compressed with bzip2: unpack it first, or use gzip or zstd",
@@ -51,7 +52,7 @@ _STREAMS = (STANDARD_INPUT, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def open_source(given: Any, workspace: Workspace, options: ReadOptions | None = None) -> Source:
-    """Find the format and the files behind what was given; compressed ones and streams are spooled to plain files."""
+    """Find the format and the files of an input; compressed files and streams are copied to plain files."""
     if is_in_memory(given):
         return open_object(given, workspace)
     options = options or ReadOptions()
@@ -100,7 +101,7 @@ def input_size(given: Any) -> int | None:
 
 
 def _named_file(address: Address, workspace: Workspace) -> tuple[InputFile, ...]:
-    """The one file of an address with a table in it, here on this machine; none where the address is no file."""
+    """The one file of an address with a table in it, as a local file; none where the address is no file."""
     if address.table is None or address.kind:
         return ()
     file = _noted(address.path)
@@ -115,7 +116,7 @@ def _noted(path: str) -> InputFile:
 
 
 def _expand(name: str) -> list[str]:
-    """The files of a folder or a glob in the order of their names; a plain path is itself."""
+    """The files of a folder or a glob in the order of their names, or the path itself."""
     if (listed := _listed_parts(name)) is not None:
         return listed
     if is_url(name):
@@ -142,7 +143,7 @@ def _expand(name: str) -> list[str]:
 
 
 def _listed_parts(name: str) -> list[str] | None:
-    """The parts that a folder's manifest names, in its order; None where there is none."""
+    """The parts in a folder's manifest, in its order; None where there is no manifest."""
     if not (name.endswith("/") if is_url(name) else os.path.isfile(os.path.join(name, MANIFEST))):
         return None
     parts = read_manifest(location(name))
@@ -155,19 +156,19 @@ def _is_data(name: str) -> bool:
 
 
 def is_stream(given: StrPath) -> bool:
-    """Whether what was given can be read only once: standard input, a pipe, `<(…)`."""
+    """Whether an input can be read only once: standard input, a pipe, `<(…)`."""
     name = os.fspath(given)
     if name == STANDARD_INPUT:
         return True
     try:
         kind = os.stat(name).st_mode
     except (OSError, ValueError):
-        return False  # whoever opens it says why
+        return False  # opening it reports why
     return not stat.S_ISREG(kind) and not stat.S_ISDIR(kind)
 
 
 def check_inputs(a: StrPath, b: StrPath) -> None:
-    """Raise if both sides are standard input, which can be read once."""
+    """Raise if both inputs are standard input, which can be read once."""
     if is_in_memory(a) or is_in_memory(b):
         return
     if os.fspath(a) in _STREAMS and os.fspath(b) in _STREAMS:
@@ -175,7 +176,7 @@ def check_inputs(a: StrPath, b: StrPath) -> None:
 
 
 def _format_of(file: InputFile, name: str) -> Format:
-    """The format of one plain or packed file."""
+    """The format of one plain or compressed file."""
     with io_errors(name), file.open() as stream:
         start = stream.read(_START_BYTES)
     for magic, words in _UNREADABLE.items():
@@ -187,7 +188,7 @@ def _format_of(file: InputFile, name: str) -> Format:
 
 
 def _plain_file(file: InputFile, workspace: Workspace) -> InputFile:
-    """The file itself, or an unpacked copy of a compressed one."""
+    """The file itself, or a decompressed copy."""
     with io_errors(file.name), file.open() as stream:
         compression = compression_of_bytes(stream.read(4))
         if compression == "plain":
@@ -217,14 +218,8 @@ def _spool(stream: BinaryIO, name: str, workspace: Workspace) -> InputFile:
     return InputFile.of(target, name)
 
 
-# The bytes behind what a user named, as one text: equal bytes, equal fingerprint, whatever the file is called.
-
-
-_CHUNK = 4 << 20
-
-
 def fingerprint(given: str, options: ReadOptions | None = None) -> str:
-    """What names the present content of a side."""
+    """A text for the current content of an input: equal bytes give equal texts, whatever the file is called."""
     with Workspace() as workspace:
         source = open_source(given, workspace, options)
         return f"{source.format} {source.fingerprint(_hash)}"
@@ -233,15 +228,10 @@ def fingerprint(given: str, options: ReadOptions | None = None) -> str:
 def _hash(file: InputFile) -> str:
     digest = xxhash.xxh3_128()
     with io_errors(file.name), open(file.path, "rb", buffering=0) as stream:
-        while chunk := stream.read(_CHUNK):
+        while chunk := stream.read(_HASH_BYTES):
             digest.update(chunk)
     file.check_unchanged()
     return f"xxh128:{digest.hexdigest()}"
-
-
-# An empty table with the columns of another one, so that a whole snapshot is the difference from nothing.
-#
-# The header is what the source itself says: there is no second opinion about what the columns are.
 
 
 def has_text_cells(given: str, options: ReadOptions | None = None) -> bool:
@@ -251,13 +241,13 @@ def has_text_cells(given: str, options: ReadOptions | None = None) -> bool:
 
 
 def header_of(given: str, options: ReadOptions | None = None) -> tuple[str, ...]:
-    """The columns in order."""
+    """The columns of an input, in order."""
     with Workspace() as workspace:
         return open_source(given, workspace, options).header("B")
 
 
 def write_empty_like(given: str, options: ReadOptions, folder: Location) -> Location:
-    """A file in `folder` with the columns of `given` and no rows, to be read under the same options."""
+    """An empty table with the columns of `given`, so that a first snapshot is a diff too; the options are the same."""
     with Workspace() as workspace:
         source = open_source(given, workspace, options)
         header, typed = source.header("B"), source.typed
@@ -265,7 +255,7 @@ def write_empty_like(given: str, options: ReadOptions, folder: Location) -> Loca
 
 
 def _empty_csv(header: Sequence[str], options: ReadOptions, given: str, folder: Location) -> Location:
-    # The ending says the delimiter where no option does, so the empty file has the same one.
+    # Without an option the suffix decides the delimiter, so the empty file has the same one.
     is_tabbed = options.delimiter is None and {".tsv", ".tab"} & set(Path(given).suffixes)
     delimiter = "\t" if is_tabbed else "," if options.delimiter in (None, "auto") else options.delimiter
     target = folder / ("nothing.tsv" if is_tabbed else "nothing.csv")

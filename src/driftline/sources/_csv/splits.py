@@ -1,4 +1,4 @@
-"""Plans: cut a CSV file into byte ranges that begin and end at record boundaries, multi-line cells included."""
+"""Cutting a CSV file into byte ranges that start and end at record boundaries, multi-line cells included."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from driftline.sources._source import Counted, ParsedRange, RecordIndex, RecordN
 
 _COUNT_CHUNK = 1 << 20
 _WINDOW = 1 << 16
-_GUESS_BYTES = 1 << 16  # what is looked at to tell a line end between records from one inside a cell
+_GUESS_BYTES = 1 << 16  # read to distinguish a line end between records from one inside a cell
 _LARGEST_HEADER = 64 << 20
 _SAMPLE_BYTES = 1 << 16
 _HEAD_BYTES = 32 << 10
@@ -42,7 +42,7 @@ class ByteRange:
     end: int
 
     def read(self) -> bytes:
-        """The bytes, as long as the file is what it was when it was opened."""
+        """The bytes; raises if the file has changed since it was opened."""
         with io_errors(self.file.name), self.file.open(buffered=False) as stream:
             data = read_exactly(stream, self.start, self.end - self.start)
         if len(data) != self.end - self.start:
@@ -73,7 +73,7 @@ class CsvSplit:
         return replace(parse_range(self.range.read(), self.header, self.reading), data=None)
 
     def read_part(self, part: RowPart) -> ParsedRange:
-        """Some columns of all rows, and the bytes of the records where they are asked for."""
+        """Some columns of all rows, and the bytes of the records if requested."""
         parsed = parse_range(self.range.read(), self.header, self.reading, part.columns or self.header[:1])
         return parsed if part.text else replace(parsed, data=None)
 
@@ -90,7 +90,7 @@ class CsvSplit:
         return Counted(records, records)
 
     def head(self) -> pa.Table | None:
-        """The whole records among the first bytes, or None where there is none or they do not parse."""
+        """The complete records in the first bytes, or None where there is none or they do not parse."""
         whole = self.range
         start = ByteRange(whole.file, whole.start, min(whole.end, whole.start + _HEAD_BYTES)).read()
         ends = record_ends(start)
@@ -101,7 +101,7 @@ class CsvSplit:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A file's first record and the ranges of its data; `first` is None where it cannot be read the quick way."""
+    """A file's first record and the ranges of its data; `first` is None where only the strict reader can read it."""
 
     first: list[str] | None
     ranges: tuple[ByteRange, ...]
@@ -113,9 +113,9 @@ def plan_file(
 ) -> Layout:
     """Read the first record and cut the data into ranges of about `target_bytes`.
 
-    With `guess` no quote is counted: a line end that looks like the end of a record is taken for one. The reader of
-    the ranges notices a wrong guess: the first range that ends inside a cell has an odd number of quotes, which is not
-    sound, and then the file is to be planned without guessing.
+    With `guess` no quote is counted: a line end that looks like the end of a record is taken for one. A wrong guess is
+    detected when the ranges are read: the first one that ends inside a cell has an odd number of quotes, which is not
+    sound, and then the file must be planned without guessing.
     """
     if reading.encoding != UTF_8:
         return Layout(None, ())
@@ -176,7 +176,7 @@ def _boundaries(file: InputFile, stream: BinaryIO, start: int, target_bytes: int
 def _guessed_boundaries(
     file: InputFile, stream: BinaryIO, start: int, target_bytes: int, delimiter: str
 ) -> list[int] | None:
-    """As `_boundaries`, told by the lines behind each place alone; None where those do not look like records."""
+    """As `_boundaries`, by the lines after each position alone; None where those do not look like records."""
     boundaries = [start]
     for position in range(start + target_bytes, file.size, target_bytes):
         window = read_exactly(stream, position, _GUESS_BYTES)
@@ -207,14 +207,14 @@ def next_record_end(stream: BinaryIO, position: int, *, inside_quotes: bool) -> 
     """The offset behind the first line end outside quotes at or after `position`, else the end of the file."""
     window_bytes = _WINDOW
     while True:
-        # One byte more than is looked at, because LF after CR belongs to the same line end.
+        # One byte more than is searched, because LF after CR belongs to the same line end.
         window = read_exactly(stream, position, window_bytes + 1)
-        looked_at = window[:window_bytes]
-        found, inside_quotes = _line_end_outside_quotes(looked_at, inside_quotes)
+        searched = window[:window_bytes]
+        found, inside_quotes = _line_end_outside_quotes(searched, inside_quotes)
         if found is not None:
             is_crlf = window[found : found + 2] == b"\r\n"
             return position + found + (2 if is_crlf else 1)
-        position += len(looked_at)
+        position += len(searched)
         if len(window) <= window_bytes:
             return position
         window_bytes = min(window_bytes * 2, _COUNT_CHUNK * 8)  # a long cell: take bigger steps
@@ -236,7 +236,7 @@ def _line_end_outside_quotes(window: bytes, inside: bool) -> tuple[int | None, b
 
 
 def look_at_start(ranges: Sequence[ByteRange], delimiter: str) -> tuple[float, Spelling]:
-    """About how many bytes a record has, and how cells are written, told by the first range."""
+    """About how many bytes a record has, and how cells are written, by a sample of the first range."""
     if not ranges:
         return 1.0, spelling_of(b"", delimiter)
     first = ranges[0]

@@ -1,8 +1,7 @@
-"""How a CSV file is read (tables §2): encoding, delimiter, header, and what becomes of odd rows.
+"""The strict CSV reader, which defines the semantics of a CSV file (tables §2): encoding, delimiter, header, odd rows.
 
-The exact way to read CSV: Python's own strict reader over strictly decoded UTF-8.
-
-This reader defines the meaning of a CSV file. Faster ways may be used only where they provably agree with it.
+It is Python's own reader with strict quoting over strictly decoded text. Faster parsers may be used only where they
+provably agree with it.
 
 >>> list(read_records(b'id,note\\n1,"a,b"\\n\\n', side="A"))
 [['id', 'note'], ['1', 'a,b'], ['']]
@@ -25,11 +24,16 @@ from driftline.sources._addresses import InputFile
 
 Ragged = Literal["error", "pad", "skip"]
 
-DELIMITERS = ",;\t|"  # those that are looked for; the first of equals
+DELIMITERS = ",;\t|"  # those that are searched for; the first of equals
 UTF_8 = "utf-8"
-_BOM = "\ufeff"
-_CHUNK_BYTES = 1 << 16
-_SAMPLE_CHARACTERS = 1 << 24  # a first line that is longer is judged by its beginning
+BOM = codecs.BOM_UTF8
+_BOM_TEXT = "\ufeff"
+_LONGEST_BOM = 4
+_SAMPLE_BYTES = 1 << 16
+_SAMPLE_CHARACTERS = 1 << 24  # of a longer first line only the start is used
+_CHUNK_BYTES = 1 << 20
+_LARGEST_FIELD = (1 << (8 * struct.calcsize("l") - 1)) - 1  # the limit is a C long
+_UNCLOSED_QUOTE = "unexpected end of data"
 _BYTE_ORDERS = {
     "utf-16": ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")),
     "utf-32": ((codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be")),
@@ -38,7 +42,7 @@ _BYTE_ORDERS = {
 
 @dataclass(frozen=True, slots=True)
 class CsvReading:
-    """What the readers of CSV text must know; the same for every split of a side."""
+    """The options of a CSV reader; the same for every split of an input."""
 
     delimiter: str = ","
     encoding: str = UTF_8
@@ -53,7 +57,7 @@ class CsvReading:
         return self.ragged == "skip" or self.skip_blank_lines
 
     def names(self, first: Sequence[str]) -> list[str]:
-        """The names of the columns, given the first record that is kept."""
+        """The names of the columns, by the first record that is not left out."""
         if self.no_header:
             return [f"c{number}" for number in range(1, len(first) + 1)]
         return named_apart(first) if self.rename_columns else list(first)
@@ -63,7 +67,7 @@ class CsvReading:
         return self.skip_blank_lines and len(record) == 1 and not record[0]
 
     def fitted(self, record: list[str], width: int) -> list[str] | None:
-        """A record as wide as the header, if it may be made so; None where it is left out."""
+        """A record with the width of the header, if the options allow it; None where it is left out."""
         if len(record) == width:
             return None if self.is_blank(record) else record
         if self.is_blank(record) or self.ragged == "skip":
@@ -78,7 +82,7 @@ class CsvReading:
 
 @dataclass
 class TextTable:
-    """A CSV side in memory: its header and the rows that are kept, each with its record's number in the file."""
+    """A CSV table in memory: its header and its rows, each with its record's number in the file."""
 
     header: list[str]
     rows: list[tuple[int, list[str]]] = field(default_factory=list)
@@ -100,7 +104,7 @@ class TextTable:
         return table
 
     def add(self, numbered: Iterable[tuple[int, list[str]]], reading: CsvReading) -> None:
-        """Take more records."""
+        """Add records."""
         width = len(self.header)
         for number, record in numbered:
             kept = reading.fitted(record, width)
@@ -116,7 +120,7 @@ class TextTable:
 
 
 def named_apart(header: Sequence[str]) -> list[str]:
-    """Names that differ: an empty one becomes `cN`, one that came before gets the smallest free `.k`.
+    """Distinct names: an empty one becomes `cN`, a repeated one gets the smallest free `.k`.
 
     >>> named_apart(["id", "", "id", "id.2", "id"])
     ['id', 'c2', 'id.3', 'id.2', 'id.4']
@@ -145,14 +149,14 @@ def exact_encoding(encoding: str, start: bytes) -> str:
 
 
 def decoded(stream: BinaryIO, encoding: str) -> Iterator[str]:
-    """The text of a stream from its start, piece by piece; what cannot be read ends it."""
+    """The text of a stream from its start, in chunks, up to the first byte that cannot be decoded."""
     stream.seek(0)
-    chunk = stream.read(_CHUNK_BYTES)
+    chunk = stream.read(_SAMPLE_BYTES)
     decoder = codecs.getincrementaldecoder(exact_encoding(encoding, chunk))("strict")
     try:
         while chunk:
             yield decoder.decode(chunk)
-            chunk = stream.read(_CHUNK_BYTES)
+            chunk = stream.read(_SAMPLE_BYTES)
         yield decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return
@@ -164,7 +168,7 @@ def find_delimiter(file: InputFile, encoding: str, *, skip_blank_lines: bool) ->
         counts = dict.fromkeys(DELIMITERS, 0)
         inside, at_start, seen = False, True, 0
         for piece in decoded(stream, encoding):
-            for letter in piece.removeprefix(_BOM) if not seen else piece:
+            for letter in piece.removeprefix(_BOM_TEXT) if not seen else piece:
                 if letter in "\r\n" and not inside:
                     if at_start and skip_blank_lines:
                         continue
@@ -183,16 +187,11 @@ def _most_frequent(counts: dict[str, int]) -> str:
     return max(counts, key=lambda letter: counts[letter])
 
 
-# Python's csv module with strict quoting and no limit on the size of a field (tables §2.1).
-#
-# The module keeps its limit for the whole process, which may be somebody else's program. So this is a copy of it with
-# a limit of its own; the copy is made by the interpreter from the same C code.
+def _private_csv() -> Any:
+    """A copy of Python's csv module without a limit on the size of a field (tables §2.1).
 
-
-_LARGEST_FIELD = (1 << (8 * struct.calcsize("l") - 1)) - 1  # the limit is a C long
-
-
-def _own_copy() -> Any:
+    The module has one limit for the process, which may be another program; the copy, from the same C code, has its own.
+    """
     spec = find_spec("_csv")
     assert spec is not None, "every Python has the module below csv"
     assert spec.loader is not None, "every Python has the module below csv"
@@ -202,7 +201,7 @@ def _own_copy() -> Any:
     return copy
 
 
-_csv = _own_copy()
+_csv = _private_csv()
 CsvError: type[csv.Error] = _csv.Error
 
 
@@ -216,47 +215,40 @@ def parse_records(text: Iterable[str], delimiter: str) -> Iterator[list[str]]:
         yield record or [""]
 
 
-BOM = codecs.BOM_UTF8
-_CHUNK_BYTES_CSV_EXACT = 1 << 20
-_LONGEST_MARK = 4
-
-_UNCLOSED_QUOTE = "unexpected end of data"
-
-
 def read_records(content: bytes, *, side: str, delimiter: str = ",", encoding: str = UTF_8) -> Iterator[list[str]]:
-    """The records of a whole file in memory, header first, after checking that it is not empty and can be decoded."""
+    """The records of a file in memory, header first, after checking that it is not empty and can be decoded."""
     return stream_records(io.BytesIO(content), side=side, delimiter=delimiter, encoding=encoding)
 
 
 def stream_records(
     stream: BinaryIO, *, side: str, delimiter: str = ",", encoding: str = UTF_8, known_encoding: bool = False
 ) -> Iterator[list[str]]:
-    """The records of a seekable stream; the whole stream is checked to be text first, unless that is known."""
+    """The records of a seekable stream; first all of it is checked to be text, unless that is known."""
     if not known_encoding:
         check_encoding(stream, side=side, encoding=encoding)
     stream.seek(0)
-    codec = exact_encoding(encoding, stream.read(_LONGEST_MARK))
+    codec = exact_encoding(encoding, stream.read(_LONGEST_BOM))
     stream.seek(0)
     # Wrapped, because closing a TextIOWrapper would close the caller's stream.
-    text = io.TextIOWrapper(io.BufferedReader(_Borrowed(stream), _CHUNK_BYTES_CSV_EXACT), encoding=codec, newline="")
+    text = io.TextIOWrapper(io.BufferedReader(_Borrowed(stream), _CHUNK_BYTES), encoding=codec, newline="")
     try:
-        yield from _parse(_without_mark(text), side, delimiter)
+        yield from _parse(_without_bom(text), side, delimiter)
     except UnicodeDecodeError:
-        raise invalid_encoding(side, 0, encoding) from None  # only where nobody checked it first
+        raise invalid_encoding(side, 0, encoding) from None  # only where it was not checked first
 
 
-def _without_mark(text: io.TextIOWrapper) -> Iterator[str]:
+def _without_bom(text: io.TextIOWrapper) -> Iterator[str]:
     """The lines of a text, without one leading U+FEFF."""
     first = text.readline()
     if first:
-        yield first.removeprefix("\ufeff")
+        yield first.removeprefix(_BOM_TEXT)
     yield from text
 
 
 def check_encoding(stream: BinaryIO, *, side: str, encoding: str = UTF_8) -> None:
-    """Raise `empty_file` or `invalid_encoding` (with the byte offset) if that is what is wrong."""
+    """Raise `empty_file` or `invalid_encoding` (with the byte offset) where one applies."""
     stream.seek(0)
-    chunk = stream.read(_CHUNK_BYTES_CSV_EXACT)
+    chunk = stream.read(_CHUNK_BYTES)
     decoder = codecs.getincrementaldecoder(exact_encoding(encoding, chunk))("strict")
     offset, characters, start = 0, 0, ""
     while chunk:
@@ -264,9 +256,9 @@ def check_encoding(stream: BinaryIO, *, side: str, encoding: str = UTF_8) -> Non
         start = start or text[:1]
         characters += len(text)
         offset += len(chunk)
-        chunk = stream.read(_CHUNK_BYTES_CSV_EXACT)
+        chunk = stream.read(_CHUNK_BYTES)
     characters += len(_decode(decoder, b"", offset, side, encoding, final=True))
-    if characters == 0 or (characters == 1 and start == "\ufeff"):
+    if characters == 0 or (characters == 1 and start == _BOM_TEXT):
         raise empty_file(side)
 
 
@@ -316,7 +308,7 @@ def _raise_parse_error(side: str, row: int, reason: str) -> NoReturn:
 def rewrite_soundly(
     source: BinaryIO, target: BinaryIO, *, side: str, delimiter: str = ",", encoding: str = UTF_8
 ) -> None:
-    """Write the same records with every field quoted, so that the quick way can prove what it does."""
+    """Write the same records with every field quoted, so that the vectorized parser can read them."""
     text = io.TextIOWrapper(target, encoding="utf-8", newline="")
     table = csv.writer(text, delimiter=delimiter, quoting=csv.QUOTE_ALL, lineterminator="\n")
     table.writerows(stream_records(source, side=side, delimiter=delimiter, encoding=encoding))
@@ -325,7 +317,7 @@ def rewrite_soundly(
 
 
 class _Borrowed(io.RawIOBase):
-    """Reads somebody else's stream without ever closing it."""
+    """Reads the caller's stream without closing it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
