@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from driftline.core._workspace import Workspace
 from driftline.errors import DriftlineError
-from driftline.sources._csv.strict import read_records
+from driftline.sources._csv.strict import TextTable, read_records
 from driftline.sources._open import open_source
 from driftline.spark import _table_tasks as table_diff_tasks
 from driftline.spark._jobs import OrderedPart, join_parts, write_part
@@ -25,7 +25,7 @@ from driftline.tables._events import column_stats_event, event_line
 from driftline.tables._kernels.hashes import new_seeds
 from driftline.tables._kernels.stages import DiffPlan
 from driftline.tables._options import TableOptions, check_options
-from driftline.tables._reference import diff_records
+from driftline.tables._reference import diff_tables
 from support import table_rules_oracle as rules_oracle
 from support.table_rules_strategies import cases
 
@@ -170,7 +170,8 @@ def _csv(table: list[tuple[str, str]]) -> bytes:
 
 def _plainly(a: bytes, b: bytes, options: TableOptions) -> bytes | str:
     try:
-        events = list(diff_records(read_records(a, side="A"), read_records(b, side="B"), options))
+        tables = (TextTable.of(read_records(data, side=side)) for side, data in (("A", a), ("B", b)))
+        events, _ = diff_tables(*tables, options)
     except DriftlineError as error:
         return f"{error.code}: {error.message}"
     return b"".join(map(event_line, events[1:]))

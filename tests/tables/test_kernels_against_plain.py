@@ -10,12 +10,12 @@ from hypothesis import given, settings, strategies as st
 
 from driftline.errors import DriftlineError
 from driftline.sources._csv.parse import record_texts
-from driftline.sources._csv.strict import read_records
+from driftline.sources._csv.strict import TextTable, read_records
 from driftline.tables._engines import LocalPlan, TableDiffJob, run_vectorized
 from driftline.tables._events import event_line
 from driftline.tables._kernels import stages
 from driftline.tables._options import TableOptions, check_options
-from driftline.tables._reference import diff_records
+from driftline.tables._reference import diff_tables
 
 CELLS = ["", "a", "b", "é", '"', 'x"y', "a,b", "l\nm", "c\r\nd", "\x00", "\x01", "\\", "\U0001f600", " "]
 NAMES = ["id", "v", "", "^x$", "*", "kinds", "from", 'q"', "é\n"]
@@ -85,7 +85,8 @@ def _sometimes_quoted(text: str) -> str:
 
 def plainly(a: bytes, b: bytes, options: TableOptions) -> bytes | str:
     try:
-        events = list(diff_records(read_records(a, side="A"), read_records(b, side="B"), options))
+        tables = (TextTable.of(read_records(data, side=side)) for side, data in (("A", a), ("B", b)))
+        events, _ = diff_tables(*tables, options)
     except DriftlineError as error:
         return f"{error.code}: {error.message}"
     return b"".join(map(event_line, events))

@@ -1,31 +1,24 @@
-"""What a table diff means: headers, keys, events, order, statistics.
+"""Table diffs: columns, keys, rules for cells, events in order and counts; patch and merge; the local engines.
 
-Meaning, one function each: column selection, key building, cell equality (`rules`), headers (`header`), error
-choice and wording (`problems`), event shapes (`events`), counts (`stats`). `reference` is the whole diff in plain
-Python: the oracle of the tests, and the quickest way for small files.
+`_reference` is the diff in plain Python: the reference implementation of the tests, and the fastest one for small
+files. Larger files go through kernels (`_kernels`, listed for schedulers in `kernels`), which are pure, picklable and
+without state, so that any scheduler may run them on any machine in any order:
 
-Kernels, for schedulers. They are pure, picklable, keep no state, and are run on any machine in any order:
+1. Plan: `Source.lay_out` cuts each file into splits at record boundaries; `resolve_columns` matches the headers;
+   `DiffPlan` carries options, columns, hash seeds and the number of buckets to every step.
+2. `hash_split`, for every split of both sides: parse, hash each row to 40 bytes, cut into buckets by key hash. Rows of
+   text may be hashed by the text of their records (`hashed_text`); `encode_range` then drops pairs with equal cells.
+   `sound=False` means that only the strict parser may decide about this file: rewrite it with `Source.normalized`
+   (which raises the exact error, A before B) and start again. Problems have row numbers inside the split; the row
+   counts of the splits before it give the numbers in the file.
+3. `match_bucket`, for every bucket: counts, positions (split, row) of the rows that events need, duplicate keys. All
+   problems together go to `raise_first_error`, which picks one in the specified order. After a `HashCollision` the diff
+   starts again with `new_seeds()`. A positional diff has no key: its hashes are cut into blocks of rows instead.
+4. `fetch_rows`, for every split with selected rows: those rows as a chunk sorted in output order.
+5. `range_bounds` and `cut_chunks` cut the chunks into ranges of the output; `encode_cut` gives the event lines of one
+   range. The output is the schema line, the ranges in order, and the stats line.
 
-1. plan (driver): `Source.lay_out` cuts each file into splits at record boundaries (quote parity, multi-line
-   cells included). `TablePlan` carries options, headers, hash seeds and the number of buckets to every step;
-   `TablePlan.check` raises header errors.
-2. `stages.hash_split(split, side, number, plan)`, for every split of both sides: parse strictly, 40 bytes of hashes a
-   row, cut into buckets by key hash. Rows of text may be hashed by the text of their records (`columns.hashed_text`);
-   then `encode_range` takes back pairs that are only written otherwise. `sound=False` means: only the exact way may
-   decide about this file, so rewrite it with `Source.normalized` (which raises the exact error, A before B) and start
-   again. Width and missing-key problems come back with row numbers inside the split; row counts of the splits give the
-   numbers in the file.
-3. `stages.match_bucket(parts of A, parts of B, plan)`, for every bucket: counts, places (split, row) of the rows
-   that events need, duplicate keys. All problems together go through `problems.raise_first`, which picks by the ruled
-   order. `HashCollision` means: start again with `hashes.new_seeds()`. A positional diff has no key: its hashes
-   are cut into runs of rows instead (the first row number of a split is the sum of the row counts before it).
-4. `stages.pick_rows(split, wanted, rows_before, plan)`, for every split with wanted rows: fetch just those rows, as a
-   chunk sorted in output order.
-5. `ordering.choose_bounds(sampled order values, ranges)` and `ordering.cut_points(order, bounds)` cut the chunks
-   into ranges of the output; `stages.encode_range(chunks of A, chunks of B, plan)` gives the event lines of one
-   range. The file is the schema line, the ranges in order, and the stats line.
-
-`local` and `local_run` are the scheduler for one machine and show the steps in order.
+`_vectorized` runs these steps on one machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`driftline.diff`: two tables in, the ordered stream of events out."""
+"""`driftline.diff` and its result: events, counts, frames and files; `driftline.assert_equal`."""
 
 from __future__ import annotations
 
@@ -23,19 +23,74 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-
-# The result of a diff for Python: events, counts, frames, files.
-
-
 _BLOCK_BYTES = 1 << 18
+_IN_MEMORY_BYTES = 16 << 20  # longer streams of events are stored on disk
 _SHOWN = 10  # changes that a notebook or an assertion shows
+
+
+def diff(
+    a: TableInput,
+    b: TableInput,
+    *,
+    engine: str = "auto",
+    memory: int | None = None,
+    master: str | None = None,
+    tracker: Tracker | None = None,
+    **rules: Unpack[DiffRules],
+) -> TableDiff:
+    """Compare two tables and return what was added, removed and changed; the rules are those of `driftline diff`.
+
+    A side is a path or address, or a table: an object of pandas, Polars, Arrow or DuckDB, a list of dicts, a cursor.
+
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.csv").write_text("id,name\\n1,Ann\\n")
+    >>> _ = (folder / "b.csv").write_text("id,name\\n1,Anna\\n")
+    >>> [event["type"] for event in diff(folder / "a.csv", folder / "b.csv", key=["id"])]
+    ['schema', 'changed', 'stats']
+    """
+    options = check_options(**rules)
+    job = TableDiffJob(a, b, options, memory=memory, master=master, tracker=tracker or no_progress())
+    chosen, _ = choose_engine(engine, job)
+    stream = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - lives as long as the result
+    stats = find_engine(chosen)(job, stream.write)
+    return TableDiff(cast(BinaryIO, stream), stats, job)
+
+
+def assert_equal(a: TableInput, b: TableInput, **options: Any) -> None:
+    """Raise an `AssertionError` with the differences, if there are any; the arguments are those of `diff`.
+
+    >>> assert_equal([{"id": 1, "v": "x"}], [{"id": 1, "v": "x"}], key="id")
+    >>> try:
+    ...     assert_equal([{"id": 1, "v": "x"}], [{"id": 1, "v": "y"}], key="id")
+    ... except AssertionError as error:
+    ...     print(error)
+    tables differ: 0 added, 0 removed, 1 changed, 0 unchanged (key id)
+      changed id=1: v: 'x' → 'y'
+    """
+    __tracebackhide__ = True  # a test's output ends at the line of the test
+    result = diff(a, b, **options)
+    if result.failed:
+        raise TablesDifferError(result)
+    result.close()
+
+
+class TablesDifferError(AssertionError):
+    """Two tables are not equal; `diff` is their difference."""
+
+    def __init__(self, result: TableDiff) -> None:
+        super().__init__(f"tables differ: {result.describe()}")
+        self.diff = result
+
+
+TablesDifferError.__module__ = "driftline"  # the name that users import
 
 
 class TableDiff:
     """The result of a diff: iterate its events as dicts (schema first, stats last), or write them to a file.
 
     It is true if there are differences, and as long as rows were added, removed or changed. `stats` is the last
-    event. A large result waits in a temporary file, which goes with the object or with `close`.
+    event. A large result is stored in a temporary file, which is removed with the object or by `close`.
     """
 
     def __init__(self, stream: BinaryIO, stats: Stats, job: TableDiffJob) -> None:
@@ -76,17 +131,17 @@ class TableDiff:
         return f"<p>{html.escape(repr(self)[1:-1])}</p><table>{''.join(rows)}</table>"
 
     def close(self) -> None:
-        """Let go of the events; the counts stay."""
+        """Release the events; the counts stay."""
         self._stream.close()
 
     @property
     def has_differences(self) -> bool:
-        """Whether any row was added, removed or changed, or a column came or went."""
+        """Whether any row was added, removed or changed, or any column added or removed."""
         return self._counts.any_difference
 
     @property
     def failed(self) -> bool:
-        """Whether a check with this diff fails: one of `fail_if` holds, or, without any, there are differences."""
+        """Whether a check with this diff fails: by `fail_if`, or, without any condition, if there are differences."""
         limits = self._job.options.fail_if
         return bool(self._counts.exceeded(limits)) if limits else self.has_differences
 
@@ -132,7 +187,7 @@ class TableDiff:
         return dict(counts.most_common())
 
     def to_polars(self) -> pl.DataFrame:
-        """Every row version with what happened to it (`_change`), as the csv format has them."""
+        """Every row version with its kind of change (`_change`), as in the csv format."""
         rows: list[dict[str, JsonValue]] = []
         for event in self._rows():
             number = {"_row": event["row_index"]} if "row_index" in event else {}
@@ -158,11 +213,11 @@ class TableDiff:
 
     def _header(self, side: Literal["columns_a", "columns_b"]) -> list[str]:
         schema = next(iter(self))
-        assert schema["type"] == "schema", "every stream begins with it"
+        assert schema["type"] == "schema", "every stream starts with it"
         return schema[side]
 
     def _shown(self) -> Iterator[tuple[str, str, str]]:
-        """What changed, in words: kind, row, cells."""
+        """The changes as texts: kind, row, cells."""
         for event in self._rows():
             place = ", ".join(f"{name}={cell_text(value)}" for name, value in _place(event).items())
             if event["type"] == "changed":
@@ -174,14 +229,14 @@ class TableDiff:
                 yield event["type"], place, ", ".join(f"{name}={_repr(cell)}" for name, cell in event["row"].items())
 
     def describe(self, limit: int = _SHOWN) -> str:
-        """Counts and the first changes, in words."""
+        """Counts and the first changes, as text."""
         lines = [f"  {kind} {place}: {what}" for kind, place, what in islice(self._shown(), limit)]
         more = [f"  … and {len(self) - limit:,} more"] if len(self) > limit else []
         counts = repr(self)[1:-1].removeprefix("TableDiff: ")
         return "\n".join([f"{counts} ({identity(self._job.options)})", *lines, *more])
 
     def heading(self) -> Title:
-        """What was compared, by which key and rules, and when."""
+        """The title: the inputs, the key and rules, and the time."""
         return self._heading
 
     def write(
@@ -192,9 +247,9 @@ class TableDiff:
         limit: int | None = None,
         **settings: Any,
     ) -> None:
-        """Write the events to a file that appears whole or not at all, in a format of `driftline diff --format`.
+        """Write the events to a file, atomically, in a format of `driftline diff --format`.
 
-        Without a format the file's ending chooses it. A changeset takes `table`, its table's name.
+        Without a format the file's suffix decides it. A changeset takes `table`, its table's name.
         """
         name = format_for(path, format)
         find_format(name)
@@ -226,64 +281,3 @@ def _frame(rows: list[dict[str, JsonValue]], names: Iterable[str]) -> pl.DataFra
     if not rows:
         return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
     return pl.DataFrame(rows, infer_schema_length=None, strict=False)
-
-
-_IN_MEMORY_BYTES = 16 << 20  # longer streams of events wait on disk
-
-
-def diff(
-    a: TableInput,
-    b: TableInput,
-    *,
-    engine: str = "auto",
-    memory: int | None = None,
-    master: str | None = None,
-    tracker: Tracker | None = None,
-    **rules: Unpack[DiffRules],
-) -> TableDiff:
-    """Compare two tables and return what was added, removed and changed; the rules are those of `driftline diff`.
-
-    A side is a path or address, or a table: an object of pandas, Polars, Arrow or DuckDB, a list of dicts, a cursor.
-
-    >>> import pathlib, tempfile
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (folder / "a.csv").write_text("id,name\\n1,Ann\\n")
-    >>> _ = (folder / "b.csv").write_text("id,name\\n1,Anna\\n")
-    >>> [event["type"] for event in diff(folder / "a.csv", folder / "b.csv", key=["id"])]
-    ['schema', 'changed', 'stats']
-    """
-    options = check_options(**rules)
-    job = TableDiffJob(a, b, options, memory=memory, master=master, tracker=tracker or no_progress())
-    chosen, _ = choose_engine(engine, job)
-    stream = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - lives as long as the result
-    stats = find_engine(chosen)(job, stream.write)
-    return TableDiff(cast(BinaryIO, stream), stats, job)
-
-
-def assert_equal(a: TableInput, b: TableInput, **options: Any) -> None:
-    """Raise an `AssertionError` that says what differs; takes what `diff` takes.
-
-    >>> assert_equal([{"id": 1, "v": "x"}], [{"id": 1, "v": "x"}], key="id")
-    >>> try:
-    ...     assert_equal([{"id": 1, "v": "x"}], [{"id": 1, "v": "y"}], key="id")
-    ... except AssertionError as error:
-    ...     print(error)
-    tables differ: 0 added, 0 removed, 1 changed, 0 unchanged (key id)
-      changed id=1: v: 'x' → 'y'
-    """
-    __tracebackhide__ = True  # a test's output ends at the line of the test
-    result = diff(a, b, **options)
-    if result.failed:
-        raise TablesDifferError(result)
-    result.close()
-
-
-class TablesDifferError(AssertionError):
-    """Two tables are not equal; `diff` is their difference."""
-
-    def __init__(self, result: TableDiff) -> None:
-        super().__init__(f"tables differ: {result.describe()}")
-        self.diff = result
-
-
-TablesDifferError.__module__ = "driftline"  # where people know it from

@@ -1,4 +1,4 @@
-"""Which columns meet, and under which rule (tables §3): headers, renames, keys, choices, and their errors in order."""
+"""Matching the columns of two headers, with the rule of each (tables §3), and the errors of headers and rows."""
 
 from __future__ import annotations
 
@@ -14,91 +14,18 @@ from driftline.sources import RowPart, SplitSide
 from driftline.tables._options import TableOptions
 from driftline.tables._rules.cells import KINDS, CellRule, Kind, Step, TimePattern, Tolerance
 
-# Row errors: how each is worded, and which one is named when there are several.
-#
-# Work runs in parallel, so problems are collected and the ruled order picks one: for A, then for B: any width
-# error, any missing key value, any duplicate key; within one kind the first offending row of the file.
-
-
 Side = Literal["A", "B"]
 ProblemKind = Literal["row_width_mismatch", "missing_key_value", "duplicate_key"]
-
-_KIND_ORDER: tuple[ProblemKind, ...] = ("row_width_mismatch", "missing_key_value", "duplicate_key")
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One offending row: what is wrong, on which side and in which record, and the words' ingredients."""
-
-    kind: ProblemKind
-    side: Side
-    row: int
-    detail: tuple[Any, ...] = ()
-
-    def to_error(self) -> TableError:
-        """The error a user sees."""
-        return TableError(_WORDING[self.kind](self), code=self.kind, side=self.side, row=self.row)
-
-
-def width_problem(side: Side, row: int, expected: int, got: int) -> Problem:
-    """A record with too few or too many fields."""
-    return Problem("row_width_mismatch", side, row, (expected, got))
-
-
-def missing_key_problem(side: Side, row: int, column: str) -> Problem:
-    """An empty cell in a key column."""
-    return Problem("missing_key_value", side, row, (column,))
-
-
-def duplicate_key_problem(side: Side, row: int, first_row: int, key: Mapping[str, object]) -> Problem:
-    """A key that `first_row` already had."""
-    return Problem("duplicate_key", side, row, (first_row, tuple(key.items())))
-
-
-def first_problem(problems: Iterable[Problem]) -> Problem | None:
-    """Error choice: the problem to report, by side, then kind, then row."""
-    return min(problems, key=lambda p: (p.side, _KIND_ORDER.index(p.kind), p.row), default=None)
-
-
-def raise_first_error(problems: Iterable[Problem]) -> None:
-    """Raise the error of the problem to report, if there is one."""
-    problem = first_problem(problems)
-    if problem is not None:
-        raise problem.to_error()
-
-
-def _word_width(problem: Problem) -> str:
-    expected, got = problem.detail
-    return f"Row width mismatch in {problem.side} at row {problem.row}: expected {expected}, got {got}"
-
-
-def _word_missing(problem: Problem) -> str:
-    column = json.dumps(problem.detail[0], ensure_ascii=False)
-    return f"Missing key value in {problem.side} at row {problem.row}: column {column}"
-
-
-def _word_duplicate(problem: Problem) -> str:
-    first_row, key = problem.detail
-    text = json.dumps(dict(key), ensure_ascii=False, separators=(",", ":"))
-    return f"Duplicate key in {problem.side}: {text} (rows {first_row} and {problem.row})"
-
-
-_WORDING = {
-    "row_width_mismatch": _word_width,
-    "missing_key_value": _word_missing,
-    "duplicate_key": _word_duplicate,
-}
-
-
-_OTHER_DELIMITERS = {";": ";", "\t": "tab", "|": "|", ",": ","}
-_MOST_NAMES = 20
-
 Value = TypeVar("Value")
 DeclaredType = tuple[Kind, TimePattern | None]
 
+_OTHER_DELIMITERS = {";": ";", "\t": "tab", "|": "|", ",": ","}
+_MOST_NAMES = 20
+_KIND_ORDER: tuple[ProblemKind, ...] = ("row_width_mismatch", "missing_key_value", "duplicate_key")
+
 
 class Column(NamedTuple):
-    """A column that is compared: its names in A and in B, and how its cells are."""
+    """A compared column: its names in A and in B, and the rule of its cells."""
 
     a: str
     b: str
@@ -107,13 +34,13 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared: both headers whole, the compared columns in comparison order, and the keys among them."""
+    """What is compared: both headers, the compared columns in comparison order, and the keys among them."""
 
     header_a: tuple[str, ...]
     header_b: tuple[str, ...]
     columns: tuple[Column, ...]
     keys: tuple[Column, ...] = ()
-    added: tuple[str, ...] | None = None  # in common mode: what only B has, and what only A has
+    added: tuple[str, ...] | None = None  # in common mode: columns that only B has, and that only A has
     removed: tuple[str, ...] | None = None
     renamed: tuple[tuple[str, str], ...] | None = None
     typed_a: bool = False  # cells are JSON text
@@ -140,14 +67,14 @@ class Comparison:
         return self.typed_a if side == "A" else self.typed_b
 
     def names(self, columns: Iterable[Column], side: str) -> list[str]:
-        """What columns are called on a side."""
+        """The names of columns on a side."""
         return [column.a if side == "A" else column.b for column in columns]
 
 
 class HashedText(NamedTuple):
-    """What is hashed of rows of text: a part of their cells, or the key and the text of the whole record.
+    """What is hashed of rows of text: some cells, or the key and the text of the record.
 
-    Rows whose records have the same text are equal; whether the others really differ, their cells tell later.
+    Rows whose records have the same text are equal; the cells of the others are compared later.
     """
 
     a: RowPart
@@ -162,16 +89,16 @@ class HashedText(NamedTuple):
 def hashed_text(
     compared: Comparison, a: SplitSide, b: SplitSide, options: TableOptions, *, by_cells: bool = False
 ) -> HashedText | None:
-    """The least that tells rows of text apart; None where a side is no text."""
+    """The smallest part that distinguishes rows of text; None where a side is not text."""
     if a.delimiter is None or b.delimiter is None:
         return None
-    by_record = not by_cells and _may_go_by_record(compared, a, b, options)
+    by_record = not by_cells and _can_hash_records(compared, a, b, options)
     columns = compared.keys if by_record else compared.columns
     return HashedText(*(RowPart(tuple(compared.names(columns, side)), text=by_record) for side in "AB"))
 
 
-def _may_go_by_record(compared: Comparison, a: SplitSide, b: SplitSide, options: TableOptions) -> bool:
-    """Whether equal rows mostly have the same text, and only rows that differ have to be known for certain."""
+def _can_hash_records(compared: Comparison, a: SplitSide, b: SplitSide, options: TableOptions) -> bool:
+    """Whether equal rows mostly have the same text, and only rows that differ must be found exactly."""
     if options.ignore_row_order or options.emit_unchanged or options.duplicates == "match" or not compared.is_whole:
         return False
     spelled_alike = a.spelling is not None and b.spelling is not None and a.spelling.agrees(b.spelling)
@@ -179,22 +106,22 @@ def _may_go_by_record(compared: Comparison, a: SplitSide, b: SplitSide, options:
 
 
 class Sides(NamedTuple):
-    """What is known of both sides beside their headers: whether cells are typed, and the types of typed columns."""
+    """Properties of both sides beside their headers: whether cells are typed, and the kinds of typed columns."""
 
     typed_a: bool = False
     typed_b: bool = False
-    kinds: Mapping[str, Any] = {}  # by the typed side's own names: how CSV is to be read where it meets them
+    kinds: Mapping[str, Any] = {}  # by the typed side's names: how cells of CSV are parsed for the comparison
 
     @property
     def mixed(self) -> bool:
-        """Whether text meets typed values."""
+        """Whether text is compared with typed values."""
         return self.typed_a != self.typed_b
 
 
 def resolve_columns(
     header_a: Sequence[str], header_b: Sequence[str], options: TableOptions, sides: Sides | None = None
 ) -> Comparison:
-    """Match the columns of two headers, or raise the first error in the ruled order (tables §3.4)."""
+    """Match the columns of two headers, or raise the first error in the specified order (tables §3.4)."""
     sides = sides or Sides()
     _check_unique(header_a, "A")
     _check_unique(header_b, "B")
@@ -224,7 +151,7 @@ def resolve_columns(
 
 
 def column_rules(headers: Sequence[Sequence[str]], options: TableOptions) -> dict[str, CellRule]:
-    """The rules of the columns that are compared, for tables whose columns meet by name alone."""
+    """The rules of the compared columns, for tables whose columns are matched by name alone."""
     names = list(dict.fromkeys(name for header in headers for name in header))
     settings = _Settings(options, names, {})
     compared = (name for name in names if name in options.key_columns or settings.is_chosen(name))
@@ -232,7 +159,7 @@ def column_rules(headers: Sequence[Sequence[str]], options: TableOptions) -> dic
 
 
 def _rule(name: str, settings: _Settings, sides: Sides) -> CellRule:
-    """The rule of one column; what is declared wins over what the other side's types imply."""
+    """The rule of one column; a declared type overrides the one of the typed side."""
     is_typed = sides.typed_a or sides.typed_b
     kind, pattern = settings.types(name) or (None, None)
     tolerance = settings.tolerance(name, kind)
@@ -249,7 +176,7 @@ def _rule(name: str, settings: _Settings, sides: Sides) -> CellRule:
 
 
 class _Settings:
-    """The settings of columns: an exact name beats a wildcard, then the last one given wins."""
+    """The settings of columns: an exact name overrides a wildcard, then the last setting wins."""
 
     def __init__(self, options: TableOptions, known: Sequence[str], implied: Mapping[str, Kind]) -> None:
         self.options = options
@@ -278,14 +205,14 @@ class _Settings:
         return self._setting(self.options.normalize, name)
 
     def types(self, name: str) -> DeclaredType | None:
-        """What a column is declared to hold, or holds on the typed side."""
+        """The declared type of a column, or the one of the typed side."""
         declared = self._setting(self.options.types, name)
         if declared is None and name in self._implied:
             return self._implied[name], None
         return declared
 
     def tolerance(self, name: str, kind: Kind | None) -> Tolerance | None:
-        """The tolerance of a column that is no key; one that does not fit is passed over."""
+        """The tolerance of a column that is no key; one that does not fit its type is ignored."""
         found = self._setting(self.options.tolerance, name)
         fits = found is not None and _fits(found, kind)
         return found if fits and name not in self.options.key_columns else None
@@ -334,7 +261,7 @@ def _wildcard(pattern: str) -> re.Pattern[str]:
 
 
 def _renamed(header_a: Sequence[str], header_b: Sequence[str], options: TableOptions) -> list[str]:
-    """A's columns as B calls them; all renames happen at once."""
+    """A's columns by B's names; all renames are applied at once."""
     new_names = dict(options.rename)
     for old, new in options.rename:
         for side, name, header in (("A", old, header_a), ("B", new, header_b)):
@@ -409,7 +336,7 @@ def _check_keys(
 
 
 def _which_columns(name: str, header: Sequence[str]) -> str:
-    """What helps whoever named a column that is not there: another delimiter, the nearest name, or all names."""
+    """A hint for an unknown column: another delimiter, the nearest name, or all names."""
     if len(header) == 1:
         for delimiter, option in _OTHER_DELIMITERS.items():
             if delimiter in header[0]:
@@ -423,7 +350,7 @@ def _which_columns(name: str, header: Sequence[str]) -> str:
 
 
 def _looks_like_data(name: str) -> bool:
-    """Whether a column's name begins like a number or a date, as cells do and names rarely."""
+    """Whether a column's name starts like a number or a date, as cells do and names rarely."""
     return re.match(r"[+-]?[0-9]", name) is not None
 
 
@@ -437,3 +364,72 @@ def _quoted(name: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return json.dumps(list(names), ensure_ascii=False)
+
+
+# Row errors.
+# Work runs in parallel, so problems are collected and one is picked in the specified order: for A, then for B: any
+# width error, any missing key value, any duplicate key; within one kind the first row of the file.
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One invalid row: the kind of error, its side and record, and the values for the message."""
+
+    kind: ProblemKind
+    side: Side
+    row: int
+    detail: tuple[Any, ...] = ()
+
+    def to_error(self) -> TableError:
+        """The error for the user."""
+        return TableError(_MESSAGES[self.kind](self), code=self.kind, side=self.side, row=self.row)
+
+
+def width_problem(side: Side, row: int, expected: int, got: int) -> Problem:
+    """A record with too few or too many fields."""
+    return Problem("row_width_mismatch", side, row, (expected, got))
+
+
+def missing_key_problem(side: Side, row: int, column: str) -> Problem:
+    """An empty cell in a key column."""
+    return Problem("missing_key_value", side, row, (column,))
+
+
+def duplicate_key_problem(side: Side, row: int, first_row: int, key: Mapping[str, object]) -> Problem:
+    """A key that `first_row` already had."""
+    return Problem("duplicate_key", side, row, (first_row, tuple(key.items())))
+
+
+def first_problem(problems: Iterable[Problem]) -> Problem | None:
+    """The problem to report: the first by side, kind and row."""
+    return min(problems, key=lambda p: (p.side, _KIND_ORDER.index(p.kind), p.row), default=None)
+
+
+def raise_first_error(problems: Iterable[Problem]) -> None:
+    """Raise the error of the problem to report, if there is one."""
+    problem = first_problem(problems)
+    if problem is not None:
+        raise problem.to_error()
+
+
+def _width_message(problem: Problem) -> str:
+    expected, got = problem.detail
+    return f"Row width mismatch in {problem.side} at row {problem.row}: expected {expected}, got {got}"
+
+
+def _missing_key_message(problem: Problem) -> str:
+    column = json.dumps(problem.detail[0], ensure_ascii=False)
+    return f"Missing key value in {problem.side} at row {problem.row}: column {column}"
+
+
+def _duplicate_key_message(problem: Problem) -> str:
+    first_row, key = problem.detail
+    text = json.dumps(dict(key), ensure_ascii=False, separators=(",", ":"))
+    return f"Duplicate key in {problem.side}: {text} (rows {first_row} and {problem.row})"
+
+
+_MESSAGES = {
+    "row_width_mismatch": _width_message,
+    "missing_key_value": _missing_key_message,
+    "duplicate_key": _duplicate_key_message,
+}

@@ -1,4 +1,4 @@
-"""The shapes of events as plain dicts, and their JSON text (tables §1)."""
+"""The events of a table diff as plain dicts and JSON text, and its counts (tables §1)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from driftline.core import Threshold
 from driftline.errors import TableError
 from driftline.tables._columns import Column, Comparison
 
-# Counts of a diff; parts add up.
+JsonValue: TypeAlias = "str | int | float | bool | list[JsonValue] | dict[str, JsonValue] | None"
+Row = Mapping[str, JsonValue]
+Event = dict[str, Any]  # while it is made
 
-
-_ALWAYS = ("added", "removed", "changed", "unchanged")
+_COUNTED = ("added", "removed", "changed", "unchanged")
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """How many rows were on both sides, added, removed, changed and unchanged, and how many were left out or dropped.
+    """Counts of rows: added, removed, changed, unchanged, left out and dropped; the counts of parts add up.
 
     >>> (Stats(added=1) + Stats(changed=2, unchanged=3)).compared
     5
@@ -34,7 +35,7 @@ class Stats:
     skipped_b: int = 0
     dropped_a: int = 0
     dropped_b: int = 0
-    columns_differ: bool = False  # columns came or went: a difference even where no row is one
+    columns_differ: bool = False  # columns were added or removed: a difference even without a different row
     shows_skipped: bool = False
     shows_dropped: bool = False
     columns: Mapping[str, int] = field(default_factory=dict, compare=False)  # how often each one changed, by A's names
@@ -50,7 +51,7 @@ class Stats:
         return bool(self.added or self.removed or self.changed or self.columns_differ)
 
     def with_equal(self, pairs: int) -> Stats:
-        """The same, but some pairs that counted as changed turned out to be equal."""
+        """The counts after some pairs that counted as changed turned out to be equal."""
         return replace(self, changed=self.changed - pairs, unchanged=self.unchanged + pairs)
 
     def __add__(self, other: Stats) -> Stats:
@@ -62,16 +63,16 @@ class Stats:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What thresholds are about; shares are of A's rows that were not left out or dropped."""
+        """The counts for thresholds; shares are of A's rows that were not left out or dropped."""
         different = self.added + self.removed + self.changed
         return {
-            **{name: getattr(self, name) for name in _ALWAYS},
+            **{name: getattr(self, name) for name in _COUNTED},
             "different": different,
             "total": self.compared + self.removed,
         }
 
     def counts_for(self, thresholds: Sequence[Threshold]) -> dict[str, int]:
-        """The same with the columns that thresholds are about; one that was not compared is an error."""
+        """`counts` with those of columns in thresholds; a column that was not compared is an error."""
         for one in thresholds:
             if one.column is not None and one.column not in self.columns:
                 raise TableError(
@@ -83,29 +84,19 @@ class Stats:
         return {**self.counts, **{one.name: self.columns[one.column] for one in thresholds if one.column is not None}}
 
     def exceeded(self, thresholds: Sequence[Threshold]) -> list[str]:
-        """The conditions that hold, with what was measured."""
+        """The conditions that are true, with the measured values."""
         counts = self.counts_for(thresholds)
         return [one.describe(counts) for one in thresholds if one.is_exceeded(counts)]
-
-    @classmethod
-    def of_event(cls, event: Mapping[str, Any]) -> Stats:
-        """The counts that a stats event carries."""
-        return cls(*(event[f"rows_{name}"] for name in _ALWAYS))
 
     def to_event(self) -> dict[str, Any]:
         """The last event of the stream."""
         event = {"type": "stats", "rows_total_compared": self.compared}
-        event |= {f"rows_{name}": getattr(self, name) for name in _ALWAYS}
+        event |= {f"rows_{name}": getattr(self, name) for name in _COUNTED}
         if self.shows_skipped:
             event |= {"rows_skipped_a": self.skipped_a, "rows_skipped_b": self.skipped_b}
         if self.shows_dropped:
             event |= {"duplicates_dropped_a": self.dropped_a, "duplicates_dropped_b": self.dropped_b}
         return event
-
-
-JsonValue: TypeAlias = "str | int | float | bool | list[JsonValue] | dict[str, JsonValue] | None"
-Row = Mapping[str, JsonValue]
-Event = dict[str, Any]  # while it is made
 
 
 class SchemaEvent(TypedDict):
@@ -120,7 +111,7 @@ class SchemaEvent(TypedDict):
 
 
 class RowEvent(TypedDict):
-    """A row that one side has, or that did not change; known by its key or its number in the file."""
+    """A row that only one side has, or that did not change, with its key or its number in the file."""
 
     type: Literal["added", "removed", "unchanged"]
     key: NotRequired[dict[str, JsonValue]]
@@ -153,7 +144,7 @@ class ColumnCount(TypedDict):
 
 
 class ColumnStatsEvent(TypedDict):
-    """The counts of every column, where they were asked for."""
+    """The counts of every column, if requested."""
 
     type: Literal["column_stats"]
     columns: list[ColumnCount]
@@ -195,7 +186,7 @@ def row_event(kind: str, place: Event, row: Row) -> Event:
 
 
 def changed_event(place: Event, before: Row, after: Row, changed: Sequence[Column]) -> Event:
-    """A row with other cells than before; `changed` is in comparison order."""
+    """A row whose cells changed; `changed` is in comparison order."""
     return {
         "type": "changed",
         **place,
@@ -216,7 +207,7 @@ def column_stats_event(compared: Comparison, stats: Stats, changes: Mapping[str,
 
 
 def changes_by_column(compared: Comparison, changes: Mapping[str, int]) -> dict[str, int]:
-    """How often each compared column changed, also where it never did; by A's names, which rules use too."""
+    """How often each compared column changed, zeros included; by A's names, which rules use too."""
     return {column.a: changes.get(column.a, 0) for column in compared.columns}
 
 

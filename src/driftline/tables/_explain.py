@@ -1,4 +1,4 @@
-"""Help where people stumble: what a diff would do (`--explain`), columns that could be the key, options that help."""
+"""A diff described as text: the title of a result, `--explain`, columns that could be the key, and hints on errors."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ from driftline.tables._engines import TableDiffJob, TableInput, open_sides
 from driftline.tables._options import DEFAULTS, TableOptions
 from driftline.tables._rules.cells import Kind, Step, TimePattern, Tolerance
 
-# What was compared, by which key and rules, and when: the words above every view of a result.
-
-
+_MOST_COLUMNS = 40
+_KEY_ROWS = 10_000  # of each side, by which key candidates are found
 _UNITS = (("d", 86400 * 10**9), ("h", 3600 * 10**9), ("m", 60 * 10**9), ("s", 10**9), ("ms", 10**6), ("us", 10**3))
 
 
 def heading_of(job: TableDiffJob, engine: str = "", seconds: float | None = None) -> Title:
-    """The heading of a result that is ready now."""
+    """The title of a result: the inputs, the key and rules, and the current time."""
     about = [identity(job.options), *([f"{engine}, {seconds:.1f} s"] if seconds is not None else [])]
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     return Title(f"{_name(job.a)} → {_name(job.b)}", " · ".join(about), " · ".join(rules_in_words(job.options)), when)
 
 
 def identity(options: TableOptions) -> str:
-    """By what rows meet."""
+    """How rows are matched."""
     if options.key_columns:
         return f"key {', '.join(options.key_columns)}"
     return "rows in any order" if options.ignore_row_order else "by position"
 
 
 def rules_in_words(options: TableOptions) -> Iterator[str]:
-    """The options that were chosen and decide what counts as a difference, in the order of their list.
+    """The options that are set and decide what counts as a difference, in the order of their list.
 
     >>> from driftline.tables._options import check_options
     >>> list(rules_in_words(check_options(ignore="*_at", tolerance={"price": "0.01,1%"}, no_header=True)))
@@ -113,10 +112,6 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "empty_key": _said("empty keys"),
     "duplicates": _said("duplicates"),
 }
-
-
-_MOST_COLUMNS = 40
-_KEY_ROWS = 10_000  # of each side, by which key candidates are told
 
 
 def explain_plan(job: TableDiffJob, engine: str) -> Iterator[str]:
@@ -198,7 +193,7 @@ def _identifies(cells: list[str] | None) -> bool:
 
 
 def hint_for(error: DriftlineError, options: TableOptions) -> str | None:
-    """What to type, or None where no option helps or the right one was given already.
+    """The option that helps, or None where none does or it is set already.
 
     >>> from driftline.errors import TableError
     >>> from driftline.tables._options import check_options

@@ -1,8 +1,10 @@
 """The options of a table diff, in one table: name, kind of value, help, default and check.
 
 The command line, `driftline.diff`, the DataFrame diff, fixtures, rules files and a pipeline's `[tables.NAME]` are made
-from it. A new option is one entry here, and its meaning where it is asked for.
+from it. A new option is one entry here, and code where it is used.
 """
+
+# ruff: noqa: RUF009 - the functions that are called make fields
 
 from __future__ import annotations
 
@@ -17,10 +19,14 @@ from driftline.errors import OptionError, TableError
 from driftline.sources import ReadOptions
 from driftline.tables._rules.cells import KINDS, STEPS, Kind, Step, TimePattern, Tolerance
 
-# Values of options as people write them, on the command line, in Python or in TOML, to checked values.
-#
-# Every function takes all three shapes and raises `ValueError` with the words of what is wrong.
-
+Mode = Literal["keyed", "positional"]
+HeaderMode = Literal["strict", "sorted", "common"]
+Ragged = Literal["error", "pad", "skip"]
+DuplicateColumns = Literal["error", "rename"]
+EmptyKey = Literal["error", "allow"]
+Duplicates = Literal["error", "first", "last", "match"]
+Settings = Mapping[str, Any] | Iterable[Any]  # of columns, as the user writes them: COL=VALUE, pairs, a mapping
+Given = Literal["text", "flag", "texts", "pairs"]  # the shape of what a user writes
 
 _NOT_DELIMITERS = '"\r\n'
 _TABS = ("tab", "\\t")
@@ -40,7 +46,7 @@ _NANOSECONDS = {
 }
 
 
-Settings = Mapping[str, Any] | Iterable[Any]  # settings of columns as they are given: COL=VALUE, pairs, a mapping
+# Values as the user writes them, on the command line, in Python or in TOML, to checked values; else `ValueError`.
 
 
 def as_it_is(value: object) -> bool:
@@ -76,7 +82,7 @@ def names(value: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def pairs(value: Settings) -> list[tuple[str, Any]]:
-    """`COL=VALUE` texts, or the members of a mapping; a later setting of a column comes behind an earlier one."""
+    """`COL=VALUE` texts, or the members of a mapping, in their order."""
     if isinstance(value, str):
         value = [value]
     if isinstance(value, Mapping):
@@ -136,7 +142,7 @@ def _steps(name: str, given: str | Iterable[str]) -> tuple[Step, ...]:
 
 
 def declared_types(value: Settings) -> tuple[tuple[str, tuple[Kind, TimePattern | None]], ...]:
-    """A kind for each column, with a pattern where dates and times are written in another way than ISO 8601."""
+    """A kind for each column, with a pattern for dates and times that are not ISO 8601."""
     return tuple((name, _declared_type(name, given)) for name, given in pairs(value))
 
 
@@ -177,22 +183,12 @@ def thresholds(value: str | Iterable[str]) -> tuple[Threshold, ...]:
     return found
 
 
-# ruff: noqa: RUF009 - the functions that are called make fields
-
-
-Mode = Literal["keyed", "positional"]
-HeaderMode = Literal["strict", "sorted", "common"]
-Ragged = Literal["error", "pad", "skip"]
-DuplicateColumns = Literal["error", "rename"]
-EmptyKey = Literal["error", "allow"]
-Duplicates = Literal["error", "first", "last", "match"]
-
-Given = Literal["text", "flag", "texts", "pairs"]  # the shape of what a user writes
+# Options.
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How one option is called, shown and checked; `check` makes the value or raises `ValueError`."""
+    """The names, help and check of one option; `check` returns the value or raises `ValueError`."""
 
     given: Given
     help: str
@@ -331,7 +327,7 @@ class TableOptions:
         return self.duplicates in ("first", "last")
 
     def reading(self, side: str) -> ReadOptions:
-        """What the reader of a side must know."""
+        """The options of a side's reader."""
         at = "AB".index(side)
         return ReadOptions(
             delimiter=self.delimiter[at],
@@ -344,7 +340,7 @@ class TableOptions:
 
 
 class FrameRules(TypedDict, total=False):
-    """The options about rows and cells as Python code writes them: what a DataFrame diff takes."""
+    """The options of rows and cells in Python: those of a DataFrame diff."""
 
     key: str | Iterable[str] | None
     key_columns: str | Iterable[str]
@@ -367,7 +363,7 @@ class FrameRules(TypedDict, total=False):
 
 
 class ReadingRules(TypedDict, total=False):
-    """The options about reading files as Python code writes them."""
+    """The options of reading files in Python."""
 
     encoding: str
     encoding_a: str
@@ -382,7 +378,7 @@ class ReadingRules(TypedDict, total=False):
 
 
 class DiffRules(FrameRules, ReadingRules, total=False):
-    """All of them: what a diff of files takes."""
+    """All options: those of a diff of files."""
 
 
 READING_OPTIONS = frozenset(ReadingRules.__annotations__)
@@ -390,29 +386,16 @@ OPTIONS: dict[str, Option] = {each.name: each.metadata["option"] for each in fie
 DEFAULTS: dict[str, Any] = {each.name: each.default for each in fields(TableOptions) if each.default is not MISSING}
 _ALIASES = {"key": "key_columns", "as": "types"}
 _SIDES = ("a", "b")
-# Options under which a diff does not tell everything that makes B out of A.
-HIDING_OPTIONS = (
-    "rename",
-    "ignore",
-    "only",
-    "normalize",
-    "null",
-    "types",
-    "as",
-    "tolerance",
-    "duplicates",
-    "empty_key",
-)
 
 
 def option_names() -> set[str]:
-    """Every name that an option may be given under."""
+    """Every name of an option, aliases and those of one side included."""
     sided = {f"{name}_{side}" for name, option in OPTIONS.items() if option.each_side for side in _SIDES}
     return {*OPTIONS, *_ALIASES, *sided}
 
 
 def check_options(**given: Any) -> TableOptions:
-    """The options of a diff, or the first thing that is wrong with them; None stands for the default.
+    """Check the options of a diff, or raise the first error in them; None is the default.
 
     >>> check_options(key_columns=["id"]).mode, check_options().mode
     ('keyed', 'positional')

@@ -1,4 +1,4 @@
-"""`driftline merge`: three versions of a table to one, row by row and cell by cell (tables §7.3)."""
+"""CSV tables that are written again: with the changes of a diff (`patch`), or merged from three versions (`merge`)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,23 @@ from driftline.tables._columns import column_rules, duplicate_key_problem, missi
 from driftline.tables._options import TableOptions
 from driftline.tables._rules.cells import CellRule
 
-# CSV tables that are read as a whole and written again in the style of the file that was read (tables §7.1).
+Event = dict[str, Any]
+Cells = list[str]
+Row = dict[str, str]
+Key = tuple[str, ...]
+Prefer = Literal["ours", "theirs"]
 
-
+_KINDS = ("added", "removed", "changed")
 _BLOCK_ROWS = 1000
 _FIRST_LINE_END = re.compile(r"\r\n|\r|\n")
 
 
+# Reading a table, and writing it in the style of the file (tables §7.1).
+
+
 @dataclass(frozen=True, slots=True)
 class CsvStyle:
-    """How rows are written: minimal quotes, a line end behind every row, no mark at the start."""
+    """How rows are written: minimal quotes, a line end after every row, no byte order mark."""
 
     delimiter: str
     encoding: str
@@ -52,7 +59,7 @@ class CsvStyle:
 
     def _line(self, row: Sequence[str]) -> str:
         if len(row) == 1 and not row[0]:
-            return '""' + self.line_end  # nothing at all would be a blank line
+            return '""' + self.line_end  # an empty line would be a blank line
         return self.delimiter.join(map(self._field, row)) + self.line_end
 
     def _field(self, cell: str) -> str:
@@ -95,7 +102,7 @@ def header_row(reading: CsvReading, header: Sequence[str]) -> list[Sequence[str]
 def open_text(
     given: StrPath, side: str, options: TableOptions, workspace: Workspace
 ) -> tuple[CsvSource, TextTable, list[list[str]]]:
-    """A CSV source, its table, and the record that stands above its rows, as it is in the file."""
+    """A CSV source, its table, and its header record as it is in the file."""
     source = open_source(given, workspace, options.reading(side))
     if not isinstance(source, CsvSource):
         raise InputError(f"{given} is {source.format}: only CSV tables can be written again", code="unsupported_format")
@@ -103,25 +110,19 @@ def open_text(
     return source, table, [] if source.reading.no_header else [source.first_record(side)]
 
 
-# `driftline patch`: a table with the changes of a diff applied (tables §7.2).
-
-
-Event = dict[str, Any]
-CellRow = list[str]
-
-_KINDS = ("added", "removed", "changed")
+# Patch: a table with the changes of a diff (tables §7.2).
 
 
 @dataclass
 class _Patch:
-    """What the events of a diff ask for, checked to be whole."""
+    """The events of a diff, checked to be complete."""
 
     schema: Event
     changes: list[Event] = field(default_factory=list)
 
 
-def patch_table(table: TextTable, lines: Iterable[bytes], name: str = "the events") -> Iterator[CellRow]:
-    """The rows of A in A's order with the changes applied, added rows behind in the order of events.
+def patch_table(table: TextTable, lines: Iterable[bytes], name: str = "the events") -> Iterator[Cells]:
+    """The rows of A in A's order with the changes applied, then added rows in the order of events.
 
     Raises before the first row if anything does not fit.
     """
@@ -150,9 +151,9 @@ def _read(lines: Iterable[bytes], name: str) -> _Patch:
         raise _incomplete(f"{name} have no {'schema' if patch is None else 'stats'} event")
     counts = Counter(event["type"] for event in patch.changes)
     for kind in _KINDS:
-        told = stats.get(f"rows_{kind}")
-        if counts[kind] != told:
-            raise _incomplete(f"{name} hold {counts[kind]} {kind} events, their stats count {told}")
+        expected = stats.get(f"rows_{kind}")
+        if counts[kind] != expected:
+            raise _incomplete(f"{name} hold {counts[kind]} {kind} events, their stats count {expected}")
     return patch
 
 
@@ -177,19 +178,19 @@ def _check_columns(patch: _Patch, header: Sequence[str]) -> None:
                 raise _incomplete("the events hold typed values, the table text")
 
 
-def _applied(table: TextTable, patch: _Patch) -> tuple[dict[int, CellRow | None], list[CellRow]]:
-    """New rows by their places in the table, None for those that go, and the rows that are new."""
-    places = _Places(table)
+def _applied(table: TextTable, patch: _Patch) -> tuple[dict[int, Cells | None], list[Cells]]:
+    """New rows by their positions in the table, None for removed ones, and the added rows."""
+    positions = _Positions(table)
     renamed = {new: old for old, new in patch.schema.get("renamed", {}).items()}
-    replaced: dict[int, CellRow | None] = {}
-    added: list[CellRow] = []
+    replaced: dict[int, Cells | None] = {}
+    added: list[Cells] = []
     for event in patch.changes:
         if event["type"] == "added":
             own = {renamed.get(name, name): cell for name, cell in event["row"].items()}
             added.append([own.get(name, "") for name in table.header])
             continue
         old = event["before"] if event["type"] == "changed" else event["row"]
-        at = places.take([old.get(name, "") for name in table.header], event)
+        at = positions.take([old.get(name, "") for name in table.header], event)
         if event["type"] == "removed":
             replaced[at] = None
         else:
@@ -198,8 +199,8 @@ def _applied(table: TextTable, patch: _Patch) -> tuple[dict[int, CellRow | None]
     return replaced, added
 
 
-class _Places:
-    """Where rows stand: each is used once, the first of equal ones first; rows without a name from behind."""
+class _Positions:
+    """Positions of rows: each is used once, of equal rows the first one; without a key the last one."""
 
     def __init__(self, table: TextTable) -> None:
         self._by_number = {number: at for at, (number, _) in enumerate(table.rows)}
@@ -209,7 +210,7 @@ class _Places:
             self._by_cells[tuple(row)].append(at)
         self._used: set[int] = set()
 
-    def take(self, row: CellRow, event: Event) -> int:
+    def take(self, row: Cells, event: Event) -> int:
         if "row_index" in event:
             at = self._by_number.get(event["row_index"])
             if at is None or self._rows[at] != row or at in self._used:
@@ -232,28 +233,26 @@ def _incomplete(words: str) -> TableError:
     return TableError(f"{words}: patch with all events of a diff of this table", code="patch_incomplete")
 
 
-Row = dict[str, str]
-Key = tuple[str, ...]
-Prefer = Literal["ours", "theirs"]
+# Merge: three versions of a table to one, row by row and cell by cell (tables §7.3).
 
 
 @dataclass
 class Merged:
-    """The merged table, and what could not be decided by the rules alone."""
+    """The merged table, and its conflicts."""
 
     header: list[str]
     rows: list[Row] = field(default_factory=list)
     conflicts: list[dict[str, Any]] = field(default_factory=list)
 
     def records(self) -> Iterator[list[str]]:
-        """The rows as cells; a cell that nobody has is empty."""
+        """The rows as cells; a cell that no version has is empty."""
         return ([row.get(name, "") for name in self.header] for row in self.rows)
 
 
 def merge_tables(
     base: TextTable, ours: TextTable, theirs: TextTable, options: TableOptions, prefer: Prefer | None = None
 ) -> Merged:
-    """Merge two successors of a table; conflicts are listed, and decided where `prefer` says how."""
+    """Merge two successors of a table; conflicts are listed, and resolved if `prefer` is set."""
     _check_options(options)
     rules = column_rules([base.header, ours.header, theirs.header], options)
     before = _Version("BASE", base, options, rules)
@@ -269,7 +268,7 @@ def _check_options(options: TableOptions) -> None:
 
 
 class _Version:
-    """One of the three tables: its columns, and its rows by the forms of their keys."""
+    """One of the three tables: its columns, and its rows by the normalized values of their keys."""
 
     def __init__(self, name: str, table: TextTable, options: TableOptions, rules: dict[str, CellRule]) -> None:
         self.columns = set(table.header)
@@ -298,7 +297,7 @@ class _Version:
 
 
 class _Merge:
-    """One merge under way."""
+    """One merge."""
 
     def __init__(
         self,
@@ -355,7 +354,7 @@ class _Merge:
         return row
 
     def _cell(self, name: str, base: Row, ours: Row, theirs: Row) -> str | None:
-        """One cell of a row that all three have: whoever changed it wins; None where nobody has it."""
+        """One cell of a row that all three have: the changed one wins; None where no version has it."""
         before, mine, other = base.get(name), ours.get(name), theirs.get(name)
         if not self._differ(name, before, other) or name not in self._rules:
             return mine if mine is not None or name in self.base.columns else other

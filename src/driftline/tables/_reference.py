@@ -1,7 +1,7 @@
 """The diff in plain Python: rows in memory, one dict per row.
 
-It is what the vectorised steps are tested against, and the quickest way for small files, because it needs neither
-Arrow nor Polars.
+It is the reference implementation for tests of the vectorized steps, and the fastest one for small files, because it
+needs neither Arrow nor Polars.
 """
 
 from __future__ import annotations
@@ -35,61 +35,6 @@ from driftline.tables._events import (
 )
 from driftline.tables._options import TableOptions
 
-# Which rows of one key meet (tables §5.3): the same rule for single rows and for rows of hashes.
-
-
-class MatchedRow(Protocol):
-    """A row with its number in the file and the forms of its compared cells."""
-
-    @property
-    def number(self) -> int:
-        """Where it stands."""
-
-    @property
-    def forms(self) -> tuple[Hashable, ...]:
-        """Equal for rows that are equal without tolerance."""
-
-
-Row = TypeVar("Row", bound=MatchedRow)
-
-
-def match_similar(
-    a: Sequence[Row], b: Sequence[Row], equal: Callable[[Row, Row], bool]
-) -> Iterator[tuple[Row | None, Row | None]]:
-    """Pairs and surplus rows of one key: pairs and rows of A by A's number, then what is left of B.
-
-    Rows whose forms are equal meet first, in file order; then each row of A that is left takes the first row of B that
-    is equal under tolerance; then what is left meets in file order.
-    """
-    if len(a) <= 1 and len(b) <= 1:
-        yield (a[0] if a else None), (b[0] if b else None)
-        return
-    partners = _partners(a, b, equal)
-    for at, row in enumerate(a):
-        yield row, b[partners[at]] if at in partners else None
-    taken = set(partners.values())
-    for at, row in enumerate(b):
-        if at not in taken:
-            yield None, row
-
-
-def _partners(a: Sequence[Row], b: Sequence[Row], equal: Callable[[Row, Row], bool]) -> dict[int, int]:
-    by_forms: defaultdict[Hashable, deque[int]] = defaultdict(deque)
-    for at, row in enumerate(b):
-        by_forms[row.forms].append(at)
-    partners = {at: by_forms[row.forms].popleft() for at, row in enumerate(a) if by_forms[row.forms]}
-    left_b = [at for at in range(len(b)) if at not in set(partners.values())]
-    for at, row in enumerate(a):
-        if at not in partners:
-            near = next((other for other in left_b if equal(row, b[other])), None)
-            if near is not None:
-                partners[at] = near
-                left_b.remove(near)
-    left_a = [at for at in range(len(a)) if at not in partners]
-    partners.update(zip(left_a, left_b, strict=False))
-    return partners
-
-
 Record = list[str]
 Forms = tuple[str, ...]
 Cells = dict[str, str]
@@ -97,7 +42,7 @@ Cells = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class PlainRow:
-    """A row: its record's number, its cells by name, and the forms of its compared cells and of its key."""
+    """A row: its record's number, its cells by name, and the normalized values of its compared cells and its key."""
 
     number: int
     cells: Cells
@@ -107,23 +52,14 @@ class PlainRow:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Rows that meet; one of them may be missing."""
+    """Matched rows; one of them may be missing."""
 
     before: PlainRow | None
     after: PlainRow | None
 
 
-def diff_records(a: Iterable[Record], b: Iterable[Record], options: TableOptions) -> Iterator[Event]:
-    """All events of the diff of two record streams (header first)."""
-    table_a, table_b = TextTable.of(a), TextTable.of(b)
-    assert table_a is not None, "a stream of records has a header"
-    assert table_b is not None, "a stream of records has a header"
-    events, _ = diff_tables(table_a, table_b, options)
-    return iter(events)
-
-
 def diff_tables(a: TextTable, b: TextTable, options: TableOptions) -> tuple[list[Event], Stats]:
-    """All events of the diff and its counts; an error comes before the first event."""
+    """All events of the diff and its counts; an error is raised before the first event."""
     compared = resolve_columns(a.header, b.header, options)
     sides = _Side("A", a, compared, options), _Side("B", b, compared, options)
     raise_first_error([problem for side in sides for problem in side.problems()])
@@ -142,7 +78,7 @@ def _emits_unchanged(options: TableOptions) -> bool:
 
 
 class _Side:
-    """One table with the forms of its cells; which rows are dropped is decided when they are paired."""
+    """One table with the normalized values of its cells; which rows are dropped is decided when they are matched."""
 
     def __init__(self, side: Side, table: TextTable, compared: Comparison, options: TableOptions) -> None:
         self.side = side
@@ -164,7 +100,7 @@ class _Side:
         return tuple(column.rule.form(cells[column.a if in_a else column.b]) for column in columns)
 
     def problems(self) -> Iterator[Problem]:
-        """What is wrong with the rows: the first of each kind."""
+        """The errors of the rows: the first of each kind."""
         for number, record in self.table.rows:
             if len(record) != self._width:
                 yield width_problem(self.side, number, self._width, len(record))
@@ -221,7 +157,7 @@ def _pairs_by_key(a: _Side, b: _Side) -> Iterator[Pair]:
         forms = zip(columns, one.forms, other.forms, strict=True)
         return all(column.rule.equal(form_a, form_b) for column, form_a, form_b in forms)
 
-    # Python compares strings by code point, and forms sort that way as keys do.
+    # Python compares strings by code point, and normalized values sort that way as keys do.
     for key in sorted(rows_a.keys() | rows_b.keys()):
         for before, after in match_similar(rows_a.get(key, []), rows_b.get(key, []), equal):
             yield Pair(before, after)
@@ -233,7 +169,7 @@ def _pairs_by_position(a: Sequence[PlainRow], b: Sequence[PlainRow]) -> Iterator
 
 
 def _pairs_alike(a: _Side, b: _Side) -> Iterator[Pair]:
-    """Equal rows pair in file order; what is left over on either side is at the end of its file."""
+    """Equal rows are matched in file order; the surplus of either side is at the end of its file."""
     rows_a: defaultdict[Forms, list[PlainRow]] = defaultdict(list)
     rows_b: defaultdict[Forms, list[PlainRow]] = defaultdict(list)
     for rows, side in ((rows_a, a), (rows_b, b)):
@@ -288,3 +224,58 @@ def _stats(events: Sequence[Event], options: TableOptions, sides: tuple[_Side, _
         shows_skipped=options.counts_skipped,
         shows_dropped=options.counts_dropped,
     )
+
+
+# Matching the rows of one key (tables §5.3), the same for rows of cells and for row hashes.
+
+
+class MatchedRow(Protocol):
+    """A row with its number in the file and the normalized values of its compared cells."""
+
+    @property
+    def number(self) -> int:
+        """Its number in the file."""
+
+    @property
+    def forms(self) -> tuple[Hashable, ...]:
+        """Equal for rows that are equal without tolerance."""
+
+
+Row = TypeVar("Row", bound=MatchedRow)
+
+
+def match_similar(
+    a: Sequence[Row], b: Sequence[Row], equal: Callable[[Row, Row], bool]
+) -> Iterator[tuple[Row | None, Row | None]]:
+    """Pairs and surplus rows of one key: pairs and rows of A by A's number, then the rest of B.
+
+    Rows whose normalized values are equal are matched first, in file order; then each remaining row of A with the first
+    row of B that is equal under tolerance; then the rest in file order.
+    """
+    if len(a) <= 1 and len(b) <= 1:
+        yield (a[0] if a else None), (b[0] if b else None)
+        return
+    partners = _partners(a, b, equal)
+    for at, row in enumerate(a):
+        yield row, b[partners[at]] if at in partners else None
+    taken = set(partners.values())
+    for at, row in enumerate(b):
+        if at not in taken:
+            yield None, row
+
+
+def _partners(a: Sequence[Row], b: Sequence[Row], equal: Callable[[Row, Row], bool]) -> dict[int, int]:
+    by_forms: defaultdict[Hashable, deque[int]] = defaultdict(deque)
+    for at, row in enumerate(b):
+        by_forms[row.forms].append(at)
+    partners = {at: by_forms[row.forms].popleft() for at, row in enumerate(a) if by_forms[row.forms]}
+    left_b = [at for at in range(len(b)) if at not in set(partners.values())]
+    for at, row in enumerate(a):
+        if at not in partners:
+            near = next((other for other in left_b if equal(row, b[other])), None)
+            if near is not None:
+                partners[at] = near
+                left_b.remove(near)
+    left_a = [at for at in range(len(a)) if at not in partners]
+    partners.update(zip(left_a, left_b, strict=False))
+    return partners

@@ -1,4 +1,4 @@
-"""One local run, step by step: settle the splits, hash, match, pick, encode."""
+"""The diff of large files on one machine, in vectorized steps: hash the splits, match, fetch rows, encode events."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PROBED_PAIRS = 1000
 
 @dataclass(frozen=True)
 class Matched:
-    """Everything is known but the text of the events."""
+    """The result of matching: everything but the text of the events."""
 
     plan: DiffPlan
     a: HashedSide
@@ -53,7 +53,7 @@ class Matched:
 
 
 class LocalRun:
-    """The means of one run: sizes, workspace, threads, and whom to tell about progress."""
+    """One run: the job, sizes, a workspace and threads."""
 
     def __init__(self, job: TableDiffJob, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor) -> None:
         self.job = job
@@ -62,9 +62,9 @@ class LocalRun:
         self.pool = pool
 
     def match(self, a: Source, b: Source, sides: tuple[SplitSide, SplitSide] | None) -> Matched:
-        """Find out which rows differ, or raise the first error in the ruled order.
+        """Find the rows that differ, or raise the first error in the specified order.
 
-        `sides` is None where only the exact way may decide about a header.
+        `sides` is None where only the strict parser may decide about a header.
         """
         while True:
             try:
@@ -73,7 +73,7 @@ class LocalRun:
                 continue  # other seeds
             if matched is not None:
                 return matched
-            # Only the exact way may decide about some file; A's errors come before B's.
+            # Only the strict parser may decide about some file; A's errors come before B's.
             a = a.normalized("A", self.workspace, self.pool)
             b = b.normalized("B", self.workspace, self.pool)
             side_a = a.lay_out("A", self.sizes.split_bytes, self.workspace, self.pool)
@@ -83,13 +83,13 @@ class LocalRun:
             sides = side_a, side_b
 
     def _match_layouts(self, a: SplitSide, b: SplitSide) -> Matched | None:
-        """The matches, or None if some split is not provably right."""
+        """The matches, or None if some split needs the strict parser."""
         rows = max(a.expected_rows, b.expected_rows)
         buckets = self._bucket_count(rows)
         try:
             compared = resolve_columns(a.header, b.header, self.job.options, sides_of(a, b))
         except (TableError, OptionError):
-            # Errors inside the files come first: the exact way looks for them, then this error comes again.
+            # Errors inside the files come first: the strict parser looks for them, then this error is raised again.
             if self._all_sound(a) and self._all_sound(b):
                 raise
             return None
@@ -102,7 +102,7 @@ class LocalRun:
         return found if isinstance(found, Matched) else None
 
     def _match_by(self, plan: DiffPlan, a: SplitSide, b: SplitSide) -> Matched | Literal["by cells", "exactly"]:
-        """The matches, or how else they are to be found."""
+        """The matches, or the other way to find them."""
         hashed_a, hashed_b, store = self._hash_sides(a, b, plan)
         if not (hashed_a.sound and hashed_b.sound):
             return "exactly"
@@ -113,7 +113,7 @@ class LocalRun:
         return "by cells" if plan.by_record and many_differ and _written_otherwise(matched) else matched
 
     def _bucket_count(self, rows: int) -> int:
-        """Enough buckets of the planned size; more than one are a multiple of the threads, so that none waits idle."""
+        """Enough buckets of the planned size; more than one are a multiple of the threads, so that none is idle."""
         buckets = -(-rows // self.sizes.bucket_rows)
         rounds = -(-buckets // self.sizes.threads)
         return max(1, min(rounds * self.sizes.threads, _MOST_BUCKETS)) if buckets > 1 else 1
@@ -139,7 +139,7 @@ class LocalRun:
                         store.add((owner.side, bucket), hashes)
                 owner.note(hashed)
                 if not (owner.sound and owner.has_texts):
-                    break  # nothing more can be learned this way
+                    break  # the other splits cannot change that
                 self.job.tracker.advance(owner.layout.splits[hashed.number].size)
         return found_a, found_b, store
 
@@ -201,7 +201,7 @@ class LocalRun:
 
 
 def _written_otherwise(matched: Matched) -> bool:
-    """Whether most rows whose texts differ have equal cells after all, told by some pairs of one split of each side."""
+    """Whether most rows whose texts differ have equal cells, by a sample of pairs of one split of each side."""
     before = matched.wanted_a[matched.wanted_a["kind"] == RowKind.BEFORE]
     before = before[split_of(before["place"]) == split_of(before["place"][:1])]
     after = matched.wanted_b[matched.wanted_b["kind"] == RowKind.AFTER]
@@ -217,7 +217,7 @@ def _written_otherwise(matched: Matched) -> bool:
 def _picks(
     side: HashedSide, wanted: SelectedRows, plan: DiffPlan
 ) -> list[tuple[Split, Side, SelectedRows, int, DiffPlan, RecordIndex]]:
-    """What `fetch_rows` needs for every split that holds wanted rows."""
+    """The arguments of `fetch_rows` for every split with selected rows."""
     wanted = wanted[np.argsort(wanted["place"])]
     numbers = np.arange(len(side.layout.splits) + 1, dtype=np.uint64)
     borders = np.searchsorted(split_of(wanted["place"]), numbers)

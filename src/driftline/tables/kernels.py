@@ -1,4 +1,4 @@
-"""Steps of `tables` that a scheduler runs; only the Spark engine imports them."""
+"""The steps of a table diff for schedulers; only the Spark engine imports them."""
 
 from __future__ import annotations
 

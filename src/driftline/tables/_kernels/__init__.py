@@ -1,1 +1,1 @@
-"""Kernels: a shelf of `tables`."""
+"""The steps of a diff on splits and buckets, the same on every engine: hash, match, fetch, encode."""

@@ -1,9 +1,8 @@
-"""Kernel: rows to row hashes, small fixed-size records that are cheap to move, cut and match.
+"""Row hashes: small records of a fixed size, which are cheap to move, cut and match.
 
-A row hash is five 64-bit numbers: two hashes of the key, two hashes of the cells outside the key, and the row's place
-(split number and row number within the split). The hashes are seeded at random for each run, so nobody can prepare
-data whose hashes collide; with 128 bits an accidental collision of unequal rows is not going to happen
-(decision 20).
+A row hash is five 64-bit numbers: two hashes of the key, two hashes of the cells outside the key, and the row's
+position (split number and row number within the split). The hashes are seeded at random for each run, so no data can be
+prepared whose hashes collide; with 128 bits an accidental collision of unequal rows does not happen (decision 20).
 """
 
 from __future__ import annotations
@@ -43,18 +42,18 @@ def new_seeds() -> Seeds:
 
 
 def row_hash_type(measures: int) -> np.dtype[np.void]:
-    """The type of hashes that carry so many measures of tolerant columns, and a hash of their exact forms."""
+    """The type of hashes with so many measures of tolerant columns, and a hash of their exact values."""
     names = ["exact", *(f"measure_{number}" for number in range(measures))] if measures else []
     return np.dtype([(name, "<u8") for name in (*_FIELDS, *names)])
 
 
 @dataclass(frozen=True)
 class HashedColumns:
-    """What hashes are made of, in an order that A and B share: forms of the key and the rest, and measures."""
+    """The input of hashes, in an order that A and B share: normalized values of the key and the rest, and measures."""
 
     keys: Sequence[pl.Series]
     others: Sequence[pl.Series]
-    tolerant: Sequence[pl.Series] = ()  # exact forms of columns with a tolerance
+    tolerant: Sequence[pl.Series] = ()  # exact values of columns with a tolerance
     measures: Sequence[Numbers] = ()
 
 
@@ -66,7 +65,7 @@ def hash_rows(
     seeds: Seeds,
     buckets: int = 1,
 ) -> list[RowHashes]:
-    """One row hash for each row of a split, cut by key hash into `buckets` parts, so that equal keys meet in one part.
+    """One row hash for each row of a split, cut by key hash into `buckets` parts, so that equal keys are in one part.
 
     `records` are the rows' numbers in the split; within a part the rows keep their order.
     """
@@ -99,7 +98,7 @@ def _as_hashes(numbers: Numbers) -> RowHashes:
 
 
 def _bucket_order(key: Numbers, buckets: int) -> tuple[npt.NDArray[np.intp] | None, list[int]]:
-    """The rows bucket by bucket, None where they may stay as they are, and where buckets begin."""
+    """The rows bucket by bucket, None where they need no new order, and the starts of buckets."""
     if buckets == 1:
         return None, []
     small = np.uint8 if buckets <= 256 else np.uint16  # NumPy sorts small numbers by radix
@@ -116,7 +115,7 @@ def as_frame(table: pa.Table) -> pl.DataFrame:
 
 
 def column_name(name: str) -> str:
-    """How a user's column is called inside frames: Polars gives a meaning to names such as `*`, `^a$` and ``."""
+    """The name of a user's column inside frames: Polars interprets names such as `*`, `^a$` and ``."""
     return "=" + name
 
 
@@ -128,15 +127,15 @@ def _hashes(columns: Sequence[pl.Series], height: int, seeds: Seeds) -> tuple[Nu
 
 
 def places(split: int, rows: Numbers) -> Numbers:
-    """The places of rows of one split."""
+    """The positions of rows of one split."""
     return rows | np.uint64(split << _ROW_BITS)
 
 
 def split_of(place: Place) -> Place:
-    """The split number in a place."""
+    """The split number of a position."""
     return place >> np.uint64(_ROW_BITS)
 
 
 def row_in_split(place: Place) -> Place:
-    """The row number, counted from 0 within the split, in a place."""
+    """The row number, counted from 0 within the split, of a position."""
     return place & np.uint64((1 << _ROW_BITS) - 1)

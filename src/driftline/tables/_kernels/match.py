@@ -1,4 +1,4 @@
-"""Kernel: the hashes of A and B of one bucket to counts, wanted rows and duplicate keys."""
+"""Matching the row hashes of one bucket: counts, selected rows and duplicate keys."""
 
 from __future__ import annotations
 
@@ -29,69 +29,17 @@ from driftline.tables._reference import match_similar
 from driftline.tables._rules.cells import CellRule
 from driftline.tables._rules.vectors import measure_count, within
 
-# Kernel: which keys two sides share, by a hash table of plain arrays.
-#
-# Keys are 64-bit hashes. In each round every row of B that is left writes its position into the slot that some bits of
-# its key name, and of several the last one stays; rows of A look into their slots. Rows of B that were overwritten, a
-# few in a hundred, come again with other bits, together with the rows of A that found nobody. That is a third of the
-# work of a general join, which also has to group, to grow and to gather.
-
-
 Keys = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]
 
 _SLOTS_PER_ROW = 4
 _MOST_SLOT_BITS = 30
-_BITS_PER_ROUND = 5  # how far the next round's bits are away; all 64 have been looked at after the last
+_BITS_PER_ROUND = 5  # shift of the next round's bits; all 64 have been used after the last
 _KEY_BITS = 64
 
 
-def key_pairs(keys_a: Keys, keys_b: Keys) -> tuple[Positions, Positions] | None:
-    """The positions in A and in B of every key that both have; None where a key repeats in B.
-
-    >>> [part.tolist() for part in key_pairs(np.array([7, 8], np.uint64), np.array([9, 7], np.uint64))]
-    [[0], [1]]
-    """
-    found_a, found_b = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    rows_a, rows_b = np.arange(len(keys_a)), np.arange(len(keys_b))
-    for shift in range(0, _KEY_BITS, _BITS_PER_ROUND):
-        if not len(keys_b):
-            break
-        bits = min((_SLOTS_PER_ROW * len(keys_b)).bit_length(), _MOST_SLOT_BITS)
-        stored, lost = _store(keys_b, shift, bits)
-        if lost is None:
-            return None
-        partner = stored.take(_slots(keys_a, shift, bits))
-        meets = keys_b.take(partner) == keys_a
-        met, alone = np.flatnonzero(meets), np.flatnonzero(~meets)
-        found_a.append(rows_a.take(met))
-        found_b.append(rows_b.take(partner.take(met)))
-        rows_a, keys_a = rows_a.take(alone), keys_a.take(alone)
-        rows_b, keys_b = rows_b.take(lost), keys_b.take(lost)
-    # Equal keys share their slot in every round, so one of them stays in some round and the other sees it.
-    assert not len(keys_b), "different keys differ in some bits"
-    return np.concatenate(found_a), np.concatenate(found_b)
-
-
-def _store(keys: Keys, shift: int, bits: int) -> tuple[Positions, Positions | None]:
-    """A table of positions by slot (0 where nobody stands), and who was overwritten; None where a key repeats."""
-    slots, positions = _slots(keys, shift, bits), np.arange(len(keys))
-    table = np.zeros(1 << bits, np.int64)
-    table[slots] = positions
-    stayed = table.take(slots)
-    lost = np.flatnonzero(stayed != positions)
-    repeats = keys.take(stayed.take(lost)) == keys.take(lost)
-    return table, None if repeats.any() else lost
-
-
-def _slots(keys: Keys, shift: int, bits: int) -> Positions:
-    """Some bits of each key; those beyond the last one come round to the first ones."""
-    turned = (keys >> np.uint64(shift)) | (keys << np.uint64(_KEY_BITS - shift)) if shift else keys
-    return (turned & np.uint64((1 << bits) - 1)).view(np.int64)
-
-
 class RowKind(IntEnum):
-    """What a wanted row is needed for."""
+    """What a selected row is needed for."""
 
     REMOVED = 0
     ADDED = 1
@@ -115,7 +63,7 @@ class HashCollision(Exception):  # noqa: N818 - not an error: the run is repeate
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The places of a row that repeats a key and of the key's first row."""
+    """The positions of a row that repeats a key and of the key's first row."""
 
     repeated: int
     first: int
@@ -123,7 +71,7 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """What one bucket has to say; the row data of `wanted_a` and `wanted_b` is still to be fetched."""
+    """The result of one bucket; the rows `wanted_a` and `wanted_b` are fetched later."""
 
     stats: Stats = field(default_factory=Stats)
     wanted_a: SelectedRows = field(default_factory=lambda: np.empty(0, SELECTED_ROW))
@@ -134,19 +82,19 @@ class Matches:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How hashes that meet are judged: equal hashes, and measures that are near enough."""
+    """How matched hashes are compared: equal hashes, and measures within the tolerance."""
 
     tolerant: Sequence[CellRule] = ()
 
     def differing(self, a: Numbers, b: Numbers, in_a: _Chosen, in_b: _Chosen) -> _Mask:
-        """Which of the rows that meet differ; hashes column by column, and the positions of the rows in them."""
+        """Which of the matched rows differ; hashes column by column, and the positions of the rows in them."""
         differs: _Mask = (a[ROW][in_a] != b[ROW][in_b]) | (a[ROW_2][in_a] != b[ROW_2][in_b])
         at = MEASURES
         for rule in self.tolerant:
             assert rule.tolerance is not None, "only tolerant columns are measured"
             end = at + measure_count(rule)
             measures_a, measures_b = [part[in_a] for part in a[at:end]], [part[in_b] for part in b[at:end]]
-            # Equal measures are near; most are equal.
+            # Equal measures are within every tolerance; most are equal.
             other = np.flatnonzero(np.any([x != y for x, y in zip(measures_a, measures_b, strict=True)], axis=0))
             near = within([part[other] for part in measures_a], [part[other] for part in measures_b], rule.tolerance)
             differs[other] |= ~near
@@ -160,15 +108,15 @@ EXACTLY = Verdict()
 def match_keyed(
     hashes_a: RowHashes, hashes_b: RowHashes, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
 ) -> Matches:
-    """Match rows by key; duplicate keys end the matching, as there will be an error."""
+    """Match rows by key; after a duplicate key nothing is matched, because it is an error."""
     a, b = hash_columns(hashes_a), hash_columns(hashes_b)
-    # Only the keys are looked at as a whole; of the other numbers single ones are fetched.
+    # Only of the keys all are read; of the other numbers single ones are fetched.
     pairs = key_pairs(np.ascontiguousarray(a[KEY]), np.ascontiguousarray(b[KEY]))
     if pairs is None:
         return Matches(duplicate_a=first_duplicate(a), duplicate_b=first_duplicate(b))
     in_a, in_b = pairs
     only_a, only_b = _others(in_a, a.shape[1]), _others(in_b, b.shape[1])
-    # A key that repeats in A either shares its partner in B or has none.
+    # A key that repeats in A either shares its match in B or has none.
     if b.shape[1] - np.count_nonzero(only_b) != len(in_b) or _has_duplicates(a[KEY][only_a]):
         return Matches(duplicate_a=first_duplicate(a), duplicate_b=first_duplicate(b))
     if (a[KEY_2][in_a] != b[KEY_2][in_b]).any():
@@ -196,7 +144,7 @@ def _one_of_each(hashes: RowHashes, last: bool) -> RowHashes:
 def match_groups(
     hashes_a: RowHashes, hashes_b: RowHashes, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
 ) -> Matches:
-    """Match the rows of each key, of which there may be several, with those that are most like them."""
+    """Match the rows of each key, of which there may be several, with the most similar ones."""
     a, b = hash_columns(hashes_a), hash_columns(hashes_b)
     repeated = _repeated_keys(a, b)
     single_a, single_b = _is_single(a, repeated), _is_single(b, repeated)
@@ -213,7 +161,7 @@ def match_groups(
 
 
 class _Met(NamedTuple):
-    """Positions in the hashes: of rows that meet, and of rows that meet nobody."""
+    """Positions in the hashes: of matched rows, and of rows without a match."""
 
     in_a: _Index
     in_b: _Index
@@ -286,7 +234,7 @@ def _others(positions: _Index, length: int) -> _Mask:
 def match_positions(
     hashes_a: RowHashes, hashes_b: RowHashes, *, emit_unchanged: bool = False, verdict: Verdict = EXACTLY
 ) -> Matches:
-    """Match rows by position: the hashes of the same run of rows of both files; their key is the row's ordinal."""
+    """Match rows by position: the hashes of the same block of rows of both files; their key is the row's ordinal."""
     a, b = hash_columns(hashes_a), hash_columns(hashes_b)
     shared = min(a.shape[1], b.shape[1])
     differs = verdict.differing(a, b, slice(shared), slice(shared))
@@ -305,7 +253,7 @@ def match_positions(
 
 
 def match_multisets(hashes_a: RowHashes, hashes_b: RowHashes) -> Matches:
-    """Match equal rows one to one; the key of such hashes is the whole row."""
+    """Match equal rows one to one; the key of such hashes is the complete row."""
     a, b = hash_columns(hashes_a), hash_columns(hashes_b)
     twin = ["key", "key_2", "nth"]
     numbered_a, numbered_b = _numbered(a), _numbered(b)
@@ -352,3 +300,54 @@ def _wanted(*groups: tuple[Numbers, Numbers, RowKind]) -> SelectedRows:
         wanted["place"][start:end], wanted["turn"][start:end], wanted["kind"][start:end] = places, turns, kind
         start = end
     return wanted
+
+
+# Keys that both sides have, by a hash table of plain arrays.
+# Keys are 64-bit hashes. In each round every row of B that is left writes its position into the slot that some bits of
+# its key name, and of several the last one stays; rows of A read their slots. Rows of B that were overwritten, a few in
+# a hundred, are tried again with other bits, together with the rows of A without a match. That is a third of the work
+# of a general join, which also has to group, to grow and to gather.
+
+
+def key_pairs(keys_a: Keys, keys_b: Keys) -> tuple[Positions, Positions] | None:
+    """The positions in A and in B of every key that both have; None where a key repeats in B.
+
+    >>> [part.tolist() for part in key_pairs(np.array([7, 8], np.uint64), np.array([9, 7], np.uint64))]
+    [[0], [1]]
+    """
+    found_a, found_b = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    rows_a, rows_b = np.arange(len(keys_a)), np.arange(len(keys_b))
+    for shift in range(0, _KEY_BITS, _BITS_PER_ROUND):
+        if not len(keys_b):
+            break
+        bits = min((_SLOTS_PER_ROW * len(keys_b)).bit_length(), _MOST_SLOT_BITS)
+        stored, lost = _store(keys_b, shift, bits)
+        if lost is None:
+            return None
+        partner = stored.take(_slots(keys_a, shift, bits))
+        meets = keys_b.take(partner) == keys_a
+        met, alone = np.flatnonzero(meets), np.flatnonzero(~meets)
+        found_a.append(rows_a.take(met))
+        found_b.append(rows_b.take(partner.take(met)))
+        rows_a, keys_a = rows_a.take(alone), keys_a.take(alone)
+        rows_b, keys_b = rows_b.take(lost), keys_b.take(lost)
+    # Equal keys share their slot in every round, so one of them stays in some round and the other one finds it.
+    assert not len(keys_b), "different keys differ in some bits"
+    return np.concatenate(found_a), np.concatenate(found_b)
+
+
+def _store(keys: Keys, shift: int, bits: int) -> tuple[Positions, Positions | None]:
+    """A table of positions by slot (0 where it is empty), and the overwritten ones; None where a key repeats."""
+    slots, positions = _slots(keys, shift, bits), np.arange(len(keys))
+    table = np.zeros(1 << bits, np.int64)
+    table[slots] = positions
+    stayed = table.take(slots)
+    lost = np.flatnonzero(stayed != positions)
+    repeats = keys.take(stayed.take(lost)) == keys.take(lost)
+    return table, None if repeats.any() else lost
+
+
+def _slots(keys: Keys, shift: int, bits: int) -> Positions:
+    """Some bits of each key, rotated."""
+    turned = (keys >> np.uint64(shift)) | (keys << np.uint64(_KEY_BITS - shift)) if shift else keys
+    return (turned & np.uint64((1 << bits) - 1)).view(np.int64)

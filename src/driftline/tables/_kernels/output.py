@@ -1,4 +1,7 @@
-"""Kernel: rows to event lines, whole columns at a time (tables §1)."""
+"""From selected rows to event lines in order (tables §1): order values, chunks in memory or on disk, vectorized JSON.
+
+Typed values sort as null, booleans, numbers by value, strings by code point, then lists and objects (`json_order`).
+"""
 
 from __future__ import annotations
 
@@ -23,25 +26,26 @@ from driftline.tables._options import TableOptions
 from driftline.tables._rules.cells import CellRule, sortable_text
 from driftline.tables._rules.vectors import differing, form_column
 
-# Kernel: the order of events. Rows carry one order value; ranges of order values are ranges of the output.
-#
-# Typed values sort as null, booleans, numbers by value, strings by code point, then lists and objects (`json_order`).
-
-
 # In a composite order value parts are divided by two NULs, and a NUL inside a part is written as NUL SOH.
-# So a part sorts before every longer part that begins with it, and different tuples have different values.
+# So a part sorts before every longer part that starts with it, and different tuples have different values.
 _PART_END = "\x00\x00"
 _NUL, _ESCAPED_NUL = "\x00", "\x00\x01"
 _TURN_DIGITS = 20
 _SHIFT = 1 << 63
 _WIDTH = 20
 _FRACTION_DIGITS = 17
-ROW_NUMBER = "#"  # a column beside the user's, whose names begin with "="
+ROW_NUMBER = "#"  # a column beside the user's, whose names start with "="
+_BATCH_ROWS = 4096
+
+_Part = str | pl.Series
+
+
+# Order values: every row has one, and ranges of them are ranges of the output.
 
 
 @dataclass(frozen=True)
 class RowChunk:
-    """Rows of one side that events are made of: their cells, what each is needed for, and their order values."""
+    """Rows of one side for events: their cells, what each is needed for, and their order values."""
 
     rows: pl.DataFrame
     kinds: pl.Series
@@ -57,7 +61,7 @@ class RowChunk:
         return self.filter(self.kinds == int(kind))
 
     def filter(self, mask: pl.Series) -> RowChunk:
-        """The rows that a mask names."""
+        """The rows of a mask."""
         return RowChunk(self.rows.filter(mask), self.kinds.filter(mask), self.order.filter(mask))
 
     def sorted(self) -> RowChunk:
@@ -95,7 +99,7 @@ def order_values(
 
 
 def joined_order(parts: Sequence[pl.Series], height: int) -> pl.Series:
-    """The parts of order values as one text, in which a part sorts before every longer one that begins with it.
+    """The parts of order values as one text, in which a part sorts before every longer one that starts with it.
 
     >>> joined_order([pl.Series(["x", "x\\x00\\x01"]), pl.Series(["2", "1"])], 2).is_sorted()
     True
@@ -120,7 +124,7 @@ def choose_bounds(samples: pl.Series, ranges: int) -> pl.Series:
 
 
 def cut_points(order: pl.Series, bounds: pl.Series) -> list[int]:
-    """Where sorted order values are cut at the bounds, ends included; a value equal to a bound is behind it.
+    """The positions at which bounds cut sorted order values, ends included; a value equal to a bound follows it.
 
     >>> cut_points(pl.Series(["a", "b", "d"]), pl.Series(["b", "c"]))
     [0, 1, 2, 3]
@@ -170,7 +174,7 @@ def json_order(cells: pl.Series) -> pl.Series:
 
 
 def _number_text(cell: pl.Expr) -> pl.Expr:
-    """Whole part shifted to be positive and padded, then the fraction; beyond 64 bits the ends share a place."""
+    """The integer part shifted to be positive and padded, then the fraction; beyond 64 bits it is clipped."""
     number = cell.cast(pl.Float64, strict=False)
     whole = cell.cast(pl.Int128, strict=False).fill_null(
         number.floor().clip(-_SHIFT, _SHIFT).cast(pl.Int128, strict=False)
@@ -192,29 +196,26 @@ def _string_content(cells: pl.Series) -> pl.Series:
     return content.scatter(escaped, decoded)
 
 
-# How row hashes and sorted rows are kept in memory up to a limit and on disk beyond it.
-
-
-_BATCH_ROWS = 4096
+# Row hashes and sorted rows, in memory up to a limit and on disk beyond it.
 
 
 class HashCodec:
-    """Row hashes as they lie in memory."""
+    """Row hashes in their layout in memory."""
 
     def __init__(self, kind: np.dtype[np.void] = ROW_HASH) -> None:
         self._kind = kind
 
     def size(self, piece: RowHashes) -> int:
-        """Their bytes."""
+        """The number of bytes."""
         return piece.nbytes
 
     def write(self, pieces: Sequence[RowHashes], out: BinaryIO) -> None:
-        """One after the other."""
+        """Append hashes."""
         for piece in pieces:
             piece.tofile(out)
 
     def read(self, path: Path) -> list[RowHashes]:
-        """All as one."""
+        """All hashes as one array."""
         return [np.fromfile(path, self._kind)]
 
 
@@ -279,7 +280,7 @@ class ChunkStore:
         self.chunks: list[StoredChunk] = []
 
     def add(self, chunk: RowChunk) -> None:
-        """Keep a chunk."""
+        """Store a chunk."""
         size = int(chunk.rows.estimated_size())
         self.bytes += size
         if self._held + size > self._limit:
@@ -289,16 +290,16 @@ class ChunkStore:
             self.chunks.append(HeldChunk(chunk))
 
 
-_Part = str | pl.Series
+# Event lines.
 
 
 @dataclass(frozen=True, slots=True)
 class EventShape:
-    """What the encoder must know of a diff: how rows are named in events, and what is compared."""
+    """What the encoder needs to know of a diff: the options and the compared columns."""
 
     options: TableOptions
     compared: Comparison
-    by_record: bool = False  # rows count as changed where their records are written otherwise
+    by_record: bool = False  # rows count as changed where the texts of their records differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +308,7 @@ class Encoded:
 
     lines: memoryview
     changes: tuple[int, ...]
-    equal: int = 0  # pairs of rows that do not differ in any cell, though their records are written otherwise
+    equal: int = 0  # pairs of rows without a different cell, though the texts of their records differ
 
 
 def encode_events(a: RowChunk, b: RowChunk, shape: EventShape) -> Encoded:
@@ -335,7 +336,7 @@ def encode_events(a: RowChunk, b: RowChunk, shape: EventShape) -> Encoded:
 def _really_changed(
     before: RowChunk, after: RowChunk, differs: list[pl.Series]
 ) -> tuple[RowChunk, RowChunk, list[pl.Series]]:
-    """The pairs with a cell that differs: all that was known is that their records are written otherwise."""
+    """The pairs with a different cell: before, only the texts of their records were compared."""
     changed = reduce(operator.or_, differs)
     if changed.all():
         return before, after, differs
@@ -417,7 +418,7 @@ def _changes(
     if not cells:
         return pl.Series([""] * before.height, dtype=pl.String), pl.Series([""] * before.height, dtype=pl.String)
     texts = pl.DataFrame(cells).select(pl.concat_str(names).alias("names"), pl.concat_str(deltas).alias("deltas"))
-    # Every item begins with a comma, so the first one goes.
+    # Every item starts with a comma, so the first one is removed.
     return texts["names"].str.slice(1), texts["deltas"].str.slice(1)
 
 
@@ -458,7 +459,7 @@ def _joined(parts: Sequence[_Part], height: int) -> pl.Series:
 
 
 def _as_bytes(lines: pl.Series) -> memoryview:
-    """The bytes of all lines one after the other, without a loop over them."""
+    """The bytes of all lines, without a loop over them."""
     array = lines.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
     _, offsets, text = array.buffers()
     last = memoryview(offsets).cast("B").cast("q")[array.offset + len(array)]

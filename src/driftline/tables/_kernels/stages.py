@@ -1,8 +1,8 @@
 """The steps that a scheduler runs on splits and buckets: pure, picklable, the same on every engine.
 
-The way of the data: `hash_split` for every split of both sides, `match_bucket` for every bucket of hashes,
-`fetch_rows` for every split that holds wanted rows, `encode_range` for every range of the output. Rows that were picked
-are cut into such ranges by `range_bounds` and `cut_chunks`.
+The flow of the data: `hash_split` for every split of both sides, `match_bucket` for every bucket of hashes,
+`fetch_rows` for every split with selected rows, `encode_range` for every range of the output. `range_bounds` and
+`cut_chunks` cut the fetched rows into such ranges. `HashedSide` collects what a scheduler needs to know of a side.
 """
 
 from __future__ import annotations
@@ -85,23 +85,25 @@ from driftline.tables._options import TableOptions
 from driftline.tables._rules.vectors import form_column, measure_count, tolerant_column
 
 _SAMPLES_PER_CHUNK = 256
+_MOST_ENDS = 4_000_000  # rows of a side whose ends are retained, 4 bytes each
+
 Cut = tuple[StoredChunk, list[int]]
 
 
 @dataclass(frozen=True)
 class DiffPlan:
-    """What every step must know: checked options, what is compared, and the seeds and buckets of this run."""
+    """What every step needs: checked options, the compared columns, and the seeds and buckets of this run."""
 
     options: TableOptions
     compared: Comparison
     seeds: Seeds
     buckets: int = 1
-    by_value: frozenset[str] = frozenset()  # columns, by A's names, that need not become text to be compared
+    by_value: frozenset[str] = frozenset()  # columns, by A's names, that are compared without conversion to text
     text: HashedText | None = None  # how rows of text are read to be hashed; None: all their cells
 
     @property
     def shape(self) -> EventShape:
-        """How events look."""
+        """What the encoder needs."""
         return EventShape(self.options, self.compared, self.by_record)
 
     @property
@@ -111,14 +113,14 @@ class DiffPlan:
 
     @property
     def hashed(self) -> tuple[Sequence[Column], Sequence[Column]]:
-        """The columns that make the key and the rest of a row hash; a multiset's key is the whole row."""
+        """The columns of the key and of the rest of a row hash; the key of a multiset is the complete row."""
         if self.options.ignore_row_order:
             return self.compared.columns, ()
         return self.compared.keys, self.compared.others
 
     @cached_property
     def verdict(self) -> Verdict:
-        """How hashes that meet are judged."""
+        """How matched hashes are compared."""
         return Verdict([column.rule for column in self.compared.others if column.rule.tolerance is not None])
 
     @cached_property
@@ -134,7 +136,7 @@ class DiffPlan:
 
 @dataclass(frozen=True, slots=True)
 class HashedSplit:
-    """The hashes of a split, cut into buckets, or what stands in their way."""
+    """The hashes of a split, cut into buckets, or what prevents them."""
 
     number: int
     records: int
@@ -143,11 +145,11 @@ class HashedSplit:
     sound: bool = True
     width_mismatch: RowLengthError | None = None
     missing_key: tuple[int, str] | None = None
-    has_texts: bool = True  # False: the texts of records were asked for, but rows are not as they are written
+    has_texts: bool = True  # False: the texts of records were requested, but rows differ from their records
     ends: npt.NDArray[np.int32] | None = None  # the offset behind each record, where it was found
 
     def problems(self, side: Side, first_record: int, width: int) -> list[Problem]:
-        """Its row errors, with the record numbers of the whole file."""
+        """Its row errors, with the record numbers of the file."""
         found = []
         if self.width_mismatch is not None:
             number = first_record + self.width_mismatch.record
@@ -159,7 +161,7 @@ class HashedSplit:
 
 
 def hash_split(split: Split, side: Side, number: int, plan: DiffPlan) -> HashedSplit:
-    """Read a split and make its hashes."""
+    """Read a split and hash its rows."""
     keys, _ = plan.hashed
     buckets = plan.buckets if keys else 1
     parsed = _read(split, side, plan)
@@ -191,10 +193,10 @@ def _read(split: Split, side: Side, plan: DiffPlan) -> ParsedRange:
 
 
 def _keys_and_texts(frame: pl.DataFrame, texts: RecordTexts, side: Side, plan: DiffPlan) -> HashedColumns:
-    """The key and the whole text of every record."""
+    """The key and the text of every record."""
     count = max(len(texts.bounds) - 1, 0)
     buffers = [None, pa.py_buffer(texts.bounds), pa.py_buffer(texts.data)]
-    # Every second text is what lies between two records.
+    # Every second text is between two records.
     spans = pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string(), count, buffers), rechunk=False))
     return HashedColumns(_forms(frame, plan.compared.keys, side, plan), [spans.gather_every(2)])
 
@@ -211,7 +213,7 @@ def _hashed_columns(frame: pl.DataFrame, side: Side, plan: DiffPlan) -> HashedCo
             left, measures = tolerant_column(cells, column.rule, typed=typed)
             hashed.append(left)
             measured += measures
-    # Only rows of one key look for their equals among several.
+    # Only several rows of one key are matched by equality.
     tolerant = [column for column in others if column.rule.tolerance] if plan.options.duplicates == "match" else []
     return HashedColumns(_forms(frame, keys, side, plan), hashed, _forms(frame, tolerant, side, plan), measured)
 
@@ -236,7 +238,7 @@ def _forms(frame: pl.DataFrame, columns: Sequence[Column], side: Side, plan: Dif
 def _first_missing_key(
     keys: Sequence[pl.Series], records: npt.NDArray[np.int64], side: Side, plan: DiffPlan
 ) -> tuple[int, str] | None:
-    """The record of the first row with a missing key cell, and the first key column that misses it."""
+    """The record of the first row with a missing key cell, and the first key column without a value."""
     if plan.options.mode != "keyed" or plan.options.empty_key == "allow" or not len(records):
         return None
     names, typed = plan.compared.names(plan.compared.keys, side), plan.compared.typed(side)
@@ -255,7 +257,7 @@ def _first_missing_key(
 
 
 def match_bucket(a: Sequence[RowHashes], b: Sequence[RowHashes], plan: DiffPlan) -> Matches:
-    """Match the hashes of one bucket; positional buckets are runs of rows."""
+    """Match the hashes of one bucket; positional buckets are blocks of rows."""
     hashes_a, hashes_b = join_hashes(a, plan.row_hash_type), join_hashes(b, plan.row_hash_type)
     options = plan.options
     if options.ignore_row_order:
@@ -278,7 +280,7 @@ def fetch_rows(
     plan: DiffPlan,
     known: RecordIndex | None = None,
 ) -> RowChunk:
-    """Fetch the wanted rows of one split, in output order; `first_record` is the number of its first record."""
+    """Fetch the selected rows of one split, in output order; `first_record` is the number of its first record."""
     wanted = wanted[np.argsort(wanted["place"])]
     records = row_in_split(wanted["place"]).astype(np.int64)
     frame = as_frame(split.pick(records, known))
@@ -292,7 +294,7 @@ def fetch_rows(
 
 
 def encode_range(a: Iterable[RowChunk], b: Iterable[RowChunk], plan: DiffPlan) -> Encoded:
-    """The event lines of one range of the output, from the pieces of both sides that fall into it."""
+    """The event lines of one range of the output, from the chunks of both sides in it."""
     return encode_events(_joined(a, plan.compared.header_a), _joined(b, plan.compared.header_b), plan.shape)
 
 
@@ -329,15 +331,9 @@ def encode_cut(a: list[Cut], b: list[Cut], number: int, plan: DiffPlan) -> Encod
     return encode_range(rows_a, rows_b, plan)
 
 
-# What a scheduler knows of a side after its splits were hashed: row numbers, problems, duplicate keys.
-
-
-_MOST_ENDS = 4_000_000  # rows of a side whose ends are kept, 4 bytes each
-
-
 @dataclass
 class HashedSide:
-    """The hashes of one side are kept elsewhere; here is what else is known of its splits."""
+    """What is known of a side after its splits were hashed, except the hashes: row numbers, problems."""
 
     side: Side
     layout: SplitSide
@@ -354,7 +350,7 @@ class HashedSide:
         self.skipped = self.layout.skipped
 
     def note(self, hashed: HashedSplit) -> None:
-        """Take the facts of the next split into account."""
+        """Add the next split."""
         first_record = self.first_records[-1]
         self.sound = self.sound and hashed.sound
         self.has_texts = self.has_texts and hashed.has_texts
@@ -374,7 +370,7 @@ class HashedSide:
         return self.first_records[int(split_of(number))] + int(row_in_split(number))
 
     def duplicates(self, found: Sequence[Duplicate | None], plan: DiffPlan) -> list[Problem]:
-        """The first of the duplicate keys that buckets found, with the key's cells read again from its split."""
+        """The first duplicate key of all buckets, with the key's cells read again from its split."""
         first = min((one for one in found if one is not None), key=lambda one: one.repeated, default=None)
         if first is None:
             return []
@@ -391,7 +387,7 @@ class HashedSide:
 def row_blocks(hashes: RowHashes, first_row: int, block_rows: int) -> Iterator[tuple[int, RowHashes]]:
     """Cut a split's hashes at multiples of `block_rows`, so that both files are cut at the same rows.
 
-    The key of such a row hash is its row's ordinal, by which rows meet.
+    The key of such a row hash is its row's ordinal, by which rows are matched.
     """
     hashes = hashes.copy()
     hashes["key"] = np.arange(first_row, first_row + len(hashes), dtype=np.uint64)
@@ -404,18 +400,18 @@ def row_blocks(hashes: RowHashes, first_row: int, block_rows: int) -> Iterator[t
 
 
 def check_unchanged(splits: Sequence[Split]) -> None:
-    """Raise if a file is not what it was when the work began."""
+    """Raise if a file has changed since it was opened."""
     for file in {file for split in splits for file in split.files}:
         file.check_unchanged()
 
 
 def sides_of(a: SplitSide, b: SplitSide) -> Sides:
-    """What is known of both sides beside their headers."""
+    """The properties of both sides beside their headers."""
     return Sides(a.typed, b.typed, a.kinds if a.typed else b.kinds)
 
 
 def columns_by_value(compared: Comparison, a: SplitSide, b: SplitSide) -> frozenset[str]:
-    """The columns, by A's names, whose values say as much as their JSON text, without making it."""
+    """The columns, by A's names, whose values can be compared instead of their JSON texts."""
     if a.schema is None or b.schema is None:
         return frozenset()
     kinds_a = {field.name: value_kind(field.type) for field in a.schema}
@@ -428,7 +424,7 @@ def columns_by_value(compared: Comparison, a: SplitSide, b: SplitSide) -> frozen
 
 
 def total_stats(parts: Iterable[Stats], plan: DiffPlan, a: HashedSide, b: HashedSide) -> Stats:
-    """The counts of all buckets, and those of the whole."""
+    """The counts of all buckets and of the diff."""
     options = plan.options
     whole = Stats(
         skipped_a=a.skipped,
