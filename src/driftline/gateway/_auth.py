@@ -1,9 +1,10 @@
-"""Who is asking: JSON web tokens, checked against secrets and key sets that can be changed while the server runs."""
+"""Authentication: JSON web tokens, checked against secrets and key sets that can be changed while the server runs."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ import jwt
 from driftline.core import JsonObject, io_errors, write_atomically
 from driftline.errors import DriftlineError, GatewayError, OptionError
 
+SECRET_VARIABLE = "DRIFTLINE_JWT_SECRET"  # noqa: S105 - the name of a variable
 MIN_SECRET_BYTES = 32  # RFC 7518, 3.2: an HS256 key has at least the size of the hash
 ROLES = ("client", "admin")
 ASYMMETRIC = ("RS256", "ES256")
@@ -27,7 +29,7 @@ _logger = logging.getLogger("driftline.gateway.auth")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The one who sent a request, by its token."""
+    """The sender of a request, by its token."""
 
     client_id: str
     gateway: str
@@ -55,7 +57,7 @@ class KeySet:
 
 
 class Authenticator:
-    """Turns `Authorization` headers into callers; key files are looked at again when they change."""
+    """Turns `Authorization` headers into callers; key files are read again when they change."""
 
     def __init__(self, load: Callable[[], KeySet], watched: Sequence[Path] = ()) -> None:
         self._load = load
@@ -97,7 +99,7 @@ class Authenticator:
         try:
             self._keys = self._load()
         except DriftlineError as error:
-            # A file that is gone or half written for a moment must not lock everybody out.
+            # A file that is missing or half written for a moment must not lock every client out.
             _logger.error("keys not reloaded", extra={"fields": {"code": error.code, "error": error.message}})
             return
         self._known.clear()
@@ -159,8 +161,17 @@ def read_secret_file(path: Path) -> list[str]:
         return parse_secrets(path.read_text("utf-8"), path.name)
 
 
+def signing_secret(path: Path | None) -> str:
+    """The newest secret of a file, or of the environment where no file is named."""
+    variable = os.environ.get(SECRET_VARIABLE, "")
+    found = parse_secrets(variable, SECRET_VARIABLE) if path is None else read_secret_file(path)
+    if not found:
+        raise OptionError(f"no secret to sign with: give --secret-file or set {SECRET_VARIABLE}", code="no_keys")
+    return found[0]
+
+
 def rotate_secret_file(path: Path, keep: int) -> int:
-    """Put a new secret first and keep the newest old ones, which go on verifying; how many there are now."""
+    """Put a new secret first and keep the newest old ones, which still verify tokens; the number of secrets now."""
     old = read_secret_file(path) if path.exists() else []
     lines = [secrets.token_urlsafe(MIN_SECRET_BYTES), *old[:keep]]
     write_atomically(path, ("\n".join(lines) + "\n").encode())

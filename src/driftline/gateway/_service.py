@@ -1,4 +1,4 @@
-"""The gateway itself: the log and everything that lives around it, without HTTP."""
+"""The gateway without HTTP: what it does with pushes, pulls and snapshots, and its background work."""
 
 from __future__ import annotations
 
@@ -30,115 +30,16 @@ from driftline.gateway._sync.row_index import RowIndex
 from driftline.gateway._sync.rules import NO_RULES, SyncRules, parse_rules
 from driftline.http import Metrics, RateLimiter
 
-# Group commit: pushes that arrive while the disk is syncing share the next sync.
-
-
-_MAX_DELTAS_PER_COMMIT = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    batch: Sequence[Entry]
-    loop: asyncio.AbstractEventLoop
-    answer: asyncio.Future[Appended | DriftlineError]
-
-
-class GroupCommit:
-    """One thread that writes everything waiting in one transaction, then answers all of it."""
-
-    def __init__(self, log: DeltaLog, *, max_pending: int = 50_000) -> None:
-        self._log = log
-        self._max_pending = max_pending
-        self._pending = 0
-        self._queue: deque[_Waiting] = deque()
-        self._changed = threading.Condition()
-        self._closing = False
-        self.is_failing = False  # whether the last try to write did not work
-        self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
-        self._thread.start()
-
-    @property
-    def pending(self) -> int:
-        """Deltas that wait to be written."""
-        return self._pending
-
-    async def append(self, batch: Sequence[Entry]) -> Appended:
-        """Durable when it returns; refused with backpressure while too much waits."""
-        loop = asyncio.get_running_loop()
-        waiting = _Waiting(batch, loop, loop.create_future())
-        with self._changed:
-            if self._closing:
-                raise _busy("the gateway is shutting down")
-            if self._pending and self._pending + len(batch) > self._max_pending:
-                raise _busy(f"{self._pending} deltas are waiting to be written")
-            self._pending += len(batch)
-            self._queue.append(waiting)
-            self._changed.notify()
-        result = await waiting.answer
-        if isinstance(result, DriftlineError):
-            raise result
-        return result
-
-    def close(self) -> None:
-        """Write what waits, then end the thread."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while group := self._next_group():
-            results = self._write([waiting.batch for waiting in group])
-            with self._changed:
-                self._pending -= sum(len(waiting.batch) for waiting in group)
-            for waiting, result in zip(group, results, strict=True):
-                _answer(waiting, result)
-
-    def _next_group(self) -> list[_Waiting]:
-        with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closing)
-            group: list[_Waiting] = []
-            size = 0
-            while self._queue and (not group or size + len(self._queue[0].batch) <= _MAX_DELTAS_PER_COMMIT):
-                group.append(self._queue.popleft())
-                size += len(group[-1].batch)
-            return group
-
-    def _write(self, batches: list[Sequence[Entry]]) -> list[Appended | DriftlineError]:
-        try:
-            results = self._log.append(batches)
-            self.is_failing = False
-            return results
-        except DriftlineError as error:
-            self.is_failing = True
-            return [error] * len(batches)
-        except Exception as error:  # noqa: BLE001 - whatever happens, everybody who waits gets an answer
-            self.is_failing = True
-            return [GatewayError(f"the log failed: {error}", code="INTERNAL_ERROR")] * len(batches)
-
-
-def _answer(waiting: _Waiting, result: Appended | DriftlineError) -> None:
-    def settle() -> None:
-        if not waiting.answer.done():  # the client may have gone away
-            waiting.answer.set_result(result)
-
-    if not waiting.loop.is_closed():
-        waiting.loop.call_soon_threadsafe(settle)
-
-
-def _busy(message: str) -> GatewayError:
-    return GatewayError(message, code="BACKPRESSURE_ERROR", retry_after=1)
-
-
 T = TypeVar("T")
 
-_LARGE_BODY = 128 << 10  # larger bodies are parsed beside the event loop
+_MAX_DELTAS_PER_COMMIT = 20_000
+_LARGE_BODY = 128 << 10  # larger bodies are parsed outside the event loop
 _REMEMBERED_CLIENTS = 1000
 _FAILED_PER_SECOND = 10.0
 _TICK_SECONDS = 0.5
 _PRUNE_TICKS, _REFRESH_TICKS = 4, 60
-_REFRESH_MS = 25_000  # whichever of several servers comes first renews what all of them know of the lake
-_PRUNE_STEP = 20_000  # records forgotten in one transaction, so that pushes get their turn
+_REFRESH_MS = 25_000  # the first of several servers refreshes the copy of the lake's facts for all
+_PRUNE_STEP = 20_000  # records removed in one transaction, so that pushes are not blocked
 _logger = logging.getLogger("driftline.gateway")
 
 
@@ -150,7 +51,7 @@ class Gateway:
         self.settings = settings
         self.authenticator = authenticator(settings)
         self.limiter = RateLimiter(settings.rate_limit / settings.workers)
-        # Guessing is slowed down; whoever has a valid token is never kept waiting by others at its address.
+        # Guessing is slowed down; a caller with a valid token is never delayed by others at its address.
         failures = min(settings.rate_limit, _FAILED_PER_SECOND / settings.workers)
         self._failed = RateLimiter(failures, burst=failures)
         self.metrics = metrics or Metrics(settings.data / "metrics")
@@ -164,7 +65,7 @@ class Gateway:
         self._snapshots = SnapshotProcesses(work)
         self._compactor = _compactor(settings, self._compacted)
         self._has_refreshed = False
-        self._look_at_lake()
+        self._check_lake()
         self.last_seen: OrderedDict[str, int] = OrderedDict()
         self._configuration: Configuration | None = None
         self._commit = GroupCommit(self.log, max_pending=settings.max_pending)
@@ -181,7 +82,7 @@ class Gateway:
 
     @property
     def pending(self) -> int:
-        """Deltas that wait to be written."""
+        """Deltas that are not written yet."""
         return self._commit.pending
 
     async def push(self, caller: Caller, body: bytes) -> tuple[Push, Appended]:
@@ -198,13 +99,13 @@ class Gateway:
         return push, appended
 
     async def check_ready(self) -> None:
-        """Raise what keeps the gateway from taking pushes; a log that failed is tried once more."""
+        """Raise the reason why pushes are refused; a log that failed is tried once more."""
         _check_open(await self.in_thread(self.configuration))
         if self._commit.is_failing or self.pending >= self.settings.max_pending:
             await self._commit.append([])
 
     async def pull(self, caller: Caller, query: Mapping[str, str]) -> Page:
-        """A page of the log, through the caller's view where rules are set."""
+        """A page of the log, filtered by the sync rules."""
         return await self.in_thread(self.reader.page, caller, query)
 
     async def snapshot(self, caller: Caller, query: Mapping[str, str], *, as_arrow: bool) -> bytes:
@@ -226,11 +127,11 @@ class Gateway:
         return page
 
     async def flush(self) -> FlushReport:
-        """Flush everything that has arrived by now to the lake, and take in what others brought there."""
+        """Flush everything that has arrived by now to the lake, and import deltas that reached it another way."""
         try:
             report = await self.in_thread(self.lake.flush)
         except InputError:
-            _check_open(self.configuration())  # another log's lake: said the way pushes hear it
+            _check_open(self.configuration())  # another log's lake: the error that pushes get
             raise
         self._flushed(report)
         await self.in_thread(self._refreshed)
@@ -243,7 +144,7 @@ class Gateway:
         return schema
 
     async def set_rules(self, data: bytes | None) -> SyncRules | None:
-        """Set the sync rules, or remove them; cursors made under other rules end."""
+        """Set the sync rules, or remove them; cursors made under other rules become invalid."""
         rules = None if data is None else parse_rules(data)
         if rules is not None and not await self.in_thread(self.index.is_whole):
             raise GatewayError(
@@ -266,7 +167,7 @@ class Gateway:
             raise
 
     def gauges(self) -> dict[str, tuple[str, float]]:
-        """What a scrape reads off the log and this process: name, help, value."""
+        """The gauges of the log and this process: name, help, value."""
         bounds, flushed = self.log.bounds(), self.log.flush_progress().flushed
         server_ms = self.server_hlc() >> 16
         lag = max((server_ms - (hlc >> 16) for hlc in list(self.last_seen.values())), default=0)
@@ -281,18 +182,18 @@ class Gateway:
         }
 
     def configuration(self) -> Configuration:
-        """What admins have set, as of now (another process may have changed it)."""
+        """The current configuration (another process may have changed it)."""
         number = self.log.numbers().config
         if self._configuration is None or self._configuration.number != number:
             self._configuration = load_configuration(self.log)
         return self._configuration
 
     def server_hlc(self) -> int:
-        """The gateway's time, not before anything it has accepted."""
+        """The gateway's time, not before any delta it has accepted."""
         return max(self.log.clock(), make_hlc(physical_ms()))
 
     def prune(self) -> int:
-        """Forget what is older than the retention time and in the lake; how many deltas went."""
+        """Remove deltas that are older than the retention time and in the lake; the number removed."""
         if self.settings.retention_days is None:
             return 0
         before = physical_ms() - round(self.settings.retention_days * 86_400_000)
@@ -304,24 +205,24 @@ class Gateway:
         return removed
 
     def follow_rows(self) -> None:
-        """Keep the merged rows up with the log: sync rules look at them, also at what retention forgets before."""
+        """Bring the merged rows up to the log: sync rules need them, also for records that retention removes."""
         configuration = self.configuration()
         if configuration.rules is not None or self.settings.retention_days is not None:
             self.index.catch_up(configuration.rules or NO_RULES, configuration.rules_number)
 
     def refresh(self) -> None:
-        """Renew what is known of the lake, and take in what others brought there; one server does it for all."""
+        """Refresh the copy of the lake's facts and import deltas from it; one server does it for all."""
         last = int(self.log.document(REFRESHED) or 0)
         is_due = not self._has_refreshed or physical_ms() - last >= _REFRESH_MS
         if is_due and _has_content(self.settings.lake_location):
             self._refreshed()
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Run blocking work beside the event loop."""
+        """Run blocking work outside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def close(self, flush_seconds: float = 4.0) -> None:
-        """Write what waits, flush as far as time allows, let go of everything."""
+        """Write pending deltas, flush as far as time allows, release every resource."""
         self._commit.close()
         self.feeds.signal.close()
         self._upkeep.close()
@@ -338,8 +239,8 @@ class Gateway:
         self._threads.shutdown()
         self.log.close()
 
-    def _look_at_lake(self) -> None:
-        """Refuse to start beside another log's lake; a lake that cannot be reached is looked at before a flush."""
+    def _check_lake(self) -> None:
+        """Refuse to start with another log's lake; a lake that cannot be reached is checked before a flush."""
         if not _has_content(self.settings.lake_location):
             return
         try:
@@ -418,7 +319,7 @@ class Gateway:
 
 
 class _Upkeep:
-    """A thread that keeps the write-ahead log short and forgets what is older than the retention time."""
+    """A thread that keeps the write-ahead log short and applies the retention time."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -427,7 +328,7 @@ class _Upkeep:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stop.set()
         self._thread.join()
 
@@ -436,11 +337,11 @@ class _Upkeep:
             if self._stop.wait(_TICK_SECONDS):
                 return
             try:
-                self._look_after(tick)
+                self._tick(tick)
             except DriftlineError as error:
                 _logger.warning("upkeep", extra={"fields": {"code": error.code, "error": error.message}})
 
-    def _look_after(self, tick: int) -> None:
+    def _tick(self, tick: int) -> None:
         gateway = self._gateway
         gateway.log.upkeep()
         gateway.follow_rows()
@@ -450,9 +351,103 @@ class _Upkeep:
             gateway.refresh()
 
 
+@dataclass(frozen=True, slots=True)
+class _PendingBatch:
+    batch: Sequence[Entry]
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Appended | DriftlineError]
+
+
+class GroupCommit:
+    """One thread that writes all pending batches in one transaction: pushes that arrive meanwhile share the next."""
+
+    def __init__(self, log: DeltaLog, *, max_pending: int = 50_000) -> None:
+        self._log = log
+        self._max_pending = max_pending
+        self._pending = 0
+        self._queue: deque[_PendingBatch] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self.is_failing = False  # whether the last write failed
+        self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
+        self._thread.start()
+
+    @property
+    def pending(self) -> int:
+        """Deltas that are not written yet."""
+        return self._pending
+
+    async def append(self, batch: Sequence[Entry]) -> Appended:
+        """Durable when it returns; refused with backpressure while too much is pending."""
+        loop = asyncio.get_running_loop()
+        waiting = _PendingBatch(batch, loop, loop.create_future())
+        with self._changed:
+            if self._closing:
+                raise _busy("the gateway is shutting down")
+            if self._pending and self._pending + len(batch) > self._max_pending:
+                raise _busy(f"{self._pending} deltas are waiting to be written")
+            self._pending += len(batch)
+            self._queue.append(waiting)
+            self._changed.notify()
+        result = await waiting.answer
+        if isinstance(result, DriftlineError):
+            raise result
+        return result
+
+    def close(self) -> None:
+        """Write pending batches, then stop the thread."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while group := self._next_group():
+            results = self._write([waiting.batch for waiting in group])
+            with self._changed:
+                self._pending -= sum(len(waiting.batch) for waiting in group)
+            for waiting, result in zip(group, results, strict=True):
+                _answer(waiting, result)
+
+    def _next_group(self) -> list[_PendingBatch]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._closing)
+            group: list[_PendingBatch] = []
+            size = 0
+            while self._queue and (not group or size + len(self._queue[0].batch) <= _MAX_DELTAS_PER_COMMIT):
+                group.append(self._queue.popleft())
+                size += len(group[-1].batch)
+            return group
+
+    def _write(self, batches: list[Sequence[Entry]]) -> list[Appended | DriftlineError]:
+        try:
+            results = self._log.append(batches)
+            self.is_failing = False
+            return results
+        except DriftlineError as error:
+            self.is_failing = True
+            return [error] * len(batches)
+        except Exception as error:  # noqa: BLE001 - every caller gets a result
+            self.is_failing = True
+            return [GatewayError(f"the log failed: {error}", code="INTERNAL_ERROR")] * len(batches)
+
+
+def _answer(waiting: _PendingBatch, result: Appended | DriftlineError) -> None:
+    def settle() -> None:
+        if not waiting.answer.done():  # the client may have disconnected
+            waiting.answer.set_result(result)
+
+    if not waiting.loop.is_closed():
+        waiting.loop.call_soon_threadsafe(settle)
+
+
+def _busy(message: str) -> GatewayError:
+    return GatewayError(message, code="BACKPRESSURE_ERROR", retry_after=1)
+
+
 def _compactor(settings: GatewaySettings, done: Callable[[str], None]) -> Compactor | None:
-    wanted = settings.compaction
-    return None if wanted is None else Compactor(settings.lake_location, wanted.open_engine, done)
+    chosen = settings.compaction
+    return None if chosen is None else Compactor(settings.lake_location, chosen.open_engine, done)
 
 
 def _check_open(configuration: Configuration) -> None:
@@ -461,12 +456,12 @@ def _check_open(configuration: Configuration) -> None:
 
 
 def _has_content(location: str) -> bool:
-    """Whether a lake may hold anything; an object store is always asked."""
+    """Whether a lake may have content; an object store is assumed to."""
     return "://" in location or Path(location, "tables").exists() or Path(location, "gateways").exists()
 
 
 def _claim(log: DeltaLog, gateway: str) -> None:
-    """A log belongs to the gateway that began it."""
+    """A log belongs to the gateway that created it."""
     log.change_document("gateway", lambda before: before or gateway.encode())
     owner = (log.document("gateway") or b"").decode()
     if owner != gateway:

@@ -1,4 +1,4 @@
-"""What an operator decides about a gateway; plain data, so that worker processes can be given it."""
+"""The settings of a gateway, as plain data that worker processes can take over."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from pathlib import Path
 
 from driftline.deltas import check_gateway_id
 from driftline.errors import OptionError
-from driftline.gateway._auth import Authenticator, KeySet, parse_secrets, read_key_set, read_secret_file
+from driftline.gateway._auth import (
+    SECRET_VARIABLE,
+    Authenticator,
+    KeySet,
+    parse_secrets,
+    read_key_set,
+    read_secret_file,
+)
 from driftline.gateway._lake.process import CompactionSettings, LakeWork
 
-SECRET_VARIABLE = "DRIFTLINE_JWT_SECRET"  # noqa: S105 - the name of a variable
-MIB = 1 << 20
+_MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +36,14 @@ class GatewaySettings:
     key_set_file: Path | None = None
     insecure: bool = False
     workers: int = 1
-    body_limit: int = 16 * MIB
+    body_limit: int = 16 * _MIB
     rate_limit: float = 200.0
     max_pending: int = 50_000
-    flush_bytes: int = 16 * MIB
+    flush_bytes: int = 16 * _MIB
     flush_seconds: float = 60.0
     retention_days: float | None = None
     cors_origins: tuple[str, ...] = ()
-    adopt_lake: bool = False  # go on with a lake that belongs to another log
+    adopt_lake: bool = False  # take over a lake that belongs to another log
     compaction: CompactionSettings | None = field(default_factory=CompactionSettings)  # None: by hand only
     run: str = field(default_factory=lambda: secrets.token_hex(8))  # names this start, in all its processes
     open_compare: bool = False  # whether comparisons beside the gateway need no token
@@ -50,19 +56,19 @@ class GatewaySettings:
             raise OptionError("--log is the address of a PostgreSQL database: postgresql://user@host/database")
 
     def lake_work(self) -> LakeWork:
-        """What the lake's processes must know."""
+        """The settings that the processes of the lake need."""
         return LakeWork(
             self.data, self.lake_location, self.gateway, self.run, self.adopt_lake, self.compaction, self.log
         )
 
     @property
     def lake_location(self) -> str:
-        """Where flushed deltas go."""
+        """The location of the lake."""
         return self.lake or str(self.data / "lake")
 
 
 def authenticator(settings: GatewaySettings, environment: Mapping[str, str] = os.environ) -> Authenticator | None:
-    """The authenticator that the settings ask for; None only where `--insecure` was said."""
+    """The authenticator that the settings define; None only with `--insecure`."""
     if settings.insecure:
         return None
     paths = [path for path in (settings.secret_file, settings.key_set_file) if path is not None]

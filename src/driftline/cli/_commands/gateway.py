@@ -230,7 +230,7 @@ def create(
     The secret comes from --secret-file or from DRIFTLINE_JWT_SECRET and is never printed.
     """
     from driftline.deltas import check_gateway_id
-    from driftline.gateway import sign
+    from driftline.gateway import sign, signing_secret
 
     check_gateway_id(gateway)
     now = int(time.time())
@@ -238,7 +238,7 @@ def create(
     if private_key is not None:
         click.echo(sign(content, _read(private_key), algorithm=alg, key_id=kid))
     else:
-        click.echo(sign(content, _signing_secret(secret_file)))
+        click.echo(sign(content, signing_secret(secret_file)))
 
 
 @token.command(
@@ -280,18 +280,6 @@ def _ttl_seconds(text: str) -> int:
     if match is None:
         raise OptionError(f"--ttl {text!r} is not a time like 30s, 15m, 12h or 7d")
     return int(match.group(1)) * _SECONDS[match.group(2)]
-
-
-def _signing_secret(secret_file: Path | None) -> str:
-    from driftline.gateway import SECRET_VARIABLE, parse_secrets, read_secret_file
-
-    if secret_file is not None:
-        found = read_secret_file(secret_file)
-    else:
-        found = parse_secrets(os.environ.get(SECRET_VARIABLE, ""), SECRET_VARIABLE)
-    if not found:
-        raise OptionError(f"no secret to sign with: give --secret-file or set {SECRET_VARIABLE}", code="no_keys")
-    return found[0]
 
 
 def _read(path: Path) -> str:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from driftline.http import Service
     from driftline.web import CompareLimits
 
+_MIB = 1 << 20
+
 _SERVE_EPILOG = """\b
 Examples:
   driftline serve
@@ -94,13 +96,13 @@ def serve(payload_limit: float, max_in_flight: int, per_address: int, **options:
 def _gateway_settings(
     host: str, workers: int, *, gateway: str | None, data: Path | None, body_limit: float, flush_mb: float, **rest: Any
 ) -> GatewaySettings | None:
-    from driftline.gateway import MIB, GatewaySettings, authenticator, check_insecure
+    from driftline.gateway import GatewaySettings, authenticator, check_insecure
 
     if gateway is None and data is None:
         return None
     if gateway is None or data is None:
         raise click.UsageError("a gateway needs both --gateway ID and --data DIR")
-    rest.update(body_limit=round(body_limit * MIB), flush_bytes=round(flush_mb * MIB), compaction=_compaction(rest))
+    rest.update(body_limit=round(body_limit * _MIB), flush_bytes=round(flush_mb * _MIB), compaction=_compaction(rest))
     settings = GatewaySettings(gateway=gateway, data=data, workers=workers, **rest)
     check_insecure(settings, host)
     authenticator(settings)  # a missing key is said before the port is taken
@@ -114,7 +116,7 @@ def _compaction(options: dict[str, Any]) -> CompactionSettings | None:
     names = ("no_compact", "compact_deltas", "compact_mb", "compact_seconds", "master")
     off, deltas, size, seconds, master = (options.pop(name) for name in names)
     engine = None if master is None else partial(_spark_folds, master)
-    return None if off else CompactionSettings(deltas, round(size * (1 << 20)), seconds, engine)
+    return None if off else CompactionSettings(deltas, round(size * _MIB), seconds, engine)
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""Lake: a shelf of `gateway`."""
+"""Between log and lake: flushes, imports, compaction and snapshots, in processes of their own."""

@@ -1,8 +1,8 @@
-"""What a gateway goes by: the lake's schemas and horizons (a copy), the admins' sync rules, and whether it is closed.
+"""What a gateway takes over from its lake (schemas, horizons, deltas of other writers), and its configuration.
 
-Everything is kept as documents of the log, so that all processes of a gateway see a change with the next request; the
-number of the configuration rises with every change. The lake owns schemas (deltas-and-lake §3): the copy is renewed
-every 30 seconds and after `/admin/schema`.
+The configuration is stored as documents of the log, so that all processes of a gateway see a change with the next
+request; its number rises with every change. The lake owns schemas (deltas-and-lake §3): the copy is refreshed every
+30 seconds and after `/admin/schema`.
 """
 
 from __future__ import annotations
@@ -19,105 +19,27 @@ from driftline.gateway._sync.push import entry_of
 from driftline.gateway._sync.rules import SyncRules, read_stored_rules
 from driftline.lake import FlushTarget, TableFacts
 
-# Deltas that reached the lake another way (another log, `lake extract`, `lake flush`) are taken into the log.
-#
-# Clients pull from the log, so what is only in the lake would never reach them. Every commit is looked at once; its
-# files stand in a list until they are read, which a kill only makes longer: a delta that the log knows is not taken
-# twice. Imported records are marked and never flushed back (deltas-and-lake §6).
+IMPORTED = "imported"  # document: by table, the commits that were inspected and the files that are still to be read
 
-
-IMPORTED = "imported"  # document: by table, what was looked at and what is still to be read
-
-_AT_ONCE = 2000  # deltas in one transaction, so that pushes get their turn
-_A_ROUND = 50_000  # deltas in one round, so that flushes get theirs
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far the import of a table has come."""
-
-    version: int = -1  # of the deltas table
-    files: list[str] = field(default_factory=list)  # paths to read, relative to the lake
-    envelopes: list[str] = field(default_factory=list)  # names that were looked at
-
-
-class Imported(NamedTuple):
-    """How many deltas were new, and what was refused, in words."""
-
-    deltas: int
-    refused: tuple[str, ...]
-
-
-def import_foreign(log: DeltaLog, store: FlushTarget) -> Imported:
-    """Take in what is new in the lake and not of this log, except ids that the log knows with another operation."""
-    taken = 0
-    read = 0
-    refused: list[str] = []
-    for table in store.tables():
-        progress = Progress(**json.loads(log.document(IMPORTED) or b"{}").get(table, {}))
-        found = store.foreign_files(table, progress.version, set(progress.envelopes), log.identity().log_id)
-        progress.version, progress.envelopes = found.version, found.envelopes
-        progress.files += [path for path in found.files if path not in progress.files]
-        if found.archived_below is not None:
-            log.forget_below(found.archived_below)
-        _note(log, table, progress)
-        while progress.files and read < _A_ROUND:
-            fresh, seen = _import_file(log, store, table, progress.files[0], refused)
-            taken, read = taken + fresh, read + seen
-            progress.files.pop(0)
-            _note(log, table, progress)
-    return Imported(taken, tuple(refused))
-
-
-def _import_file(log: DeltaLog, store: FlushTarget, table: str, path: str, refused: list[str]) -> tuple[int, int]:
-    """Take in one file; how many deltas were new, and how many there were."""
-    batch: list[Entry] = []
-    fresh = seen = 0
-    for delta in store.deltas_in(table, path):
-        batch.append(entry_of(delta))
-        seen += 1
-        if len(batch) == _AT_ONCE:
-            fresh += _import_batch(log, batch, path, refused)
-            batch.clear()
-    return fresh + _import_batch(log, batch, path, refused), seen
-
-
-def _import_batch(log: DeltaLog, batch: list[Entry], path: str, refused: list[str]) -> int:
-    """Take in a batch; what it refuses is left out and named, so that one delta does not hold up all others."""
-    while True:
-        try:
-            return log.import_foreign(batch)
-        except GatewayError as error:
-            if "index" not in error.context:
-                raise
-            left_out = batch.pop(error.index)
-            refused.append(f"import of {path}, delta {left_out.delta_id.hex()[:16]}…: its id is known with another op")
-
-
-def _note(log: DeltaLog, table: str, progress: Progress) -> None:
-    plain = {"version": progress.version, "files": progress.files, "envelopes": progress.envelopes}
-
-    def change(before: bytes | None) -> bytes:
-        return json.dumps({**json.loads(before or b"{}"), table: plain}).encode()
-
-    log.change_document(IMPORTED, change)
+_BATCH_DELTAS = 2000  # in one transaction, so that pushes are not blocked
+_ROUND_DELTAS = 50_000  # in one round, so that flushes are not blocked
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a gateway goes by; `number` changes with every change."""
+    """The configuration of a gateway; `number` rises with every change."""
 
     number: int
     schemas: Mapping[str, TableSchema]
     is_strict: bool  # an admin registered schemas here: tables without one are refused
-    floors: Mapping[str, int]  # by table, the hlc below which the lake takes no deltas any more
+    floors: Mapping[str, int]  # by table, the hlc below which the lake refuses deltas
     rules: SyncRules | None
     rules_number: int
     closed: str | None  # why pushes are refused
 
 
 def load_configuration(log: DeltaLog) -> Configuration:
-    """The configuration as the log's documents have it."""
+    """The configuration in the documents of the log."""
     numbers = log.numbers()
     schemas, is_strict = _schemas(log.document("schemas"))
     rules, closed = log.document("rules"), log.document("closed")
@@ -133,7 +55,7 @@ def load_configuration(log: DeltaLog) -> Configuration:
 
 
 def copy_facts(log: DeltaLog, facts: Mapping[str, TableFacts]) -> None:
-    """Make the copy of schemas and horizons what the lake says."""
+    """Replace the copy of schemas and horizons by the lake's."""
     _, is_strict = _schemas(log.document("schemas"))
     schemas = {table: fact.schema for table, fact in facts.items() if fact.schema is not None}
     floors = {table: fact.refused_before for table, fact in facts.items() if fact.refused_before is not None}
@@ -142,13 +64,13 @@ def copy_facts(log: DeltaLog, facts: Mapping[str, TableFacts]) -> None:
 
 
 def note_registered(log: DeltaLog, schema: TableSchema) -> None:
-    """Take an admin's schema into the copy, after the lake has it."""
+    """Add an admin's schema to the copy, after the lake has it."""
     schemas, _ = _schemas(log.document("schemas"))
     _set(log, "schemas", _schemas_document({**schemas, schema.table: schema}, is_strict=True))
 
 
 def close_gateway(log: DeltaLog, reason: str | None) -> None:
-    """Refuse pushes from now on, or take them again (None)."""
+    """Refuse pushes from now on, or accept them again (None)."""
     _set(log, "closed", None if reason is None else reason.encode())
 
 
@@ -159,7 +81,7 @@ def _set(log: DeltaLog, name: str, body: bytes | None) -> None:
 
 def _schemas(document: bytes | None) -> tuple[dict[str, TableSchema], bool]:
     plain: Any = json.loads(document or b"{}")
-    if isinstance(plain, list):  # as the first version kept them: only admins could register any
+    if isinstance(plain, list):  # format of the first version: only admins could register any
         plain = {"strict": bool(plain), "schemas": plain}
     schemas = [TableSchema.from_wire(each) for each in plain.get("schemas", [])]
     return {schema.table: schema for schema in schemas}, plain.get("strict", False)
@@ -168,3 +90,80 @@ def _schemas(document: bytes | None) -> tuple[dict[str, TableSchema], bool]:
 def _schemas_document(schemas: Mapping[str, TableSchema], is_strict: bool) -> bytes:
     plain = [schemas[table].to_wire() for table in sorted(schemas)]
     return json.dumps({"strict": is_strict, "schemas": plain}, ensure_ascii=False).encode()
+
+
+# Import. Clients pull from the log, so deltas that reached the lake another way (another log, `lake extract`,
+# `lake flush`) are taken into it (deltas-and-lake §6). Every commit is inspected once; its files stay in a list until
+# they are read, which a kill only makes longer: a delta that the log knows is not taken twice. Imported records are
+# marked and never flushed back.
+
+
+@dataclass(slots=True)
+class ImportProgress:
+    """The progress of a table's import."""
+
+    version: int = -1  # of the deltas table
+    files: list[str] = field(default_factory=list)  # paths to read, relative to the lake
+    envelopes: list[str] = field(default_factory=list)  # names that were inspected
+
+
+class Imported(NamedTuple):
+    """The number of new deltas, and a message for each refused one."""
+
+    deltas: int
+    refused: tuple[str, ...]
+
+
+def import_foreign(log: DeltaLog, store: FlushTarget) -> Imported:
+    """Import what is new in the lake and not of this log, except ids that the log knows with another operation."""
+    taken = 0
+    read = 0
+    refused: list[str] = []
+    for table in store.tables():
+        progress = ImportProgress(**json.loads(log.document(IMPORTED) or b"{}").get(table, {}))
+        found = store.foreign_files(table, progress.version, set(progress.envelopes), log.identity().log_id)
+        progress.version, progress.envelopes = found.version, found.envelopes
+        progress.files += [path for path in found.files if path not in progress.files]
+        if found.archived_below is not None:
+            log.forget_below(found.archived_below)
+        _note(log, table, progress)
+        while progress.files and read < _ROUND_DELTAS:
+            fresh, seen = _import_file(log, store, table, progress.files[0], refused)
+            taken, read = taken + fresh, read + seen
+            progress.files.pop(0)
+            _note(log, table, progress)
+    return Imported(taken, tuple(refused))
+
+
+def _import_file(log: DeltaLog, store: FlushTarget, table: str, path: str, refused: list[str]) -> tuple[int, int]:
+    """Import one file; the number of new deltas, and of all."""
+    batch: list[Entry] = []
+    fresh = seen = 0
+    for delta in store.deltas_in(table, path):
+        batch.append(entry_of(delta))
+        seen += 1
+        if len(batch) == _BATCH_DELTAS:
+            fresh += _import_batch(log, batch, path, refused)
+            batch.clear()
+    return fresh + _import_batch(log, batch, path, refused), seen
+
+
+def _import_batch(log: DeltaLog, batch: list[Entry], path: str, refused: list[str]) -> int:
+    """Import a batch; refused deltas are left out and named, so that one does not block all others."""
+    while True:
+        try:
+            return log.import_foreign(batch)
+        except GatewayError as error:
+            if "index" not in error.context:
+                raise
+            left_out = batch.pop(error.index)
+            refused.append(f"import of {path}, delta {left_out.delta_id.hex()[:16]}…: its id is known with another op")
+
+
+def _note(log: DeltaLog, table: str, progress: ImportProgress) -> None:
+    plain = {"version": progress.version, "files": progress.files, "envelopes": progress.envelopes}
+
+    def change(before: bytes | None) -> bytes:
+        return json.dumps({**json.loads(before or b"{}"), table: plain}).encode()
+
+    log.change_document(IMPORTED, change)

@@ -1,8 +1,7 @@
-"""Flush: what the log has and the lake has not, in the background, exactly once.
+"""Flushes from the log to the lake, exactly once, and the tie between the two that every flush checks first.
 
-Before anything is written the end of the range is noted in the log. A process that dies on the way finds the same
-range again, and the lake refuses a range that it has: files without a commit are nobody's, a commit is never made
-twice.
+The end of a range is noted in the log before anything is written. A process that dies in between finds the same range
+again, and the lake refuses a range that it has: files without a commit are never read, a commit is never made twice.
 """
 
 from __future__ import annotations
@@ -25,36 +24,33 @@ if TYPE_CHECKING:
     from driftline.lake import FlushResult, LogClaim
 
 
-# What ties a log to a lake (deltas-and-lake §4): looked at when a server starts, and before every flushed range.
-#
-# A log can be restored from a backup, copied, or replaced by an empty one, and then counts sequences that the lake has
-# already. The log's random id, the claim in the lake and the arrival of the last record tell these cases apart. A log
-# that was set back takes a new id before it goes on, so that neither the lake nor a client's cursor takes its sequences
-# for those of before.
-
-
+MAX_RANGE = 20_000  # deltas of one round, which are in memory
 UNNAMED = "unnamed_in_lake"  # document of a log of format 1 until its first claim
-LOOKED = "looked"  # the run of the server that looked last
+LOOKED = "looked"  # the run of the server that checked last
 IN_LAKE = "in_lake"  # log id and greatest sequence that was committed
 
-_TRIES_CLAIMING = 5
+_TRIES = 5
 _logger = logging.getLogger("driftline.gateway")
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Whether the log may speak for its gateway: why not, and what an operator should know."""
+    """Whether the log owns its gateway's name: why not, and a notice for the operator."""
 
     closed: str | None = None
     set_back: str | None = None
 
 
+# A log can be restored from a backup, copied, or replaced by an empty one, and then counts sequences that the lake has
+# already. The log's random id, the claim in the lake and the arrival of the last record distinguish these cases
+# (deltas-and-lake §4). A log that was set back takes a new id first, so that neither the lake nor a client's cursor
+# confuses its sequences with earlier ones.
 @dataclass(frozen=True, slots=True)
 class LakeTie:
-    """A log, the lake it flushes into, and the name it does so under.
+    """A log, the lake it flushes into, and the gateway's name there.
 
-    `run` names one start of a server: the first look of a run is the start's, whichever process makes it and however
-    late the lake can be reached.
+    `run` identifies one start of a server: the first check of a run is the one of the start, in whichever process and
+    however late the lake can be reached.
     """
 
     log: DeltaLog
@@ -64,9 +60,9 @@ class LakeTie:
     adopt: bool = False
 
     def look(self) -> Standing:
-        """See whether this log still speaks for its gateway; where it was set back, begin anew under another id."""
-        for _ in range(_TRIES_CLAIMING):
-            standing = self._look(starting=self.log.document(LOOKED) != self.run.encode())
+        """Check whether this log still owns its gateway's name; one that was set back continues under a new id."""
+        for _ in range(_TRIES):
+            standing = self._checked(starting=self.log.document(LOOKED) != self.run.encode())
             if standing is not None:
                 if standing.closed is None:
                     self._note_look()
@@ -74,11 +70,11 @@ class LakeTie:
         raise LakeError(f"gateway {self.gateway}: other logs keep claiming it", code="commit_conflict")
 
     def note_committed(self, log_id: str, sequence: int) -> None:
-        """Remember what the lake must hold, so that a lake that was set back is noticed."""
+        """Store what the lake must contain, so that a lake that was set back is noticed."""
         self.log.change_document(IN_LAKE, lambda _: f"{log_id}:{sequence}".encode())
 
-    def _look(self, *, starting: bool) -> Standing | None:
-        """One look; None if a rival's claim came in between."""
+    def _checked(self, *, starting: bool) -> Standing | None:
+        """One check; None if another claim was made in between."""
         from driftline.lake import LogClaim
 
         claim, identity = self.store.claim(self.gateway), self.log.identity()
@@ -87,7 +83,7 @@ class LakeTie:
         if claim.log_id == identity.log_id:
             problem = self._set_back_by(identity, starting)
             return self._set_back(claim, problem) if problem else self._checked_lake(identity)
-        if claim.log_id in identity.was:  # the log has its new id already: its database was promoted, or a kill came
+        if claim.log_id in identity.was:  # the log has its new id already, after a promotion of its database or a kill
             problem = f"the lake follows log {claim.log_id}, which this one ({identity.log_id}) was before"
             return self._claimed_again(identity, claim, problem)
         if not starting:
@@ -113,7 +109,7 @@ class LakeTie:
         return self._checked_lake(identity)
 
     def _set_back_by(self, identity: Identity, starting: bool) -> str | None:
-        """What shows that the log was set back, if anything does."""
+        """The evidence that the log was set back, or None."""
         position = self.store.position(identity.log_id)
         if position is None:
             return None
@@ -134,7 +130,7 @@ class LakeTie:
         )
 
     def _set_back(self, claim: LogClaim | None, problem: str) -> Standing | None:
-        # The log first: a kill in between leaves a log whose earlier id is in the claim, which is said again then.
+        # The log first: after a kill in between, the claim has an earlier id of the log, which is noticed again.
         return self._claimed_again(self.log.renew_identity(), claim, problem)
 
     def _claimed_again(self, identity: Identity, claim: LogClaim | None, problem: str) -> Standing | None:
@@ -149,7 +145,7 @@ class LakeTie:
         return Standing(set_back=message)
 
     def _checked_lake(self, identity: Identity) -> Standing:
-        """Flush again what a lake that was set back has lost."""
+        """Flush again what is missing in a lake that was set back."""
         log_id, _, text = (self.log.document(IN_LAKE) or b"").decode().partition(":")
         if log_id != identity.log_id:
             return Standing()
@@ -178,29 +174,24 @@ class LakeTie:
         )
 
 
-MAX_RANGE = 20_000  # deltas of one round, which is what is held in memory
-
-_TRIES = 5
-
-
 @dataclass(slots=True)
 class FlushReport:
-    """What a flush did: deltas that went out by table, and those that did not go the usual way."""
+    """The counts of a flush: flushed deltas by table, and those that were not flushed as usual."""
 
     tables: dict[str, int] = field(default_factory=dict)
-    known: int = 0  # the lake had them already
-    waiting: int = 0  # no schema takes them
-    set_aside: int = 0  # they came below the lake's retention horizon
-    notices: list[str] = field(default_factory=list)  # what an operator should know
-    due: list[str] = field(default_factory=list)  # tables that should be compacted
+    known: int = 0  # in the lake already
+    waiting: int = 0  # no schema accepts them yet
+    set_aside: int = 0  # below the lake's retention horizon
+    notices: list[str] = field(default_factory=list)  # for the operator
+    due: list[str] = field(default_factory=list)  # tables to compact
 
     @property
     def deltas(self) -> int:
-        """Deltas that went out."""
+        """All flushed deltas."""
         return sum(self.tables.values())
 
     def add(self, result: FlushResult) -> None:
-        """Count one table's part of a range."""
+        """Add the counts of one table."""
         self.tables[result.table] = self.tables.get(result.table, 0) + result.deltas
         self.known += result.known
         self.waiting += result.waiting
@@ -208,32 +199,32 @@ class FlushReport:
 
 
 class Flusher:
-    """Moves the log's tail to the lake, one process at a time."""
+    """Flushes the tail of the log to the lake, one process at a time."""
 
     def __init__(self, tie: LakeTie) -> None:
         self._tie = tie
         self._log = tie.log
-        self._untold: list[str] = []  # notices of looks whose flush failed afterwards
+        self._notices: list[str] = []  # also those of checks whose flush failed afterwards
 
     def flush(self, *, wait: bool = True) -> FlushReport:
         """Flush everything that has arrived by now; without `wait` nothing happens while another process flushes."""
         report = FlushReport()
         with self._log.flush_lock(wait=wait) as alone:
-            wanted = self._log.bounds().last
-            while alone and self._log.flush_progress().flushed < wanted:
+            last = self._log.bounds().last
+            while alone and self._log.flush_progress().flushed < last:
                 self._look()
                 self._flush_range(report)
-        return self._told(report)
+        return self._with_notices(report)
 
     def look(self) -> FlushReport:
-        """See how log and lake stand to each other."""
+        """Check the tie of log and lake."""
         report = FlushReport()
         with self._log.flush_lock(wait=True):
             self._look()
-        return self._told(report)
+        return self._with_notices(report)
 
-    def _told(self, report: FlushReport) -> FlushReport:
-        report.notices, self._untold = self._untold, []
+    def _with_notices(self, report: FlushReport) -> FlushReport:
+        report.notices, self._notices = self._notices, []
         return report
 
     def _look(self) -> None:
@@ -243,10 +234,10 @@ class Flusher:
             if error.code == "other_log":
                 close_gateway(self._log, error.message)
             raise
-        # A log that was replaced takes no more, but what it acknowledged still goes out.
+        # A log that was replaced takes no pushes any more, but what it acknowledged is still flushed.
         close_gateway(self._log, standing.closed)
         if standing.set_back is not None:
-            self._untold.append(standing.set_back)
+            self._notices.append(standing.set_back)
 
     def _flush_range(self, report: FlushReport) -> None:
         for _ in range(_TRIES):
@@ -287,7 +278,7 @@ class Flusher:
 
 
 class FlushTimer:
-    """A thread that flushes when enough has gathered or the oldest delta has waited long enough."""
+    """A thread that flushes when the pending deltas are large or old enough."""
 
     def __init__(
         self,
@@ -312,7 +303,7 @@ class FlushTimer:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, after the flush it may be at."""
+        """Stop the thread, after the flush it may be in."""
         self._stop.set()
         self._thread.join()
 

@@ -1,7 +1,7 @@
-"""The lake's work in processes of their own: encoding Parquet, folding and JSON never hold up an answer.
+"""The work on the lake, in dedicated processes: Parquet, folds and JSON never delay a response.
 
-One process flushes, registers and renews what the gateway knows of the lake; killed in the middle, it leaves a range
-that the next one finishes. Two others fold and serve snapshots.
+One process flushes, registers schemas and refreshes the copy of the lake's facts; killed in the middle, it leaves a
+range that the next one finishes. Two others fold and serve snapshots, one more compacts tables.
 """
 
 from __future__ import annotations
@@ -30,20 +30,23 @@ from driftline.gateway._log.log import DeltaLog
 from driftline.gateway._log.sqlite import SqliteLog
 from driftline.lake import FlushTarget
 
-# A process behind a pipe, for work that must not hold up an answer: it is started by the first question.
-#
-# It ends with its server. One conversation at a time; whoever has to know whether it is free asks `try_lock`.
+LOG_FILE = "log.sqlite"
+REFRESHED = "refreshed"  # document: when the copy of the lake's facts was refreshed, in milliseconds
+SNAPSHOTS_AT_ONCE = 2
 
-
-_NICENESS = 5  # pushes come first
+_NICENESS = 5  # pushes have priority
+_COMPACTION_NICENESS = 5  # on top of it
 _END_SECONDS = 1.0
+_logger = logging.getLogger("driftline.gateway")
 
-# Makes, inside the process, the object whose methods answer the questions, and what to call at the end.
+# Makes, inside the process, the object whose methods are called, and what to call at the end.
 MakeDesk = Callable[..., tuple[Any, Callable[[], None]]]
+# A scheduler of folds, open while the context is (the command line passes one that opens a Spark session).
+OpenEngine = Callable[[], AbstractContextManager[Any]]
 
 
 class PipedProcess:
-    """Asks methods of an object in another process."""
+    """Calls methods of an object in another process, which the first call starts and the server's end stops."""
 
     def __init__(self, name: str, make_desk: MakeDesk, *arguments: Any) -> None:
         self._name = name
@@ -53,12 +56,12 @@ class PipedProcess:
         self._pipe: Connection | None = None
 
     def ask(self, question: str, *details: Any, seconds: float | None = None) -> Any:
-        """What the method `question` answers."""
+        """The result of the method `question`; one call at a time."""
         with self._lock:
             return self._ask((question, *details), seconds)
 
     def try_ask(self, question: str, *details: Any) -> tuple[bool, Any]:
-        """Like `ask`, if the process is free; whether it was."""
+        """Like `ask`, if the process is idle; whether it was."""
         if not self._lock.acquire(blocking=False):
             return False, None
         try:
@@ -67,12 +70,12 @@ class PipedProcess:
             self._lock.release()
 
     def close(self) -> None:
-        """End the process, after the conversation it may be at."""
+        """Stop the process, after the call it may be in."""
         with self._lock:
             self._drop()
 
     def kill(self) -> None:
-        """End the process in the middle of whatever it does; who waits for an answer hears of it."""
+        """Kill the process, also inside a call, which then raises."""
         process = self._process
         if process is not None:
             process.kill()
@@ -116,45 +119,35 @@ class PipedProcess:
 
 
 def _serve(pipe: Connection, make_desk: MakeDesk, *arguments: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to hear
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the server
     os.nice(_NICENESS)
     block_pandas()
     desk, close = make_desk(*arguments)
-    with contextlib.suppress(EOFError, OSError):  # the server has gone
+    with contextlib.suppress(EOFError, OSError):  # the server has stopped
         while True:
             question, *details = pipe.recv()
             try:
                 answer: Any = getattr(desk, question)(*details)
             except DriftlineError as error:
                 answer = error
-            except Exception as error:  # noqa: BLE001 - whoever asked is told, and the next question is answered
+            except Exception as error:  # noqa: BLE001 - the caller gets it, and the next call is served
                 answer = LakeError(f"{type(error).__name__}: {error}", code="INTERNAL_ERROR")
             pipe.send(answer)
     close()
 
 
-# Compaction by itself: tables in which enough waits are folded, in a process that gives way to everything else.
-
-
-# A scheduler of folds, for as long as the context lasts (the command line gives one that opens a Spark session).
-OpenEngine = Callable[[], AbstractContextManager[Any]]
-
-_FURTHER_NICENESS = 5  # ten in all
-_logger = logging.getLogger("driftline.gateway")
-
-
 @dataclass(frozen=True, slots=True)
 class CompactionSettings:
-    """When a table is compacted: so many deltas, so many bytes, or one that has waited so long."""
+    """When a table is compacted: by the number, the size or the age of its pending deltas."""
 
     deltas: int = 50_000
     size: int = 64 << 20
     seconds: float = 300.0
-    open_engine: OpenEngine | None = None  # where folds run; None: on threads of the compacting process
+    open_engine: OpenEngine | None = None  # where folds run; None: on threads of the compaction process
 
 
 class Compactor:
-    """A thread that has tables compacted as they become due, one after the other."""
+    """A thread that compacts due tables in a process, one after the other."""
 
     def __init__(self, lake: str, open_engine: OpenEngine | None, done: Callable[[str], None]) -> None:
         self._process = PipedProcess("compaction", _compaction_desk, lake, open_engine)
@@ -166,13 +159,13 @@ class Compactor:
         self._thread.start()
 
     def take(self, tables: Sequence[str]) -> None:
-        """Have tables compacted that are due."""
+        """Add tables that are due."""
         with self._changed:
             self._due += [table for table in tables if table not in self._due]
             self._changed.notify()
 
     def close(self) -> None:
-        """End the process, also in the middle: what it has not committed is nobody's."""
+        """Kill the process, also in the middle: uncommitted files are never read."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -198,7 +191,7 @@ class Compactor:
 
 
 def due_tables(lake: Any, settings: CompactionSettings | None) -> list[str]:
-    """The tables in which enough waits to be folded."""
+    """The tables with enough pending deltas to compact."""
     from driftline.lake import CompactionPolicy, backlog_of
 
     if settings is None:
@@ -208,13 +201,13 @@ def due_tables(lake: Any, settings: CompactionSettings | None) -> list[str]:
 
 
 def _compaction_desk(lake: str, open_engine: OpenEngine | None) -> tuple[_CompactionDesk, Callable[[], None]]:
-    os.nice(_FURTHER_NICENESS)
+    os.nice(_COMPACTION_NICENESS)
     desk = _CompactionDesk(lake, open_engine)
     return desk, desk.close
 
 
 class _CompactionDesk:
-    """Compacts one table at a time; an engine is opened with the first of them and kept."""
+    """Compacts one table at a time; the first one opens the engine for all."""
 
     def __init__(self, lake: str, open_engine: OpenEngine | None) -> None:
         from driftline.lake import Lake
@@ -222,28 +215,23 @@ class _CompactionDesk:
         self._lake = Lake(lake)
         self._open_engine = open_engine
         self._open = ExitStack()
-        self._way: dict[str, Any] | None = None
+        self._options: dict[str, Any] | None = None
 
     def compact(self, table: str) -> None:
         from driftline.lake import compact
 
-        if self._way is None:
+        if self._options is None:
             opened = None if self._open_engine is None else self._open.enter_context(self._open_engine())
-            self._way = {} if opened is None else {"engine": opened}
-        compact(self._lake, table, **self._way)
+            self._options = {} if opened is None else {"engine": opened}
+        compact(self._lake, table, **self._options)
 
     def close(self) -> None:
         self._open.close()
 
 
-LOG_FILE = "log.sqlite"
-REFRESHED = "refreshed"  # document: when the copy of the lake's facts was renewed, in milliseconds
-SNAPSHOTS_AT_ONCE = 2
-
-
 @dataclass(frozen=True, slots=True)
 class LakeWork:
-    """What the processes work on; `run` names the start of the server, see `LakeTie`."""
+    """What the processes work on; `run` identifies the start of the server, see `LakeTie`."""
 
     data: Path
     lake: str
@@ -264,7 +252,7 @@ class LakeWork:
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """How many deltas were taken in, the tables that should be compacted, and what an operator should know."""
+    """The number of imported deltas, the tables that are due for compaction, and notices for the operator."""
 
     imported: int = 0
     due: tuple[str, ...] = ()
@@ -272,13 +260,13 @@ class Refreshed:
 
 
 class LakeProcess:
-    """The lake behind a pipe, one conversation at a time."""
+    """The process that flushes, registers and refreshes."""
 
     def __init__(self, work: LakeWork) -> None:
         self._process = PipedProcess("lake", _lake_desk, work)
 
     def start(self) -> FlushReport:
-        """See how log and lake stand to each other, and learn the lake's schemas and horizons."""
+        """Check the tie of log and lake, and copy the lake's schemas and horizons."""
         return _report(self._process.ask("start"))
 
     def flush(self, *, wait: bool = True, seconds: float | None = None) -> FlushReport:
@@ -286,22 +274,22 @@ class LakeProcess:
         return _report(self._process.ask("flush", wait, seconds=seconds))
 
     def register(self, schema: TableSchema) -> None:
-        """Give the lake a table's schema, then the copy."""
+        """Register a table's schema in the lake, then in the copy."""
         self._process.ask("register", schema)
 
     def refresh(self) -> Refreshed:
-        """Renew the copy of schemas and horizons and take in what others brought."""
+        """Refresh the copy of schemas and horizons, and import deltas of other writers."""
         refreshed = self._process.ask("refresh")
         assert isinstance(refreshed, Refreshed)
         return refreshed
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         self._process.close()
 
 
 class SnapshotProcesses:
-    """Where snapshots are folded and cut into pages: so many at once, whoever comes beyond that comes again."""
+    """The processes that fold snapshots and cut pages; a request beyond their number is refused for now."""
 
     def __init__(self, work: LakeWork) -> None:
         self._processes = [PipedProcess("snapshot", _snapshot_desk, work) for _ in range(SNAPSHOTS_AT_ONCE)]
@@ -316,7 +304,7 @@ class SnapshotProcesses:
         raise GatewayError(problem, code="BACKPRESSURE_ERROR", reason="snapshots", retry_after=1)
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         for process in self._processes:
             process.close()
 
@@ -338,7 +326,7 @@ def _snapshot_desk(work: LakeWork) -> tuple[Snapshots, Callable[[], None]]:
 
 
 class _LakeDesk:
-    """Answers the questions of `LakeProcess`, each by the method of its name."""
+    """The methods that `LakeProcess` calls."""
 
     def __init__(self, tie: LakeTie, compaction: CompactionSettings | None) -> None:
         self._tie = tie

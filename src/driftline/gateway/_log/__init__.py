@@ -1,1 +1,1 @@
-"""Log: a shelf of `gateway`."""
+"""The durable log of pushed deltas: its port, and its stores in SQLite and PostgreSQL."""

@@ -1,7 +1,7 @@
-"""The port to the durable log: everything the gateway needs of a store, and the records that cross it.
+"""The port to the durable log: its protocol and records, and the part that its stores share.
 
-`sqlite_log` is the embedded store. Flusher, row index, pulls and metrics know a log by this port only, so that a
-store for several hosts is one more file that passes the same contract tests.
+`sqlite` is the embedded store, `postgres` the one for several hosts. Flushes, row index, pulls and metrics use only
+this port, so that another store is one more file that passes the same contract tests.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from driftline.deltas import RowKey
 from driftline.errors import DriftlineError, GatewayError
 
 OP_CODES = {"INSERT": 0, "UPDATE": 1, "DELETE": 2}
+MAX_COUNTED = 1_000_000  # pending deltas whose size is added up; more than that is more than enough to flush
 
 Numbered = Literal["config", "rules"]
+KnownOp = Callable[["Entry"], int | None]  # the operation under which an id is known
+KnownTable = Callable[[str], str | None]  # the name under which a table is known, by its name without case
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A validated delta on its way into the log."""
+    """A validated delta that is to be appended."""
 
     hlc: int
     delta_id: bytes  # the 32 bytes of the SHA-256
@@ -35,18 +38,18 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A delta in the log: its sequence in arrival order, and the gateway's own time of arrival (unique, rising)."""
+    """A delta in the log: its sequence in arrival order, and its arrival by the gateway's clock (unique, rising)."""
 
     seq: int
     hlc: int
     arrival: int
     body: bytes
-    is_foreign: bool = False  # it came from the lake, which has it already
+    is_foreign: bool = False  # imported from the lake
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What became of a batch: the server's clock, and the positions of the entries that were new."""
+    """The result of a batch: the server's clock, and the positions of the entries that were new."""
 
     server_hlc: int
     fresh: Sequence[int]
@@ -65,9 +68,9 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The log's extent: everything up to `pruned` is gone, `last` is the newest sequence.
+    """The log's extent: everything up to `pruned` is removed, `last` is the newest sequence.
 
-    `pruned_hlc` is the greatest timestamp among what is gone: whoever asks for anything below it would miss some.
+    `pruned_hlc` is the greatest timestamp of the removed records: a read from below it would miss some.
     """
 
     pruned: int
@@ -77,9 +80,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class FlushProgress:
-    """How far the lake has the log.
+    """The part of the log that is in the lake.
 
-    Up to `flushed` it has all; the range up to `flushing` is under way and may be there in part.
+    Up to `flushed` all of it is; the range up to `flushing` is being flushed and may be there in part.
     """
 
     flushed: int
@@ -88,7 +91,7 @@ class FlushProgress:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What is not in the lake yet: its size in bytes, and when the oldest of it arrived (None: nothing waits)."""
+    """What is not in the lake yet: its size in bytes, and the arrival of the oldest (None: all is flushed)."""
 
     size: int
     since_ms: int | None
@@ -96,7 +99,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What changes with every change of the configuration, and of the sync rules."""
+    """The numbers of the configuration and of the sync rules, which rise with every change."""
 
     config: int
     rules: int
@@ -104,7 +107,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """How far the rows are folded, and the number of the rules they are watched under."""
+    """The sequence up to which rows are merged, and the number of the rules that define their versions."""
 
     seq: int
     rules: int
@@ -112,7 +115,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class StoredVersion:
-    """What filters look at changed with this sequence: whether the row lives, and the values as JSON."""
+    """From this sequence on, what filters use: whether the row lives, and the values as JSON."""
 
     seq: int
     live: bool
@@ -121,7 +124,7 @@ class StoredVersion:
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A row's fold as JSON, and the versions to add to those that are stored."""
+    """A merged row as JSON, and the versions to add to those that are stored."""
 
     fold: bytes
     versions: tuple[StoredVersion, ...] = ()
@@ -130,29 +133,29 @@ class StoredRow:
 class DeltaLog(Protocol):
     """Arrival order, append-only, durable before `append` returns.
 
-    It needs one writer at a time (several processes take turns) and readers that never wait for it; whoever sees a
-    sequence sees everything below it.
+    One writer at a time (several processes take turns), readers never wait for it; a reader that sees a sequence sees
+    everything below it.
     """
 
-    # --- records ---
+    # Records.
 
     def identity(self) -> Identity:
-        """What names this log, so that a cursor or a lake of another log is noticed."""
+        """The id of this log, so that a cursor or a lake of another log is noticed."""
 
     def renew_identity(self) -> Identity:
-        """Take a new random id because the log was set back; no range is under way then."""
+        """Take a new random id because the log was set back; no range is being flushed then."""
 
     def append(self, batches: Sequence[Sequence[Entry]]) -> list[Appended | DriftlineError]:
-        """Take whole batches or nothing of them, all in one durable step; known ids change nothing."""
+        """Append each batch whole or not at all, all in one durable step; known ids change nothing."""
 
     def import_foreign(self, batch: Sequence[Entry]) -> int:
-        """Take deltas that the lake has and this log has not; how many were new. They are never flushed."""
+        """Append deltas of the lake that are not in this log; the number of new ones. They are never flushed."""
 
     def read(self, after: int, limit: int, *, upto: int | None = None, since_hlc: int = -1) -> list[Record]:
-        """The records after a sequence in order, those with a greater hlc than `since_hlc`."""
+        """The records after a sequence in order, those with an hlc above `since_hlc`."""
 
     def arrival_at(self, seq: int) -> int | None:
-        """The arrival of the record with this sequence (0 for 0), None where the log does not know it any more."""
+        """The arrival of the record with this sequence (0 for 0), None where it is removed."""
 
     def has(self, hlc: int, delta_id: bytes) -> bool:
         """Whether a delta is known; its id contains its hlc, which makes the search local."""
@@ -161,33 +164,33 @@ class DeltaLog(Protocol):
         """How far the log reaches."""
 
     def prune(self, upto: int) -> int:
-        """Forget records up to a sequence; how many went. Older deltas are refused from then on."""
+        """Remove records up to a sequence; their number. Older deltas are refused from then on."""
 
     def forget_below(self, hlc: int) -> None:
-        """Say that deltas with timestamps up to `hlc` were never here: clients that want them begin with a snapshot."""
+        """Note that deltas up to `hlc` may be missing: clients that need them start from a snapshot."""
 
     def first_arrival_from(self, hlc: int) -> int:
         """The sequence of the first record that arrived at `hlc` or later; one past the end if none did."""
 
     def table_names(self) -> list[str]:
-        """The tables that deltas have spoken of."""
+        """The tables that deltas have named."""
 
     def clock(self) -> int:
-        """The newest timestamp that the log has given or seen."""
+        """The newest timestamp that the log has issued or seen."""
 
     def wait_past(self, seq: int, seconds: float) -> int:
         """Wait until the log reaches past a sequence, or for so long; the newest sequence then."""
 
-    # --- the way to the lake ---
+    # Flush progress.
 
     def flush_progress(self) -> FlushProgress:
-        """How far the lake has the log."""
+        """The part of the log that is in the lake."""
 
     def waiting(self) -> Waiting:
         """What is not in the lake yet."""
 
     def note_flushing(self, target: int) -> None:
-        """Note durably that the range up to `target` is on its way."""
+        """Note durably that the range up to `target` is being flushed."""
 
     def note_flushed(self, target: int) -> None:
         """Note durably that the lake has everything up to `target`."""
@@ -196,9 +199,9 @@ class DeltaLog(Protocol):
         """Note durably that the lake has nothing after this sequence any more."""
 
     def flush_lock(self, *, wait: bool) -> AbstractContextManager[bool]:
-        """Only one process flushes at a time; without `wait` the answer may be no."""
+        """Only one process flushes at a time; without `wait` the result may be False."""
 
-    # --- configuration ---
+    # Configuration.
 
     def document(self, name: str) -> bytes | None:
         """A named document, or None."""
@@ -209,40 +212,40 @@ class DeltaLog(Protocol):
     def numbers(self) -> Numbers:
         """The numbers of the configuration, which other processes may have raised."""
 
-    # --- rows, while sync rules are set ---
+    # Merged rows, while sync rules are set.
 
     def projected(self) -> Projection:
-        """How far the rows are folded."""
+        """How far the rows are merged."""
 
     def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
-        """The folds of those rows that have one; their versions are read on their own."""
+        """Those of the rows that are stored, without their versions."""
 
     def all_rows(self) -> Iterator[tuple[RowKey, StoredRow]]:
-        """Every fold."""
+        """Every stored row, without its versions."""
 
     def versions(self, key: RowKey, after: int, limit: int) -> list[StoredVersion]:
         """The versions of a row after a sequence, in order."""
 
     def store_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
-        """Replace folds and add versions in one durable step, unless the rows are not at `before` any more."""
+        """Replace rows and add versions in one durable step, unless the rows are not at `before` any more."""
 
     def restart_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
-        """Like `store_rows`, after every fold and version was removed."""
+        """Like `store_rows`, after every row and version was removed."""
 
-    # --- upkeep ---
+    # Upkeep.
 
     def upkeep(self) -> None:
-        """What the store wants done every now and then, without holding up writers or readers."""
+        """Periodic work of the store, which blocks neither writers nor readers."""
 
     def size(self) -> int:
-        """Bytes that upkeep has still to put in order."""
+        """Bytes that upkeep has still to process."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 def read_all(log: DeltaLog, after: int, upto: int, page: int = 5000) -> Iterator[Record]:
-    """Every record in a range of sequences, a page in memory at a time."""
+    """Every record in a range of sequences, one page in memory at a time."""
     while after < upto:
         records = log.read(after, page, upto=upto)
         if not records:
@@ -252,18 +255,14 @@ def read_all(log: DeltaLog, after: int, upto: int, page: int = 5000) -> Iterator
 
 
 def unavailable(message: str, reason: str, **context: Any) -> GatewayError:
-    """The log cannot be used just now; nothing was acknowledged and the client may try again."""
+    """The error of a log that cannot be used just now: nothing was acknowledged and the client may try again."""
     return GatewayError(message, code="BACKPRESSURE_ERROR", reason=reason, retry_after=2, **context)
 
 
-# What every store of the log does alike: it keeps a few numbers beside its records, and all questions about how far
-# the log, its flushes and its rows have come are questions about these.
-
-
 class BaseLog(ABC):
-    """The part of a `DeltaLog` that needs nothing but the store's numbers."""
+    """The part of a `DeltaLog` that needs only the few numbers that every store has beside its records."""
 
-    _poll_seconds: ClassVar[float]  # how late another process's commit is seen by whoever waits
+    _poll_seconds: ClassVar[float]  # how late a waiting reader sees the commit of another process
 
     def __init__(self) -> None:
         self._committed = threading.Condition()
@@ -278,16 +277,16 @@ class BaseLog(ABC):
 
     @abstractmethod
     def _arrival(self, seq: int) -> int | None:
-        """The arrival of a record that is still there."""
+        """The arrival of a record that is not removed."""
 
     @abstractmethod
     def _replace_rows(
         self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection, *, anew: bool
     ) -> None:
-        """Replace folds and add versions in one durable step, unless the rows are not at `before` any more."""
+        """Replace rows and add versions in one durable step, unless the rows are not at `before` any more."""
 
     def arrival_at(self, seq: int) -> int | None:
-        """The arrival of the record with this sequence (0 for 0), None where it is not known any more."""
+        """The arrival of the record with this sequence (0 for 0), None where it is removed."""
         if seq == 0:
             return 0
         found = self._arrival(seq)
@@ -302,7 +301,7 @@ class BaseLog(ABC):
         return Bounds(numbers["pruned"], numbers["last"], numbers["horizon"])
 
     def forget_below(self, hlc: int) -> None:
-        """Say that deltas with timestamps up to `hlc` were never here."""
+        """Note that deltas up to `hlc` may be missing."""
         self._raise("horizon", hlc)
 
     def first_arrival_from(self, hlc: int) -> int:
@@ -311,7 +310,7 @@ class BaseLog(ABC):
         return first_reached(bounds.pruned + 1, bounds.last + 1, self.arrival_at, hlc)
 
     def clock(self) -> int:
-        """The newest timestamp that the log has given or seen."""
+        """The newest timestamp that the log has issued or seen."""
         return int(self._numbers()["clock"])
 
     def wait_past(self, seq: int, seconds: float) -> int:
@@ -322,16 +321,16 @@ class BaseLog(ABC):
             left = deadline - time.monotonic()
             if last > seq or left <= 0:
                 return last
-            with self._committed:  # commits that this process hears of are told, others are found by looking
+            with self._committed:  # commits of this process notify, others are found by polling
                 self._committed.wait(min(left, self._poll_seconds))
 
     def flush_progress(self) -> FlushProgress:
-        """How far the lake has the log."""
+        """The part of the log that is in the lake."""
         numbers = self._numbers()
         return FlushProgress(numbers["flushed"], numbers["flushing"])
 
     def note_flushing(self, target: int) -> None:
-        """Note durably that the range up to `target` is on its way."""
+        """Note durably that the range up to `target` is being flushed."""
         self._raise("flushing", target)
 
     def note_flushed(self, target: int) -> None:
@@ -344,25 +343,21 @@ class BaseLog(ABC):
         return Numbers(numbers["config"], numbers["rules"])
 
     def projected(self) -> Projection:
-        """How far the rows are folded."""
+        """How far the rows are merged."""
         numbers = self._numbers()
         return Projection(numbers["projected"], numbers["projected_rules"])
 
     def store_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
-        """Replace folds and add versions, unless another process was as quick."""
+        """Replace rows and add versions, unless another process was faster."""
         self._replace_rows(rows, before, after, anew=False)
 
     def restart_rows(self, rows: Mapping[RowKey, StoredRow], before: Projection, after: Projection) -> None:
-        """Like `store_rows`, after every fold and version was removed."""
+        """Like `store_rows`, after every row and version was removed."""
         self._replace_rows(rows, before, after, anew=True)
 
     def _wake(self) -> None:
         with self._committed:
             self._committed.notify_all()
-
-
-KnownOp = Callable[[Entry], int | None]  # the operation under which an id is known
-KnownTable = Callable[[str], str | None]  # the name under which a table is known, by its name without case
 
 
 def fresh_positions(batch: Sequence[Entry], known_op: KnownOp) -> list[int]:
@@ -382,7 +377,7 @@ def fresh_positions(batch: Sequence[Entry], known_op: KnownOp) -> list[int]:
 
 
 def check_horizon(batch: Sequence[Entry], fresh: Sequence[int], horizon: int) -> None:
-    """Refuse new deltas as old as what the log has forgotten: it could not tell whether they are new."""
+    """Refuse new deltas as old as removed records: whether they are new is unknown."""
     for position in fresh:
         if horizon and batch[position].hlc <= horizon:
             raise GatewayError(
@@ -406,10 +401,10 @@ def new_tables(batch: Sequence[Entry], known_table: KnownTable) -> dict[str, str
 
 
 def unknown_entries(batch: Sequence[Entry], known_op: KnownOp) -> list[Entry]:
-    """Foreign entries that the log does not know, each once; a known id with another operation refuses the batch.
+    """Imported entries that the log does not have, each once; a known id with another operation refuses the batch.
 
-    Also those as old as what it has forgotten: a load of an earlier day reaches the lake late, and clients that pull
-    must end where a snapshot of the lake begins. One that was here before changes nothing for whoever has it.
+    Also those as old as removed records: a load of an earlier day reaches the lake late, and clients that pull must end
+    with the state of a snapshot. A delta that was here before changes nothing for a client that has it.
     """
     return [batch[position] for position in fresh_positions(batch, known_op)]
 

@@ -1,8 +1,8 @@
 """The log on PostgreSQL, for gateways on several hosts: one head row gives the arrival order (gateway §10).
 
-Whoever writes locks the head row until its commit is visible. So sequences become visible in their order, and whoever
-sees one sees all below it; a bare sequence of the database would let a reader step over a commit that is still on its
-way. The tables are shared by all gateways of a database.
+A writer locks the head row until its commit is visible. So sequences become visible in their order, and a reader that
+sees one sees all below it; a bare sequence of the database would let a reader skip a commit that is not visible yet.
+The tables are shared by all gateways of a database.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from driftline.core import JsonObject
 from driftline.deltas import Clock, RowKey, check_drift, physical_ms
 from driftline.errors import DriftlineError, InputError
 from driftline.gateway._log.log import (
+    MAX_COUNTED,
     Appended,
     BaseLog,
     Entry,
@@ -40,11 +41,10 @@ from driftline.gateway._log.log import (
     unknown_entries,
 )
 
-# The tables and the longer queries of the log on PostgreSQL (gateway §10).
+Connection = psycopg.Connection[Any]
 
-
-# The head is rewritten with every commit: room in its page keeps its versions there.
-SCHEMA = """
+# The head is rewritten with every commit: a page with free space keeps its versions.
+_SCHEMA = """
 CREATE TABLE IF NOT EXISTS driftline_head (
     gateway text PRIMARY KEY, log_id text NOT NULL, was text[] NOT NULL DEFAULT '{}', fingerprint text NOT NULL,
     clock bigint NOT NULL DEFAULT 0, last bigint NOT NULL DEFAULT 0, pruned bigint NOT NULL DEFAULT 0,
@@ -72,36 +72,31 @@ CREATE TABLE IF NOT EXISTS driftline_row_versions (
     watched text NOT NULL, PRIMARY KEY (gateway, tbl, row_id, seq)
 );
 """
-# Another one on connect: the database was restored, promoted or copied. The timeline is read from the write-ahead log:
-# the control file tells the old one until the checkpoint after a promotion is done.
-FINGERPRINT = """
+# Where it differs on connect, the database was restored, promoted or copied. The timeline is read from the write-ahead
+# log: the control file has the old one until the checkpoint after a promotion is done.
+_FINGERPRINT = """
 SELECT concat_ws('.', (SELECT system_identifier FROM pg_control_system()),
     ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int,
     (SELECT oid FROM pg_database WHERE datname = current_database()), 'driftline_log'::regclass::oid)
 """
-KNOWN = """
+_KNOWN = """
 SELECT l.hlc, l.delta_id, l.op FROM driftline_log l
 JOIN unnest(%b::bigint[], %b::bytea[]) AS given (hlc, delta_id) ON l.hlc = given.hlc AND l.delta_id = given.delta_id
 WHERE l.gateway = %s
 """
-INSERT = """
+_INSERT = """
 INSERT INTO driftline_log (gateway, seq, hlc, arrival, op, delta_id, body, is_foreign)
 SELECT %s, seq, hlc, arrival, op, delta_id, body, %s
 FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::smallint[], %b::bytea[], %b::bytea[])
     AS given (seq, hlc, arrival, op, delta_id, body)
 """
-
-
-Connection = psycopg.Connection[Any]
-
 _CHANNEL = "driftline"
-_COUNTED = 1_000_000
 _CREATE_LOCK = 7_283_001  # two servers that start at once create the tables one after the other
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A connection, and how many had been lost when it was opened."""
+    """A connection, and the number of those lost before it was opened."""
 
     connection: Connection
     losses: int
@@ -119,7 +114,7 @@ class PostgresLog(BaseLog):
         self._wall = wall or physical_ms
         self._write_lock = threading.Lock()
         self._writer: _Held | None = None
-        self._losses = 0  # how often a connection was lost
+        self._losses = 0  # number of lost connections
         self._readers = threading.local()
         self._opened: list[Connection] = []
         self._listener: threading.Thread | None = None
@@ -127,26 +122,26 @@ class PostgresLog(BaseLog):
         self._fingerprint = ""  # of the database that was connected to last
         with self._explained(), self._open() as db, db.transaction():
             db.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATE_LOCK,))
-            db.execute(SCHEMA)
+            db.execute(_SCHEMA)
             first = (
                 "INSERT INTO driftline_head (gateway, log_id, fingerprint) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
             )
             db.execute(first, (gateway, secrets.token_hex(8), _fingerprint(db)))
         self.identity()
 
-    # --- records --------------------------------------------------------------------------------------------------
+    # Records.
 
     def identity(self) -> Identity:
-        """What names this log."""
+        """The id of this log."""
         return _identity(self._numbers())
 
     def renew_identity(self) -> Identity:
-        """Take a new random id because the log was set back; no range is under way then."""
+        """Take a new random id because the log was set back; no range is being flushed then."""
         with self.writing() as db:
             return self._renew(db)
 
     def append(self, batches: Sequence[Sequence[Entry]]) -> list[Appended | DriftlineError]:
-        """Take whole batches or nothing of them, in one transaction."""
+        """Append each batch whole or not at all, in one transaction."""
         with self.writing() as db:
             head = self._locked_head(db)
             clock = Clock(self._wall, last=head["clock"])
@@ -155,13 +150,13 @@ class PostgresLog(BaseLog):
             results: list[Appended | DriftlineError] = []
             taken: list[tuple[int, Entry]] = []
             for batch in batches:
-                results.append(self._judge(batch, head, clock, known, tables, taken))
+                results.append(self._accept(batch, head, clock, known, tables, taken))
             self._write(db, head, clock, taken, is_foreign=False)
         self._wake()
         return results
 
     def import_foreign(self, batch: Sequence[Entry]) -> int:
-        """Take deltas that the lake has and this log has not; how many were new."""
+        """Append deltas of the lake that are not in this log; the number of new ones."""
         if not batch:
             return 0
         newest = max(entry.hlc for entry in batch)
@@ -178,7 +173,7 @@ class PostgresLog(BaseLog):
         return len(fresh)
 
     def read(self, after: int, limit: int, *, upto: int | None = None, since_hlc: int = -1) -> list[Record]:
-        """The records after a sequence in order, those with a greater hlc than `since_hlc`."""
+        """The records after a sequence in order, those with an hlc above `since_hlc`."""
         query = """SELECT seq, hlc, arrival, body, is_foreign FROM driftline_log
             WHERE gateway = %s AND seq > %s AND seq <= %s AND hlc > %s ORDER BY seq LIMIT %s"""
         last = (1 << 62) if upto is None else upto
@@ -197,7 +192,7 @@ class PostgresLog(BaseLog):
         return self._one(query, self._gateway, hlc, delta_id) is not None
 
     def prune(self, upto: int) -> int:
-        """Forget records up to a sequence; deltas as old as those are refused from then on."""
+        """Remove records up to a sequence; deltas as old as those are refused from then on."""
         with self.writing() as db:
             head = self._locked_head(db)
             gone = min(upto, head["last"])
@@ -219,18 +214,18 @@ class PostgresLog(BaseLog):
             return removed.rowcount
 
     def table_names(self) -> list[str]:
-        """The tables that deltas have spoken of."""
+        """The tables that deltas have named."""
         with self._reading() as db:
             return sorted(self._tables(db).values())
 
-    # --- the way to the lake --------------------------------------------------------------------------------------
+    # Flush progress.
 
     def waiting(self) -> Waiting:
         """What is not in the lake yet."""
         query = """SELECT min(arrival), sum(length(body)) FROM (
             SELECT arrival, body FROM driftline_log WHERE gateway = %s AND seq > %s ORDER BY seq LIMIT %s) tail"""
         with self._reading() as db:
-            row = db.execute(query, (self._gateway, self._numbers()["flushed"], _COUNTED)).fetchone()
+            row = db.execute(query, (self._gateway, self._numbers()["flushed"], MAX_COUNTED)).fetchone()
         oldest, size = row or (None, None)
         return Waiting(int(size or 0), None if oldest is None else oldest >> 16)
 
@@ -242,14 +237,14 @@ class PostgresLog(BaseLog):
 
     @contextmanager
     def flush_lock(self, *, wait: bool) -> Iterator[bool]:
-        """Only one process of all hosts flushes at a time; the lock goes with the connection."""
+        """Only one process of all hosts flushes at a time; the lock ends with the connection."""
         name = f"driftline:flush:{self._gateway}"
         with self._explained(), self._connect() as connection:
             function = "pg_advisory_lock" if wait else "pg_try_advisory_lock"
             row = connection.execute(f"SELECT {function}(hashtextextended(%s, 0))", (name,)).fetchone()
             yield wait or bool(row and row[0])
 
-    # --- configuration --------------------------------------------------------------------------------------------
+    # Configuration.
 
     def document(self, name: str) -> bytes | None:
         """A named document, or None."""
@@ -272,10 +267,10 @@ class PostgresLog(BaseLog):
                 db.execute("INSERT INTO driftline_documents VALUES (%s, %s, %s)", (*key, body))
             self._set(db, **{each: head[each] + 1 for each in bumped})
 
-    # --- rows -----------------------------------------------------------------------------------------------------
+    # Merged rows.
 
     def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
-        """The folds of those rows that have one."""
+        """Those of the rows that are stored."""
         if not keys:
             return {}
         query = """SELECT r.tbl, r.row_id, r.fold FROM driftline_rows r
@@ -287,7 +282,7 @@ class PostgresLog(BaseLog):
             return {(table, row_id): StoredRow(bytes(fold)) for table, row_id, fold in found}
 
     def all_rows(self) -> Iterator[tuple[RowKey, StoredRow]]:
-        """Every fold."""
+        """Every stored row."""
         with self._reading() as db:
             rows = db.execute("SELECT tbl, row_id, fold FROM driftline_rows WHERE gateway = %s", (self._gateway,))
             for table, row_id, fold in rows:
@@ -300,13 +295,13 @@ class PostgresLog(BaseLog):
         with self._reading() as db:
             return [StoredVersion(*row) for row in db.execute(query, (self._gateway, *key, after, limit))]
 
-    # --- upkeep ---------------------------------------------------------------------------------------------------
+    # Upkeep.
 
     def upkeep(self) -> None:
-        """Nothing: the database looks after itself."""
+        """Nothing to do: the database has its own upkeep."""
 
     def size(self) -> int:
-        """Nothing waits for upkeep."""
+        """Nothing to do: the database has its own upkeep."""
         return 0
 
     def close(self) -> None:
@@ -320,7 +315,7 @@ class PostgresLog(BaseLog):
         if self._listener is not None:
             self._listener.join(5)
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # Connections and steps.
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -337,7 +332,7 @@ class PostgresLog(BaseLog):
             yield held.connection
 
     def _usable(self, held: _Held | None, **options: Any) -> _Held:
-        """This connection, or another one where it or any other was lost since it was opened."""
+        """This connection, or a new one where it or any other was lost since it was opened."""
         if held is not None and held.losses == self._losses and not (held.connection.closed or held.connection.broken):
             return held
         if held is not None:
@@ -346,14 +341,14 @@ class PostgresLog(BaseLog):
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """The database's troubles as the gateway's: nothing was acknowledged, the client may try again."""
+        """The database's errors as the gateway's: nothing was acknowledged, the client may try again."""
         try:
             yield
         except psycopg.Error as error:
             if isinstance(error, psycopg.OperationalError):
-                self._losses += 1  # the server is gone or another one: no thread need find out for itself
-            words = (str(error).splitlines() or [type(error).__name__])[0]
-            raise unavailable(f"the log cannot be used just now ({words})", type(error).__name__) from error
+                self._losses += 1  # the server is down or another one: every thread reconnects
+            message = (str(error).splitlines() or [type(error).__name__])[0]
+            raise unavailable(f"the log cannot be used just now ({message})", type(error).__name__) from error
 
     def _open(self, **options: Any) -> Connection:
         connection: Connection = psycopg.connect(
@@ -368,10 +363,10 @@ class PostgresLog(BaseLog):
         return connection
 
     def _connect(self, **options: Any) -> Connection:
-        """A connection to the log that is known; where the database is another one, the log is a new one from now on.
+        """A connection; where the database is another one than before, the log takes a new id.
 
-        Whoever connects first after a promotion notices it, readers and listeners too: a cursor of before must not be
-        answered by a log that may have lost what it stands for.
+        The first connection after a promotion notices it, also that of a reader or listener: an earlier cursor must
+        not be accepted by a log that may have lost the records before it.
         """
         connection = self._open(**options)
         fingerprint = _fingerprint(connection)
@@ -410,12 +405,12 @@ class PostgresLog(BaseLog):
     def _renew(self, db: Connection) -> Identity:
         head = self._locked_head(db)
         renewed = Identity(secrets.token_hex(8), (head["log_id"], *head["was"]))
-        # The number of the configuration wakes listeners, whose cursors are worth nothing any more.
+        # The number of the configuration wakes listeners, whose cursors are invalid now.
         config, flushed = head["config"] + 1, head["flushed"]
         self._set(db, log_id=renewed.log_id, was=list(renewed.was), flushing=flushed, config=config)
         return renewed
 
-    def _judge(
+    def _accept(
         self,
         batch: Sequence[Entry],
         head: JsonObject,
@@ -456,7 +451,7 @@ class PostgresLog(BaseLog):
                 [entry.delta_id for _, entry in taken],
                 [entry.body for _, entry in taken],
             )
-            db.execute(INSERT, (self._gateway, is_foreign, *columns))
+            db.execute(_INSERT, (self._gateway, is_foreign, *columns))
             self._add_tables(db, {entry.table.casefold(): entry.table for _, entry in taken})
             db.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, self._gateway))
         self._set(db, clock=clock.last, last=last)
@@ -465,7 +460,7 @@ class PostgresLog(BaseLog):
         if not entries:
             return {}
         given = ([entry.hlc for entry in entries], [entry.delta_id for entry in entries], self._gateway)
-        return {(row["hlc"], bytes(row["delta_id"])): row["op"] for row in db.execute(KNOWN, given)}
+        return {(row["hlc"], bytes(row["delta_id"])): row["op"] for row in db.execute(_KNOWN, given)}
 
     def _tables(self, db: Connection) -> dict[str, str]:
         with db.cursor(row_factory=dict_row) as cursor:
@@ -516,11 +511,11 @@ class PostgresLog(BaseLog):
 
     def _listen(self) -> None:
         if self._listener is None:
-            self._listener = threading.Thread(target=self._hear, name="log-listener", daemon=True)
+            self._listener = threading.Thread(target=self._receive, name="log-listener", daemon=True)
             self._listener.start()
 
-    def _hear(self) -> None:
-        """Wake whoever waits when another process commits; a lost connection is opened again."""
+    def _receive(self) -> None:
+        """Wake waiting readers when another process commits; a lost connection is opened again."""
         while not self._closing:
             try:
                 with self._connect() as connection:
@@ -534,7 +529,7 @@ class PostgresLog(BaseLog):
 
 def _fingerprint(connection: Connection) -> str:
     with connection.cursor(row_factory=tuple_row) as cursor:
-        found = cursor.execute(FINGERPRINT).fetchone()
+        found = cursor.execute(_FINGERPRINT).fetchone()
     return "" if found is None else str(found[0])
 
 

@@ -1,7 +1,7 @@
-"""The embedded log: one SQLite file in WAL mode, synced before every answer.
+"""The embedded log: one SQLite file in WAL mode, synced before every response.
 
-Ids are indexed behind their hlc: new deltas have new timestamps, so the index grows at its end instead of being torn
-all over, and a log of ten million takes pushes as fast as an empty one.
+Ids are indexed behind their hlc: new deltas have new timestamps, so the index grows at its end instead of at random
+pages, and a log of ten million takes pushes as fast as an empty one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import apsw
 from driftline.deltas import Clock, RowKey, check_drift, physical_ms
 from driftline.errors import DriftlineError, InputError
 from driftline.gateway._log.log import (
+    MAX_COUNTED,
     Appended,
     BaseLog,
     Entry,
@@ -38,9 +39,6 @@ from driftline.gateway._log.log import (
     unknown_entries,
 )
 
-# The tables of the embedded log: made in a new file, brought up to date in one that an earlier version made.
-
-
 FORMAT_VERSION = 2
 
 _SCHEMA = """
@@ -55,7 +53,7 @@ CREATE TABLE documents (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID
 CREATE TABLE tables (folded TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
 """
 _COUNTERS = ("clock", "last", "pruned", "horizon", "flushed", "flushing", "config", "rules_number")
-# What format 2 adds to format 1. Records of earlier logs came through pushes, so none of them is foreign.
+# What format 2 adds to format 1. Records of earlier logs were pushed: none of them is foreign.
 _SECOND_FORMAT = """
 ALTER TABLE log ADD COLUMN is_foreign INTEGER NOT NULL DEFAULT 0;
 INSERT OR IGNORE INTO counters VALUES ('pruned_arrival', 0), ('projected', 0), ('projected_rules', 0);
@@ -68,50 +66,9 @@ CREATE TABLE row_versions (
     PRIMARY KEY (name, row_id, seq)
 ) WITHOUT ROWID;
 """
-
-
-def prepare(db: apsw.Connection, name: str) -> None:
-    """Make the tables, or bring them to the present format, inside a transaction."""
-    version = db.execute("PRAGMA user_version").get
-    if version > FORMAT_VERSION:
-        raise InputError(
-            f"{name} has log format {version}; formats up to {FORMAT_VERSION} are understood: "
-            "open it with the driftline that wrote it, or a newer one"
-        )
-    if version == 0:
-        db.execute(_SCHEMA)
-        db.executemany("INSERT INTO counters VALUES (?, 0)", [(name,) for name in _COUNTERS])
-        db.execute("INSERT INTO documents VALUES ('log_id', ?)", (secrets.token_hex(8).encode(),))
-    if version == 1:
-        # The lake knows a log of that format by its gateway's name alone.
-        db.execute("INSERT INTO documents VALUES ('unnamed_in_lake', '1')")
-    if version < FORMAT_VERSION:
-        db.execute(_SECOND_FORMAT)
-        _take_histories_out(db)
-        db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
-
-
-def version_rows(rows: Mapping[RowKey, StoredRow]) -> Iterator[tuple[Any, ...]]:
-    """The versions of rows as they are inserted."""
-    for key, row in rows.items():
-        yield from ((*key, each.seq, each.live, each.watched) for each in row.versions)
-
-
-def _take_histories_out(db: apsw.Connection) -> None:
-    """Format 1 kept a row's versions inside its fold."""
-    for name, row_id, body in list(db.execute("SELECT name, row_id, body FROM rows")):
-        plain = json.loads(body)
-        history = [StoredVersion(seq, live, json.dumps(columns)) for seq, live, columns in plain.pop("history")]
-        shown = (history[-1].live, history[-1].watched) if history else None
-        row = StoredRow(json.dumps({**plain, "shown": shown}).encode(), tuple(history))
-        db.execute("UPDATE rows SET body = ? WHERE name = ? AND row_id = ?", (row.fold, name, row_id))
-        db.executemany("INSERT INTO row_versions VALUES (?, ?, ?, ?, ?)", version_rows({(name, row_id): row}))
-
-
-_SPAN_BITS = 12  # 4096 records share one "greatest hlc", so that `since` skips what is older
+_SPAN_BITS = 12  # 4096 records share one greatest hlc, so that `since` skips older spans
 _BUSY_MS = 10_000
 _CHECKPOINT_BYTES = 8 << 20
-_COUNTED = 1_000_000  # deltas whose size is added up; more than that is more than enough to flush
 _COUNTER_OF: dict[Numbered, str] = {"config": "config", "rules": "rules_number"}
 
 
@@ -132,27 +89,27 @@ class SqliteLog(BaseLog):
             self._writer = self._connect()
             self._prepare()
 
-    # --- records --------------------------------------------------------------------------------------------------
+    # Records.
 
     def identity(self) -> Identity:
-        """What names this log."""
+        """The id of this log."""
         with _explained(self._path):
             return _identity(self.reader())
 
     def renew_identity(self) -> Identity:
-        """Take a new random id because the log was set back; no range is under way then."""
+        """Take a new random id because the log was set back; no range is being flushed then."""
         with self.writing() as db:
             before = _identity(db)
             renewed = Identity(secrets.token_hex(8), (before.log_id, *before.was))
             _write_identity(db, renewed)
             counters = _read_counters(db)
             counters["flushing"] = counters["flushed"]
-            counters["config"] += 1  # wakes listeners, whose cursors are worth nothing any more
+            counters["config"] += 1  # wakes listeners, whose cursors are invalid now
             _write_counters(db, counters, ("flushing", "config"))
         return renewed
 
     def append(self, batches: Sequence[Sequence[Entry]]) -> list[Appended | DriftlineError]:
-        """Take whole batches or nothing of them, in one transaction and one sync."""
+        """Append each batch whole or not at all, in one transaction and one sync."""
         with self.writing() as db:
             counters = _read_counters(db)
             clock = Clock(self._wall, last=counters["clock"])
@@ -163,11 +120,11 @@ class SqliteLog(BaseLog):
         return results
 
     def import_foreign(self, batch: Sequence[Entry]) -> int:
-        """Take deltas that the lake has and this log has not; how many were new."""
+        """Append deltas of the lake that are not in this log; the number of new ones."""
         if not batch:
             return 0
         newest = max(entry.hlc for entry in batch)
-        check_drift(newest, self._wall())  # else it would carry the clock away, and every client's with it
+        check_drift(newest, self._wall())  # else it would advance the clock, and every client's with it
         with self.writing() as db:
             counters = _read_counters(db)
             fresh = unknown_entries(batch, partial(_known_op, db))
@@ -180,7 +137,7 @@ class SqliteLog(BaseLog):
         return len(fresh)
 
     def read(self, after: int, limit: int, *, upto: int | None = None, since_hlc: int = -1) -> list[Record]:
-        """The records after a sequence in order, those with a greater hlc than `since_hlc`."""
+        """The records after a sequence in order, those with an hlc above `since_hlc`."""
         last = (1 << 62) if upto is None else upto
         with _explained(self._path):
             if since_hlc < 0:
@@ -194,7 +151,7 @@ class SqliteLog(BaseLog):
             return found.fetchone() is not None
 
     def prune(self, upto: int) -> int:
-        """Forget records up to a sequence; deltas as old as those are refused from then on."""
+        """Remove records up to a sequence; deltas as old as those are refused from then on."""
         with self.writing() as db:
             counters = _read_counters(db)
             newest = db.execute("SELECT max(hlc) FROM log WHERE seq <= ?", (upto,)).get
@@ -211,17 +168,17 @@ class SqliteLog(BaseLog):
         return removed
 
     def table_names(self) -> list[str]:
-        """The tables that deltas have spoken of."""
+        """The tables that deltas have named."""
         with _explained(self._path):
             return [name for (name,) in self.reader().execute("SELECT name FROM tables ORDER BY name")]
 
-    # --- the way to the lake --------------------------------------------------------------------------------------
+    # Flush progress.
 
     def waiting(self) -> Waiting:
         """What is not in the lake yet."""
         query = "SELECT min(arrival), sum(length(body)) FROM (SELECT arrival, body FROM log WHERE seq > ? LIMIT ?)"
         with _explained(self._path):
-            oldest, size = next(self.reader().execute(query, (self._numbers()["flushed"], _COUNTED)))
+            oldest, size = next(self.reader().execute(query, (self._numbers()["flushed"], MAX_COUNTED)))
         return Waiting(size or 0, None if oldest is None else oldest >> 16)
 
     def flush_again(self, after: int) -> None:
@@ -240,7 +197,7 @@ class SqliteLog(BaseLog):
             else:
                 yield True
 
-    # --- configuration --------------------------------------------------------------------------------------------
+    # Configuration.
 
     def document(self, name: str) -> bytes | None:
         """A named document, or None."""
@@ -261,10 +218,10 @@ class SqliteLog(BaseLog):
             raised = [(_COUNTER_OF[each],) for each in bumped]
             db.executemany("UPDATE counters SET value = value + 1 WHERE name = ?", raised)
 
-    # --- rows -----------------------------------------------------------------------------------------------------
+    # Merged rows.
 
     def rows(self, keys: Sequence[RowKey]) -> dict[RowKey, StoredRow]:
-        """The folds of those rows that have one."""
+        """Those of the rows that are stored."""
         found: dict[RowKey, StoredRow] = {}
         with _explained(self._path):
             for key in keys:
@@ -274,7 +231,7 @@ class SqliteLog(BaseLog):
         return found
 
     def all_rows(self) -> Iterator[tuple[RowKey, StoredRow]]:
-        """Every fold."""
+        """Every stored row."""
         with _explained(self._path):
             for name, row_id, body in self.reader().execute("SELECT name, row_id, body FROM rows"):
                 yield (name, row_id), StoredRow(bytes(body))
@@ -298,14 +255,14 @@ class SqliteLog(BaseLog):
                 db.execute("DELETE FROM rows; DELETE FROM row_versions")
             folds = ((*key, row.fold) for key, row in rows.items())
             db.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", folds)
-            db.executemany("INSERT INTO row_versions VALUES (?, ?, ?, ?, ?)", version_rows(rows))
+            db.executemany("INSERT INTO row_versions VALUES (?, ?, ?, ?, ?)", _version_rows(rows))
             counters["projected"], counters["projected_rules"] = after.seq, after.rules
             _write_counters(db, counters, ("projected", "projected_rules"))
 
-    # --- upkeep ---------------------------------------------------------------------------------------------------
+    # Upkeep.
 
     def upkeep(self) -> None:
-        """Copy what is in the write-ahead log to the file where it has grown, without stopping anybody."""
+        """Copy a write-ahead log that has grown to the file, without blocking writers or readers."""
         if self.size() > _CHECKPOINT_BYTES:
             self.checkpoint()
 
@@ -317,17 +274,17 @@ class SqliteLog(BaseLog):
             return 0
 
     def checkpoint(self) -> None:
-        """Copy what is in the write-ahead log to the file."""
+        """Copy the write-ahead log to the file."""
         with _explained(self._path):
             self.reader().execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
-        """Fold the write-ahead log in and close every connection."""
+        """Close every connection; the last one copies the write-ahead log to the file."""
         with self._write_lock:
             for connection in (*self._all_readers, self._writer):
                 connection.close()
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # Connections and steps.
 
     def _numbers(self) -> Mapping[str, int]:
         with _explained(self._path):
@@ -369,7 +326,7 @@ class SqliteLog(BaseLog):
     def _connect(self) -> apsw.Connection:
         connection = apsw.Connection(str(self._path), vfs=self._vfs)
         connection.set_busy_timeout(_BUSY_MS)
-        # FULL syncs the write-ahead log at every commit: an answer is given after that.
+        # FULL syncs the write-ahead log at every commit, before the response.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA wal_autocheckpoint = 16000")
         connection.execute("PRAGMA cache_size = -32000")
@@ -379,7 +336,7 @@ class SqliteLog(BaseLog):
         self._writer.execute("PRAGMA page_size = 8192")
         self._writer.execute("PRAGMA journal_mode = WAL")
         with self.writing() as db:
-            prepare(db, self._path.name)
+            _migrate(db, self._path.name)
 
     def _append_batch(
         self, db: apsw.Connection, clock: Clock, counters: dict[str, int], batch: Sequence[Entry]
@@ -405,7 +362,9 @@ class SqliteLog(BaseLog):
         is_foreign: bool = False,
     ) -> None:
         if entries:
-            arrivals = clock.take(len(entries) * 2)[::2]  # the odd ones are for what views make of a record
+            arrivals = clock.take(len(entries) * 2)[
+                ::2
+            ]  # the odd ones are for the deltas that a view derives from a record
             _insert(db, counters["last"] + 1, arrivals, entries, is_foreign)
             counters["last"] += len(entries)
 
@@ -424,6 +383,44 @@ class SqliteLog(BaseLog):
                 break
         spans.close()
         return found
+
+
+def _migrate(db: apsw.Connection, name: str) -> None:
+    """Create the tables, or bring them to the current format, inside a transaction."""
+    version = db.execute("PRAGMA user_version").get
+    if version > FORMAT_VERSION:
+        raise InputError(
+            f"{name} has log format {version}; formats up to {FORMAT_VERSION} are understood: "
+            "open it with the driftline that wrote it, or a newer one"
+        )
+    if version == 0:
+        db.execute(_SCHEMA)
+        db.executemany("INSERT INTO counters VALUES (?, 0)", [(name,) for name in _COUNTERS])
+        db.execute("INSERT INTO documents VALUES ('log_id', ?)", (secrets.token_hex(8).encode(),))
+    if version == 1:
+        # The lake knows a log of that format by its gateway's name alone.
+        db.execute("INSERT INTO documents VALUES ('unnamed_in_lake', '1')")
+    if version < FORMAT_VERSION:
+        db.execute(_SECOND_FORMAT)
+        _separate_versions(db)
+        db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+
+def _version_rows(rows: Mapping[RowKey, StoredRow]) -> Iterator[tuple[Any, ...]]:
+    """The versions of rows as they are inserted."""
+    for key, row in rows.items():
+        yield from ((*key, each.seq, each.live, each.watched) for each in row.versions)
+
+
+def _separate_versions(db: apsw.Connection) -> None:
+    """Move the versions of rows, which format 1 stored inside the row, to their own table."""
+    for name, row_id, body in list(db.execute("SELECT name, row_id, body FROM rows")):
+        plain = json.loads(body)
+        history = [StoredVersion(seq, live, json.dumps(columns)) for seq, live, columns in plain.pop("history")]
+        shown = (history[-1].live, history[-1].watched) if history else None
+        row = StoredRow(json.dumps({**plain, "shown": shown}).encode(), tuple(history))
+        db.execute("UPDATE rows SET body = ? WHERE name = ? AND row_id = ?", (row.fold, name, row_id))
+        db.executemany("INSERT INTO row_versions VALUES (?, ?, ?, ?, ?)", _version_rows({(name, row_id): row}))
 
 
 def _select(db: apsw.Connection, where: str, values: tuple[int, ...], limit: int) -> list[Record]:
@@ -489,7 +486,7 @@ def _write_counters(db: apsw.Connection, counters: dict[str, int], names: Sequen
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """SQLite's troubles as the gateway's: what the operator can mend is said, the client may try again."""
+    """SQLite's errors as the gateway's: they name what the operator can fix, the client may try again."""
     try:
         yield
     except apsw.FullError as error:

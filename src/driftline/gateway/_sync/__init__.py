@@ -1,1 +1,1 @@
-"""Sync: a shelf of `gateway`."""
+"""The sync protocol: pushes, pulls, sync rules and the live feed."""

@@ -1,7 +1,7 @@
-"""The live feed: clients that wait for what arrives, by server-sent events or by a long poll (gateway §7).
+"""The live feed: deltas as they arrive, by server-sent events or by a long poll (gateway §7).
 
-One thread of the process waits for the log to move on and wakes everybody who waits; a page is read and encoded once
-for all who stand at the same cursor with the same view.
+One thread of the process waits for commits to the log and wakes all listeners; a page is read and encoded once for all
+listeners with the same cursor and view.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BEGIN = b"retry: 2000\n\n"
 
 _HEARTBEAT_SECONDS = 15.0
 _PACE_SECONDS = 0.1  # between two reads of one listener, so that many small commits become one event
-_LOOK_SECONDS = 0.1  # commits of other processes and new rules are found by looking
+_POLL_SECONDS = 0.1  # commits of other processes and new rules are found by polling
 _MAX_CACHED = 1000
 _WHOLE = re.compile(r"[0-9]{1,6}")
 _logger = logging.getLogger("driftline.gateway.feed")
@@ -40,7 +40,7 @@ InThread = Callable[..., Awaitable[Page]]
 
 
 def wait_of(query: Mapping[str, str]) -> int:
-    """The seconds that a pull is willing to wait, at most 30."""
+    """The seconds that a pull may wait, at most 30."""
     text = query.get("wait", "0")
     if not _WHOLE.fullmatch(text):
         raise GatewayError("wait is a number of seconds")
@@ -48,17 +48,17 @@ def wait_of(query: Mapping[str, str]) -> int:
 
 
 class CommitSignal:
-    """Wakes everybody in this process who waits for the log or the configuration to move on."""
+    """Wakes every listener of this process when the log or the configuration changes."""
 
     def __init__(self, log: DeltaLog) -> None:
         self._log = log
         self._event: asyncio.Event | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self.turn = 0  # how often it has rung
+        self.turn = 0  # number of changes so far
 
     def next(self) -> asyncio.Event:
-        """What will be set at the next change; take it before reading, then nothing is missed."""
+        """The event of the next change; taken before a read, no change is missed."""
         if self._event is None:
             self._event = asyncio.Event()
             arguments = (asyncio.get_running_loop(),)
@@ -67,14 +67,14 @@ class CommitSignal:
         return self._event
 
     def ring(self) -> None:
-        """Wake everybody; only from the event loop's thread."""
+        """Wake every listener; only from the event loop's thread."""
         if self._event is not None:
             rung, self._event = self._event, asyncio.Event()
             self.turn += 1
             rung.set()
 
     def close(self) -> None:
-        """End the watching thread."""
+        """Stop the thread."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -83,8 +83,8 @@ class CommitSignal:
         seen = (-1, -1)
         while not self._stop.is_set():
             try:
-                now = (self._log.wait_past(max(seen[0], 0), _LOOK_SECONDS), self._log.numbers().config)
-            except DriftlineError as error:  # the log is busy or its disk is full: look again
+                now = (self._log.wait_past(max(seen[0], 0), _POLL_SECONDS), self._log.numbers().config)
+            except DriftlineError as error:  # the log is busy or its disk is full: poll again
                 _logger.warning("feed", extra={"fields": {"code": error.code, "error": error.message}})
                 self._stop.wait(1)
                 continue
@@ -95,17 +95,17 @@ class CommitSignal:
 
 @dataclass(frozen=True, slots=True)
 class FeedEvent:
-    """A page as it goes out; `chunk` is empty when the caller is not shown anything of it."""
+    """A page as it is sent; `chunk` is empty when the caller sees nothing of it."""
 
     chunk: bytes
     deltas: int
     cursor: str
     has_more: bool
-    turn: int  # how often the signal had rung before it was read
+    turn: int  # of the signal before it was read
 
 
 class Feeds:
-    """Everybody who listens to this process."""
+    """The listeners of this process."""
 
     def __init__(
         self, reader: LogReader, in_thread: InThread, server_hlc: Callable[[], int], sent: Callable[[int], None]
@@ -115,7 +115,7 @@ class Feeds:
         self._reader = reader
         self._in_thread = in_thread
         self._server_hlc = server_hlc
-        self._sent = sent  # told how many deltas went out with an event
+        self._sent = sent  # called with the number of deltas of an event
         self._by_client: Counter[str] = Counter()
         self._pages: dict[tuple[int, str, str], asyncio.Future[FeedEvent]] = {}
         self._pages_turn = -1
@@ -124,7 +124,7 @@ class Feeds:
 
     @contextmanager
     def listening(self, client_id: str) -> Iterator[None]:
-        """Count a listener in, or refuse it."""
+        """Count a listener, or refuse it."""
         if self.open >= MAX_LISTENERS:
             raise GatewayError("too many listeners: try again", code="OVERLOADED", retry_after=5)
         if self._by_client[client_id] >= MAX_PER_CLIENT:
@@ -141,7 +141,7 @@ class Feeds:
                 del self._by_client[client_id]
 
     async def long_poll(self, caller: Caller, query: Mapping[str, str], seconds: int) -> Page:
-        """A page; where nothing is there to send, wait for it."""
+        """A page; where it would be empty, wait for deltas."""
         deadline = time.monotonic() + seconds
         with self.listening(caller.client_id):
             while True:
@@ -151,27 +151,27 @@ class Feeds:
                 if page.deltas or page.has_more or left <= 0 or self._closing:
                     return page
                 query = {**_without_start(query), "cursor": page.cursor.encode()}
-                await _either(advanced, left)
+                await _is_set(advanced, left)
                 await asyncio.sleep(min(_PACE_SECONDS, max(deadline - time.monotonic(), 0)))
 
     async def first_event(self, caller: Caller, query: Mapping[str, str]) -> FeedEvent:
-        """What a feed begins with; a cursor that cannot be continued from is refused before anything is sent."""
+        """The first event of a feed; an invalid cursor is refused before anything is sent."""
         self.signal.next()
         return await self._read(caller, query)
 
     async def events(self, caller: Caller, query: Mapping[str, str], event: FeedEvent) -> AsyncIterator[bytes]:
-        """The stream, until the client leaves, its token expires, its cursor ends or the server does."""
+        """The stream, until the client disconnects, its token expires, its cursor is invalid or the server stops."""
         query = _without_start(query)
-        told = ""  # the last cursor that the client was given
+        sent = ""  # the last cursor that the client got
         yield BEGIN
         while True:
             if event.chunk:
                 self._sent(event.deltas)
-                told = event.cursor
+                sent = event.cursor
                 yield event.chunk
             await asyncio.sleep(_PACE_SECONDS)
-            async for beat in self._quiet(event, caller, told):
-                told = event.cursor
+            async for beat in self._quiet(event, caller, sent):
+                sent = event.cursor
                 yield beat
             if self._closing or time.monotonic() >= _expiry(caller):
                 return
@@ -181,26 +181,31 @@ class Feeds:
                 yield _refetch(error)
                 return
 
-    async def _quiet(self, event: FeedEvent, caller: Caller, told: str) -> AsyncIterator[bytes]:
-        """Heartbeats until something may have arrived; a cursor that moved on unseen is told along with them."""
+    def stop(self) -> None:
+        """End every stream, because the server stops; only from the event loop's thread."""
+        self._closing = True
+        self.signal.ring()
+
+    async def _quiet(self, event: FeedEvent, caller: Caller, sent: str) -> AsyncIterator[bytes]:
+        """Heartbeats until something may have arrived; a cursor that advanced without deltas is sent with them."""
         while not (event.has_more or self._closing):
             advanced = self.signal.next()
             left = min(_HEARTBEAT_SECONDS, _expiry(caller) - time.monotonic())
-            if self.signal.turn != event.turn or left <= 0 or await _either(advanced, left):
+            if self.signal.turn != event.turn or left <= 0 or await _is_set(advanced, left):
                 return
-            yield b": \n\n" if told == event.cursor else b"id: %b\n: \n\n" % event.cursor.encode()
-            told = event.cursor
+            yield b": \n\n" if sent == event.cursor else b"id: %b\n: \n\n" % event.cursor.encode()
+            sent = event.cursor
 
     async def _after(self, caller: Caller, query: Mapping[str, str], cursor: str) -> FeedEvent:
-        """The event after a cursor, read once for everybody who stands there with the same view."""
+        """The event after a cursor, read once for all listeners there with the same view."""
         if self._pages_turn != self.signal.turn or len(self._pages) > _MAX_CACHED:
             self._pages, self._pages_turn = {}, self.signal.turn
-            self._rules = self._reader.current_rules()  # new rules ring too
+            self._rules = self._reader.current_rules()  # new rules wake listeners too
         sight = self._reader.sight(caller, query, self._rules)
         key = (sight.rules_number, sight.digest, cursor)
         if key not in self._pages:
             self._pages[key] = asyncio.ensure_future(self._read(caller, {**query, "cursor": cursor}))
-        # Shielded: one listener that leaves must not take the page away from the others.
+        # Shielded: one listener that disconnects must not cancel the read for the others.
         return await asyncio.shield(self._pages[key])
 
     async def _read(self, caller: Caller, query: Mapping[str, str]) -> FeedEvent:
@@ -220,20 +225,15 @@ class Feeds:
         chunk = b"id: %b\nevent: deltas\ndata: %b\n\n" % (cursor.encode(), data)
         return FeedEvent(chunk, len(page.deltas), cursor, page.has_more, turn)
 
-    def stop(self) -> None:
-        """Let every listener go, because the server ends; only from the event loop's thread."""
-        self._closing = True
-        self.signal.ring()
-
 
 def _refetch(error: DriftlineError) -> bytes:
-    told = public_error(error)
-    name = b"refetch" if told.code == "MUST_REFETCH" else b"error"
-    return b"event: %b\ndata: %b\n\n" % (name, error_body(told.code, told.message, **refetch_members(told)))
+    public = public_error(error)
+    name = b"refetch" if public.code == "MUST_REFETCH" else b"error"
+    return b"event: %b\ndata: %b\n\n" % (name, error_body(public.code, public.message, **refetch_members(public)))
 
 
 def _expiry(caller: Caller) -> float:
-    """The monotonic time at which the caller's token ends."""
+    """The monotonic time at which the caller's token expires."""
     expires = caller.claims.get("exp")
     return float("inf") if expires is None else time.monotonic() + float(expires) - time.time()
 
@@ -242,7 +242,7 @@ def _without_start(query: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in query.items() if name not in ("since", "cursor")}
 
 
-async def _either(event: asyncio.Event, seconds: float) -> bool:
+async def _is_set(event: asyncio.Event, seconds: float) -> bool:
     """Whether the event was set before the time was over."""
     try:
         await asyncio.wait_for(event.wait(), seconds)

@@ -1,4 +1,4 @@
-"""A pull: which part of the log a caller wants, and the page it gets."""
+"""Pulls: pages of the log, the cursors between them, and what a caller under sync rules gets of each record."""
 
 from __future__ import annotations
 
@@ -20,14 +20,8 @@ from driftline.gateway._sync.push import WireDelta, stored_delta, wire_delta
 from driftline.gateway._sync.row_index import RowIndex, RowVersion, Story
 from driftline.gateway._sync.rules import SyncRules
 
-# Cursors: an opaque position in the arrival order (gateway §6).
-#
-# A cursor knows its log, the record it stands at and what it was made under, so that a position that means nothing any
-# more is noticed: the log was replaced or set back, the record is forgotten, the rules or the caller's view changed. It
-# also carries the `since` of the first page: deltas that had arrived by then and are older stay skipped, late arrivals
-# after it do not.
-
-
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 10_000
 NO_VIEW = "-"
 REASONS = ("retention", "rules_changed", "view_changed", "log_replaced", "snapshot_gone")
 
@@ -36,13 +30,21 @@ _TEXT = re.compile(
     r"(?:\.([0-9]{1,19})\.([0-9]{1,18}))?"
 )
 _FIRST_FORM = re.compile(r"1\.[0-9a-f]{1,64}\.[0-9.]+")
+_PAGE_BYTES = 16 << 20  # a page ends here too, because a record can be as large as a push
+_FEW, _MANY = 64, 8192  # records read at a time: many only while they are small
+_SMALL_BYTES = 1 << 20
+_PARAMETER = "p."
+_POSITIVE = re.compile(r"0*[1-9][0-9]{0,18}")
 
 
+# A cursor names its log, its record, the rules and the view it was made under (gateway §6), so that an invalid position
+# is noticed: the log was replaced or set back, the record was removed, the rules or the caller's view changed. It also
+# has the `since` of the first page: older deltas that had arrived by then are skipped, later arrivals are not.
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a client stands: at record `seq`, of which `sent` deltas are with it (0: all that it is to get).
+    """A client's position in the arrival order: record `seq`, of which `sent` deltas were sent (0: all).
 
-    Up to `skip_upto` only deltas with an hlc above `since` are wanted.
+    Up to `skip_upto` only deltas with an hlc above `since` are sent.
     """
 
     log_id: str
@@ -84,7 +86,7 @@ def decode_cursor(text: str) -> Cursor:
 
 @contextmanager
 def naming_snapshot(gateway: str) -> Iterator[None]:
-    """Whoever must begin anew is told where the state to begin with is."""
+    """Add the address of the snapshot to the error of a client that must start anew."""
     try:
         yield
     except GatewayError as error:
@@ -94,24 +96,20 @@ def naming_snapshot(gateway: str) -> Iterator[None]:
 
 
 def must_refetch(reason: str, why: str) -> GatewayError:
-    """The client's position is worth nothing any more; `reason` is for programs, `why` for people."""
+    """The error of an invalid position; `reason` is for programs, `why` for users."""
     return GatewayError(f"{why}: begin anew", code="MUST_REFETCH", reason=reason)
 
 
-# What a caller under sync rules is sent for each record of the log.
+# While a row has been visible all its life, the caller has all its deltas and gets the next one as it is. Once the row
+# was alive and hidden, that chain is broken: from then on the caller gets the row's merged values with the arrival as
+# their timestamp, which is greater than every timestamp before it and rises with the log. So a caller always ends at
+# the merged state of the rows it may see, whatever arrives late.
 #
-# As long as a row has been visible all its life the caller has all its deltas, and gets the next one as
-# it is. Once the row was alive and hidden that chain is broken: from then on the caller gets the row's merged values,
-# stamped with the time of arrival, which is greater than every timestamp before it and rises with the log. So a caller
-# always ends at the merged state of the rows it may see, whatever arrives late.
-#
-# A delta that a DELETE of its row covers is not sent: it changes nothing, and a caller who began with a snapshot after
-# that DELETE knows nothing of it and would show the delta.
-
-
+# A delta that a DELETE of its row covers is not sent: it changes nothing, and a caller that started from a snapshot
+# after that DELETE does not have it and would show the delta.
 @dataclass
 class View:
-    """One caller's sight of the rows, for the length of a request."""
+    """The rows that one caller under sync rules sees, during one request."""
 
     index: RowIndex
     rules: SyncRules
@@ -123,9 +121,9 @@ class View:
     _stories: dict[RowKey, Story] = field(default_factory=dict)
 
     def sent_for(self, record: Record) -> list[bytes]:
-        """The deltas that tell this caller about a record; none when the row is not its business.
+        """The deltas that this caller gets for a record, none for a row that it does not see.
 
-        Records are asked for in the order of the log.
+        Records are passed in the order of the log.
         """
         delta = wire_delta(record.body)
         story = self._story((delta.table, delta.rowId), record.seq)
@@ -134,7 +132,7 @@ class View:
         is_visible = after is not None and story.sees(after)
         if story.is_whole:
             if delta.op != "DELETE" and self._is_covered(delta, record):
-                # It changes nothing in the end, but what it hid in between is told by nobody else.
+                # It changes nothing in the end, but no other delta hides what it hid in between.
                 return [self._tombstone(delta, record)] if was_visible and not is_visible else []
             died = after is not None and not after.live
             if is_visible or (died and delta.op == "DELETE" and story.before is not None):
@@ -145,7 +143,7 @@ class View:
         return [self._tombstone(delta, record)] if was_visible else []
 
     def close(self) -> None:
-        """Keep how far rows were followed, for the next page of this caller."""
+        """Store how far rows were followed, for the next page of this caller."""
         for key, story in self._stories.items():
             self.index.remember(key, story, self._name)
 
@@ -174,7 +172,7 @@ class View:
     def _merged(self, delta: WireDelta, record: Record, *, entering: bool) -> list[bytes]:
         present = self._fold((delta.table, delta.rowId)).state()
         if not self._sees(delta.table, RowVersion(record.seq, present.live, present.columns)):
-            return []  # a later record takes the row away again
+            return []  # a later record hides the row again
         if entering or delta.op == "DELETE":
             whole = [ColumnDelta(name, value) for name, value in present.columns.items()]
             insert = self._made("INSERT", delta, whole, record.arrival + 1)
@@ -201,19 +199,9 @@ class View:
         return msgspec.json.encode(made.to_wire())
 
 
-DEFAULT_LIMIT = 100
-MAX_LIMIT = 10_000
-
-_PAGE_BYTES = 16 << 20  # a page ends here too, because a record can be as large as a push
-_FEW, _MANY = 64, 8192  # records read at a time: many only while they are small
-_SMALL_BYTES = 1 << 20
-_PARAMETER = "p."
-_POSITIVE = re.compile(r"0*[1-9][0-9]{0,18}")
-
-
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Deltas as JSON texts, where to go on, and whether there is more."""
+    """Deltas as JSON texts, the cursor after them, and whether there is more."""
 
     deltas: list[bytes]
     cursor: Cursor
@@ -221,7 +209,7 @@ class Page:
 
 
 def limit_of(query: Mapping[str, str], default: int = DEFAULT_LIMIT, most: int = MAX_LIMIT) -> int:
-    """The wanted page size, by default at most 10,000."""
+    """The requested page size, by default at most 10,000."""
     text = query.get("limit")
     if text is None:
         return default
@@ -236,7 +224,7 @@ def parameters_of(query: Mapping[str, str]) -> dict[str, str]:
 
 
 def start_of(query: Mapping[str, str], log: DeltaLog, rules: int, view: str = NO_VIEW) -> Cursor:
-    """Where a pull begins: at its cursor, or at the beginning with an hlc to skip to."""
+    """Where a pull starts: at its cursor, or at the first record with an hlc to skip to."""
     if "cursor" in query:
         cursor = decode_cursor(query["cursor"])
         _check_log(cursor, log)
@@ -251,7 +239,7 @@ def start_of(query: Mapping[str, str], log: DeltaLog, rules: int, view: str = NO
 
 
 def _check_log(cursor: Cursor, log: DeltaLog) -> None:
-    """Refuse a cursor of another log, of a log that was set back behind it, and of forgotten records."""
+    """Refuse a cursor of another log, of a log that was set back behind it, and of removed records."""
     bounds = log.bounds()
     if cursor.log_id != log.identity().log_id or cursor.seq > bounds.last:
         raise must_refetch("log_replaced", "the cursor belongs to another log")
@@ -271,27 +259,27 @@ def _beginning(log: DeltaLog, since: int, rules: int, view: str) -> Cursor:
 
 
 def read_page(log: DeltaLog, start: Cursor, limit: int, view: View | None = None, upto: int | None = None) -> Page:
-    """One page after a cursor, up to a sequence (by default the newest); `limit` binds, also inside a record."""
+    """One page after a cursor, up to a sequence (by default the newest); `limit` applies inside a record too."""
     last = log.bounds().last if upto is None else upto
     found: list[bytes] = []
     size = 0
     at = start
-    # Without a view one record more than the page holds tells whether there is more.
-    for record in _wanted(log, start, last, limit + 1 if view is None else _MANY):
+    # Without a view, one record more than the page takes shows whether there is more.
+    for record in _records(log, start, last, limit + 1 if view is None else _MANY):
         done = start.sent if record.seq == start.seq else 0
-        told = ([record.body] if view is None else view.sent_for(record))[done:]
+        sent = ([record.body] if view is None else view.sent_for(record))[done:]
         room = limit - len(found) if size <= _PAGE_BYTES else 0
-        size += sum(map(len, told))
-        if len(told) > room:
+        size += sum(map(len, sent))
+        if len(sent) > room:
             inside = start.at(record.seq, record.arrival, done + room) if room else at
-            return Page(found + told[:room], inside, True)
-        found += told
+            return Page(found + sent[:room], inside, True)
+        found += sent
         at = start.at(record.seq, record.arrival)
     return Page(found, start.at(last, log.arrival_at(last) or 0), False)
 
 
-def _wanted(log: DeltaLog, start: Cursor, last: int, most: int) -> Iterator[Record]:
-    """The records after a cursor, older hlcs skipped among those that had arrived when the first page was asked."""
+def _records(log: DeltaLog, start: Cursor, last: int, most: int) -> Iterator[Record]:
+    """The records after a cursor, without older hlcs among those that had arrived by the first page."""
     after = start.seq - 1 if start.sent else start.seq
     skipping_to = min(start.skip_upto, last)
     yield from _read_range(log, after, skipping_to, start.since, most)
@@ -312,7 +300,7 @@ def _read_range(log: DeltaLog, after: int, upto: int, since: int, most: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a caller may see at the moment; None as rules is everything."""
+    """What a caller may see now; without rules everything."""
 
     rules: SyncRules | None
     rules_number: int
@@ -336,7 +324,7 @@ class LogReader:
         return Sight(rules, number, rules.view_digest(caller.claims, parameters_of(query)))
 
     def page(self, caller: Caller, query: Mapping[str, str]) -> Page:
-        """One page from the query's cursor or since on."""
+        """One page from the query's `cursor` or `since` on."""
         with naming_snapshot(self.gateway):
             return self._page(caller, query)
 

@@ -1,8 +1,8 @@
-"""The merged state of every row, folded from the log behind the pushes; only kept while sync rules are set.
+"""The merged state of every row, updated from the log in the background while sync rules are set.
 
-Beside a row's fold stand its versions: whether it lived, and the columns that filters look at, each time that changed.
-With them a page of old records is judged as of their time. Versions are only ever added, so that a row with a hundred
-thousand changes costs no more per change than any other.
+A row also has versions: whether it lived, and the columns that filters use, each time that changed. With them a page of
+old records is filtered as of their time. Versions are only added, so that a row with a hundred thousand changes costs
+no more per change than any other.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from driftline.gateway._log.log import DeltaLog, Projection, StoredRow, StoredVe
 from driftline.gateway._sync.push import stored_delta
 from driftline.gateway._sync.rules import SyncRules
 
-_STEP = 2000  # records folded in one durable step, so that pushes get their turn
-_AT_FIRST, _AT_ONCE = 64, 1000  # versions read at a time: few for most pages, more for whoever reads on
-_REMEMBERED = 50_000  # rows whose story is known up to where a caller stands
+_STEP = 2000  # records merged in one durable step, so that pushes are not blocked
+_AT_FIRST, _AT_ONCE = 64, 1000  # versions read at a time: few for most pages, more for long stories
+_REMEMBERED = 50_000  # rows whose story is stored up to the position of a caller
 
 
 @dataclass(frozen=True, slots=True)
 class RowVersion:
-    """From this sequence on the row lived or not, with these values in the columns that filters look at."""
+    """From this sequence on the row lived or not, with these values in the columns that filters use."""
 
     seq: int
     live: bool
@@ -33,19 +33,19 @@ class RowVersion:
 
 @dataclass(slots=True)
 class _IndexedRow:
-    """A row's fold, what was visible of it last, and the versions that are new."""
+    """A merged row, its newest version, and the versions to add."""
 
     fold: RowMerge = field(default_factory=RowMerge)
     shown: tuple[bool, str] | None = None
     versions: list[StoredVersion] = field(default_factory=list)
 
     def add(self, seq: int, delta: RowDelta, watched: Sequence[str]) -> None:
-        """Fold one more delta in."""
+        """Merge one more delta."""
         self.fold.add(delta)
         self.note(seq, watched)
 
     def note(self, seq: int, watched: Sequence[str]) -> None:
-        """Add a version if what filters look at has changed."""
+        """Add a version if what filters use has changed."""
         state = self.fold.state()
         values = json.dumps({name: state.columns[name] for name in watched if name in state.columns})
         if self.shown != (state.live, values):
@@ -62,13 +62,13 @@ class Story:
 
     versions: Iterator[RowVersion]
     sees: Callable[[RowVersion], bool]
-    before: RowVersion | None = None  # the last version before the record that is looked at
+    before: RowVersion | None = None  # the last version before the current record
     is_whole: bool = True
     _seen: bool = False
     _next: RowVersion | None = None
 
     def at(self, seq: int) -> RowVersion | None:
-        """Go on to a record; the version that holds after it."""
+        """Advance to a record; the version after it."""
         if self._next is None:
             self._next = next(self.versions, None)
         while self._next is not None and self._next.seq < seq:
@@ -84,48 +84,48 @@ class Story:
         self.before = version
 
     def bookmark(self) -> tuple[RowVersion | None, bool, bool]:
-        """Where the story stands, to go on from there with the next page."""
+        """The position in the story, to continue from with the next page."""
         return self.before, self.is_whole, self._seen
 
 
 class RowIndex:
-    """The rows of a log, caught up on demand."""
+    """The merged rows of a log, brought up to date on demand."""
 
     def __init__(self, log: DeltaLog) -> None:
         self._log = log
         self._bookmarks: dict[tuple[int, str, RowKey], tuple[RowVersion | None, bool, bool]] = {}
 
     def catch_up(self, rules: SyncRules, rules_number: int) -> int:
-        """Fold everything that has arrived; the sequence that the index stands at."""
+        """Merge everything that has arrived; the sequence of the newest record."""
         last = self._log.bounds().last
         while True:
             done = self._log.projected()
             if done.rules != rules_number:
-                self._begin_again(rules, rules_number, done)
+                self._restart(rules, rules_number, done)
             elif done.seq >= last:
                 return last
             else:
                 self._fold_step(rules, done, last)
 
     def is_whole(self) -> bool:
-        """Whether the rows hold everything that the log has forgotten."""
+        """Whether the rows contain every record that was removed from the log."""
         return self._log.projected().seq >= self._log.bounds().pruned
 
     def fold(self, key: RowKey) -> RowMerge:
-        """A row as of where the index stands."""
+        """The merged row."""
         stored = self._log.rows([key]).get(key)
         return RowMerge() if stored is None else _read(stored).fold
 
     def story(self, key: RowKey, seq: int, sees: Callable[[RowVersion], bool], view: tuple[int, str]) -> Story:
-        """The story of a row for a caller whose next record is at `seq`; `view` names rules and claims."""
+        """The story of a row for a caller whose next record is `seq`; `view` identifies rules and claims."""
         before, is_whole, seen = self._bookmarks.get((*view, key), (None, True, False))
-        if before is not None and before.seq >= seq:  # the caller stands further back than another page of its
+        if before is not None and before.seq >= seq:  # the caller is further back than an earlier page of its
             before, is_whole, seen = None, True, False
         after = -1 if before is None else before.seq
         return Story(self._versions(key, after), sees, before, is_whole, seen)
 
     def remember(self, key: RowKey, story: Story, view: tuple[int, str]) -> None:
-        """Keep how far a story was followed, so that the next page goes on from there."""
+        """Store how far a story was followed, for the next page."""
         if len(self._bookmarks) >= _REMEMBERED:
             self._bookmarks.clear()
         self._bookmarks[(*view, key)] = story.bookmark()
@@ -147,11 +147,11 @@ class RowIndex:
         for seq, delta in deltas:
             row = rows.setdefault((delta.table, delta.row_id), _IndexedRow())
             row.add(seq, delta, rules.columns_of(delta.table))
-        # Another process may have folded the same records: then nothing is stored, and it goes on from there.
+        # Another process may have merged the same records: then nothing is stored, and the loop continues there.
         self._log.store_rows({key: _written(row) for key, row in rows.items()}, done, Projection(upto, done.rules))
 
-    def _begin_again(self, rules: SyncRules, rules_number: int, done: Projection) -> None:
-        """New rules watch other columns: fold anew, or start new stories where old deltas were pruned."""
+    def _restart(self, rules: SyncRules, rules_number: int, done: Projection) -> None:
+        """New rules use other columns: merge anew, or start new stories where old records were removed."""
         if self._log.bounds().pruned == 0:
             self._log.restart_rows({}, done, Projection(0, rules_number))
             return

@@ -1,4 +1,4 @@
-"""Sync rules: which rows a caller sees (gateway §9). Filters of a bucket must all hold, one bucket is enough."""
+"""Sync rules: which rows a caller sees (gateway §9). All filters of a bucket must match, one bucket is enough."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ FilterOp = Literal["eq", "neq", "in", "gt", "lt", "gte", "lte"]
 FILTER_OPS: tuple[str, ...] = get_args(FilterOp)
 VERSION = 1
 
+ABSENT = object()  # a column, claim or parameter that is missing: no filter matches it
+
 _CLAIM, _PARAMETER = "jwt:", "param:"
 _DIGEST_LENGTH = 16
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,7 +40,7 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Bucket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rows of some tables for which all filters hold."""
+    """Rows of some tables that match all filters."""
 
     name: str
     tables: list[str]
@@ -45,7 +48,7 @@ class Bucket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Asker(msgspec.Struct, frozen=True):
-    """What a view depends on: the caller's claims, which protect, and the request's parameters, which only narrow."""
+    """What a view depends on: the caller's claims, and the parameters of the request, which only narrow it."""
 
     claims: Mapping[str, Any]
     parameters: Mapping[str, str] = {}
@@ -56,13 +59,13 @@ class Asker(msgspec.Struct, frozen=True):
 
 
 class SyncRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row is visible when one bucket takes it."""
+    """A row is visible when one bucket contains it."""
 
     version: int
     buckets: list[Bucket]
 
     def columns_of(self, table: str) -> list[str]:
-        """The columns that decide about rows of a table."""
+        """The columns of a table that filters use."""
         names = {item.column for bucket in self.buckets if table in bucket.tables for item in bucket.filters}
         return sorted(names)
 
@@ -72,14 +75,14 @@ class SyncRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether a caller sees a living row with these columns."""
         asker = Asker(claims, parameters)
         return any(
-            table in bucket.tables and all(_holds(item, columns, asker) for item in bucket.filters)
+            table in bucket.tables and all(_matches(item, columns, asker) for item in bucket.filters)
             for bucket in self.buckets
         )
 
     def view_digest(self, claims: Mapping[str, Any], parameters: Mapping[str, str] = {}) -> str:
-        """Names a view by the claims and parameters that the rules look at; the order of a list does not matter.
+        """Identifies a view by the claims and parameters that the rules use; the order of a list does not matter.
 
-        A cursor carries it: a caller who gains a team would never get that team's older rows with an old cursor.
+        A cursor has it: a caller that gains a team would never get that team's older rows with an old cursor.
         """
         asker = Asker(claims, parameters)
         found = {f"{kind}{name}": asker.value(kind, name) for kind, name in self._references()}
@@ -108,7 +111,7 @@ def parse_rules(data: bytes) -> SyncRules:
 
 
 def read_stored_rules(data: bytes) -> SyncRules:
-    """Rules that were accepted once: older versions of driftline were less strict, with the same meaning."""
+    """Rules that were accepted once: older versions of driftline were less strict, with the same semantics."""
     try:
         return msgspec.json.decode(data, type=SyncRules)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -138,7 +141,7 @@ def _check_value(item: Filter) -> None:
         raise DeltaError(f"{item.value} names nothing")
 
 
-def _holds(item: Filter, columns: Mapping[str, Any], asker: Asker) -> bool:
+def _matches(item: Filter, columns: Mapping[str, Any], asker: Asker) -> bool:
     reference = item.reference()
     wanted = item.value if reference is None else asker.value(*reference)
     return holds(item.op, columns.get(item.column, ABSENT), wanted)
@@ -146,11 +149,6 @@ def _holds(item: Filter, columns: Mapping[str, Any], asker: Asker) -> bool:
 
 def _sorted_list(value: Json) -> Json:
     return sorted(map(canonical_json, value)) if isinstance(value, list) else value
-
-
-ABSENT = object()  # a column, claim or parameter that is not there: nothing holds for it
-
-_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 def holds(op: str, found: Json, wanted: Json) -> bool:
@@ -206,7 +204,7 @@ def _compared(one: float | None, other: float | None) -> int | None:
 
 
 def _number_of(wanted: Json) -> float | None:
-    """A wanted value as a number: one already, or text that is wholly a JSON number."""
+    """A filter's value as a number: one already, or text that is a JSON number."""
     if _is_number(wanted):
         return _double(wanted)
     return _double(wanted) if isinstance(wanted, str) and _JSON_NUMBER.fullmatch(wanted) else None
