@@ -1,4 +1,4 @@
-"""A client of the gateway with a store of its own: works offline, shows its writes at once, syncs when it can.
+"""A client of the gateway with a local store: works offline, shows its writes at once, syncs when it can.
 
 >>> from driftline.client import Store
 >>> store = Store(":memory:", "laptop")

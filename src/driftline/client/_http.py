@@ -1,4 +1,4 @@
-"""A small client of the gateway, for scripts: pushes in batches, pulls page by page, tries again when told to."""
+"""A small HTTP client of the gateway, for scripts: pushes, pulls, snapshots and the feed, with retries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from driftline.errors import GatewayError, OptionError
 
 _RETRIED = (429, 503)
 _TIMEOUT_SECONDS = 60
-_SILENCE_SECONDS = 45  # a feed's heart beats every 15
+_SILENCE_SECONDS = 45  # a feed sends a heartbeat every 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPage:
-    """Rows of a snapshot as its lines have them, the next page, and the cursor to go on from after the last."""
+    """Rows of a snapshot as in its lines, the next page, and the cursor after the last page."""
 
     rows: list[JsonObject]
     next: str | None
@@ -45,7 +45,7 @@ class SnapshotPage:
 
 
 class GatewayClient:
-    """Talks to one gateway as one client; a push that got no answer is sent again, which changes nothing twice."""
+    """One client of one gateway; a push without a response is sent again, which changes nothing twice."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class GatewayClient:
         self._sleep = sleep
 
     def push(self, deltas: Sequence[RowDelta], *, last_seen_hlc: int | None = None) -> JsonObject:
-        """Push one batch; the gateway's answer, with its timestamps as integers."""
+        """Push one batch; the gateway's response, with its timestamps as integers."""
         body: JsonObject = {"clientId": self._client_id, "deltas": [delta.to_wire() for delta in deltas]}
         if last_seen_hlc is not None:
             body["lastSeenHlc"] = str(last_seen_hlc)
         answer: JsonObject = self._request("/push", json.dumps(body, ensure_ascii=False).encode())
-        # Only the protocol's own timestamps: a user's value may have a member that is called so too.
+        # Only the timestamps of the protocol: a user's value may have a member of that name too.
         applied = [{**delta, "hlc": int(delta["hlc"])} for delta in answer["deltas"]]
         return {**answer, "serverHlc": int(answer["serverHlc"]), "deltas": applied}
 
@@ -85,7 +85,7 @@ class GatewayClient:
         return Pulled(deltas, answer["cursor"], answer["hasMore"], int(answer["serverHlc"]))
 
     def pull_all(self, *, cursor: str | None = None, since: int = 0, limit: int = 1000) -> Iterator[Pulled]:
-        """Every page up to the end of the log; the last one may be empty and carries the newest cursor."""
+        """Every page up to the end of the log; the last one may be empty and has the newest cursor."""
         while True:
             page = self.pull(cursor=cursor, since=since, limit=limit)
             yield page
@@ -94,7 +94,7 @@ class GatewayClient:
             cursor = page.cursor
 
     def snapshot(self, *, limit: int = 5000) -> Iterator[SnapshotPage]:
-        """The state of all rows, page by page; each is whole."""
+        """The state of all rows, page by page; each is complete."""
         following: str | None = None
         while True:
             start = {"limit": limit} if following is None else {"page": following}
@@ -105,7 +105,7 @@ class GatewayClient:
             following = page.next
 
     def feed(self, cursor: str) -> FeedReader:
-        """Events from a cursor on, as they happen."""
+        """Events from a cursor on, as they arrive."""
         return FeedReader(self._root + self._path("/feed", cursor=cursor), self._headers())
 
     def _path(self, route: str, **query: Any) -> str:
@@ -142,12 +142,12 @@ class GatewayClient:
             raise _Later(refusal, _seconds(error.headers.get("Retry-After"))) from error
         except (urllib.error.URLError, http.client.HTTPException, OSError, EOFError) as error:
             raise _Later(_unreachable(error), None) from error
-        except ValueError as error:  # half an answer: asked again
+        except ValueError as error:  # half a response: requested again
             raise _Later(GatewayError(f"the answer is not whole: {error}", code="unexpected_answer"), None) from error
 
 
 class FeedReader:
-    """An open feed: pairs of an event's name and its data; `close` ends it, from another thread too."""
+    """An open feed: pairs of an event's name and its data; `close` ends it, also from another thread."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -169,7 +169,7 @@ class FeedReader:
             self._connection.close()
 
     def close(self) -> None:
-        """Break the connection off, so that whoever reads it wakes up."""
+        """Shut the connection down, so that a blocked reader wakes up."""
         held = self._connection.sock
         if held is not None:
             with contextlib.suppress(OSError):
@@ -177,7 +177,7 @@ class FeedReader:
 
 
 def _events(lines: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
-    """The events of a stream; one that breaks off in the middle is none."""
+    """The events of a stream, without one that is cut off."""
     fields: dict[str, str] = {}
     for line in lines:
         text = line.decode("utf-8").rstrip("\r\n")
@@ -197,7 +197,7 @@ def _snapshot_page(data: bytes) -> SnapshotPage:
     return SnapshotPage(rows, last["end"]["next"], last["end"]["cursor"], int(first["page"]["serverHlc"]))
 
 
-class _Later(Exception):  # noqa: N818 - a wish to be asked again
+class _Later(Exception):  # noqa: N818 - a request to try again
     def __init__(self, error: GatewayError, after: float | None) -> None:
         super().__init__(error.message)
         self.error = error

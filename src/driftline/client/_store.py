@@ -1,6 +1,6 @@
-"""The local store: one SQLite file with what the gateway has confirmed and what waits to be sent (gateway §11).
+"""The local store: one SQLite file with confirmed rows and pending writes (gateway §11).
 
-What an application sees is both joined by the one rule of merging, so nothing is rebased when others write too.
+The application sees both, merged by the one rule of merging, so nothing is rebased when others write too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _UPSERT = "INSERT INTO {} VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET fold = excl
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row that looks different now; `columns` is None where it is gone."""
+    """A row that changed; `columns` is None where it was deleted."""
 
     table: str
     row_id: str
@@ -53,7 +53,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A write that the gateway will never take, and why."""
+    """A write that the gateway refused for good, and why."""
 
     delta: RowDelta
     code: str
@@ -78,15 +78,15 @@ class Store:
         self._connection = Connection(url, gateway, client_id, token, dict(parameters or {}))
         self._wall = wall
         self._lock = threading.RLock()
-        self.sending = threading.Lock()  # two that send one queue at once would both be told what became of it
+        self.sending = threading.Lock()  # the queue has one sender at a time
         self._followers: list[Follower] = []
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._prepare()
 
-    # --- rows ------------------------------------------------------------------------------------------------------
+    # Rows.
 
     def put(self, table: str, row_id: str, columns: Mapping[str, Any]) -> None:
-        """Set columns of a row, which is made if it is not there; the others stay. Seen at once, sent by `sync`."""
+        """Set columns of a row, which is created if it is missing; the others stay. Seen at once, sent by `sync`."""
         for name, value in columns.items():
             check_value(name, value)
         with self.writing():
@@ -95,14 +95,14 @@ class Store:
             self._enqueue(table, row_id, before, {**(before or {}), **columns})
 
     def delete(self, table: str, row_id: str) -> None:
-        """Delete a row; one that is not there stays so."""
+        """Delete a row; a missing one stays missing."""
         with self.writing():
             state = self._state((table, row_id))
             if state.live:
                 self._enqueue(table, row_id, state.columns, None)
 
     def get(self, table: str, row_id: str) -> JsonObject | None:
-        """A row's columns, None where it is not."""
+        """A row's columns, None where it is missing."""
         with self._lock:
             state = self._state((table, row_id))
         return state.columns if state.live else None
@@ -121,7 +121,7 @@ class Store:
             return int(self._db.execute("SELECT count(*) FROM queue").fetchone()[0])
 
     def rejected(self) -> list[Rejected]:
-        """Writes that the gateway refused, oldest first; what they wrote is not seen any more."""
+        """Writes that the gateway refused, oldest first; they have no effect any more."""
         with self._lock:
             rows = self._db.execute("SELECT delta, code, message FROM rejected ORDER BY n").fetchall()
         return [Rejected(_delta(text), code, message) for text, code, message in rows]
@@ -131,10 +131,10 @@ class Store:
         with self.writing():
             self._db.execute("DELETE FROM rejected")
 
-    # --- syncing ---------------------------------------------------------------------------------------------------
+    # Syncing.
 
     def sync(self) -> SyncReport:
-        """Send what waits and fetch what is new; raises where the gateway cannot be reached, and nothing is lost."""
+        """Send pending writes and fetch changes; raises where the gateway cannot be reached, and nothing is lost."""
         with self.sending:
             return sync(self, self._connection)
 
@@ -145,34 +145,34 @@ class Store:
         return await asyncio.to_thread(self.sync)
 
     def follow(self) -> Follower:
-        """Every change as it happens, with `for` or `async for`; writes are sent as they are made meanwhile."""
+        """Every change as it arrives, with `for` or `async for`; writes are sent as they are made meanwhile."""
         follower = Follower(self, self._connection)
         self._followers.append(follower)
         return follower
 
     def close(self) -> None:
-        """End followers and close the file."""
+        """Stop followers and close the file."""
         for follower in self._followers:
             follower.stop()
         with self._lock:
             self._db.close()
 
-    # --- for syncing -----------------------------------------------------------------------------------------------
+    # Steps of a round.
 
     def queued(self, limit: int) -> list[tuple[int, RowDelta]]:
-        """The oldest writes that wait, with their numbers."""
+        """The oldest pending writes, with their numbers."""
         with self._lock:
             rows = self._db.execute("SELECT n, delta FROM queue ORDER BY n LIMIT ?", (limit,)).fetchall()
         return [(number, _delta(text)) for number, text in rows]
 
     def confirm(self, numbers: Sequence[int], deltas: Iterable[RowDelta]) -> None:
-        """The gateway has these writes: into the confirmed rows and out of the queue, in one step."""
+        """Move writes that the gateway has from the queue to the confirmed rows, in one step."""
         with self.writing():
             self._fold_in(deltas)
             self._db.executemany("DELETE FROM queue WHERE n = ?", [(number,) for number in numbers])
 
     def reject(self, number: int, code: str, message: str) -> Change:
-        """The gateway will never have this write; how the row looks without it."""
+        """Take a refused write out of the queue; the row without it."""
         with self.writing():
             name, row_id = self._db.execute("SELECT name, row_id FROM queue WHERE n = ?", (number,)).fetchone()
             self._db.execute(
@@ -185,10 +185,10 @@ class Store:
     def take(
         self, deltas: Sequence[RowDelta], cursor: str, server_hlc: int, *, after: str | None
     ) -> list[Change] | None:
-        """Fold in the page that follows a cursor and move on, in one step; the rows that look different now.
+        """Merge the page after a cursor and advance, in one step; the rows that changed.
 
-        None, and nothing is taken, where the store stands elsewhere meanwhile: a follower and `sync` work side by side,
-        and a page that is put behind a snapshot it does not follow would leave a gap.
+        None, and nothing is merged, where the cursor of the store is another one by now: a follower and `sync` work
+        side by side, and a page merged after a snapshot that it does not follow would leave a gap.
         """
         with self.writing():
             if self._meta("cursor") != after:
@@ -202,23 +202,23 @@ class Store:
         return [_change(key, now[key]) for key in keys if now[key] != before[key]]
 
     def begin_snapshot(self) -> None:
-        """Forget what an earlier snapshot left that never came to its end."""
+        """Remove the rows of an earlier snapshot that was not completed."""
         with self.writing():
             self._db.execute("DELETE FROM incoming")
 
     def add_to_snapshot(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Keep a page's rows until the snapshot is whole."""
+        """Store a page's rows until the snapshot is complete."""
         lines = ((row["table"], row["rowId"], json.dumps(_state_members(row))) for row in rows)
         with self.writing():
             self._db.executemany(_UPSERT.format("incoming"), lines)
 
     def fold_into_snapshot(self, deltas: Iterable[RowDelta]) -> None:
-        """Keep deltas of a fetch from the beginning, where the gateway has no snapshots."""
+        """Merge deltas of a full pull, where the gateway has no snapshots."""
         with self.writing():
             self._fold_in(deltas, "incoming")
 
     def end_snapshot(self, cursor: str, server_hlc: int) -> list[Change]:
-        """Replace all confirmed rows by the snapshot, in one step; what waits in the queue stays."""
+        """Replace all confirmed rows by the snapshot, in one step; pending writes stay."""
         differing = (
             "SELECT name, row_id FROM (SELECT * FROM confirmed UNION ALL SELECT * FROM incoming)"
             " GROUP BY name, row_id HAVING count(*) < 2 OR min(fold) <> max(fold)"
@@ -236,7 +236,7 @@ class Store:
 
     @property
     def cursor(self) -> str | None:
-        """Where the store stands in the gateway's log."""
+        """The position of the store in the gateway's log."""
         with self._lock:
             return self._meta("cursor")
 
@@ -253,7 +253,7 @@ class Store:
                     self._db.execute("ROLLBACK")
                 raise
 
-    # --- inside ----------------------------------------------------------------------------------------------------
+    # Helpers.
 
     def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")
@@ -277,7 +277,7 @@ class Store:
         if made is None:
             return
         wire = made.to_wire()
-        RowDelta.from_wire(wire)  # names that no gateway would take are refused here
+        RowDelta.from_wire(wire)  # names that every gateway refuses are refused here
         self._db.execute("INSERT INTO queue (name, row_id, delta) VALUES (?, ?, ?)", (table, row_id, json.dumps(wire)))
         self._set_meta("clock", str(clock.last))
         for follower in self._followers:
@@ -305,7 +305,7 @@ class Store:
         self._db.executemany(_UPSERT.format(where), lines)
 
     def _observe(self, hlc: int) -> None:
-        """Later writes are stamped after everything that was seen before them."""
+        """Advance the clock, so that later writes are newer than everything seen before them."""
         if hlc > int(self._meta("clock") or 0):
             self._set_meta("clock", str(hlc))
 

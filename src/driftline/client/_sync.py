@@ -1,4 +1,4 @@
-"""One round of syncing: send what waits, fetch what is new, begin from a snapshot where the position is gone."""
+"""Syncing a store with its gateway: one round (push, pull, or a snapshot), and a follower that stays connected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +21,20 @@ from driftline.errors import DriftlineError, GatewayError, OptionError
 if TYPE_CHECKING:
     from driftline.client._store import Change, Store
 
-
 _BATCH = 500
 _INDEX = re.compile(r"deltas\[([0-9]+)\]")
 _AHEAD = re.compile(r"is ([0-9]+)ms ahead \(max drift: ([0-9]+)ms\)")
-# Refusals that no second try can change; the write goes to the rejected ones.
+# Refusals that no second try can change: the write is rejected.
 _FINAL = ("VALIDATION_ERROR", "SCHEMA_ERROR", "TOO_OLD", "PAYLOAD_TOO_LARGE")
 _LONGEST_WAIT_SECONDS = 30.0
+_PASSING = ("unreachable", "BACKPRESSURE_ERROR", "OVERLOADED", "RATE_LIMITED", "CLOCK_DRIFT", "unexpected_answer")
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_REST = 0.2  # after a feed that the server ended
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach the gateway; a token that has to be renewed is given as a function."""
+    """How to reach the gateway; a token that has to be renewed is a function."""
 
     url: str | None
     gateway: str | None
@@ -51,7 +53,7 @@ class Connection:
 
 @dataclass(slots=True)
 class SyncReport:
-    """What a round did."""
+    """The result of a round."""
 
     pushed: int = 0
     rejected: int = 0
@@ -61,23 +63,23 @@ class SyncReport:
 
 
 def sync(store: Store, connection: Connection) -> SyncReport:
-    """One round."""
+    """One round: push what is pending, then pull."""
     client, report = connection.open(), SyncReport()
-    push_waiting(store, client, report)
+    _push(store, client, report)
     if store.cursor is None:
-        begin_anew(store, client, report)
+        _take_snapshot(store, client, report)
     try:
         _pull(store, client, report)
     except GatewayError as error:
         if error.code != "MUST_REFETCH":
             raise
-        begin_anew(store, client, report)
+        _take_snapshot(store, client, report)
         _pull(store, client, report)
     return report
 
 
-def push_waiting(store: Store, client: GatewayClient, report: SyncReport) -> None:
-    """Send the queue, oldest first; what is refused for good is set aside and the rest is sent."""
+def _push(store: Store, client: GatewayClient, report: SyncReport) -> None:
+    """Send the queue, oldest first; writes that are refused for good are rejected and the rest is sent."""
     waited = 0.0
     size = _BATCH
     while waiting := store.queued(size):
@@ -92,7 +94,7 @@ def push_waiting(store: Store, client: GatewayClient, report: SyncReport) -> Non
                 raise
             position = _refused_position(error, len(waiting))
             if position is None:
-                size = len(waiting) // 2  # no single write is named: look for it
+                size = len(waiting) // 2  # no single write is named: bisect
                 continue
             report.changes.append(store.reject(waiting[position][0], error.code, error.message))
             report.rejected += 1
@@ -102,7 +104,7 @@ def push_waiting(store: Store, client: GatewayClient, report: SyncReport) -> Non
             size = _BATCH
 
 
-def begin_anew(store: Store, client: GatewayClient, report: SyncReport) -> None:
+def _take_snapshot(store: Store, client: GatewayClient, report: SyncReport) -> None:
     """Replace all confirmed rows by a snapshot."""
     store.begin_snapshot()
     cursor, server_hlc = "", 0
@@ -113,7 +115,7 @@ def begin_anew(store: Store, client: GatewayClient, report: SyncReport) -> None:
     except GatewayError as error:
         if error.code != "NOT_FOUND":
             raise
-        for pulled in client.pull_all():  # a gateway from before there were snapshots
+        for pulled in client.pull_all():  # a gateway without snapshots
             store.fold_into_snapshot(pulled.deltas)
             cursor, server_hlc = pulled.cursor, pulled.server_hlc
     report.changes += store.end_snapshot(cursor, server_hlc)
@@ -126,7 +128,7 @@ def _pull(store: Store, client: GatewayClient, report: SyncReport) -> None:
         after = store.cursor
         page = client.pull(cursor=after)
         changes = store.take(page.deltas, page.cursor, page.server_hlc, after=after)
-        has_more = page.has_more or changes is None  # None: a follower was quicker, go on behind it
+        has_more = page.has_more or changes is None  # None: a follower was faster, continue after it
         report.changes += changes or []
         report.pulled += 0 if changes is None else len(page.deltas)
 
@@ -140,9 +142,9 @@ def _refused_position(error: GatewayError, count: int) -> int | None:
 
 
 def _wait_for_clock(error: GatewayError, waited: float) -> float:
-    """This machine's clock is ahead of the gateway's: wait until the oldest writes are not in its future."""
-    told = _AHEAD.search(error.message)
-    ahead, allowed = (int(each) for each in told.groups()) if told else (6000, 5000)
+    """Wait until the oldest writes are not in the gateway's future; the clock of this machine is ahead."""
+    named = _AHEAD.search(error.message)
+    ahead, allowed = (int(each) for each in named.groups()) if named else (6000, 5000)
     seconds = (ahead - allowed) / 1000 + 0.05
     if waited + seconds > _LONGEST_WAIT_SECONDS:
         raise error
@@ -150,21 +152,8 @@ def _wait_for_clock(error: GatewayError, waited: float) -> float:
     return seconds
 
 
-def deltas_of(plain: Sequence[Any]) -> list[RowDelta]:
-    """The deltas of an event or a page."""
-    return [RowDelta.from_wire(delta) for delta in plain]
-
-
-# Following a gateway: a thread reads its feed, writes are sent as they are made, a lost line is found again.
-
-
-_PASSING = ("unreachable", "BACKPRESSURE_ERROR", "OVERLOADED", "RATE_LIMITED", "CLOCK_DRIFT", "unexpected_answer")
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
-_REST = 0.2  # after a feed that the server ended
-
-
 class Follower:
-    """Changes of a store, as long as somebody iterates; `stop` ends it from anywhere."""
+    """Iterates over the changes of a store: a thread reads the feed, writes are sent as they are made."""
 
     def __init__(self, store: Store, connection: Connection) -> None:
         self._store = store
@@ -174,11 +163,11 @@ class Follower:
         self._reader: FeedReader | None = None
 
     def wake(self) -> None:
-        """A write waits to be sent."""
+        """Send a new write."""
         self._news.put(("written", None, None))
 
     def stop(self) -> None:
-        """End the iteration."""
+        """End the iteration, from any thread."""
         self._stopped.set()
         self._news.put(("stopped", None, None))
         if self._reader is not None:
@@ -192,13 +181,13 @@ class Follower:
                 pause = _FIRST_PAUSE
                 yield from self._listen()
             except GatewayError as error:
-                # Being offline is nothing special; a token that is refused is the application's to mend.
+                # Being offline is normal; a refused token is for the application to fix.
                 if error.code not in _PASSING:
                     raise
                 self._stopped.wait(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, _LONGEST_PAUSE)
             except sqlite3.ProgrammingError:
-                if not self._stopped.is_set():  # else the store was closed under it, which ends it
+                if not self._stopped.is_set():  # else the store was closed meanwhile
                     raise
 
     async def __aiter__(self) -> AsyncIterator[Change]:
@@ -225,7 +214,7 @@ class Follower:
             self.stop()
 
     def _listen(self) -> Iterator[Change]:
-        """One connection of the feed, until it ends."""
+        """One connection of the feed, until it is closed."""
         client, position = self._connection.open(), self._store.cursor or ""
         self._reader = reader = client.feed(position)
         threading.Thread(target=self._read, args=(reader,), name="feed", daemon=True).start()
@@ -239,7 +228,7 @@ class Follower:
                 elif kind == "deltas":
                     changes = self._taken(content, position)
                     if changes is None:
-                        return  # the application has synced by itself: listen from where it stands
+                        return  # the application has synced: listen from its cursor
                     position = content["cursor"]
                     yield from changes
                 elif content is not None:
@@ -253,11 +242,11 @@ class Follower:
     def _send(self, client: GatewayClient) -> list[Change]:
         report = SyncReport()
         with self._store.sending:
-            push_waiting(self._store, client, report)
+            _push(self._store, client, report)
         return report.changes
 
     def _taken(self, event: JsonObject, position: str) -> list[Change] | None:
-        deltas = deltas_of(event["deltas"])
+        deltas = [RowDelta.from_wire(delta) for delta in event["deltas"]]
         return self._store.take(deltas, event["cursor"], int(event["serverHlc"]), after=position)
 
     def _read(self, reader: FeedReader) -> None:
@@ -265,7 +254,7 @@ class Follower:
         try:
             for name, data in reader:
                 if name != "deltas":
-                    break  # the position is gone: the next round begins anew
+                    break  # the position is invalid: the next round starts from a snapshot
                 self._news.put((name, reader, data))
         except GatewayError as error:
             ending = None if error.code == "MUST_REFETCH" else error
