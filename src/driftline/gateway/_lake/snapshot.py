@@ -1,8 +1,8 @@
-"""Snapshot pages: the state of all rows for a client that begins (gateway §8), and the cursor to go on from.
+"""Snapshot pages: the state of all rows for a new client (gateway §8), and the cursor to continue from.
 
-What is folded: the lake as of `flushed`, and the log's records after it up to `last`, read in this order, so that
-nothing falls in between. A page's `next` names all of it, so that any process can serve any page; the folded rows are
-kept in files for as long as somebody asks for them.
+The state is merged from the lake as of `flushed` and the log's records after it up to `last`, read in this order, so
+that nothing is missed in between. A page's `next` names all of it, so that any process can serve any page; the merged
+rows stay in files while pages are requested.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ MAX_LIMIT = 50_000
 ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"
 
-_SCANNED = 200_000  # rows looked at for one page: where most are hidden, a page may end early
+_SCANNED = 200_000  # rows filtered for one page: where most are hidden, a page may end early
 _MAX_SEQUENCE = (1 << 63) - 1
-_KEPT_SECONDS = 900.0  # how long folded rows wait for the next page
+_KEPT_SECONDS = 900.0  # how long merged rows are stored for the next page
 
 
 class Pins(msgspec.Struct, frozen=True, array_like=True):
@@ -56,22 +56,22 @@ class Pins(msgspec.Struct, frozen=True, array_like=True):
     after: str | None = None
 
     def encode(self) -> str:
-        """The pins as clients carry them."""
+        """The pins as the text of `page`."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
     def cursor(self) -> str:
-        """Where a client goes on once it has every page."""
+        """The cursor of a client that has every page."""
         return Cursor(self.log_id, self.seq, self.arrival, self.rules, self.view).encode()
 
     def key(self) -> str:
-        """Names the folded rows, which do not depend on who asks."""
+        """Identifies the merged rows, which do not depend on the caller."""
         shared = msgspec.json.encode((self.log_id, self.flushed, self.seq, self.made_ms, self.tables))
         return hashlib.sha256(shared).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a caller asks for, as plain data; `rules` is None where it sees everything."""
+    """A request for a page, as plain data; `rules` is None where the caller sees everything."""
 
     page: str | None
     limit: int
@@ -105,7 +105,7 @@ def _no_page() -> GatewayError:
 
 
 class Snapshots:
-    """Folds and serves snapshots from a log and a lake."""
+    """Merges and serves snapshots from a log and a lake."""
 
     def __init__(self, log: DeltaLog, store: FlushTarget, folder: Path) -> None:
         self._log = log
@@ -160,7 +160,7 @@ class Snapshots:
         return pins
 
     def _check_tables(self, pins: Pins) -> None:
-        """Refuse tables and versions that no first page can have named, before anything is read or written for them."""
+        """Refuse tables and versions that no first page can have named, before a read or write for them."""
         versions = self._store.versions()
         known = {*versions, *self._log.table_names()}
         for name, version in pins.tables:
@@ -172,7 +172,7 @@ class Snapshots:
         return {"serverHlc": str(server_hlc), "tables": [name for name, _ in pins.tables]}
 
     def _fold(self, pins: Pins, folder: Path) -> None:
-        """Make the folder with every table's rows."""
+        """Write the folder with every table's rows."""
         self._sweep()
         if self._log.bounds().pruned > pins.flushed:
             raise LakeError("records of the snapshot have been forgotten", code="snapshot_gone")
@@ -186,13 +186,13 @@ class Snapshots:
                 self._store.write_rows(table, version, more, made / f"{table}.arrow")
             os.rename(made, folder)
         except OSError as error:
-            if not folder.exists():  # else another process was as quick
+            if not folder.exists():  # else another process was faster
                 raise unavailable(f"the snapshot cannot be kept: {error.strerror}", "disk") from error
         finally:
             shutil.rmtree(made, ignore_errors=True)
 
     def _tail(self, pins: Pins) -> dict[str, dict[str, RowMerge]]:
-        """The records that the lake does not have yet, folded by row."""
+        """The records that the lake does not have yet, merged by row."""
         found: dict[str, dict[str, RowMerge]] = {}
         for record in read_all(self._log, pins.flushed, pins.seq):
             delta = stored_delta(record.body)
@@ -200,7 +200,7 @@ class Snapshots:
         return found
 
     def _sweep(self) -> None:
-        """Remove folded rows that nobody has asked for in a while."""
+        """Remove merged rows that were not requested for a while."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for entry in self._folder.iterdir():
             try:
@@ -228,7 +228,7 @@ def _json_page(head: Mapping[str, Any], pins: Pins, request: Request, folder: Pa
 
 
 def _arrow_page(head: Mapping[str, Any], pins: Pins, request: Request, folder: Path) -> bytes:
-    """Rows of one table in the columns of its lake; a row that they cannot hold stands as JSON in `_joined`."""
+    """Rows of one table in the columns of its lake; a row that does not fit them is JSON in `_joined`."""
     import pyarrow as pa
 
     taken: list[Any] = []
@@ -260,23 +260,23 @@ def _arrow_page(head: Mapping[str, Any], pins: Pins, request: Request, folder: P
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Rows of one table that the caller sees, and the last row that was looked at for them."""
+    """Rows of one table that the caller sees, and the last row that was filtered for them."""
 
     number: int
     table: str
     columns: Any
     rows: Any
-    looked_at: str
+    last: str
     ends_page: bool = False
 
     def after(self, pins: Pins, taken: int) -> Pins:
-        """The pins of the page that goes on after so many of the rows."""
-        last = self.looked_at if taken == self.rows.num_rows else self.rows["_row_id"][taken - 1].as_py()
+        """The pins of the page after so many of the rows."""
+        last = self.last if taken == self.rows.num_rows else self.rows["_row_id"][taken - 1].as_py()
         return msgspec.structs.replace(pins, table=self.number, after=last)
 
 
 def _cuts(pins: Pins, request: Request, folder: Path) -> Iterator[_Cut]:
-    """The rows after the pins in pieces, with those left out that the caller does not see."""
+    """The rows after the pins in chunks, without those that the caller does not see."""
     from driftline.lake import columns_in
 
     scanned = 0
@@ -292,7 +292,7 @@ def _cuts(pins: Pins, request: Request, folder: Path) -> Iterator[_Cut]:
 
 
 def _batches(path: Path, after: str | None) -> Iterator[Any]:
-    """The rows of a file after a row id, some thousands at a time."""
+    """The rows of a file after a row id, batch by batch."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

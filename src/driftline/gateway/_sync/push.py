@@ -1,7 +1,6 @@
-"""A push body becomes validated log entries, or an error that names the delta and the field.
+"""Pushes: a request body becomes validated log entries, or an error that names the delta and the field.
 
-The body is decoded straight into records; the canonical text that the id hashes is also what the log keeps and what
-pulls send.
+The body is decoded into records; the canonical text that the id hashes is also what the log stores and pulls send.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ IsKnown = Callable[[Entry], bool]
 
 
 class WireDelta(msgspec.Struct, forbid_unknown_fields=True):
-    """A delta as it stands in a push body."""
+    """A delta of a push body."""
 
     op: Op
     table: str
@@ -56,7 +55,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A push whose every delta is well formed and carries its own id."""
+    """A push whose deltas are all well formed and have the right id."""
 
     client_id: str
     deltas: Sequence[WireDelta]
@@ -94,7 +93,7 @@ def wire_delta(body: bytes) -> WireDelta:
 
 
 def stored_delta(body: bytes) -> RowDelta:
-    """The delta of a log record; it was checked when it came in."""
+    """The delta of a log record, which was checked when it was appended."""
     wire = wire_delta(body)
     return RowDelta(
         op=wire.op,
@@ -132,7 +131,7 @@ def check_clocks(push: Push, physical: int) -> None:
 def check_schemas(push: Push, schemas: Mapping[str, TableSchema], is_strict: bool, is_known: IsKnown) -> None:
     """Columns and types of values follow a table's schema; where `is_strict`, every table must have one.
 
-    A delta that the log knows is acknowledged whatever has changed since it was taken; the same goes for horizons.
+    A delta that the log has is acknowledged whatever has changed since; the same is true of horizons.
     """
     if not schemas and not is_strict:
         return
@@ -143,7 +142,7 @@ def check_schemas(push: Push, schemas: Mapping[str, TableSchema], is_strict: boo
 
 
 def check_horizons(push: Push, floors: Mapping[str, int], is_known: IsKnown) -> None:
-    """Nothing from before a lake's retention horizon, which would raise the dead."""
+    """Refuse deltas from before a lake's retention horizon, which could restore deleted rows."""
     if not floors:
         return
     for index, entry in enumerate(push.entries):
@@ -192,7 +191,7 @@ def _check_columns(delta: WireDelta) -> None:
         raise DeltaError("a DELETE has no columns", field="columns")
     check_column_names(tuple([entry.column for entry in delta.columns]))
     for entry in delta.columns:
-        # The decoder made sure of everything but the depth.
+        # The decoder has checked everything but the depth.
         if type(entry.value) in (dict, list):
             check_value(entry.column, entry.value)
 
