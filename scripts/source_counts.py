@@ -94,7 +94,7 @@ def crossings() -> list[tuple[str, str]]:
     """Imports that enter another package past its surface: (importer, private module)."""
     found = set()
     for module, users in importers().items():
-        private = any(part.startswith("_") for part in module.split("."))
+        private = any(part.startswith("_") for part in module.split(".")[2:])
         found |= {(user, module) for user in users if private and user.split(".")[1:2] != module.split(".")[1:2]}
     return sorted(found)
 
