@@ -66,11 +66,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndGrou
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
     """Write a failing example of a random search down."""
     report = yield
     if report.when == "call" and report.failed and proof.is_searching() and kinds.is_property(item):
-        file = proof.write_case(item.nodeid.partition("@")[0], report.longreprtext)
+        file = proof.write_case(item, call.excinfo)
         if file is not None:
             report.sections.append(("failing example", f"written to {file}"))
     return report

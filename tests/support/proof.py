@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from pathlib import Path
@@ -15,7 +16,6 @@ CASES = Path(__file__).parents[1] / "cases"
 SHRINKING_SECONDS = 20
 # `make faults` makes this many times the examples that a test declares.
 LONGER = 10
-_FALSIFYING = re.compile(r"^(?:E\s+)?Falsifying example: \w+\(\n(.*?)^(?:E\s+)?\)$", re.MULTILINE | re.DOTALL)
 _BLOB = re.compile(r"@reproduce_failure\(.*\)")
 
 
@@ -49,17 +49,21 @@ def search_longer(item: Any) -> None:
     item.obj._hypothesis_internal_use_settings = settings(declared, max_examples=declared.max_examples * LONGER)
 
 
-def write_case(nodeid: str, words: str) -> Path | None:
+def write_case(item: Any, failure: Any) -> Path | None:
     """Write a failing example down as the decorator that repeats it; where, or None without an example."""
-    found = _FALSIFYING.search(words)
-    if found is None:
+    test = item.obj.hypothesis.inner_test
+    frames = [entry.frame for entry in failure.traceback if entry.frame.code.raw is test.__code__]
+    if not frames:
         return None
-    lines = [re.sub(r"^E\s{3}", "", line) for line in found.group(1).splitlines()]
-    blob = _BLOB.search(words)
+    names = inspect.signature(test).parameters
+    values = {name: frames[-1].f_locals[name] for name in names if name not in item.fixturenames}
+    blob = _BLOB.search("\n".join(getattr(failure.value, "__notes__", [])))
+    text = [
+        f"# {item.nodeid.partition('@')[0]}: put this above @given and commit it with the fix",
+        f"@example({', '.join(f'{name}={value!r}' for name, value in values.items())})",
+        *([f"# or, with this version of Hypothesis: {blob.group()}"] if blob else []),
+    ]
     CASES.mkdir(exist_ok=True)
-    file = CASES / (re.sub(r"\W+", "-", nodeid.removeprefix("tests/")) + ".txt")
-    text = [f"# {nodeid}: put this above the test and commit it with the fix", "@example(", *lines, ")"]
-    file.write_text(
-        "\n".join([*text, *([f"# or, with this version of Hypothesis: {blob.group()}"] if blob else [])]) + "\n"
-    )
+    file = CASES / (re.sub(r"\W+", "-", item.nodeid.removeprefix("tests/")).strip("-") + ".txt")
+    file.write_text("\n".join(text) + "\n")
     return file
