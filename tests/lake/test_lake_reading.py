@@ -15,7 +15,18 @@ from hypothesis import given, settings, strategies as st
 
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import DriftlineError
-from driftline.lake import Lake, changes, compact, flush, lake_log, materialize, register, replay, row_history
+from driftline.lake import (
+    STATE_FORMATS,
+    Lake,
+    changes,
+    compact,
+    flush,
+    lake_log,
+    materialize,
+    register,
+    replay,
+    row_history,
+)
 from driftline.lake._read.state import all_deltas, state_rows
 from driftline.lake._store.delta import load
 from support.lakes import BATCHES, SCHEMA, delta, load_lake
@@ -52,7 +63,7 @@ def test_time_travel(lake: Lake) -> None:
 
 
 def test_every_format_says_the_same(lake: Lake, tmp_path: Path) -> None:
-    for name in ("csv", "parquet", "sqlite"):
+    for name in STATE_FORMATS:
         assert materialize(lake, "todos", tmp_path / f"out.{name}", format=name, as_of=30) == 2
     rows = list(csv.reader(io.StringIO((tmp_path / "out.csv").read_text(encoding="utf-8"))))
     assert rows[0] == ["_row_id", "title", "Unit Price", "done", "tags (all)"]

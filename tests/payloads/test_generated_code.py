@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from driftline.errors import PayloadError
 from driftline.payloads import error_response
 from driftline.payloads._compare import arrays as unordered_arrays, compare as comparison, objects
+from driftline.payloads._rules.extensions import EXTENSIONS
 from support.payload_strategies import ANY_SCHEMA, NAMES, PAYLOADS, SCALARS
 
 pytestmark = pytest.mark.exhaustive
@@ -163,6 +164,11 @@ def test_every_rule_on_every_pair_of_values(rule, flags):
         check(old, new, {**flags, "items": item}, {})
         nested = [[{"inner": one} for one in side] for side in (old, new)]
         check(*nested, {**flags, "items": {"properties": {"inner": item}}}, {})
+
+
+def test_every_rule_of_a_value_is_among_them():
+    of_values = {name for name, kind in EXTENSIONS.items() if kind.scope in ("field", "string", "number")}
+    assert of_values - {name for rule in LEAF_RULES for name in rule} == {"x-migration-alias"}, "it is of members"
 
 
 def test_names_of_the_schema_are_never_code():

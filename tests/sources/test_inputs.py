@@ -24,6 +24,7 @@ from backports import zstd
 import driftline as dl
 from driftline.errors import DriftlineError
 from driftline.sources._formats import jsonl as json_rows
+from support.engines import LOCAL_ENGINES
 from support.processes import run_process
 
 A = "id,v\n1,a\n2,b\n"
@@ -68,7 +69,7 @@ def test_tab_separated_files_and_other_delimiters(tmp_path: Path) -> None:
     assert events(tmp_path / "b.csv", tmp_path / "b.csv", delimiter=";")[0]["columns_a"] == ["id", "v"]
 
 
-@pytest.mark.parametrize("engine", ["local", "vectorized"])
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
 def test_folders_and_globs_of_parts_are_one_table(tmp_path: Path, engine: str) -> None:
     parts = tmp_path / "parts"
     parts.mkdir()
@@ -357,7 +358,7 @@ def test_half_characters_in_json_compare_and_print(tmp_path: Path) -> None:
         assert (tmp_path / "out").read_bytes().decode()
 
 
-@pytest.mark.parametrize("engine", ["local", "vectorized"])
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
 def test_fields_of_any_size(tmp_path: Path, engine: str) -> None:
     """The csv module's limit is for the process, and stays what the program around us made it."""
     name, cell = "n" * 200_000, "c" * 200_000
@@ -372,7 +373,7 @@ def test_fields_of_any_size(tmp_path: Path, engine: str) -> None:
     assert csv.field_size_limit() == limit == 131072
 
 
-@pytest.mark.parametrize("engine", ["local", "vectorized"])
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
 def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path: Path, engine: str) -> None:
     (tmp_path / "a.csv").write_text(A)
     os.mkfifo(tmp_path / "b")

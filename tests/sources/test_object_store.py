@@ -15,6 +15,7 @@ import pytest
 
 import driftline as dl
 from driftline.errors import InputError
+from support.engines import LOCAL_ENGINES
 from support.processes import run_process
 
 pytest.importorskip("obstore", reason="needs obstore, the extra cloud")
@@ -37,7 +38,7 @@ def changed(a: str, b: str, **options: Any) -> list[dict]:
     return [event for event in dl.diff(a, b, key="id", **options) if event["type"] == "changed"]
 
 
-@pytest.mark.parametrize("engine", ["local", "vectorized"])
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
 @pytest.mark.parametrize("pack", [str.encode, lambda text: gzip.compress(text.encode())])
 def test_csv_keys_are_literal(store: Any, engine: str, pack: Any) -> None:
     a, b = put(store, "in/a %20?.csv", pack(A)), put(store, "in/b #[1].csv", pack(B))

@@ -13,6 +13,7 @@ import driftline as dl
 from driftline.core._workspace import Workspace
 from driftline.errors import InputError
 from driftline.sources._open import open_source
+from support.engines import LOCAL_ENGINES
 from support.postgres import postgres_server
 from support.processes import run_process
 
@@ -65,7 +66,7 @@ def test_values_of_every_kind(address: str) -> None:
     assert (second["n"], second["f"], second["u"], second["j"]) == ('"NaN"', '"Infinity"', "null", "null")
 
 
-@pytest.mark.parametrize("engine", ["local", "vectorized"])
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
 def test_tables_and_queries_are_compared(address: str, engine: str) -> None:
     queries = (f"{address}::a", f"{address}::SELECT id, v FROM other.b WHERE id > 0")
     for b in (f"{address}::other.b", queries[1]):

@@ -10,6 +10,7 @@ from driftline.tables._engines import ENGINES as TABLE_ENGINES
 
 # The plain Python of a package, and every engine that the product's own table names.
 ENGINES = ("reference", *TABLE_ENGINES)
+LOCAL_ENGINES = [name for name in TABLE_ENGINES if name != "spark"]
 
 QUESTIONS = ("tables", "frames", "payloads", "changesets", "lake", "codeindex", "pipeline")
 

@@ -9,11 +9,12 @@ import pytest
 
 import driftline as dl
 from driftline.errors import DriftlineError
+from support.engines import LOCAL_ENGINES
 
 CASES = json.loads((Path(__file__).parents[1] / "vectors" / "table-rules.json").read_text())
 
 
-@pytest.mark.parametrize("engine", ["local", "vectorized"])
+@pytest.mark.parametrize("engine", LOCAL_ENGINES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_worked_case(tmp_path: Path, case: dict, engine: str) -> None:
     for side in "ab":
