@@ -37,8 +37,8 @@ TESTS = $(if $(PACKAGE),tests/$(PACKAGE) $(wildcard tests/engines$(if $(filter s
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q -n $(if $(PACKAGE),2,$(WORKERS)) --dist loadgroup --no-loadscope-reorder
 
 test: $(READY) ## the checks and the quick set of tests (PACKAGE=payloads: of one package)
-	@$(MAKE) --no-print-directory -j 2 $(if $(PACKAGE),,check) rewritten
-	@$(PYTEST) --set quick $(TESTS)
+	@begun=$$(date +%s); $(MAKE) --no-print-directory -j 2 $(if $(PACKAGE),,check) rewritten && $(PYTEST) --set quick $(TESTS); \
+	  code=$$?; echo "make test: $$(($$(date +%s) - begun)) s, set-up not counted"; exit $$code
 
 test-rest: $(READY) ## the tests that the quick set leaves out: clusters, kills, databases, browsers, properties
 	@$(PYTEST) --set rest $(TESTS)

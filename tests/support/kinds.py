@@ -137,7 +137,7 @@ KINDS = (
         group="cluster",
     ),
     Kind("Spark in children", "processes that start a Spark session of their own", "rest", marks=("own_session",)),
-    Kind("Spark", "a Spark session", "rest", marks=("spark",), fixtures=("spark",), needs=("Java",)),
+    Kind("Spark", "a Spark session", "rest", ("spark",), ("spark",), needs=("Java",), group="spark"),
     Kind("captured changes", "PostgreSQL with wal2json", "rest", marks=("wal2json",), needs=("wal2json",)),
     Kind("PostgreSQL", "a real database", "rest", marks=("postgres",), needs=("PostgreSQL",)),
     Kind("nginx", "the recipe for a proxy", "rest", marks=("nginx",), needs=("nginx",)),
