@@ -37,11 +37,11 @@ TESTS = $(if $(PACKAGE),tests/$(PACKAGE) $(wildcard tests/engines$(if $(filter s
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -q -n $(if $(PACKAGE),2,$(WORKERS)) --dist loadgroup --no-loadscope-reorder
 
 test: $(READY) ## the checks and the quick set of tests (PACKAGE=payloads: of one package)
-	@begun=$$(date +%s); $(MAKE) --no-print-directory -j 2 $(if $(PACKAGE),,check) rewritten && $(PYTEST) --set quick $(TESTS); \
+	@begun=$$(date +%s); $(MAKE) --no-print-directory -j 2 $(if $(PACKAGE),,check) rewritten && $(PYTEST) --set=quick $(TESTS); \
 	  code=$$?; echo "make test: $$(($$(date +%s) - begun)) s, set-up not counted"; exit $$code
 
 test-rest: $(READY) ## the tests that the quick set leaves out: clusters, kills, databases, browsers, properties
-	@$(PYTEST) --set rest $(TESTS)
+	@$(PYTEST) --set=rest $(TESTS)
 
 test-all: ## the quick set and the rest
 	@$(MAKE) --no-print-directory test
@@ -64,15 +64,15 @@ test-spark42: $(READY) ## one smoke file on Spark 4.2, in an environment of its 
 	@.spark42/bin/python -m pytest -q tests/spark/smoke.py
 
 # A failing example is written to tests/cases, as the decorator that repeats it.
-faults: SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+faults: SEED := $(or $(SEED),$(strip $(shell od -An -N4 -tu4 /dev/urandom)))
 faults: $(READY) ## kills, full disks, slow clients, mutated files, properties with random examples (minutes; SEED=…)
 	@echo "make faults SEED=$(SEED)"
-	@HYPOTHESIS_PROFILE=search $(BIN)/pytest -q --set faults --hypothesis-seed=$(SEED)
+	@HYPOTHESIS_PROFILE=search $(BIN)/pytest -q --set=faults --hypothesis-seed=$(SEED)
 	@$(BIN)/python -m faults --seed $(SEED)
 
 coverage: $(READY) ## what the tests run of the source, line by line (slower than make test)
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q -n 2 --dist loadgroup --set $(or $(SET),all) $(TESTS)
+	@$(BIN)/coverage run -m pytest -q -n 2 --dist loadgroup --set=$(or $(SET),all) $(TESTS)
 	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report
 
 bench: $(PEERS_READY) ## benchmarks against the peers, quick set

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from httpx._config import DEFAULT_TIMEOUT_CONFIG
-from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from support import kinds, proof
 from support.processes import PATIENCE, heed_signals
@@ -27,8 +26,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure() -> None:
     heed_signals()
-    for name in ("connect", "read", "write", "pool"):  # httpx gives up after 5 seconds
-        setattr(DEFAULT_TIMEOUT_CONFIG, name, PATIENCE)
+    if find_spec("httpx"):  # which gives up after 5 seconds
+        from httpx._config import DEFAULT_TIMEOUT_CONFIG
+
+        for name in ("connect", "read", "write", "pool"):
+            setattr(DEFAULT_TIMEOUT_CONFIG, name, PATIENCE)
 
 
 def pytest_report_header() -> str:
@@ -53,15 +55,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for _, item in sorted(kept, key=lambda each: not each[0].group)]
 
 
-class FilesAndGroups(LoadScopeScheduling):
-    """Tests of one file run in one process, and so do those of a group, whatever their files are."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from support.scheduling import FilesAndGroups
 
-    def _split_scope(self, nodeid: str) -> str:
-        name, _, group = nodeid.rpartition("@")
-        return group if name and "]" not in group else nodeid.partition("::")[0]
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndGroups:
     return FilesAndGroups(config, log)
 
 
