@@ -1,4 +1,4 @@
-"""Where work runs: on this machine or on Spark, and on which Spark; the same words and refusals for every command.
+"""The choice of engine, local or Spark, with its reason, and the settings of Spark; the same for every command.
 
 The master comes from the option, else from SPARK_REMOTE, SPARK_MASTER or the user's config file
 (`driftline/config.toml` in the config directory, or the file that DRIFTLINE_CONFIG names):
@@ -25,7 +25,7 @@ from driftline.errors import OptionError
 EngineName = Literal["auto", "local", "spark"]
 Job = Literal["tables", "lake", "payloads", "index"]
 
-# Bytes of input up to which one machine does the work well; above them `auto` hands it to Spark.
+# Bytes of input up to which one machine is enough; above them `auto` chooses Spark.
 LOCAL_LIMITS: dict[Job, int] = {"tables": 50 << 30, "lake": 8 << 30, "payloads": 4 << 30, "index": 32 << 30}
 
 SHARED_FOLDER_VARIABLE = "DRIFTLINE_SHARED_DIR"  # a folder that this machine and all workers see under one path
@@ -34,7 +34,7 @@ _CONFIG_VARIABLE = "DRIFTLINE_CONFIG"
 
 
 class EngineChoice(NamedTuple):
-    """The engine to use, and the reason in words."""
+    """The engine to use, and the reason as text."""
 
     name: str
     reason: str
@@ -66,7 +66,7 @@ def choose_engine(job: Job, wanted: str, *, sizes: Sizes, master: str | None = N
 
 
 def check_engine(wanted: str, master: str | None) -> None:
-    """Raise for an engine that does not exist, or one that has no use for a master."""
+    """Raise for an unknown engine, or for one that has no use for a master."""
     names = get_args(EngineName)
     if wanted not in names:
         raise OptionError(f'Unsupported engine: "{wanted}" ({", ".join(names)})', code="invalid_engine")
@@ -77,13 +77,13 @@ def check_engine(wanted: str, master: str | None) -> None:
 
 
 def shared_folder() -> str | None:
-    """The folder or address that this machine and all workers of a cluster share, if one is named."""
+    """The folder or URL that this machine and all workers of a cluster share, if there is one."""
     return os.environ.get(SHARED_FOLDER_VARIABLE) or _shared.get("place")
 
 
 @contextmanager
 def shared_location(place: str | None) -> Iterator[None]:
-    """Let the work of this process share a place where the environment names none."""
+    """Set the shared location of this process, where the environment names none."""
     before = _shared.get("place")
     _shared["place"] = place
     try:
@@ -96,7 +96,7 @@ _shared: dict[str, str | None] = {}
 
 
 def configured_master() -> tuple[str, str] | None:
-    """The master that the environment or the config file names, and who names it."""
+    """The master of the environment or the config file, and which of them names it."""
     for variable in _VARIABLES:
         if os.environ.get(variable):
             return os.environ[variable], variable
@@ -105,13 +105,13 @@ def configured_master() -> tuple[str, str] | None:
 
 
 def spark_settings() -> dict[str, str]:
-    """Spark's own settings that the user gave: those of the config file, and over them those of this run."""
+    """The user's settings of Spark: those of the config file, overridden by those of this run."""
     configured = {name: value for name, value in _configured_spark().items() if name != "master"}
     return {**configured, **_run_settings}
 
 
 def use_spark_settings(settings: Mapping[str, str]) -> None:
-    """Take settings for the sessions that this process opens from now on."""
+    """Set the settings of the sessions that this process opens from now on."""
     for name in settings:
         if not name.startswith("spark."):
             raise OptionError(f"{name!r} is no setting of Spark: they begin with spark.", code="invalid_spark_setting")
@@ -146,7 +146,7 @@ def config_file() -> Path | None:
 
 
 def _is_readable(path: Path) -> bool:
-    """Whether there is a config file to read; a home that is closed to us (a service user) holds none."""
+    """Whether there is a config file to read; a home without permission (of a service user) has none."""
     if os.environ.get(_CONFIG_VARIABLE):
         return path.is_file()
     try:

@@ -1,4 +1,4 @@
-"""Engines run a diff; they are found by name, and the one of a package above this one is named as text."""
+"""The engines of a table diff, sizes of the local one within a memory limit, and events as a folder or a table."""
 
 from __future__ import annotations
 
@@ -29,19 +29,38 @@ from driftline.tables._events import Stats, changes_by_column, column_stats_even
 from driftline.tables._options import TableOptions
 from driftline.tables._reference import diff_tables
 
-Write = Callable[[bytes | memoryview], object]
-TableInput = StrPath | Any  # a name, or a table itself: see `sources.objects`
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
+    from driftline.sources import SplitSide
+    from driftline.tables._vectorized import LocalRun
+
+    Layouts = tuple[SplitSide, SplitSide]
+
+Write = Callable[[bytes | memoryview], object]
+TableInput = StrPath | Any  # an address, or a table in memory
+Result = TypeVar("Result")
+
+# By name; the engine of the package above this one is named as text too, and every one is imported when it is used.
 ENGINES: dict[str, str] = {
     "local": "driftline.tables._engines:run",
     "vectorized": "driftline.tables._engines:run_vectorized",  # local without the shortcut for small files
     "spark": "driftline.spark:run_table_diff",
 }
+SMALL_BYTES = 512 << 10  # both files together; plain Python is faster than the import of Polars
+SMALLEST_LIMIT = 64 << 20
+_EARLY_BYTES = 64 << 20  # of the files' bytes: about what is parsed while Polars is imported
+_RANGE_BYTES = 12 << 20  # rows of one range of the output; encoding them takes about ten times as much
+_HASH_BYTES = 192 << 20  # as many small arrays; beyond it appending to files is faster and takes half the memory
+_BASE_BYTES = 200 << 20  # memory of Python, Arrow and Polars
+_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
+_BINARY_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class TableDiffJob:
-    """One diff to run: what the user named on both sides, checked options, and the means to do it with."""
+    """One diff to run: both inputs, checked options, limits, and a tracker."""
 
     a: TableInput
     b: TableInput
@@ -49,13 +68,13 @@ class TableDiffJob:
     memory: int | None = None
     master: str | None = None
     tracker: Tracker = field(default_factory=no_progress)
-    parts: PartWriter | None = None  # where `write` goes, if that is a folder: tasks may write into it themselves
+    parts: PartWriter | None = None  # the output, if it is a folder: tasks may write into it directly
 
 
 class Engine(Protocol):
-    """Writes the whole JSONL stream, schema first and stats last, and returns the counts.
+    """Writes the complete JSONL stream, schema first and stats last, and returns the counts.
 
-    Nothing is written before every error that the inputs can cause has been ruled out.
+    Nothing is written before all errors of the inputs are excluded.
     """
 
     def __call__(self, job: TableDiffJob, write: Write) -> Stats:
@@ -71,134 +90,18 @@ def find_engine(name: str) -> Engine:
 
 
 def choose_engine(wanted: str, job: TableDiffJob) -> EngineChoice:
-    """The engine to use and the reason in words."""
+    """The engine to use and the reason as text."""
     if wanted == "vectorized":  # for tests
         return EngineChoice(wanted, "as asked")
     return choose_by_size("tables", wanted, sizes=lambda: map(input_size, (job.a, job.b)), master=job.master)
 
 
-# A diff whose events go into a folder of ordered parts, or into a table (storage §4, §6).
-
-
-def check_folder(output: str, format_name: str, limit: int | None) -> None:
-    """Raise for what a folder or a table cannot hold."""
-    from driftline.core import output_place
-
-    if format_name not in ("jsonl", "parquet", "delta"):
-        raise OptionError(
-            f"a folder of parts holds jsonl or parquet, not {format_name}: name a file, without / at the end",
-            code="invalid_option_combination",
-        )
-    if limit is not None:
-        raise OptionError(
-            "--limit makes a list for people: write it to a file or a pipe", code="invalid_option_combination"
-        )
-    output_place(output)
-
-
-def diff_to_folder(run: Engine, job: TableDiffJob, output: str) -> Stats:
-    """Write the events as parts; the folder changes when all of them are there."""
-    with writing_parts(output) as parts:
-        return run(replace(job, parts=parts), parts.write)
-
-
-@contextmanager
-def writing_parts(output: str) -> Iterator[PartWriter]:
-    """A writer whose parts become the folder's content at the end of the block, and are removed after an error."""
-    from driftline.core import output_place
-
-    parts = PartWriter(output_place(output))
-    try:
-        yield parts
-        parts.commit()
-    except BaseException:
-        parts.discard()
-        raise
-
-
-def diff_to_table(run: Engine, job: TableDiffJob, output: str, format_name: str) -> Stats:
-    """Write the events as a table: a folder of Parquet parts, or a Delta table."""
-    import tempfile
-    from pathlib import Path
-
-    from driftline.core import output_place
-    from driftline.sinks import known_version, write_table
-
-    target = output_place(output)
-    known = known_version(target, format_name)
-    if isinstance(target, Path):
-        target.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(prefix="driftline-events-", suffix=".jsonl") as spool:
-        stats = run(job, spool.write)
-        spool.flush()
-        write_table(spool.name, target, format_name, known)
-    return stats
-
-
-# How much memory a diff may use.
-
-
-_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
-_BINARY_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\Z", re.IGNORECASE)
-SMALLEST_LIMIT = 64 << 20
-
-
-def parse_size(text: str) -> int:
-    """Bytes of a size in words.
-
-    >>> parse_size("500MB"), parse_size("2GiB"), parse_size("1.5g")
-    (500000000, 2147483648, 1500000000)
-    """
-    match = _SIZE.match(text.strip())
-    if match is None:
-        raise OptionError(f'"{text}" is not a size: write it like 500MB or 2GB', code="invalid_size")
-    number, unit, binary = match.groups()
-    factor = _BINARY_UNITS[unit.lower()] if binary and unit else _UNITS[unit.lower()]
-    return int(float(number) * factor)
-
-
-def memory_limit(text: str | None) -> int | None:
-    """The limit a user asked for, or None for the default."""
-    if text is None:
-        return None
-    size = parse_size(text)
-    if size < SMALLEST_LIMIT:
-        raise OptionError(f"--memory {text} is too little: {SMALLEST_LIMIT >> 20}MiB is the least", code="invalid_size")
-    return size
-
-
-def default_limit() -> int:
-    """Half of the memory that is free now."""
-    import psutil
-
-    return max(int(psutil.virtual_memory().available) // 2, SMALLEST_LIMIT)
-
-
-# The local scheduler: the steps of a diff on the cores of this machine, within a memory limit.
-
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
-
-    from driftline.sources import SplitSide
-    from driftline.tables._vectorized import LocalRun
-
-    Layouts = tuple[SplitSide, SplitSide]
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-SMALL_BYTES = 512 << 10  # both files together; plain Python is done before Polars is imported
-_EARLY_BYTES = 64 << 20  # of the files' bytes: about what is parsed while Polars is imported
-_RANGE_BYTES = 12 << 20  # rows of one range of the output; encoding them takes about ten times as much
-_HASH_BYTES = 192 << 20  # held as many small arrays; beyond it appending to files is faster and takes half the memory
-_BASE_BYTES = 200 << 20  # what Python, Arrow and Polars take for themselves
+# The local engine.
 
 
 @dataclass(frozen=True, slots=True)
 class LocalPlan:
-    """Sizes of the work's pieces; every choice gives the same bytes."""
+    """Sizes of splits, buckets and ranges; every choice gives the same bytes."""
 
     threads: int = field(default_factory=lambda: os.cpu_count() or 1)
     split_bytes: int = 8 << 20
@@ -210,7 +113,7 @@ class LocalPlan:
 
     @classmethod
     def within(cls, memory: int) -> LocalPlan:
-        """Pieces that together stay within a memory limit."""
+        """Sizes that together stay within a memory limit."""
         threads = os.cpu_count() or 1
         free = max(memory - _BASE_BYTES, 64 << 20)
         piece = min(8 << 20, free // (threads * 24))
@@ -241,7 +144,7 @@ def run_vectorized(job: TableDiffJob, write: Write, plan: LocalPlan | None = Non
 
 
 def open_sides(job: TableDiffJob, workspace: Workspace) -> tuple[Source, Source]:
-    """The files of both sides."""
+    """The sources of both sides."""
     check_inputs(job.a, job.b)
     a = open_source(job.a, workspace, job.options.reading("A"))
     b = open_source(job.b, workspace, job.options.reading("B"))
@@ -292,13 +195,13 @@ def _run_kernels(
 def _begin_reading(
     a: Source, b: Source, options: TableOptions, sizes: LocalPlan, workspace: Workspace, pool: ThreadPoolExecutor
 ) -> Layouts | None:
-    """Lay out both sides and have their first splits parsed; None where only the exact way may decide."""
+    """Cut both sides into splits and start to parse the first ones; None where only the strict parser may decide."""
     side_a = a.lay_out("A", sizes.split_bytes, workspace, pool)
     side_b = b.lay_out("B", sizes.split_bytes, workspace, pool)
     if side_a is None or side_b is None:
         return None
     if side_a.schema is not None and side_b.schema is not None:
-        return side_a, side_b  # they are compared by value, and reading ahead would make text of them
+        return side_a, side_b  # they are compared by value, and reading ahead would convert them to text
     text = _hashed_text(side_a, side_b, options)
     ahead_a, left = side_a.read_ahead(pool, sizes.early_bytes, text and text.a)
     ahead_b, _ = side_b.read_ahead(pool, left, text and text.b)
@@ -306,7 +209,7 @@ def _begin_reading(
 
 
 def _hashed_text(a: SplitSide, b: SplitSide, options: TableOptions) -> HashedText | None:
-    """What is going to be read of the rows; None also where columns do not meet, which is said when its turn comes."""
+    """What will be read of the rows; None also where columns do not match, which is reported later."""
     try:
         return hashed_text(resolve_columns(a.header, b.header, options, Sides(a.typed, b.typed)), a, b, options)
     except (TableError, OptionError):
@@ -315,7 +218,7 @@ def _hashed_text(a: SplitSide, b: SplitSide, options: TableOptions) -> HashedTex
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """No garbage collection while modules are imported: they make many objects, and all of them stay."""
+    """No garbage collection during imports: they create many objects, and all of them stay."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -335,11 +238,103 @@ def _import_run() -> type[LocalRun]:
 def ordered_map(
     pool: ThreadPoolExecutor, function: Callable[..., Result], items: Iterable[Sequence[Any]], ahead: int
 ) -> Iterator[Result]:
-    """Results of `function(*item)` in the order of the items, with at most `ahead` of them under way."""
-    waiting: deque[Future[Result]] = deque()
+    """Results of `function(*item)` in the order of the items, with at most `ahead` of them pending."""
+    pending: deque[Future[Result]] = deque()
     for item in items:
-        waiting.append(pool.submit(function, *item))
-        if len(waiting) > ahead:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+        pending.append(pool.submit(function, *item))
+        if len(pending) > ahead:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
+
+
+# Memory limits.
+
+
+def parse_size(text: str) -> int:
+    """The bytes of a size as text.
+
+    >>> parse_size("500MB"), parse_size("2GiB"), parse_size("1.5g")
+    (500000000, 2147483648, 1500000000)
+    """
+    match = _SIZE.match(text.strip())
+    if match is None:
+        raise OptionError(f'"{text}" is not a size: write it like 500MB or 2GB', code="invalid_size")
+    number, unit, binary = match.groups()
+    factor = _BINARY_UNITS[unit.lower()] if binary and unit else _UNITS[unit.lower()]
+    return int(float(number) * factor)
+
+
+def memory_limit(text: str | None) -> int | None:
+    """The limit of the user, or None for the default."""
+    if text is None:
+        return None
+    size = parse_size(text)
+    if size < SMALLEST_LIMIT:
+        raise OptionError(f"--memory {text} is too little: {SMALLEST_LIMIT >> 20}MiB is the least", code="invalid_size")
+    return size
+
+
+def default_limit() -> int:
+    """Half of the memory that is free now."""
+    import psutil
+
+    return max(int(psutil.virtual_memory().available) // 2, SMALLEST_LIMIT)
+
+
+# Events as a folder of ordered parts, or as a table (storage §4, §6).
+
+
+def check_folder(output: str, format_name: str, limit: int | None) -> None:
+    """Raise for options that a folder or a table does not allow."""
+    from driftline.core import output_place
+
+    if format_name not in ("jsonl", "parquet", "delta"):
+        raise OptionError(
+            f"a folder of parts holds jsonl or parquet, not {format_name}: name a file, without / at the end",
+            code="invalid_option_combination",
+        )
+    if limit is not None:
+        raise OptionError(
+            "--limit makes a list for people: write it to a file or a pipe", code="invalid_option_combination"
+        )
+    output_place(output)
+
+
+def diff_to_folder(run: Engine, job: TableDiffJob, output: str) -> Stats:
+    """Write the events as parts; the folder changes atomically."""
+    with writing_parts(output) as parts:
+        return run(replace(job, parts=parts), parts.write)
+
+
+@contextmanager
+def writing_parts(output: str) -> Iterator[PartWriter]:
+    """A writer whose parts become the folder's content at the end of the block, and are removed after an error."""
+    from driftline.core import output_place
+
+    parts = PartWriter(output_place(output))
+    try:
+        yield parts
+        parts.commit()
+    except BaseException:
+        parts.discard()
+        raise
+
+
+def diff_to_table(run: Engine, job: TableDiffJob, output: str, format_name: str) -> Stats:
+    """Write the events as a table: a folder of Parquet parts, or a Delta table."""
+    import tempfile
+    from pathlib import Path
+
+    from driftline.core import output_place
+    from driftline.sinks import known_version, write_table
+
+    target = output_place(output)
+    known = known_version(target, format_name)
+    if isinstance(target, Path):
+        target.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(prefix="driftline-events-", suffix=".jsonl") as spool:
+        stats = run(job, spool.write)
+        spool.flush()
+        write_table(spool.name, target, format_name, known)
+    return stats

@@ -1,4 +1,4 @@
-"""What makes two cells equal (tables §4): the canonical form of a cell under a rule, and the verdict on two of them.
+"""Equality of cells (tables §4): the normalized value (form) of a cell under a rule, and the comparison of two of them.
 
 A form is a text: cells are equal when their forms are, and forms sort, by code point, as keys do (null, false, true,
 numbers by value, dates, local times, instants, text). `STEPS` and `KINDS` are the tables of what a rule is made of. An
@@ -47,16 +47,16 @@ _BOOLEANS = {
     **dict.fromkeys(("false", "f", "no", "n", "0"), FALSE),
 }
 _ASCII_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
-SECOND_SHIFT = 10**6  # an offset may move an instant of the first day before it
+SECOND_SHIFT = 10**6  # with an offset, an instant of the first day may be before it
 _BILLION = 10**9
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of `--normalize`: a function of text, applied before null words and kinds are looked for.
+    """One step of `--normalize`: a function of text, applied before null words and kinds are recognised.
 
-    The functions travel to other processes by their names, so they are those of a module that can be imported there.
+    The functions are pickled by name, so they must be in a module that the other processes can import.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class CellRule:
-    """How the cells of one column are compared; without any setting, as they are."""
+    """How the cells of one column are compared; without settings, as they are."""
 
     steps: tuple[Step, ...] = ()
     null_words: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class CellRule:
     pattern: TimePattern | None = None
     tolerance: Tolerance | None = None
 
-    mixed: bool = False  # text meets typed values, or typed values are declared to be something
+    mixed: bool = False  # text is compared with typed values, or typed values have a declared type
 
     @property
     def is_exact(self) -> bool:
@@ -179,7 +179,7 @@ EXACT = CellRule()
 
 
 def sortable_text(text: str) -> str:
-    """Text that has UTF-8; half a character becomes what sorts behind everything that begins like the one before it."""
+    """Text that has UTF-8; a lone surrogate becomes a text that sorts after everything that starts like it."""
     return _SURROGATE.sub(lambda half: f"\ud7ff\U0010ffff{ord(half[0]):x}", text)
 
 
@@ -191,7 +191,7 @@ def _undeclared(cell: str) -> str:
 
 
 def _number_form(text: str) -> str | None:
-    """Sign, place of the leading digit, digits: found on the text, so exact for numbers of any length."""
+    """Sign, position of the leading digit, digits: from the text, so exact for numbers of any length."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -208,7 +208,7 @@ def _number_form(text: str) -> str | None:
     leading = len(digits) - len(fraction) + shift
     digits = digits.rstrip("0")
     if sign == "-":
-        # Larger ones come first: everything is turned round, and a shorter one comes behind a longer.
+        # Larger ones sort first: everything is complemented, and a shorter one sorts after a longer one.
         return f"{NUMBER}0{EXPONENT_SHIFT - leading:0{EXPONENT_DIGITS}d}{digits.translate(_COMPLEMENT)}~"
     return f"{NUMBER}2{EXPONENT_SHIFT + leading:0{EXPONENT_DIGITS}d}{digits}"
 
@@ -266,7 +266,7 @@ def _days(year: str, month: str, day: str) -> int | None:
 
 
 def _offset(zone: str | None) -> int | None:
-    """Seconds east of Greenwich; None for an offset that no clock has."""
+    """Seconds east of Greenwich; None for an invalid offset."""
     if zone is None or zone == "Z":
         return 0
     hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or "0")
@@ -276,7 +276,7 @@ def _offset(zone: str | None) -> int | None:
 
 
 def seconds_of(form: str) -> tuple[int, int]:
-    """Seconds and nanoseconds of a date's or a time's form, from a common beginning."""
+    """Seconds and nanoseconds of a date's or a time's form, from a common start."""
     if form[0] == DATE:
         return int(form[1:]) * 86400, 0
     return int(form[1:14]), int(form[14:])

@@ -1,4 +1,4 @@
-"""Cell equality for whole columns: what `cells` decides for one cell, decided for many.
+"""Equality of cells for complete columns, with the same results as `cells`.
 
 Where a step or a kind has a column form (plain decimals, ISO times, text of ASCII letters), it gives the forms of most
 cells; every other cell, and every column under a rule without a column form, is given to the functions of `cells`, once
@@ -108,7 +108,7 @@ def forms_differ(a: pl.Series, b: pl.Series, rule: CellRule) -> pl.Series:
 
 
 def measures(forms: pl.Series, rule: CellRule) -> list[Numbers]:
-    """What a tolerance looks at, as 64-bit numbers: a double, or seconds and nanoseconds; zero where there is none."""
+    """What a tolerance compares, as 64-bit numbers: a double, or seconds and nanoseconds; zero where there is none."""
     tolerance = rule.tolerance
     if tolerance is None:
         return []
@@ -136,12 +136,12 @@ def hashed_form(forms: pl.Series, rule: CellRule) -> pl.Series:
 
 
 def within(a: Sequence[Numbers], b: Sequence[Numbers], tolerance: Tolerance) -> Mask:
-    """Which rows are near enough, by their measures."""
+    """Which rows are within the tolerance, by their measures."""
     if tolerance.nanoseconds is None:
         return _near_numbers(a[0].view(np.float64), b[0].view(np.float64), tolerance)
     seconds = a[0].view(np.int64) - b[0].view(np.int64)
     nanoseconds = a[1].view(np.int64) - b[1].view(np.int64)
-    # Both parts get the same sign, so that they can be looked at one after the other.
+    # Both parts get the same sign, so that they can be compared one after the other.
     borrowed = np.where((seconds > 0) & (nanoseconds < 0), 1, np.where((seconds < 0) & (nanoseconds > 0), -1, 0))
     seconds, nanoseconds = np.abs(seconds - borrowed), np.abs(nanoseconds + borrowed * _BILLION)
     most, rest = divmod(tolerance.nanoseconds, _BILLION)
@@ -254,7 +254,7 @@ def _written_as_null(cell: pl.Expr, rule: CellRule) -> pl.Expr:
 
 
 def _filled(quick: pl.Series, cells: pl.Series, slowly: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """What was found quickly, and for the rest what is found slowly."""
+    """The quick results, and the slow ones for the rest."""
     at = quick.is_null().arg_true()
     return quick.scatter(at, slowly(cells.gather(at))) if len(at) else quick
 
