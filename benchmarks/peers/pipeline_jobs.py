@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from driftline.core import Workspace, line_ranges
-from driftline.lake import Lake, commit_ingested, compact, plan_ingest, registered
-from driftline.lake._load.ingest import Extraction
+from driftline.lake import Lake, compact, registered
+from driftline.lake._load.ingest import Extraction, commit_ingested, plan_ingest
 from driftline.spark import events_to_changeset, ingest_on_spark, lake_engine, open_session
 from driftline.spark._lake import survey_on_spark
 from driftline.tables import TableDiffJob, check_options, find_engine

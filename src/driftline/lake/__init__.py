@@ -1,6 +1,6 @@
-"""Stores deltas: Delta tables, flush, snapshots, replay.
+"""The lake: row deltas in Delta tables, flushed exactly once, compacted to snapshots, read at any timestamp.
 
-Names are loaded when they are first used: a gateway looks after its lake without the libraries that fold it.
+Names are loaded when they are first used: a gateway without a flush yet does not load the libraries of the lake.
 """
 
 from __future__ import annotations
@@ -8,9 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from driftline.core import lazy_exports
-
-# The formats that the state of a table is written in.
-STATE_FORMATS = ("jsonl", "csv", "parquet", "sqlite")
 
 if TYPE_CHECKING:
     from driftline.lake._flush_target import FlushTarget as FlushTarget, TableFacts as TableFacts
@@ -32,13 +29,7 @@ if TYPE_CHECKING:
         status_of as status_of,
         vacuum as vacuum,
     )
-    from driftline.lake._load.ingest import (
-        Scheduler as Scheduler,
-        commit_ingested as commit_ingested,
-        ingest_locally as ingest_locally,
-        parse_delta as parse_delta,
-        plan_ingest as plan_ingest,
-    )
+    from driftline.lake._load.ingest import Scheduler as Scheduler, flush_file as flush_file
     from driftline.lake._load.load import (
         LoadJob as LoadJob,
         Schedulers as Schedulers,
@@ -51,6 +42,7 @@ if TYPE_CHECKING:
         positions_digest as positions_digest,
         reload as reload,
     )
+    from driftline.lake._read import STATE_FORMATS as STATE_FORMATS
     from driftline.lake._read.bootstrap import (
         columns_in as columns_in,
         row_records as row_records,
@@ -71,13 +63,11 @@ if TYPE_CHECKING:
     )
     from driftline.lake._read.state import materialize as materialize, state_rows as state_rows
     from driftline.lake._store.delta import files_of as files_of, load as load
-    from driftline.lake._store.envelopes import parse_envelope as parse_envelope
     from driftline.lake._store.flush import (
         FlushResult as FlushResult,
         LogRange as LogRange,
         count_waiting as count_waiting,
         flush as flush,
-        flush_content as flush_content,
         flush_envelopes as flush_envelopes,
     )
     from driftline.lake._store.lake import (

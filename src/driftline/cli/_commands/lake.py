@@ -30,7 +30,6 @@ from driftline.core import open_output, standard_output
 from driftline.lake import STATE_FORMATS
 
 if TYPE_CHECKING:
-    from driftline.deltas import RowDelta
     from driftline.lake import Engine, FlushResult, Lake, Scheduler, TableStatus
 
 _COMMANDS: dict[str, tuple[str, str]] = {
@@ -595,57 +594,14 @@ def _as_record(result: FlushResult) -> dict[str, Any]:
 def _flush_files(
     lake: Lake, files: Iterable[str], gateway: str, engine: str, master: str | None
 ) -> Iterator[FlushResult]:
-    """Flush every file; its content is its identity."""
+    from driftline.lake import flush_file
+
     with ExitStack() as stack:
         paths = [_as_file(name, stack) for name in files]
         name = chosen_engine("lake", engine, master, lambda: (path.stat().st_size for path in paths))
         scheduler = _scheduler(name, master, stack)
         for path in paths:
-            yield from _flush_file(lake, path, gateway, scheduler)
-
-
-def _flush_file(lake: Lake, path: Path, gateway: str, scheduler: Scheduler) -> Iterator[FlushResult]:
-    import hashlib
-
-    from driftline.core import io_errors
-    from driftline.lake import parse_envelope
-
-    with io_errors(path), open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        file.seek(0)
-        start = file.read(64)
-    if start.lstrip().startswith(b'{"version"'):
-        envelope = parse_envelope(path.read_bytes(), path.name)
-        yield from _flush_deltas(lake, envelope.deltas, envelope.gateway_id or gateway, digest)
-    else:
-        yield from _flush_lines(lake, path, gateway, digest, scheduler)
-
-
-def _flush_lines(lake: Lake, path: Path, gateway: str, digest: str, scheduler: Scheduler) -> Iterator[FlushResult]:
-    from driftline.core import line_ranges
-    from driftline.lake import commit_ingested, parse_delta, plan_ingest, registered
-
-    ranges = line_ranges(path)
-    known = [table for table in lake.tables() if registered(lake, table) is not None]
-    if not known:
-        # Without any schema everything goes into envelopes.
-        deltas = (parse_delta(line, path.name, n) for lines in ranges for n, line in enumerate(lines.lines()))
-        yield from _flush_deltas(lake, deltas, gateway, digest)
-        return
-    plan = plan_ingest(lake, known, gateway)
-    yield from commit_ingested(plan, scheduler(plan, [(lines, 0) for lines in ranges]), f"file:{digest}")
-
-
-def _flush_deltas(lake: Lake, deltas: Iterable[RowDelta], gateway: str, digest: str) -> Iterator[FlushResult]:
-    from collections import defaultdict
-
-    from driftline.lake import flush_content
-
-    by_table: dict[str, list[RowDelta]] = defaultdict(list)
-    for delta in deltas:
-        by_table[delta.table].append(delta)
-    for table, batch in sorted(by_table.items()):
-        yield flush_content(lake, table, batch, gateway, f"file:{digest}", f"f{digest[:16]}")
+            yield from flush_file(lake, path, gateway, scheduler)
 
 
 def _as_file(name: str, stack: ExitStack) -> Path:
@@ -665,11 +621,9 @@ def _as_file(name: str, stack: ExitStack) -> Path:
     return folder / "stdin"
 
 
-def _scheduler(name: str, master: str | None, stack: ExitStack) -> Scheduler:
-    from driftline.lake import ingest_locally
-
+def _scheduler(name: str, master: str | None, stack: ExitStack) -> Scheduler | None:
     if name == "local":
-        return ingest_locally
+        return None
     from driftline.spark import ingest_on_spark, open_session
 
     return partial(ingest_on_spark, stack.enter_context(open_session(master)))

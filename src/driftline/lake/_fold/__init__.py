@@ -1,1 +1,1 @@
-"""Fold: a shelf of `lake`."""
+"""Folds: deltas and snapshots become new snapshots, range by range of row ids."""

@@ -1,1 +1,1 @@
-"""Load: a shelf of `lake`."""
+"""Loads: snapshots, change events and files of deltas into the lake."""

@@ -7,23 +7,26 @@ with the same start makes the same deltas.
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
+from pathlib import Path
 
 import msgspec
 from deltalake import DeltaTable
 
-from driftline.core import AnyPath, JsonObject, LineRange, read_pieces
+from driftline.core import AnyPath, JsonObject, LineRange, io_errors, line_ranges, read_pieces
 from driftline.deltas import ColumnSchema, RowDelta, TableSchema, from_events
 from driftline.errors import DeltaError, DriftlineError, LakeError
 from driftline.lake._store.delta import Commit, append, files_of, loaded, retried, transaction_version
-from driftline.lake._store.envelopes import wrong_id
+from driftline.lake._store.envelopes import parse_envelope, wrong_id
 from driftline.lake._store.flush import (
     FlushResult,
     Holdings,
     checked,
+    flush_content,
     holdings_of,
     repeated_rows,
     unknown,
@@ -32,7 +35,7 @@ from driftline.lake._store.flush import (
 from driftline.lake._store.lake import Lake, relative
 from driftline.lake._store.parquet import DataFile, read_file
 from driftline.lake._store.rows import decode_deltas, delta_file_schema
-from driftline.lake._store.schemas import every_column, refused_before, required_table, too_old
+from driftline.lake._store.schemas import every_column, refused_before, registered, required_table, too_old
 
 _FRAME = frozenset({"schema", "stats", "unchanged"})
 _decode = msgspec.json.decode
@@ -82,6 +85,35 @@ class IngestedFile:
 
 
 Scheduler = Callable[[IngestPlan, Sequence[tuple[LineRange, int]]], Iterable[IngestedFile]]
+
+
+def flush_file(lake: Lake, path: Path, gateway_id: str, scheduler: Scheduler | None = None) -> list[FlushResult]:
+    """Flush a file of deltas (JSON lines or an envelope), whose content is its identity; a result for each table."""
+    with io_errors(path), open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        start = file.read(64)
+    if start.lstrip().startswith(b'{"version"'):
+        envelope = parse_envelope(path.read_bytes(), path.name)
+        return _flush_deltas(lake, envelope.deltas, envelope.gateway_id or gateway_id, digest)
+    ranges = line_ranges(path)
+    known = [table for table in lake.tables() if registered(lake, table) is not None]
+    if not known:  # without any schema, all deltas become envelopes
+        deltas = (_parse_delta(line, path.name, n) for lines in ranges for n, line in enumerate(lines.lines()))
+        return _flush_deltas(lake, deltas, gateway_id, digest)
+    plan = plan_ingest(lake, known, gateway_id)
+    files = (scheduler or ingest_locally)(plan, [(lines, 0) for lines in ranges])
+    return commit_ingested(plan, files, f"file:{digest}")
+
+
+def _flush_deltas(lake: Lake, deltas: Iterable[RowDelta], gateway_id: str, digest: str) -> list[FlushResult]:
+    by_table: dict[str, list[RowDelta]] = defaultdict(list)
+    for delta in deltas:
+        by_table[delta.table].append(delta)
+    return [
+        flush_content(lake, table, batch, gateway_id, f"file:{digest}", f"f{digest[:16]}")
+        for table, batch in sorted(by_table.items())
+    ]
 
 
 def survey(lines: LineRange) -> Survey:
@@ -247,10 +279,10 @@ def _deltas(plan: IngestPlan, lines: LineRange, first: int) -> Iterator[RowDelta
         yield from from_events(typed, table=how.table, client_id=how.client_id, start=start, schema=how.schema)
         return
     for position, line in enumerate(lines.lines()):
-        yield parse_delta(line, lines.path, position)
+        yield _parse_delta(line, lines.path, position)
 
 
-def parse_delta(line: bytes, name: str, position: int) -> RowDelta:
+def _parse_delta(line: bytes, name: str, position: int) -> RowDelta:
     """A delta of a line of JSON, its id checked; an error names the file and the line."""
     try:
         delta = RowDelta.from_wire(_decode(line))

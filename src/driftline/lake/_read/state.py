@@ -32,10 +32,10 @@ from driftline.core import (
 )
 from driftline.deltas import RowDelta, TableSchema
 from driftline.errors import LakeError, OptionError
-from driftline.lake import STATE_FORMATS
 from driftline.lake._fold.compact import Engine
 from driftline.lake._fold.local import RangeInput, Result, fold_range, run_locally
 from driftline.lake._fold.plan import FoldPlan, plan_fold
+from driftline.lake._read import STATE_FORMATS
 from driftline.lake._store.delta import files_of, load
 from driftline.lake._store.envelopes import read_envelope
 from driftline.lake._store.flush import waiting_envelopes

@@ -1,1 +1,1 @@
-"""Store: a shelf of `lake`."""
+"""The stored lake: Delta tables, Parquet files, schemas, flushes, snapshots and pending files."""
