@@ -101,6 +101,10 @@ def test_clear_words_for_what_is_not_there(store: Any, monkeypatch: pytest.Monke
 def test_a_store_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from driftline.core import _objects as stores
 
+    # With credentials of its own, whichever tests ran before: the store is asked, and nobody for credentials.
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.setenv(name, "none")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setattr(stores, "_RETRIES", 0)
     stores._store.cache_clear()
