@@ -244,7 +244,7 @@ def test_following_with_async_for_over_a_restart(tmp_path: Path) -> None:
             two.put("todos", "1", {"n": 2})
             with running(tmp_path / "data", "--port", port):
                 await two.sync_async()
-                return await asyncio.wait_until(following, 40)
+                return await asyncio.wait_for(following, PATIENCE)
 
         changes = asyncio.run(story())
         assert [change.columns for change in changes] == [{"n": 1}, {"n": 2}]
