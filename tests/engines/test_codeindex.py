@@ -22,9 +22,9 @@ def test_golden_cases(case: dict[str, Any], engine: str, tmp_path: Path) -> None
     places = [f"path:{tmp_path / side}" for side in ("from", "to")]
     request = codeindex.prepare(*places, None, codeindex.DiffOptions.of(**options_of(case)))
     if engine == "spark":
-        from driftline.spark._index import mode_scheduler
+        from driftline.spark._index import index_scheduler
 
-        with mode_scheduler() as scheduler:
+        with index_scheduler() as scheduler:
             result = run(request, scheduler=scheduler)
     else:
         result = run(request)
