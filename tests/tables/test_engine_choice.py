@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,10 +10,9 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from driftline.core import _engines as engines
 from driftline.core._workspace import Workspace
@@ -26,12 +22,25 @@ from driftline.sources._open import input_size, open_source
 from driftline.tables._engines import TableDiffJob, choose_engine
 from driftline.tables._options import check_options
 from support.postgres import postgres_server
-
-ROWS = 2000
-LIMIT = 10_000  # bytes: every table below has more of them, and half of them is too little
-TABLE = pa.table(
-    {"id": list(range(ROWS)), "part": ["ab"[n % 2] for n in range(ROWS)], "v": [f"{n:x}" * 9 for n in range(ROWS)]}
+from support.table_inputs import (
+    ROWS,
+    TABLE,
+    arrow,
+    csv_file,
+    csv_folder,
+    csv_glob,
+    delta,
+    delta_version,
+    file_address,
+    hive,
+    iceberg,
+    json_lines,
+    packed,
+    parquet,
+    sqlite_table,
 )
+
+LIMIT = 10_000  # bytes: every table below has more of them, and half of them is too little
 
 
 @pytest.fixture(autouse=True)
@@ -40,83 +49,6 @@ def low_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setitem(engines.LOCAL_LIMITS, "tables", LIMIT)
-
-
-def csv_file(folder: Path) -> Path:
-    path = folder / "t.csv"
-    pl.DataFrame(TABLE).write_csv(path)
-    return path
-
-
-def csv_folder(folder: Path) -> Path:
-    below = folder / "parts"
-    below.mkdir()
-    for number in range(4):
-        pl.DataFrame(TABLE.slice(number * 500, 500)).write_csv(below / f"{number}.csv")
-    return below
-
-
-def csv_glob(folder: Path) -> str:
-    return f"{csv_folder(folder)}/*.csv"
-
-
-def file_address(folder: Path) -> str:
-    return f"file://{csv_file(folder)}"
-
-
-def packed(folder: Path) -> Path:
-    path = folder / "t.csv.gz"
-    path.write_bytes(gzip.compress(csv_file(folder).read_bytes()))
-    return path
-
-
-def json_lines(folder: Path) -> Path:
-    path = folder / "t.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in TABLE.to_pylist()))
-    return path
-
-
-def parquet(folder: Path) -> Path:
-    pq.write_table(TABLE, folder / "t.parquet")
-    return folder / "t.parquet"
-
-
-def arrow(folder: Path) -> Path:
-    pyarrow.feather.write_feather(TABLE, folder / "t.arrow")
-    return folder / "t.arrow"
-
-
-def hive(folder: Path) -> Path:
-    pq.write_to_dataset(TABLE, folder / "hive", partition_cols=["part"])
-    return folder / "hive"
-
-
-def delta(folder: Path) -> Path:
-    write_deltalake(folder / "delta", TABLE)
-    write_deltalake(folder / "delta", TABLE.slice(0, 10), mode="overwrite")
-    write_deltalake(folder / "delta", TABLE, mode="overwrite")
-    return folder / "delta"
-
-
-def delta_version(folder: Path) -> str:
-    return f"delta:{delta(folder)}@0"
-
-
-def sqlite_table(folder: Path) -> str:
-    with sqlite3.connect(folder / "t.db") as database:
-        database.execute("CREATE TABLE t (id, part, v)")
-        database.executemany("INSERT INTO t VALUES (:id, :part, :v)", TABLE.to_pylist())
-    database.close()
-    return f"{folder / 't.db'}::t"
-
-
-def iceberg(folder: Path) -> str:
-    from pyiceberg import catalog
-
-    found = catalog.load_catalog("choice", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=str(folder))
-    found.create_namespace("sales")
-    found.create_table("sales.t", TABLE.schema).append(TABLE)
-    return "iceberg:choice/sales.t"
 
 
 FILES: list[Callable[[Path], Any]] = [

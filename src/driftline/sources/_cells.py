@@ -27,7 +27,7 @@ from driftline.core import Location, Workspace, atomic_write, io_errors, is_url,
 from driftline.errors import InputError
 from driftline.sources._addresses import InputFile
 from driftline.sources._csv.parse import take_records
-from driftline.sources._source import Counted, ParsedRange, RecordIndex, RecordNumbers, SplitSide
+from driftline.sources._source import Counted, ParsedRange, RecordIndex, RecordNumbers, SplitSide, reads_input
 
 Row = Mapping[str, object]
 
@@ -210,6 +210,7 @@ def _holds_binary(kind: pl.DataType | type[pl.DataType]) -> bool:
 # Rows that can only be read from the start, copied into Arrow files of JSON text that can be read in any order.
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class SpooledBatch:
     """Some rows in an Arrow file; a column that these rows do not have reads as null."""

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import InputFile
-from driftline.sources._source import Counted, FileFingerprint, ParsedRange, RecordIndex, RecordNumbers, SplitSide
+from driftline.sources._source import (
+    Counted,
+    FileFingerprint,
+    ParsedRange,
+    RecordIndex,
+    RecordNumbers,
+    SplitSide,
+    reads_input,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -88,6 +96,7 @@ def _side_of_frame(frame: pl.DataFrame) -> SplitSide:
     return SplitSide(tuple(frame.columns), splits, frame.height, typed=True, kinds=kinds, schema=schema)
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class FrameSlice:
     """Some rows of a frame in memory, without a copy."""
@@ -229,6 +238,7 @@ class _Nowhere(InputFile):
         """Do nothing: rows in memory do not change."""
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class ObjectSource:
     """The copied rows of an object."""

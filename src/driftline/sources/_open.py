@@ -34,7 +34,7 @@ from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, StoredFile, known_suffix, list_urls, parse_address
 from driftline.sources._formats import FORMATS
 from driftline.sources._in_memory import is_in_memory, object_size, open_object
-from driftline.sources._source import Format, Opening, ReadOptions, Source
+from driftline.sources._source import Format, Opening, ReadOptions, Source, reading_errors, reads_input
 
 STANDARD_INPUT = "-"
 _BLOCK_BYTES = 1 << 20
@@ -59,11 +59,11 @@ def open_source(given: Any, workspace: Workspace, options: ReadOptions | None = 
     text = os.fspath(given)
     if is_stream(text):
         spooled = _spooled_stream(text, workspace)
-        return _format_of(spooled, text).open(Address(text, text), Opening((spooled,), options, workspace))
+        return _opened(_format_of(spooled, text), Address(text, text), Opening((spooled,), options, workspace))
     address = parse_address(text)
     for one in FORMATS:
         if one.recognises(address, None):
-            return one.open(address, Opening(_named_file(address, workspace), options, workspace))
+            return _opened(one, address, Opening(_named_file(address, workspace), options, workspace))
     found = [_noted(path) for path in _expand(address.path)]
     formats = {one.name: one for one in (_format_of(file, file.name) for file in found)}
     if len(formats) > 1:
@@ -71,7 +71,15 @@ def open_source(given: Any, workspace: Workspace, options: ReadOptions | None = 
         raise InputError(f"{address.text} mixes files of several kinds: {kinds}", code="mixed_inputs")
     [chosen] = formats.values()
     files = tuple(_plain_file(file, workspace) for file in found)
-    return chosen.open(address, Opening(files, options, workspace))
+    return _opened(chosen, address, Opening(files, options, workspace))
+
+
+def _opened(chosen: Format, address: Address, opening: Opening) -> Source:
+    """The source, which says in one line what is wrong with its data, whatever its format raises."""
+    with reading_errors(address.text):
+        source = chosen.open(address, opening)
+    reads_input(type(source))
+    return source
 
 
 def input_size(given: Any) -> int | None:
@@ -91,7 +99,7 @@ def input_size(given: Any) -> int | None:
             if address.table is not None and not address.kind:
                 return size_of(address.path)
             with Workspace() as workspace:
-                return one.open(address, Opening((), ReadOptions(), workspace)).size
+                return _opened(one, address, Opening((), ReadOptions(), workspace)).size
     found = _expand(address.path)
     if is_url(address.path) and found != [address.path]:
         folder = re.split(r"[*?\[]", address.path)[0].rpartition("/")[0]

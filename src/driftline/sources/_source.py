@@ -10,11 +10,14 @@ Engines, the pipeline and the survey ask these questions and never what kind of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, cast
+from functools import wraps
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from driftline.core import Workspace
-from driftline.errors import TableError
+from driftline.core import Workspace, explain_os_error
+from driftline.errors import DriftlineError, InputError, TableError
 from driftline.sources._addresses import Address, InputFile
 
 if TYPE_CHECKING:
@@ -278,6 +281,86 @@ class EarlySplit:
         return self.split.head()
 
 
+# What a format's own library raises while it reads, as one line about the input: said here, once for all formats.
+
+
+_Kind = TypeVar("_Kind", bound=type)
+_READING = (
+    "header", "types", "fingerprint", "lay_out", "normalized", "records", "sample", "text_table",  # of a source
+    "read", "read_part", "pick", "count", "head", "typed_rows",  # of a split
+)  # fmt: skip
+_OURS = ("builtins", "driftline", "concurrent", "asyncio")
+
+
+@contextmanager
+def reading_errors(name: str) -> Iterator[None]:
+    """Turn what is wrong with an input into one line; faults of driftline itself stay what they are.
+
+    >>> with reading_errors("orders.dat"):  # doctest: +ELLIPSIS
+    ...     b"\\xff".decode()
+    Traceback (most recent call last):
+    ...
+    driftline.errors.InputError: orders.dat cannot be read: 'utf-8' codec can't decode byte 0xff in position 0: ...
+    """
+    try:
+        yield
+    except (DriftlineError, BrokenPipeError, ImportError, MemoryError):
+        raise
+    except OSError as error:
+        raise explain_os_error(error, error.filename if isinstance(error.filename, str) else name) from error
+    except Exception as error:
+        if not _is_of_the_input(error):
+            raise
+        words = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"{name} cannot be read: {words} (is it complete, and of the format that its name says?)",
+            code="unreadable_input",
+            path=name,
+        ) from error
+
+
+def _is_of_the_input(error: Exception) -> bool:
+    """Whether a library or a decoder complains about data: by the type of the error, or by where it was raised."""
+    if isinstance(error, (UnicodeError, EOFError)) or type(error).__module__.partition(".")[0] not in _OURS:
+        return True
+    raised = error.__traceback__
+    while raised is not None and raised.tb_next is not None:
+        raised = raised.tb_next
+    where = "driftline" if raised is None else str(raised.tb_frame.f_globals.get("__name__", ""))
+    return isinstance(error, ValueError) and where.partition(".")[0] != "driftline"
+
+
+def reads_input(kind: _Kind) -> _Kind:
+    """A class of sources or splits whose reading methods say in one line what is wrong with their input."""
+    if "reads_input" not in kind.__dict__:
+        for name in _READING:
+            method = kind.__dict__.get(name)
+            if isinstance(method, FunctionType):  # some have a field of that name
+                setattr(kind, name, _explained(method))
+        kind.reads_input = True  # type: ignore[attr-defined]
+    return kind
+
+
+def _explained(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def reading(self: Any, *given: Any, **options: Any) -> Any:
+        with reading_errors(_name_of(self)):
+            found = method(self, *given, **options)
+        return _explained_rows(found, _name_of(self)) if isinstance(found, Iterator) else found
+
+    return reading
+
+
+def _explained_rows(rows: Iterator[Any], name: str) -> Iterator[Any]:
+    with reading_errors(name):
+        yield from rows
+
+
+def _name_of(reader: Source | Split) -> str:
+    files = reader.files
+    return files[0].name if files else f"the {getattr(reader, 'format', 'input')} table"
+
+
 @dataclass(frozen=True, slots=True)
 class SplitSide:
     """A header, the splits below it, and about how many rows they hold."""
@@ -292,6 +375,10 @@ class SplitSide:
     schema: pa.Schema | None = None  # of the `typed_rows` of every split, where all of them have those
     delimiter: str | None = None  # of text records; then every split is a `TextSplit`
     spelling: Spelling | None = None  # of text records whose text may be compared
+
+    def __post_init__(self) -> None:
+        for kind in {type(split) for split in self.splits}:
+            reads_input(kind)
 
     @property
     def size(self) -> int:

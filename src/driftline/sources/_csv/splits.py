@@ -23,7 +23,7 @@ from driftline.sources._csv.parse import (
     spelling_of,
 )
 from driftline.sources._csv.strict import BOM, UTF_8, CsvReading, parse_records
-from driftline.sources._source import Counted, ParsedRange, RecordIndex, RecordNumbers, RowPart, Spelling
+from driftline.sources._source import Counted, ParsedRange, RecordIndex, RecordNumbers, RowPart, Spelling, reads_input
 
 _COUNT_CHUNK = 1 << 20
 _WINDOW = 1 << 16
@@ -50,6 +50,7 @@ class ByteRange:
         return data
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class CsvSplit:
     """A byte range of a CSV file between two record boundaries."""

@@ -11,7 +11,7 @@ from driftline.core import Workspace, io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
 from driftline.sources._formats.columnar import ColumnarFiles, ColumnarSplit
-from driftline.sources._source import Opening, SplitSide, part_mismatch
+from driftline.sources._source import Opening, SplitSide, part_mismatch, reads_input
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -36,6 +36,7 @@ class ArrowFormat:
         return ArrowSource(opening.files, self.name)
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class ArrowSource(ColumnarFiles):
     """Files of record batches."""
@@ -70,6 +71,7 @@ class ArrowSource(ColumnarFiles):
         return SplitSide(tuple(schema.names), splits, rows, typed=True, kinds=column_kinds(schema))
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class RecordBatch(ColumnarSplit):
     """One record batch."""

@@ -16,6 +16,7 @@ from driftline.sources._source import (
     RecordNumbers,
     SplitSide,
     fingerprint_of_files,
+    reads_input,
 )
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _HEAD_ROWS = 6144
 
 
+@reads_input
 class TypedSource(ABC):
     """A source whose columns have declared types."""
 
@@ -65,6 +67,7 @@ class TypedSource(ABC):
         return {name: [] for name in self.header(side)}
 
 
+@reads_input
 class TypedRows(ABC):
     """A split that is read as one Arrow table."""
 
@@ -100,6 +103,7 @@ class TypedRows(ABC):
         return json_columns(self.typed_rows().slice(0, _HEAD_ROWS))
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class ColumnarFiles(TypedSource):
     """Files with the same columns in the same order, which each hold runs of rows (Parquet, Arrow)."""
@@ -135,6 +139,7 @@ class ColumnarFiles(TypedSource):
         return replace(self, files=tuple(file.with_absolute_path() for file in self.files))
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class ColumnarSplit(TypedRows):
     """One run of rows of a file."""

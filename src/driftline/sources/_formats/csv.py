@@ -24,7 +24,14 @@ from driftline.sources._csv.strict import (
     rewrite_soundly,
     stream_records,
 )
-from driftline.sources._source import FileFingerprint, Opening, SplitSide, fingerprint_of_files, part_mismatch
+from driftline.sources._source import (
+    FileFingerprint,
+    Opening,
+    SplitSide,
+    fingerprint_of_files,
+    part_mismatch,
+    reads_input,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -63,6 +70,7 @@ class CsvFormat:
         return CsvSource(opening.files, reading)
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class CsvSource:
     """Files that follow each other under one header."""

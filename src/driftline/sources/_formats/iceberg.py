@@ -15,7 +15,7 @@ from driftline.core import Workspace
 from driftline.errors import DriftlineError, InputError
 from driftline.sources._addresses import Address, InputFile
 from driftline.sources._formats.columnar import TypedRows, TypedSource
-from driftline.sources._source import FileFingerprint, Opening, SplitSide
+from driftline.sources._source import FileFingerprint, Opening, SplitSide, reads_input
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -59,6 +59,7 @@ class IcebergFormat:
         return IcebergSource(table.metadata, table.io, projection, ordered, identity)
 
 
+@reads_input
 @dataclass(frozen=True)
 class IcebergSource(TypedSource):
     """The planned files of one snapshot, which never change."""
@@ -105,6 +106,7 @@ class IcebergSource(TypedSource):
         return self
 
 
+@reads_input
 @dataclass(frozen=True)
 class IcebergSplit(TypedRows):
     """One planned file, as the snapshot's schema sees it."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 from driftline.core import Workspace, io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
-from driftline.sources._source import FileFingerprint, Opening, SplitSide, fingerprint_of_files
+from driftline.sources._source import FileFingerprint, Opening, SplitSide, fingerprint_of_files, reads_input
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -163,6 +163,7 @@ class JsonLinesFormat:
         return JsonLinesSource(opening.files)
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class JsonLinesSource:
     """Objects whose names are the columns, in the order of first appearance."""

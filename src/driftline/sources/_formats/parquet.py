@@ -11,7 +11,15 @@ from driftline.core import Workspace, io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
 from driftline.sources._formats.columnar import ColumnarFiles, ColumnarSplit, TypedRows, TypedSource
-from driftline.sources._source import Counted, FileFingerprint, Opening, SplitSide, fingerprint_of_files, part_mismatch
+from driftline.sources._source import (
+    Counted,
+    FileFingerprint,
+    Opening,
+    SplitSide,
+    fingerprint_of_files,
+    part_mismatch,
+    reads_input,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -38,6 +46,7 @@ class ParquetFormat:
         return ParquetSource(opening.files, self.name)
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class ParquetSource(ColumnarFiles):
     """Files of row groups."""
@@ -78,6 +87,7 @@ class ParquetSource(ColumnarFiles):
         return SplitSide(header or (), splits, rows, typed=True, kinds=column_kinds(schema), schema=shared)
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class RowGroup(ColumnarSplit):
     """One row group."""
@@ -126,6 +136,7 @@ class DataFile:
     masked: int = 0
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class DataFileSource(TypedSource):
     """Files that together are one table, whatever their own columns are called."""
@@ -178,6 +189,7 @@ class DataFileSource(TypedSource):
         return replace(self, data=tuple(replace(one, file=one.file.with_absolute_path()) for one in self.data))
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class DataFileSplit(TypedRows):
     """One row group of a data file, as the table's schema sees it."""

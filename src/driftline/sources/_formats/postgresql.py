@@ -24,6 +24,7 @@ from driftline.sources._source import (
     RecordIndex,
     RecordNumbers,
     SplitSide,
+    reads_input,
 )
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class PostgresFormat:
         return _planned(address.path, address.table, opening.workspace)
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class PostgresSource:
     """One table or query, at one snapshot."""
@@ -202,6 +204,7 @@ class PostgresSource:
         return self
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class KeyRange:
     """The rows whose key lies between two numbers, in the order of the key."""

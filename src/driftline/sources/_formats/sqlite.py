@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile
-from driftline.sources._source import FileFingerprint, Opening, SplitSide, fingerprint_of_files
+from driftline.sources._source import FileFingerprint, Opening, SplitSide, fingerprint_of_files, reads_input
 
 if TYPE_CHECKING:
     import sqlite3
@@ -42,6 +42,7 @@ class SqliteFormat:
         return SqliteSource((file,), address.table)
 
 
+@reads_input
 @dataclass(frozen=True, slots=True)
 class SqliteSource:
     """One table of one database."""
