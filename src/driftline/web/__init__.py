@@ -1,4 +1,4 @@
-"""The pages and HTTP services that `driftline serve` offers."""
+"""HTTP services and pages: `driftline serve` (compare service, gateway) and the console of `driftline ui`."""
 
 from __future__ import annotations
 
