@@ -21,6 +21,7 @@ from driftline.sources._source import (
     RecordIndex,
     RecordNumbers,
     SplitSide,
+    TypedCells,
     reads_input,
 )
 
@@ -240,7 +241,7 @@ class _Nowhere(InputFile):
 
 @reads_input
 @dataclass(frozen=True, slots=True)
-class ObjectSource:
+class ObjectSource(TypedCells):
     """The copied rows of an object."""
 
     side: SplitSide
@@ -273,20 +274,10 @@ class ObjectSource:
         """The copied rows."""
         return self.side
 
-    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> ObjectSource:
-        """As it is."""
-        return self
-
-    def records(self, side: str, *, checked: bool = True) -> None:
-        """Cells are typed."""
-
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
         """The first rows."""
         table = next((split.head() for split in self.side.splits), None)
         return {} if table is None else {name: table.column(name).to_pylist()[:rows] for name in self.side.header}
-
-    def text_table(self, side: str) -> None:
-        """Cells are typed."""
 
     def with_absolute_paths(self) -> ObjectSource:
         """The workspace has absolute paths."""

@@ -1,10 +1,10 @@
-"""The port between rows and whatever they lie in: a format opens a source, a source is cut into splits (sources §2).
+"""The protocols of readers: a format opens a source, a source is cut into splits (sources §2).
 
     source = open_source("orders.csv", workspace)
     side = source.lay_out("A", split_bytes=8 << 20, workspace=workspace)
     tables = [split.read().table for split in side.splits]
 
-Engines, the pipeline and the survey ask these questions and never what kind of data it is.
+Engines, the pipeline and the survey use these members and never the kind of data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 from driftline.core import Workspace, explain_os_error
 from driftline.errors import DriftlineError, InputError, TableError
@@ -35,7 +35,7 @@ RecordNumbers: TypeAlias = "npt.NDArray[np.int64]"  # counted from 0
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How a side is to be read; a delimiter of None is the one that its name says."""
+    """How a side is read; a delimiter of None is the one of the file's suffix."""
 
     delimiter: str | None = None
     encoding: str = "utf-8"
@@ -47,7 +47,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a format gets to open a source with: plain files (none where the address is no file), options, a folder."""
+    """The arguments of a format: plain files (none where the address is no file), options, a workspace."""
 
     files: tuple[InputFile, ...]
     options: ReadOptions
@@ -59,21 +59,21 @@ class Format(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """Endings of files that are data of this kind, so that a folder's other files are left alone."""
+        """Suffixes of data files of this kind; other files of a folder are ignored."""
 
     def recognises(self, address: Address, start: bytes | None) -> bool:
-        """Whether this format takes what begins with these bytes; None: whether the address alone says so."""
+        """Whether this format reads a file that starts with these bytes; None: whether the address alone decides it."""
 
     def open(self, address: Address, opening: Opening) -> Source:
         """The source, before any row is read."""
 
 
 class Source(Protocol):
-    """One side as a scheduler sees it: picklable, without open files or connections."""
+    """One side of a diff for a scheduler: picklable, without open files or connections."""
 
     @property
     def format(self) -> str:
@@ -93,11 +93,11 @@ class Source(Protocol):
 
     @property
     def seekable(self) -> bool:
-        """Whether splits are read in place; else laying out copies all rows into the workspace."""
+        """Whether splits are read in place; else `lay_out` copies all rows into the workspace."""
 
     @property
     def ordered(self) -> bool:
-        """Whether rows have an order of their own."""
+        """Whether rows have an order."""
 
     def header(self, side: str) -> tuple[str, ...]:
         """The names of its columns, read with as little as possible."""
@@ -106,45 +106,61 @@ class Source(Protocol):
         """The declared types of its columns, where it declares any."""
 
     def fingerprint(self, of_file: FileFingerprint) -> str | None:
-        """What names its present content; None: nothing does, it must be read."""
+        """A text for its current content; None: there is none, it must be read."""
 
     def lay_out(
         self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None
     ) -> SplitSide | None:
-        """The splits, or None where `normalized` must come first."""
+        """The splits, or None where `normalized` must be called first."""
 
     def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> Source:
-        """The same rows in a form that can be laid out; raises what is wrong with them."""
+        """The same rows rewritten so that they can be cut into splits; raises the errors in them."""
 
     def records(self, side: str, *, checked: bool = True) -> Iterator[list[str]] | None:
         """Header and rows by the strict text reader; None where the format has none.
 
-        Without `checked` the file is not checked to its end before the first record is given.
+        Without `checked` the file is not checked to its end before the first record.
         """
 
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
         """The cells of the first rows by column, read with as little as possible."""
 
     def text_table(self, side: str) -> TextTable | None:
-        """The whole side in memory by the strict text reader; None where the format has none."""
+        """The table in memory by the strict text reader; None where the format has none."""
 
     def with_absolute_paths(self) -> Source:
         """The same source for processes in other folders."""
 
 
+class TypedCells:
+    """The members of a source with typed cells: nothing is rewritten, and there is no text to read."""
+
+    __slots__ = ()
+
+    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> Self:
+        """As it is."""
+        return self
+
+    def records(self, side: str, *, checked: bool = True) -> None:
+        """None: cells are typed."""
+
+    def text_table(self, side: str) -> None:
+        """None: cells are typed."""
+
+
 class Split(Protocol):
-    """A run of rows that can be read anywhere and more than once. A side is the rows of its splits, in order."""
+    """Consecutive rows that can be read anywhere and more than once. A side is the rows of its splits, in order."""
 
     @property
     def size(self) -> int:
-        """About how many bytes reading it costs, for progress and balance."""
+        """About how many bytes are read, for progress and balance."""
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        """What must not change while the work runs."""
+        """The files that must not change during the run."""
 
     def read(self) -> ParsedRange:
-        """All rows as Arrow columns, or what is wrong with them."""
+        """All rows as Arrow columns, or their error."""
 
     def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
         """Some rows (a NumPy array of numbers from 0, ascending) as an Arrow table."""
@@ -153,18 +169,18 @@ class Split(Protocol):
         """The numbers of records and of rows."""
 
     def head(self) -> pa.Table | None:
-        """Some of the first rows as an Arrow table, cheaply; None where none is easily had."""
+        """Some of the first rows as an Arrow table, if they are cheap to read; else None."""
 
 
 class TypedSplit(Split, Protocol):
-    """A split of typed rows that need not become text to be compared."""
+    """A split of typed rows that can be compared without conversion to text."""
 
     def typed_rows(self) -> pa.Table:
         """All rows as they are stored."""
 
 
 class RowPart(NamedTuple):
-    """What is read of text records: some columns, and the bytes of the records where their text counts."""
+    """What is read of text records: some columns, and the bytes of the records if requested."""
 
     columns: tuple[str, ...]
     text: bool = False
@@ -191,14 +207,14 @@ class Spelling(NamedTuple):
 
 
 class RecordIndex(NamedTuple):
-    """What reading a split has taught of its records: how many they are, and the offset behind each."""
+    """What is known of a split's records: their number, and the offset behind each."""
 
     number: int | None = None
     ends: npt.NDArray[np.int32] | None = None
 
 
 class Counted(NamedTuple):
-    """How many records a split holds, and how many of them are rows: some may be left out."""
+    """The number of records of a split, and of those that are rows: some may be left out."""
 
     records: int
     rows: int
@@ -214,7 +230,7 @@ class RowLengthError:
 
 @dataclass(frozen=True, slots=True)
 class ParsedRange:
-    """What a split holds: its columns, or the reason why there are none.
+    """The content of a split: its columns, or the reason why there are none.
 
     `sound` is False where only the strict reader may decide: quoting that proves nothing, or bytes that are not UTF-8.
     """
@@ -224,7 +240,7 @@ class ParsedRange:
     width_mismatch: RowLengthError | None = None
     sound: bool = True
     numbers: npt.NDArray[np.int64] | None = None  # of the records that are rows, counted from 0; None: all of them
-    data: bytes | None = None  # what it was read from, where that is text records and somebody may ask for it
+    data: bytes | None = None  # the bytes of text records, if requested
 
     def take(self, records: npt.NDArray[np.int64]) -> pa.Table:
         """The rows of some records."""
@@ -235,7 +251,7 @@ class ParsedRange:
 
 
 class EarlySplit:
-    """A split that is being read already, before anybody asks for it."""
+    """A split whose read has started in the background."""
 
     def __init__(self, split: Split, pool: Executor, part: RowPart | None = None) -> None:
         self.split = split
@@ -261,7 +277,7 @@ class EarlySplit:
         return self._begun(part)
 
     def _begun(self, part: RowPart | None) -> ParsedRange:
-        """The result of the reading that was begun, if it was this one; it is handed out once and not kept."""
+        """The result of the started read, if it is this one; it is returned once and not stored."""
         reading, self._reading = self._reading, None
         return self._read(part) if reading is None or part != self._part else reading.result()
 
@@ -269,7 +285,7 @@ class EarlySplit:
         return self.split.read() if part is None else cast(TextSplit, self.split).read_part(part)
 
     def pick(self, records: RecordNumbers, known: RecordIndex | None = None) -> pa.Table:
-        """As the split: reading a few rows again is cheaper than keeping all of them."""
+        """As the split: reading a few rows again is cheaper than storing all of them."""
         return self.split.pick(records, known)
 
     def count(self) -> Counted:
@@ -363,7 +379,7 @@ def _name_of(reader: Source | Split) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SplitSide:
-    """A header, the splits below it, and about how many rows they hold."""
+    """A header, the splits below it, and about how many rows they have."""
 
     header: tuple[str, ...]
     splits: Sequence[Split]
@@ -386,7 +402,7 @@ class SplitSide:
         return sum(split.size for split in self.splits)
 
     def read_ahead(self, pool: Executor, limit_bytes: int, part: RowPart | None = None) -> tuple[SplitSide, int]:
-        """The same side with its first splits being read, up to a limit, and what is left of the limit."""
+        """The same side with reads of its first splits started, up to a limit, and the rest of the limit."""
         splits: list[Split] = []
         for split in self.splits:
             limit_bytes -= split.size

@@ -1,6 +1,6 @@
-"""The formats that driftline reads, one file each; the first that recognises an input opens it.
+"""The registry of table formats, one file each; the first one that recognises an input opens it.
 
-Their files are imported by every command, so what is heavy is imported inside the functions that need it.
+Every command imports these files, so heavy packages are imported inside the functions that need them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from driftline.sources._formats.postgresql import PostgresFormat
 from driftline.sources._formats.sqlite import SqliteFormat
 from driftline.sources._source import Format
 
-# CSV is last, because it takes what nobody else knows.
+# CSV is last, because it reads what no other format recognises.
 FORMATS: tuple[Format, ...] = (
     DeltaFormat(),
     IcebergFormat(),

@@ -22,13 +22,13 @@ _MAGIC = b"ARROW1"
 
 
 class ArrowFormat:
-    """Knows its files by their first bytes, whatever they are called."""
+    """Recognises files by their first bytes or their suffix."""
 
     name = "arrow"
     suffixes = (".arrow", ".feather")
 
     def recognises(self, address: Address, start: bytes | None) -> bool:
-        """By the magic word; a file that only bears the name is opened, so that it is called damaged."""
+        """By the magic number; a file that only has the suffix is opened, so that it is reported as damaged."""
         return start is not None and (start.startswith(_MAGIC) or known_suffix(address.path) in self.suffixes)
 
     def open(self, address: Address, opening: Opening) -> ArrowSource:
@@ -86,7 +86,7 @@ class RecordBatch(ColumnarSplit):
 
 @contextmanager
 def opened(file: InputFile) -> Iterator[pa.ipc.RecordBatchFileReader]:
-    """A file, with pyarrow's complaints turned into one clear line."""
+    """A file; an exception of pyarrow becomes one clear line."""
     import pyarrow as pa
 
     try:

@@ -1,4 +1,4 @@
-"""What sources of typed rows share: their cells are read as the JSON text of values, and splits are read in place."""
+"""Base classes of typed sources: cells are the JSON text of values, and splits are read in place."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from driftline.sources._source import (
     RecordIndex,
     RecordNumbers,
     SplitSide,
+    TypedCells,
     fingerprint_of_files,
     reads_input,
 )
@@ -28,7 +29,7 @@ _HEAD_ROWS = 6144
 
 
 @reads_input
-class TypedSource(ABC):
+class TypedSource(TypedCells, ABC):
     """A source whose columns have declared types."""
 
     __slots__ = ()
@@ -44,18 +45,6 @@ class TypedSource(ABC):
     def header(self, side: str) -> tuple[str, ...]:
         """As the source declares them."""
         return tuple(self.types().names)
-
-    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> Self:
-        """As it is."""
-        return self
-
-    def records(self, side: str, *, checked: bool = True) -> None:
-        """There is no text to read."""
-        return
-
-    def text_table(self, side: str) -> None:
-        """There is no text to read."""
-        return
 
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
         """The first rows of the first split that has any."""
@@ -97,7 +86,7 @@ class TypedRows(ABC):
         return Counted(rows, rows)
 
     def head(self) -> pa.Table | None:
-        """The first rows; the whole split is read for them."""
+        """The first rows; the complete split is read for them."""
         from driftline.sources._cells import json_columns
 
         return json_columns(self.typed_rows().slice(0, _HEAD_ROWS))
@@ -106,7 +95,7 @@ class TypedRows(ABC):
 @reads_input
 @dataclass(frozen=True, slots=True)
 class ColumnarFiles(TypedSource):
-    """Files with the same columns in the same order, which each hold runs of rows (Parquet, Arrow)."""
+    """Files with the same columns in the same order, each with blocks of rows (Parquet, Arrow)."""
 
     files: tuple[InputFile, ...]
     format: str
@@ -142,7 +131,7 @@ class ColumnarFiles(TypedSource):
 @reads_input
 @dataclass(frozen=True, slots=True)
 class ColumnarSplit(TypedRows):
-    """One run of rows of a file."""
+    """One block of rows of a file."""
 
     file: InputFile
     number: int

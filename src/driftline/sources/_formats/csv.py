@@ -1,4 +1,4 @@
-"""CSV and its relatives: text cells, split by byte ranges.
+"""CSV and TSV files: text cells, split by byte ranges.
 
 Splitting by quote parity is proven right where quoting is sound. Where it is not, the strict reader writes a copy in
 which every field is quoted, and that is split (tables §2).
@@ -44,7 +44,7 @@ _CHECKED_BYTES = 16 << 20  # how much of a file is proven at a time
 
 
 class CsvFormat:
-    """Takes whatever no other format knows."""
+    """Reads every file that no other format recognises."""
 
     name = "csv"
     suffixes = (".csv", ".tsv", ".tab", ".txt")
@@ -54,7 +54,7 @@ class CsvFormat:
         return start is not None
 
     def open(self, address: Address, opening: Opening) -> CsvSource:
-        """Its files and how to read them; tabs where the name says so."""
+        """Its files and options; a tab is the delimiter of .tsv and .tab."""
         options, first = opening.options, opening.files[0]
         delimiter = options.delimiter or ("\t" if known_suffix(first.name) in _TAB_SUFFIXES else ",")
         if delimiter == _AUTO:
@@ -73,11 +73,11 @@ class CsvFormat:
 @reads_input
 @dataclass(frozen=True, slots=True)
 class CsvSource:
-    """Files that follow each other under one header."""
+    """Consecutive files under one header."""
 
     files: tuple[InputFile, ...]
     reading: CsvReading = field(default_factory=CsvReading)
-    counted: bool = field(default=False, compare=False)  # splits are told by counting quotes, no longer by a guess
+    counted: bool = field(default=False, compare=False)  # splits are found by counting quotes, no longer by a guess
     format: str = "csv"
     typed: bool = False
     seekable: bool = True
@@ -100,7 +100,7 @@ class CsvSource:
         return fingerprint_of_files(self.files, of_file)
 
     def records(self, side: str, *, checked: bool = True) -> Iterator[list[str]]:
-        """Header first, then every record of every file that is kept."""
+        """Header first, then the records of every file that are not left out."""
         names: list[str] | None = None
         for file in self.files:
             records = self._file_records(file, side, checked)
@@ -118,7 +118,7 @@ class CsvSource:
             yield from (record for record in fitted if record is not None)
 
     def text_table(self, side: str) -> TextTable:
-        """All files; part files follow each other under one header."""
+        """The table of all files."""
         table: TextTable | None = None
         for file in self.files:
             records = self._file_records(file, side, checked=True)
@@ -147,7 +147,7 @@ class CsvSource:
         table.add(enumerate(records, before + 1), self.reading)
 
     def _file_records(self, file: InputFile, side: str, checked: bool) -> Iterator[list[str]]:
-        """All records of one file; afterwards the file must be what it was before."""
+        """All records of one file; raises if it has changed meanwhile."""
         with io_errors(file.name), file.open() as stream:
             yield from stream_records(
                 stream,
@@ -166,7 +166,7 @@ class CsvSource:
     def lay_out(
         self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None
     ) -> SplitSide | None:
-        """Byte ranges, or None where a header cannot be read the quick way."""
+        """Byte ranges, or None where a header needs the strict reader."""
         from driftline.sources._csv.splits import CsvSplit, look_at_start, plan_file
 
         guess = not self.counted
@@ -180,7 +180,7 @@ class CsvSource:
         header = tuple(self.reading.names(first))
         ranges = [one for layout in layouts for one in layout.ranges]
         splits = tuple(CsvSplit(one, header, self.reading) for one in ranges)
-        # Without a header the blank lines before the first row lie in the ranges.
+        # Without a header the blank lines before the first row are in the ranges.
         blank = 0 if self.reading.no_header else layouts[0].blank
         first_record = 1 if self.reading.no_header else blank + 2
         record_bytes, spelling = look_at_start(ranges, self.reading.delimiter)
@@ -195,7 +195,7 @@ class CsvSource:
         )
 
     def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> CsvSource:
-        """The same side with every file provably sound; raises what the strict reader finds wrong."""
+        """The same side with every file provably sound; raises the errors of the strict reader."""
         files = tuple(self._normalized_file(file, side, workspace, pool) for file in self.files)
         return replace(self, files=files, reading=replace(self.reading, encoding=UTF_8), counted=True)
 
@@ -214,7 +214,7 @@ class CsvSource:
         return InputFile.of(target, file.name)
 
     def _check_not_blank(self, rewritten: Path, side: str) -> None:
-        """A file of nothing but blank lines is an empty one."""
+        """Raise for a file of blank lines only, which counts as empty."""
         with open(rewritten, "rb") as stream:
             records = stream_records(stream, side=side, delimiter=self.reading.delimiter, known_encoding=True)
             if all(map(self.reading.is_blank, records)):

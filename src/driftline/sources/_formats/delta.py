@@ -1,8 +1,8 @@
 """Delta tables at a version: typed cells, every row group of an active file is a split (sources §5).
 
-The log is read by `deltalake`, the files by pyarrow, on any machine that sees them. A split takes care of renamed
-columns, columns that its file lacks, widened types, partition values and deleted rows. (`to_pyarrow_dataset` gives
-nulls for renamed columns without a word.)
+The log is read by `deltalake`, the files by pyarrow, on any machine that sees them. A split handles renamed and missing
+columns, widened types, partition values and deleted rows. (`to_pyarrow_dataset` silently gives nulls for renamed
+columns.)
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _READER_FEATURES = {
     "v2Checkpoint",
     "vacuumProtocolCheck",
 }
-_MOST_DELETION_BYTES = 64 << 20  # bit masks travel to the tasks with the plan
+_MOST_DELETION_BYTES = 64 << 20  # bit masks are sent to the tasks with the plan
 
 
 class DeltaFormat:
-    """Takes `delta:LOCATION[@VERSION|@TIME]`, and folders that hold a Delta log."""
+    """Reads `delta:LOCATION[@VERSION|@TIME]`, and folders with a Delta log."""
 
     name = "delta"
     suffixes = ()
@@ -57,7 +57,7 @@ class DeltaFormat:
 
 
 def _table_at(address: Address) -> DeltaTable:
-    """The table at the version or time that the address names, else as it is now."""
+    """The table at the version or time of the address, else its current version."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -67,7 +67,7 @@ def _table_at(address: Address) -> DeltaTable:
         if address.version and number is None:
             at = datetime.fromisoformat(address.version.replace("Z", "+00:00")).astimezone(UTC)
             first = min(entry["timestamp"] for entry in table.history())
-            if at.timestamp() * 1000 < first:  # deltalake would give the oldest version without a word
+            if at.timestamp() * 1000 < first:  # deltalake would silently give the oldest version
                 raise _no_such_version(address)
             table.load_as_version(at)
     except TableNotFoundError:
@@ -81,7 +81,7 @@ def _table_at(address: Address) -> DeltaTable:
 
 @contextmanager
 def _explained(address: Address) -> Iterator[None]:
-    """What `deltalake` complains about in one clear line; a damaged log may show anywhere."""
+    """Exceptions of `deltalake` as one clear line; a damaged log may raise anywhere."""
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
@@ -112,7 +112,7 @@ def _check_protocol(table: DeltaTable, name: str) -> None:
 
 
 def _columns(table: DeltaTable) -> tuple[pa.Schema, dict[str, str]]:
-    """The declared columns, and what each is called inside the files."""
+    """The declared columns, and the name of each inside the files."""
     import pyarrow as pa
 
     schema = pa.schema(table.schema().to_arrow())
@@ -138,12 +138,12 @@ def _data_files(table: DeltaTable, address: Address, physical: dict[str, str]) -
         keep, masked = masks.get(uri, (None, 0))
         file = StoredFile.at(uri) if is_url(uri) else InputFile.of(uri, uri)
         found.append(DataFile(file, values, keep, masked))
-    # The log keeps no order of its own: the names of the files do.
+    # The log has no order: the names of the files decide it.
     return tuple(sorted(found, key=lambda one: one.file.path))
 
 
 def _file_of(root: str, path: str) -> str:
-    """Where a file lies whose path the log gives percent-encoded, relative to the table or (in clones) absolute."""
+    """The location of a file; its path in the log is percent-encoded, relative to the table or (in clones) absolute."""
     from urllib.parse import unquote
 
     decoded = unquote(path)
@@ -158,7 +158,7 @@ def _partition_value(action: dict[str, Any], name: str, physical: str) -> Any:
 
 
 def _deletions(table: DeltaTable, address: Address) -> dict[str, tuple[bytes, int]]:
-    """For each file with deleted rows a bit mask of what is kept, and its length."""
+    """For each file with deleted rows a bit mask of the other rows, and its length."""
     from urllib.parse import unquote
 
     import numpy as np

@@ -1,6 +1,6 @@
-"""Hive folders: Parquet files in folders named `column=value`; the values are text columns behind those of the files.
+"""Hive folders: Parquet files in folders named `column=value`; the values are text columns after those of the files.
 
-Text, because a guess would turn `01` into 1.
+They are text, because a guess would turn `01` into 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class HiveFormat:
-    """Takes folders whose data lies in folders named `column=value`."""
+    """Reads folders whose data is in folders named `column=value`."""
 
     name = "hive"
     suffixes = ()
@@ -28,7 +28,7 @@ class HiveFormat:
         return start is None and not address.kind and address.table is None and _has_partitions(address.path)
 
     def open(self, address: Address, opening: Opening) -> DataFileSource:
-        """All files below; every one must have the same columns of partitions."""
+        """All files below; each must have the same partition columns."""
         import pyarrow as pa
 
         from driftline.sources._formats.parquet import ParquetSource

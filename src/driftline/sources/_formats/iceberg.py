@@ -1,4 +1,4 @@
-"""Iceberg tables through pyiceberg: the metadata plans files, a split reads one of them (sources §8).
+"""Iceberg tables through pyiceberg: the metadata lists the files, a split reads one of them (sources §8).
 
 Catalogs are those that pyiceberg knows: its configuration file, or variables such as `PYICEBERG_CATALOG__SHOP__URI`.
 """
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class IcebergFormat:
-    """Takes `iceberg:CATALOG/NAMESPACE.TABLE`, with `@SNAPSHOT` or `@TIME` at the end."""
+    """Reads `iceberg:CATALOG/NAMESPACE.TABLE`, with `@SNAPSHOT` or `@TIME` at the end."""
 
     name = "iceberg"
     suffixes = ()
 
     def recognises(self, address: Address, start: bytes | None) -> bool:
-        """By its word before the colon."""
+        """By the prefix."""
         return start is None and address.kind == "iceberg"
 
     def open(self, address: Address, opening: Opening) -> IcebergSource:
@@ -43,7 +43,7 @@ class IcebergFormat:
         with _explained(address):
             table = _load(address)
             snapshot = _snapshot(table, address)
-            # Without a version it is the table's schema of today, which may be younger than its last snapshot.
+            # Without a version it is the table's current schema, which may be newer than its last snapshot.
             scan = table.scan(snapshot_id=snapshot.snapshot_id if address.version and snapshot else None)
             tasks = tuple(scan.plan_files()) if snapshot else ()
             if any(task.delete_files for task in tasks):
@@ -76,7 +76,7 @@ class IcebergSource(TypedSource):
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        """Nothing: data files of a snapshot are never written again."""
+        """None: data files of a snapshot are never written again."""
         return ()
 
     @property
@@ -102,14 +102,14 @@ class IcebergSource(TypedSource):
         return SplitSide(self.header(side), splits, rows, typed=True, kinds=column_kinds(self.types()))
 
     def with_absolute_paths(self) -> IcebergSource:
-        """Files of a table have whole names."""
+        """As it is: files of a table have absolute names."""
         return self
 
 
 @reads_input
 @dataclass(frozen=True)
 class IcebergSplit(TypedRows):
-    """One planned file, as the snapshot's schema sees it."""
+    """One planned file, with the snapshot's schema."""
 
     metadata: TableMetadata
     io: FileIO
@@ -118,7 +118,7 @@ class IcebergSplit(TypedRows):
 
     @property
     def files(self) -> tuple[InputFile, ...]:
-        """Nothing that could change."""
+        """None: they never change."""
         return ()
 
     @property
@@ -155,7 +155,7 @@ def _load(address: Address) -> Table:
 
 
 def _snapshot(table: Table, address: Address) -> Snapshot | None:
-    """The snapshot that is meant; asked for, because a scan of one that is not there plans no files."""
+    """The snapshot of the address; checked, because a scan of a missing one plans no files."""
     if address.version is None:
         return table.current_snapshot()
     if address.version.isdecimal():
@@ -170,7 +170,7 @@ def _snapshot(table: Table, address: Address) -> Snapshot | None:
 
 @contextmanager
 def _explained(address: Address) -> Iterator[None]:
-    """pyiceberg's complaints in one line."""
+    """Exceptions of pyiceberg as one line."""
     from pyiceberg import exceptions
 
     try:
@@ -181,7 +181,7 @@ def _explained(address: Address) -> Iterator[None]:
         raise InputError(f"{address.text} does not exist", code="not_found", path=address.text) from error
     except (exceptions.NotInstalledError, ImportError) as error:
         raise InputError(f"{address.text}: {_line(error)}", code="missing_extra", path=address.text) from error
-    except Exception as error:  # catalogs are plugins: whatever they raise is said in one line
+    except Exception as error:  # catalogs are plugins: whatever they raise becomes one line
         raise InputError(
             f"{address.text} cannot be read: {_line(error)}: check the catalog's settings for pyiceberg",
             code="bad_catalog",

@@ -12,19 +12,83 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 from driftline.core import Workspace, io_errors
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile, known_suffix
-from driftline.sources._source import FileFingerprint, Opening, SplitSide, fingerprint_of_files, reads_input
+from driftline.sources._source import FileFingerprint, Opening, SplitSide, TypedCells, fingerprint_of_files, reads_input
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-
-# Rows of JSON files: one object a line, or, in a `.json` file, an array of objects.
-
+Row = Mapping[str, Any]
 
 _CHUNK_BYTES = 1 << 20
 _SPACE = " \t\r\n"
 
-Row = Mapping[str, Any]
+
+class JsonLinesFormat:
+    """Recognises files by their names, because any line of text may be JSON."""
+
+    name = "jsonl"
+    # A .json file in a folder is more often metadata than data.
+    suffixes = (".jsonl", ".ndjson")
+
+    def recognises(self, address: Address, start: bytes | None) -> bool:
+        """By the suffix."""
+        return start is not None and known_suffix(address.path) in (*self.suffixes, ".json")
+
+    def open(self, address: Address, opening: Opening) -> JsonLinesSource:
+        """Its files."""
+        return JsonLinesSource(opening.files)
+
+
+@reads_input
+@dataclass(frozen=True, slots=True)
+class JsonLinesSource(TypedCells):
+    """Objects whose names are the columns, in the order of first appearance."""
+
+    files: tuple[InputFile, ...]
+    format: str = "jsonl"
+    typed: bool = True
+    seekable: bool = False
+    ordered: bool = True
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    def header(self, side: str) -> tuple[str, ...]:
+        """The names of all objects: the last line may have a new one."""
+        names: dict[str, None] = {}
+        for file in self.files:
+            for row in json_rows(file):
+                names.update(dict.fromkeys(row))
+        return tuple(names)
+
+    def types(self) -> None:
+        """Every cell has its own."""
+
+    def fingerprint(self, of_file: FileFingerprint) -> str:
+        """The bytes of its files."""
+        return fingerprint_of_files(self.files, of_file)
+
+    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
+        """Batches in the workspace."""
+        from driftline.sources._cells import spool_rows
+
+        return spool_rows(((file, json_rows(file)) for file in self.files), workspace)
+
+    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
+        """The first objects and the names that they have."""
+        from driftline.sources._cells import cells_by_column
+
+        objects = (row for file in self.files for row in json_rows(file))
+        return cells_by_column(islice(objects, rows))
+
+    def with_absolute_paths(self) -> JsonLinesSource:
+        """The same source for processes in other folders."""
+        return replace(self, files=tuple(file.with_absolute_path() for file in self.files))
+
+
+# Rows: one object a line, or, in a `.json` file, an array of objects.
 
 
 def json_rows(file: InputFile) -> Iterator[Row]:
@@ -81,7 +145,7 @@ def _array_objects(stream: BinaryIO, name: str) -> Iterator[Row]:
 
 
 class _Text:
-    """A stream's text, of which only the part that is being looked at is in memory."""
+    """A stream's text, of which only the current part is in memory."""
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream = stream
@@ -103,13 +167,13 @@ class _Text:
                 return ""
 
     def skip(self, character: str) -> None:
-        """Pass over one character that must be there."""
+        """Skip one required character."""
         if self.peek() != character:
             raise _bad_line(self._name, self.line, f'not JSON: "{character}" is missing')
         self._position += 1
 
     def take(self, decode: Any) -> Any:
-        """The next value; what is in memory is doubled until it holds the value whole."""
+        """The next value; the part in memory is doubled until it contains the complete value."""
         self.peek()
         size = _CHUNK_BYTES
         while True:
@@ -121,7 +185,7 @@ class _Text:
                 size *= 2
                 continue
             if end == len(self._text) and self._more(size):
-                continue  # a number may go on
+                continue  # a number may continue
             self.line += self._text.count("\n", self._position, end)
             self._position = end
             return value
@@ -145,78 +209,3 @@ def _refuse(word: str) -> NoReturn:
 
 def _bad_line(name: str, number: int, reason: str) -> InputError:
     return InputError(f"{name}, line {number}: {reason}", code="invalid_jsonl", path=name, line=number)
-
-
-class JsonLinesFormat:
-    """Knows its files by their names, because any line of text may be JSON."""
-
-    name = "jsonl"
-    # A .json file in a folder is more often about the data than the data.
-    suffixes = (".jsonl", ".ndjson")
-
-    def recognises(self, address: Address, start: bytes | None) -> bool:
-        """By the ending of the name."""
-        return start is not None and known_suffix(address.path) in (*self.suffixes, ".json")
-
-    def open(self, address: Address, opening: Opening) -> JsonLinesSource:
-        """Its files."""
-        return JsonLinesSource(opening.files)
-
-
-@reads_input
-@dataclass(frozen=True, slots=True)
-class JsonLinesSource:
-    """Objects whose names are the columns, in the order of first appearance."""
-
-    files: tuple[InputFile, ...]
-    format: str = "jsonl"
-    typed: bool = True
-    seekable: bool = False
-    ordered: bool = True
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self.files)
-
-    def header(self, side: str) -> tuple[str, ...]:
-        """The names of all objects: the last line may bring a new one."""
-        names: dict[str, None] = {}
-        for file in self.files:
-            for row in json_rows(file):
-                names.update(dict.fromkeys(row))
-        return tuple(names)
-
-    def types(self) -> None:
-        """Every cell has its own."""
-
-    def fingerprint(self, of_file: FileFingerprint) -> str:
-        """The bytes of its files."""
-        return fingerprint_of_files(self.files, of_file)
-
-    def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
-        """Batches in the workspace."""
-        from driftline.sources._cells import spool_rows
-
-        return spool_rows(((file, json_rows(file)) for file in self.files), workspace)
-
-    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> JsonLinesSource:
-        """As it is."""
-        return self
-
-    def records(self, side: str, *, checked: bool = True) -> None:
-        """Cells are typed."""
-
-    def sample(self, side: str, rows: int) -> dict[str, list[str]]:
-        """The first objects and the names that they have."""
-        from driftline.sources._cells import cells_by_column
-
-        objects = (row for file in self.files for row in json_rows(file))
-        return cells_by_column(islice(objects, rows))
-
-    def text_table(self, side: str) -> None:
-        """Cells are typed."""
-
-    def with_absolute_paths(self) -> JsonLinesSource:
-        """The same source for processes in other folders."""
-        return replace(self, files=tuple(file.with_absolute_path() for file in self.files))

@@ -1,4 +1,4 @@
-"""Parquet files: typed cells, every row group is a split."""
+"""Parquet files, alone or as the data files of one table: typed cells, every row group is a split."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-
 _MAGIC = b"PAR1"
 
 
 class ParquetFormat:
-    """Knows its files by their first bytes, whatever they are called."""
+    """Recognises files by their first bytes or their suffix."""
 
     name = "parquet"
     suffixes = (".parquet", ".pq")
 
     def recognises(self, address: Address, start: bytes | None) -> bool:
-        """By the magic word; a file that only bears the name is opened, so that it is called damaged."""
+        """By the magic number; a file that only has the suffix is opened, so that it is reported as damaged."""
         return start is not None and (start.startswith(_MAGIC) or known_suffix(address.path) in self.suffixes)
 
     def open(self, address: Address, opening: Opening) -> ParquetSource:
@@ -106,7 +105,7 @@ class RowGroup(ColumnarSplit):
 
 @contextmanager
 def opened(file: InputFile) -> Iterator[pq.ParquetFile]:
-    """A file, with pyarrow's complaints turned into one clear line."""
+    """A file; an exception of pyarrow becomes one clear line."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -120,15 +119,14 @@ def opened(file: InputFile) -> Iterator[pq.ParquetFile]:
         ) from error
 
 
-# Parquet files that together are one table: a split gives each the table's columns (sources §5).
-#
-# A file may call a column otherwise, lack it, or hold a narrower type; partition values come from outside the file, and
-# deleted rows are masked.
+# Data files of one table (Delta, Hive): a split has the table's columns (sources §5).
+# In a file a column may have another name or a narrower type, or be missing; partition values come from outside the
+# file, and deleted rows are masked.
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file: the values of its partition, and which of its first rows are kept (one bit each, None: all)."""
+    """A data file: the values of its partition, and which of its first rows are not deleted (a bit each; None: all)."""
 
     file: InputFile
     values: tuple[tuple[str, object], ...]
@@ -139,14 +137,14 @@ class DataFile:
 @reads_input
 @dataclass(frozen=True, slots=True)
 class DataFileSource(TypedSource):
-    """Files that together are one table, whatever their own columns are called."""
+    """The data files of one table."""
 
     data: tuple[DataFile, ...]
     schema: pa.Schema
     physical: dict[str, str]
     format: str
     ordered: bool
-    identity: str = ""  # what names the content; "": the bytes of the files do
+    identity: str = ""  # of the content; "": the bytes of the files identify it
     typed: bool = True
     seekable: bool = True
 
@@ -165,7 +163,7 @@ class DataFileSource(TypedSource):
         return self.schema
 
     def fingerprint(self, of_file: FileFingerprint) -> str:
-        """What names the content for good, else the bytes of the files."""
+        """The identity of the content, else the bytes of the files."""
         return self.identity or fingerprint_of_files(self.files, of_file)
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
@@ -192,7 +190,7 @@ class DataFileSource(TypedSource):
 @reads_input
 @dataclass(frozen=True, slots=True)
 class DataFileSplit(TypedRows):
-    """One row group of a data file, as the table's schema sees it."""
+    """One row group of a data file, with the table's schema."""
 
     schema: pa.Schema
     physical: dict[str, str]

@@ -1,8 +1,8 @@
 """Tables and queries of PostgreSQL databases, through ADBC (sources §6).
 
-All connections of one source read one exported snapshot, which the process that planned the work holds. A table with
-one integer primary key is cut into ranges of it, read in its order; everything else is copied into batches once,
-because a second reading might give the rows in another order.
+All connections of one source read one exported snapshot, which the planning process keeps open. A table with one
+integer primary key is cut into ranges of it, read in its order; everything else is copied into batches once, because a
+second read might give the rows in another order.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from driftline.sources._source import (
     RecordIndex,
     RecordNumbers,
     SplitSide,
+    TypedCells,
     reads_input,
 )
 
@@ -36,13 +37,13 @@ _QUERY = re.compile(r"\s*(select|with|values|table)\b", re.IGNORECASE)
 _MOST_SPLITS = 256
 _HEAD_ROWS = 2000
 
-# How a column of a type is asked for: as it is, as text, or as the text of a JSON value.
+# How a column of a type is selected: as it is, as text, or as the text of a JSON value.
 _PLAIN = {"bool", "int2", "int4", "int8", "float4", "float8", "text", "varchar", "bpchar", "name", "bytea", "date",
           "timestamp", "timestamptz"}  # fmt: skip
 _AS_TEXT = {"uuid", "interval", "time", "timetz"}
 _AS_JSON = {"json", "jsonb"}
 _INTEGERS = {"int2", "int4", "int8"}
-# What text that meets a column is read as: a CSV file has no types of its own.
+# How text of the other input is parsed for a column: a CSV file has no types.
 _KINDS = {
     **dict.fromkeys((*_INTEGERS, "float4", "float8", "numeric"), "number"),
     "bool": "boolean",
@@ -77,7 +78,7 @@ _SIZE = "SELECT pg_table_size($1::regclass), greatest(reltuples, 0)::bigint FROM
 
 
 class PostgresFormat:
-    """Takes `postgresql://…::TABLE` and `postgresql://…::SELECT …`."""
+    """Reads `postgresql://…::TABLE` and `postgresql://…::SELECT …`."""
 
     name = "postgresql"
     suffixes = ()
@@ -87,7 +88,7 @@ class PostgresFormat:
         return start is None and address.kind == "postgresql"
 
     def open(self, address: Address, opening: Opening) -> PostgresSource:
-        """The table as it is now, for everybody who reads it during this work."""
+        """The table in its current state, the same for all readers of this run."""
         if not address.table:
             raise InputError(
                 f"{address.path}: name a table too, as {address.path}::SCHEMA.TABLE, or a query",
@@ -105,16 +106,16 @@ class PostgresFormat:
 
 @reads_input
 @dataclass(frozen=True, slots=True)
-class PostgresSource:
+class PostgresSource(TypedCells):
     """One table or query, at one snapshot."""
 
     uri: str
-    relation: str  # what stands behind FROM
+    relation: str  # after FROM
     names: tuple[str, ...]
     selected: str
-    as_json: frozenset[str]  # columns that come as the text of a JSON value
-    as_number: frozenset[str]  # columns that come as the digits of a number
-    kinds: tuple[tuple[str, str], ...]  # columns that hold more than text, and what
+    as_json: frozenset[str]  # columns that are selected as the text of a JSON value
+    as_number: frozenset[str]  # columns that are selected as the digits of a number
+    kinds: tuple[tuple[str, str], ...]  # of columns that are not text
     snapshot: str
     size: int | None  # None: a query, whose rows nobody has counted
     rows: int
@@ -139,10 +140,10 @@ class PostgresSource:
         return self.names
 
     def types(self) -> None:
-        """Known to the server; cells come as JSON values."""
+        """None: cells are JSON values."""
 
     def fingerprint(self, of_file: FileFingerprint) -> None:
-        """Nothing names the content: it is read every time."""
+        """None: the content is read every time."""
 
     def lay_out(self, side: str, split_bytes: int, workspace: Workspace, pool: Executor | None = None) -> SplitSide:
         """Ranges of the key, or batches of a copy."""
@@ -168,7 +169,7 @@ class PostgresSource:
                 yield self.cells(pa.Table.from_batches([batch]))
 
     def cells(self, table: pa.Table) -> pa.Table:
-        """Every cell as JSON text; some come so from the server."""
+        """Every cell as JSON text; some are JSON text already."""
         import pyarrow as pa
 
         return pa.Table.from_arrays([self._cells(table, name) for name in self.names], list(self.names))
@@ -182,13 +183,6 @@ class PostgresSource:
             return compact_json(table.column(name))
         return json_columns(table.select([name])).column(0)
 
-    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> PostgresSource:
-        """As it is."""
-        return self
-
-    def records(self, side: str, *, checked: bool = True) -> None:
-        """Cells are typed."""
-
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
         """Some rows."""
         with _reading(self.uri, self.snapshot) as connection, connection.cursor() as cursor:
@@ -196,18 +190,15 @@ class PostgresSource:
             table = self.cells(cursor.fetch_arrow_table())
         return {name: table.column(at).to_pylist() for at, name in enumerate(self.names)}
 
-    def text_table(self, side: str) -> None:
-        """Cells are typed."""
-
     def with_absolute_paths(self) -> PostgresSource:
-        """An address is the same everywhere."""
+        """As it is: an address is the same everywhere."""
         return self
 
 
 @reads_input
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The rows whose key lies between two numbers, in the order of the key."""
+    """The rows whose key is between two numbers, in the order of the key."""
 
     source: PostgresSource
     low: int
@@ -251,11 +242,11 @@ def _planned(uri: str, what: str, workspace: Workspace) -> PostgresSource:
     is_query = _QUERY.match(what) is not None
     relation = f"({what})" if is_query else ".".join(_quoted(part) for part in what.split("."))
     holder = _connected(uri)
-    workspace.keep_open(holder)  # the snapshot lives as long as the transaction that exported it
+    workspace.keep_open(holder)  # the snapshot exists as long as the transaction that exported it
     with _explained(uri, what):
         _begin(holder, None)
         if is_query:
-            # The columns of a query are those of a view that is never there.
+            # The columns of a query are those of a view that is rolled back.
             _run(holder, f"CREATE TEMPORARY VIEW driftline_query AS SELECT * FROM {relation} AS source")  # noqa: S608
             columns = _rows(holder, _COLUMNS, "driftline_query")
             holder.rollback()
@@ -287,7 +278,7 @@ def _with_key(source: PostgresSource, holder: Any) -> PostgresSource:
 
 
 def _selection(columns: Sequence[Sequence[str]]) -> tuple[str, frozenset[str], frozenset[str]]:
-    """The columns of a SELECT, and the names of those that come as JSON values and as digits."""
+    """The columns of a SELECT, and the names of those that are selected as JSON values and as digits."""
     forms = {name: _form(name, kind, form, category) for name, kind, form, category in columns}
     parts = [_FORMS[form].format(_quoted(name)) for name, form in forms.items()]
     as_json = frozenset(name for name, form in forms.items() if form in ("json", "array"))
@@ -332,7 +323,7 @@ def _connected(uri: str) -> Any:
 
 
 def _begin(connection: Any, snapshot: str | None) -> None:
-    """Settings that make texts the same everywhere, in a transaction that only reads one state of the database."""
+    """Settings that make texts the same everywhere, in a transaction that reads one state of the database."""
     _run(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     if snapshot is not None:
         _run(connection, f"SET TRANSACTION SNAPSHOT '{snapshot}'")
@@ -357,7 +348,7 @@ def _quoted(name: str) -> str:
 
 @contextmanager
 def _explained(uri: str, what: str) -> Iterator[None]:
-    """The server's complaints as one clear line."""
+    """Exceptions of the driver as one clear line."""
     from urllib.parse import urlsplit
 
     from adbc_driver_manager import Error
@@ -365,7 +356,7 @@ def _explained(uri: str, what: str) -> Iterator[None]:
     try:
         yield
     except Error as error:
-        words = _telling(str(error))
+        words = _server_message(str(error))
         place = urlsplit(uri).hostname or "the database"
         if "does not exist" in words and what:
             raise InputError(f"{place}: {words}", code="no_such_table", table=what) from error
@@ -378,8 +369,8 @@ def _explained(uri: str, what: str) -> Iterator[None]:
         raise InputError(f"{place}: {words}", code="invalid_query") from error
 
 
-def _telling(text: str) -> str:
-    """The server's own sentence out of the driver's text."""
+def _server_message(text: str) -> str:
+    """The server's message in the driver's text."""
     found = re.search(r"(?:ERROR|FATAL):\s*(.+)", text)
     line = found[1] if found else next(iter(text.splitlines()), "no answer")
     return line.strip().rstrip(".")

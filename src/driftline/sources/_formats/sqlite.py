@@ -1,4 +1,4 @@
-"""Tables and views of SQLite databases, which are never written to: typed cells, copied into batches."""
+"""Tables and views of SQLite databases, opened read-only: typed cells, copied into batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from driftline.core import Workspace
 from driftline.errors import InputError
 from driftline.sources._addresses import Address, InputFile
-from driftline.sources._source import FileFingerprint, Opening, SplitSide, fingerprint_of_files, reads_input
+from driftline.sources._source import FileFingerprint, Opening, SplitSide, TypedCells, fingerprint_of_files, reads_input
 
 if TYPE_CHECKING:
     import sqlite3
@@ -21,7 +21,7 @@ _MAGIC = b"SQLite format 3\x00"
 
 
 class SqliteFormat:
-    """Takes `FILE::TABLE`."""
+    """Reads `FILE::TABLE`."""
 
     name = "sqlite"
     suffixes = ()
@@ -31,7 +31,7 @@ class SqliteFormat:
         return address.table is not None if start is None else start.startswith(_MAGIC)
 
     def open(self, address: Address, opening: Opening) -> SqliteSource:
-        """The table; which one must be said."""
+        """The table, which must be named."""
         [file] = opening.files[:1]
         if address.table is None:
             raise InputError(
@@ -44,7 +44,7 @@ class SqliteFormat:
 
 @reads_input
 @dataclass(frozen=True, slots=True)
-class SqliteSource:
+class SqliteSource(TypedCells):
     """One table of one database."""
 
     files: tuple[InputFile, ...]
@@ -80,13 +80,6 @@ class SqliteSource:
         rows = _rows(connection, cursor, columns, self.files[0])
         return spool_rows([(self.files[0], rows)], workspace, columns)
 
-    def normalized(self, side: str, workspace: Workspace, pool: Executor | None = None) -> SqliteSource:
-        """As it is."""
-        return self
-
-    def records(self, side: str, *, checked: bool = True) -> None:
-        """Cells are typed."""
-
     def sample(self, side: str, rows: int) -> dict[str, list[str]]:
         """The first rows."""
         from driftline.sources._cells import cells_by_column
@@ -95,16 +88,13 @@ class SqliteSource:
         with closing(_rows(connection, cursor, columns, self.files[0])) as found:
             return cells_by_column(islice(found, rows), columns)
 
-    def text_table(self, side: str) -> None:
-        """Cells are typed."""
-
     def with_absolute_paths(self) -> SqliteSource:
         """The same source for processes in other folders."""
         return replace(self, files=tuple(file.with_absolute_path() for file in self.files))
 
 
 def _selected(file: InputFile, table: str) -> tuple[sqlite3.Connection, sqlite3.Cursor, list[str]]:
-    """A table or view opened for reading, in the order in which SQLite keeps its rows, and its columns."""
+    """A table or view opened for reading, in the order in which SQLite stores its rows, and its columns."""
     import sqlite3
     from urllib.parse import quote
 
